@@ -1,0 +1,86 @@
+# Every target is complete: it makes its virtual environment, installs, builds and runs. It asks for nothing but
+# Python 3.11 or newer, a C compiler and PyPI; tools/with_spark.py says where Java comes from.
+
+# The first Python that is new enough. Another one: make test PYTHON=/some/python3
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+VENV ?= .venv
+VENV41 ?= .venv-spark41
+SANITIZED := build/sanitized
+
+PACKAGE := rmqstore_spark native_io pyspark_rmqstore.py
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint bench wheel build sanitize test-spark41 clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: build ## read sample_store and show what is in it
+	@$(BIN)/python tools/with_spark.py examples/demo.py
+
+test: build ## run all tests (ARGS="-k word" and the like go to pytest)
+	$(BIN)/python tools/with_spark.py -m pytest $(ARGS)
+
+lint: $(VENV)/.installed ## check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: build ## measure speed and memory; prints a table of ratios
+	$(BIN)/python tools/with_spark.py benchmarks/bench.py $(ARGS)
+
+wheel: $(VENV)/.installed ## build a wheel into dist/
+	rm -rf build/lib.* build/bdist.*  # setuptools would pack modules that are long deleted
+	$(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist .
+
+build: $(VENV)/.installed ## install into .venv (the source tree itself) and compile the kernel
+	@$(BIN)/python setup.py -q build_ext
+
+# The kernel's own tests on a kernel that stops at the first bad access or undefined behaviour. It lies in a copy of
+# the tree, so that nothing else ever runs on it by accident; with RMQ_SANITIZED tests/conftest.py insists on it.
+# libstdc++ is preloaded because ASan looks up C++'s exception functions (pyarrow throws) before Python loads it;
+# --capture=sys leaves file descriptor 2 alone, else pytest would swallow a sanitizer's last words.
+sanitize: $(VENV)/.installed ## run the kernel's tests under AddressSanitizer and UBSan
+	mkdir -p $(SANITIZED)
+	rm -rf $(SANITIZED)/tests $(SANITIZED)/rmqstore_spark
+	cp -Rp $(PACKAGE) tests sample_store *.md LICENSE NOTICE setup.py setup.cfg pyproject.toml $(SANITIZED)
+	rm -f $(SANITIZED)/native_io/*.so
+	cd $(SANITIZED) && CC=gcc LDFLAGS="-fsanitize=address,undefined" \
+		CFLAGS="-g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" \
+		"$(CURDIR)/$(BIN)/python" setup.py -q build_ext
+	cd $(SANITIZED) && RMQ_SANITIZED=1 PYTHONMALLOC=malloc \
+		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
+		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
+		"$(CURDIR)/$(BIN)/python" -m pytest -p no:cacheprovider --capture=sys -m "not spark" $(ARGS) \
+		$(or $(wildcard tests/test_kernel*.py tests/test_corruption*.py),$(error no kernel tests))
+
+test-spark41: $(VENV41)/.installed ## run the tests that use Spark on PySpark 4.1
+	@$(VENV41)/bin/python setup.py -q build_ext
+	$(VENV41)/bin/python tools/with_spark.py -m pytest -m spark $(ARGS)
+
+clean: ## remove all that was made, the virtual environments too
+	rm -rf $(VENV) $(VENV41) build dist *.egg-info spark-warehouse metastore_db derby.log
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -f native_io/*.so native_io/_kernel.c
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# An environment is made anew only when the requirements change. (The kernel needs no stamp: setuptools compiles it
+# only when its sources changed.)
+$(VENV)/.installed: setup.cfg pyproject.toml
+	$(call install,$(VENV),test$(comma)lint)
+
+$(VENV41)/.installed: setup.cfg pyproject.toml
+	$(call install,$(VENV41),test,"pyspark==4.1.*")
+
+comma := ,
+# install(environment, extras, more requirements)
+define install
+@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; none was found" >&2; exit 1; }
+$(PYTHON) -m venv $(1)
+$(1)/bin/python -m pip install --quiet --upgrade pip
+$(1)/bin/python -m pip install --quiet --editable ".[$(2)]" $(3)
+@touch $(1)/.installed
+endef

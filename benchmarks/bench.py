@@ -1,0 +1,413 @@
+"""`make bench`: what reading costs, as ratios of things measured in the same run.
+
+    python benchmarks/bench.py [--dir DIR] [--bytes 1GiB] [--repeat 3] [--only kernel|spark|plan|memory] [--json FILE]
+
+Machines differ and are noisy, so no row is judged by an absolute number where a ratio will do. What is compared runs in
+turns (A B C, A B C, ...) and the best of each counts: a slow spell then hits every side alike.
+The stores are written once and kept (see generate.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import StructType
+
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))  # behind site-packages: what is installed is what is measured
+
+from generate import Store, generate, size_of  # noqa: E402
+from null_source import NullSource, save_batch  # noqa: E402
+
+import rmqstore_spark  # noqa: E402
+from native_io import Decoder, Status  # noqa: E402
+from native_io import scan as scan_units  # noqa: E402
+from rmqstore_spark.datasource import RmqStoreDataSource  # noqa: E402
+
+SECTIONS = ("kernel", "spark", "plan", "memory")
+MIB = 1 << 20
+MEMCPY_BYTES = 256 * MIB
+WINDOW_BYTES = 256 * MIB  # far more than any cache holds
+NULL_BATCH_BYTES = MIB
+WORKER_LIMIT_MB = 300
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table. `value` is in `unit`; `goal` is about `ratio` where there is one, else about `value`."""
+
+    what: str
+    value: float
+    unit: str
+    ratio: float | None = None
+    goal: str = ""  # such as ">= 0.28"
+
+    @property
+    def verdict(self) -> str:
+        if not self.goal:
+            return ""
+        sign, bound = self.goal.split()
+        found = self.value if self.ratio is None else self.ratio
+        return "ok" if (found >= float(bound) if sign == ">=" else found <= float(bound)) else "MISS"
+
+
+def in_turns(repeat: int, cases: dict[str, Callable[[], object]]) -> dict[str, float]:
+    """Seconds of the best of `repeat` runs of each."""
+    best = dict.fromkeys(cases, float("inf"))
+    for _ in range(repeat):
+        for name, run in cases.items():
+            begin = time.perf_counter()
+            run()
+            best[name] = min(best[name], time.perf_counter() - begin)
+    return best
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is known here of rmqstore_spark.
+
+
+def reader_of(store: Store, *, without: tuple[str, ...] = (), **options: str) -> tuple[Any, StructType]:
+    """The data source's batch reader, in this process, and the schema it was asked for."""
+    source = RmqStoreDataSource(CaseInsensitiveDict({"path": str(store.root), **options}))
+    schema = source.schema()
+    assert isinstance(schema, StructType)
+    schema = StructType([field for field in schema if field.name not in without])
+    return source.reader(schema), schema
+
+
+def batches_of(store: Store, *, without: tuple[str, ...] = (), **options: str) -> Iterator[pa.RecordBatch]:
+    """The production loop: plan, pread, scan, decode. All of a task but Spark."""
+    reader, _ = reader_of(store, without=without, **options)
+    for partition in reader.partitions():
+        yield from reader.read(partition)
+
+
+def scan_store(store: Store, verify_crc: bool) -> None:
+    rows = sum(batch.num_rows for batch in batches_of(store, verifyCrc=str(verify_crc).lower()))
+    assert rows == store.units, f"{store.root}: {rows} rows, {store.units} units were written"
+
+
+class Window:
+    """The kernel alone: units that already lie in memory to Arrow, a batch of about 1 MB at a time."""
+
+    def __init__(self, store: Store, schema: pa.Schema) -> None:
+        first = min((store.root / "commitlog").iterdir())
+        self._bytes = np.fromfile(first, np.uint8, WINDOW_BYTES).data
+        self._segment_size = store.spec.segment_size
+        self._schema = schema
+        self._positions = np.empty(max(1, MIB * store.units // max(store.end, 1)), np.int64).data
+        self.units, self.end = self.decode(verify_crc=True)
+
+    def decode(self, verify_crc: bool) -> tuple[int, int]:
+        """(units, bytes) done."""
+        decoder = Decoder(self._schema.names)
+        units, position, status = 0, 0, Status.FULL
+        while status == Status.FULL:
+            count, position, status, *_ = scan_units(
+                self._bytes,
+                base=0,
+                position=position,
+                stop=self._segment_size,
+                segment_end=self._segment_size,
+                verify_crc=verify_crc,
+                positions=self._positions,
+            )
+            decoder.append(self._bytes, self._positions[:count], base=0)
+            batch = pa.RecordBatch._import_from_c_capsule(self._schema.__arrow_c_schema__(), decoder.finish())
+            units += batch.num_rows
+        return units, position
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+class Stores:
+    """The stores under the data directory, each written when first asked for."""
+
+    def __init__(self, directory: Path, total_bytes: int) -> None:
+        self._directory = directory
+        self._bytes = total_bytes
+
+    def of(self, body: int, *, total_bytes: int | None = None, segment: int = 1 << 30) -> Store:
+        total = self._bytes if total_bytes is None else total_bytes
+        name = f"body{body}-total{total}-segment{segment}"
+        begin = time.perf_counter()
+        store = generate(self._directory / name, total, body, segment)
+        if (seconds := time.perf_counter() - begin) > 0.1:
+            print(f"  wrote {name}: {store.units:,} messages ({seconds:.1f} s)", file=sys.stderr)
+        for path in sorted((store.root / "commitlog").iterdir()):  # into the page cache
+            with path.open("rb", buffering=0) as file:
+                buffer = bytearray(8 * MIB)
+                while file.readinto(buffer):
+                    pass
+        return store
+
+    @property
+    def large(self) -> Store:
+        return self.of(1024)
+
+    @property
+    def small(self) -> Store:
+        return self.of(100)
+
+    @property
+    def segmented(self) -> Store:
+        return self.of(1024, segment=32 * MIB)
+
+    @property
+    def nearly_empty(self) -> Store:
+        return self.of(100, total_bytes=64 << 10)
+
+
+def kernel_rows(stores: Stores, repeat: int) -> Iterator[Row]:
+    large, small = stores.large, stores.small
+    source = np.ones(MEMCPY_BYTES, np.uint8)
+    target = np.ones_like(source)  # written once, so no page fault is timed
+    schema = next(batches_of(large)).schema
+    windows = {"1 KiB": Window(large, schema), "100 B": Window(small, schema)}
+    best = in_turns(
+        repeat,
+        {
+            "memcpy": lambda: np.copyto(target, source),
+            "1 KiB, off, file": lambda: scan_store(large, verify_crc=False),
+            "1 KiB, off, memory": lambda: windows["1 KiB"].decode(verify_crc=False),
+            "1 KiB, on, file": lambda: scan_store(large, verify_crc=True),
+            "1 KiB, on, memory": lambda: windows["1 KiB"].decode(verify_crc=True),
+            "memcpy again": lambda: np.copyto(target, source),
+            "100 B, on, file": lambda: scan_store(small, verify_crc=True),
+            "100 B, on, memory": lambda: windows["100 B"].decode(verify_crc=True),
+        },
+    )
+    memcpy = MEMCPY_BYTES / min(best["memcpy"], best["memcpy again"])
+    yield Row("memcpy, one core", memcpy / 1e9, "GB/s")
+    for crc, goal in (("off", ">= 0.28"), ("on", ">= 0.18")):
+        for origin, size in (("file", large.end), ("memory", windows["1 KiB"].end)):
+            speed = size / best[f"1 KiB, {crc}, {origin}"]
+            what = f"kernel, 1 KiB bodies, CRC {crc}, {origin} to Arrow / memcpy"
+            yield Row(what, speed / 1e9, "GB/s", speed / memcpy, goal)
+    for origin, units in (("file", small.units), ("memory", windows["100 B"].units)):
+        each = best[f"100 B, on, {origin}"] / units
+        yield Row(f"kernel, 100 B bodies, CRC on, {origin} to Arrow", each * 1e9, "ns/message", None, "<= 90")
+
+
+def spark_rows(stores: Stores, repeat: int, spark: SparkSession, scratch: Path) -> Iterator[Row]:
+    goals = {("1 KiB", "but properties"): ">= 0.7", ("100 B", "but properties"): ">= 0.8"}
+    for text, store in (("1 KiB", stores.large), ("100 B", stores.small)):
+        cases: dict[str, Callable[[], object]] = {}
+        for columns, without in (("but properties", ("properties",)), ("with properties", ())):
+            reader, schema = reader_of(store, without=without)
+            batch_file = scratch / f"{store.root.name}-{len(schema)}.arrow"
+            save_batch(ready_made(store, without), batch_file)
+            null = spark.read.format("nullsource").schema(schema)
+            null = null.options(batch=str(batch_file), rows=store.units, partitions=len(reader.partitions()))
+            cases[f"null, {columns}"] = noop(null.load())
+            cases[columns] = noop(spark.read.format("rmqstore").schema(schema).load(str(store.root)))
+        if text == "1 KiB":
+            narrow = spark.read.format("rmqstore").schema("queueOffset bigint").load(str(store.root))
+            cases["narrow"] = noop(narrow)
+        in_turns(1, cases)  # the JVM compiles, the workers import
+        best = in_turns(repeat, cases)
+        for columns in ("but properties", "with properties"):
+            yield Row(
+                f"{text} bodies, local[2], all columns {columns} / null source",
+                store.units / best[columns] / 1e6,
+                "M messages/s",
+                best[f"null, {columns}"] / best[columns],
+                goals.get((text, columns), ""),
+            )
+        if "narrow" in best:
+            yield Row(
+                f"{text} bodies, local[2], queueOffset alone / all columns",
+                store.units / best["narrow"] / 1e6,
+                "M messages/s",
+                best["with properties"] / best["narrow"],
+                ">= 5",
+            )
+
+
+def ready_made(store: Store, without: tuple[str, ...]) -> pa.RecordBatch:
+    """About 1 MB: the first rows of the real scan, in one batch."""
+    first: list[pa.RecordBatch] = []
+    for batch in batches_of(store, without=without):
+        first.append(batch)
+        if sum(b.nbytes for b in first) >= NULL_BATCH_BYTES:
+            break
+    table = pa.Table.from_batches(first)
+    rows = max(1, min(table.num_rows, table.num_rows * NULL_BATCH_BYTES // table.nbytes))
+    return table.slice(0, rows).combine_chunks().to_batches()[0]
+
+
+def noop(frame: DataFrame) -> Callable[[], object]:
+    return lambda: frame.write.format("noop").mode("overwrite").save()
+
+
+def plan_rows(stores: Stores, repeat: int) -> Iterator[Row]:
+    def plan(store: Store) -> Callable[[], object]:
+        return lambda: reader_of(store)[0].partitions()
+
+    cases = {"1 KiB": plan(stores.large), "100 B": plan(stores.small), "empty": plan(stores.nearly_empty)}
+    best = in_turns(5 * repeat, cases)
+    yield Row("planning, nearly empty store", best["empty"] * 1e3, "ms")
+    yield Row("planning, 1 KiB bodies / nearly empty", best["1 KiB"] * 1e3, "ms", best["1 KiB"] / best["empty"])
+    ratio = best["100 B"] / best["1 KiB"]
+    yield Row("planning, 100 B bodies / 1 KiB (3.7 times the messages)", best["100 B"] * 1e3, "ms", ratio, "<= 1.5")
+
+
+def memory_rows(stores: Stores, spark: SparkSession) -> Iterator[Row]:
+    for text, store in (
+        ("1 KiB bodies, 1 GiB segments", stores.large),
+        ("1 KiB bodies, 32 MiB segments", stores.segmented),
+        ("100 B bodies, 1 GiB segments", stores.small),
+    ):
+        with WorkerPeak() as peak:
+            noop(spark.read.format("rmqstore").load(str(store.root)))()
+        goal = f"<= {WORKER_LIMIT_MB}"
+        yield Row(f"peak memory of a worker so far, {text}", peak.kilobytes * 1024 / 1e6, "MB", None, goal)
+
+
+class WorkerPeak:
+    """VmHWM, the highest resident size ever, of the Python task workers below this process.
+
+    A worker is what a `pyspark.daemon pyspark.worker` has forked; it keeps that command line.
+    """
+
+    kilobytes = 0
+
+    def __enter__(self) -> WorkerPeak:
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+        if not self.kilobytes:
+            raise RuntimeError("no Python worker of Spark was seen")
+
+    def _watch(self) -> None:
+        while True:
+            for pid in self._workers():
+                with contextlib.suppress(OSError):
+                    status = Path(f"/proc/{pid}/status").read_text()
+                    high = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")]
+                    self.kilobytes = max([self.kilobytes, *map(int, high)])
+            if self._done.wait(0.05):
+                return
+
+    @staticmethod
+    def _workers() -> list[int]:
+        parents: dict[int, int] = {}
+        daemons: set[int] = set()  # and their children
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdecimal():
+                with contextlib.suppress(OSError):
+                    parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                    command = (entry / "cmdline").read_bytes().split(b"\0")
+                    if command[-3:-1] == [b"pyspark.daemon", b"pyspark.worker"]:
+                        daemons.add(int(entry.name))
+
+        def is_mine(pid: int) -> bool:
+            while pid > 1 and pid != os.getpid():
+                pid = parents.get(pid, 0)
+            return pid == os.getpid()
+
+        return [pid for pid in daemons if parents[pid] in daemons and is_mine(pid)]
+
+
+@contextlib.contextmanager
+def spark_session(scratch: Path) -> Iterator[SparkSession]:
+    """local[2]; the JVM and its Python workers are gone when the block is left."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    package = Path(rmqstore_spark.__file__).resolve().parent.parent
+    path = [str(package), str(HERE), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+    os.environ.pop("SPARK_REMOTE", None)
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+    settings: dict[str, bool | float | int | str | None] = {
+        "spark.driver.memory": "2g",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+    }
+    with contextlib.chdir(scratch):  # workers import from the directory the JVM was started in before all else
+        spark = SparkSession.builder.master("local[2]").appName("rmqstore-bench").config(map=settings).getOrCreate()
+    gateway: Any = spark.sparkContext._gateway
+    try:
+        spark.sparkContext.setLogLevel("ERROR")
+        spark.dataSource.register(NullSource)
+        rmqstore_spark.register(spark)
+        yield spark
+    finally:
+        spark.stop()
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(timeout=60)
+
+
+def show(rows: list[Row]) -> None:
+    cells = [("what", "measured", "ratio", "goal", "")]
+    for row in rows:
+        digits = 0 if row.value >= 100 else 1 if row.value >= 20 else 2
+        ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+        cells.append((row.what, f"{row.value:.{digits}f} {row.unit}", ratio, row.goal, row.verdict))
+    widths = [max(len(line[i]) for line in cells) for i in range(5)]
+    for line in cells:
+        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+
+
+def main() -> None:
+    default = Path(tempfile.gettempdir()) / "rmqstore-bench"
+    parser = argparse.ArgumentParser(description="Speed and memory of reading, as ratios measured in one run.")
+    parser.add_argument("--dir", type=Path, default=default, help="where the stores are kept (default: below $TMPDIR)")
+    parser.add_argument(
+        "--bytes", type=size_of, default=1 << 30, help="of commitlog in each large store (default 1GiB)"
+    )
+    parser.add_argument("--repeat", type=int, default=3, help="the best of so many counts (default 3)")
+    parser.add_argument("--only", choices=SECTIONS, action="append", help="may be given more than once")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there too")
+    args = parser.parse_args()
+    sections = args.only or SECTIONS
+    stores = Stores(args.dir.resolve(), args.bytes)
+    print(f"Stores in {args.dir}: kept for the next run, delete them at will.", file=sys.stderr)
+
+    rows: list[Row] = []
+    if "kernel" in sections:
+        rows += kernel_rows(stores, args.repeat)
+    if "plan" in sections:
+        rows += plan_rows(stores, args.repeat)
+    if "spark" in sections or "memory" in sections:
+        with tempfile.TemporaryDirectory(prefix="rmqstore-bench-") as scratch, spark_session(Path(scratch)) as spark:
+            if "memory" in sections:  # before the workers have met other sources
+                rows += memory_rows(stores, spark)
+            if "spark" in sections:
+                rows += spark_rows(stores, args.repeat, spark, Path(scratch))
+    show(rows)
+    if args.json:
+        about = {"python": platform.python_version(), "pyarrow": pa.__version__, "machine": platform.machine()}
+        about |= {"bytes": args.bytes, "repeat": args.repeat}
+        args.json.write_text(
+            json.dumps({"about": about, "rows": [{**asdict(r), "verdict": r.verdict} for r in rows]}, indent=1) + "\n"
+        )
+
+
+if __name__ == "__main__":
+    main()

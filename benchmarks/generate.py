@@ -1,0 +1,387 @@
+"""Writes a synthetic RocketMQ store: V1 units with IPv4 hosts and 6-7 properties, complete ConsumeQueues, a checkpoint.
+
+    python benchmarks/generate.py DIR --bytes 1GiB --body 1024 --segment 1GiB [--topics 4 --queues 8 --seed 1 --check]
+
+A unit costs about a microsecond: whole units are made once (a pool of templates), laid end to end with one join per
+chunk, and what differs from unit to unit (queue, offsets, times, ids) is then stored into the chunk with numpy. The
+store is as a broker leaves it after a clean stop. DIR.spec.json, beside it, says what DIR holds, so an equal request is
+not written again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import mmap
+import os
+import re
+import shutil
+import struct
+import time
+import zlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+# A V1 unit with IPv4 hosts up to its body: totalSize, magic, bodyCRC, queueId, flag, queueOffset, physicalOffset,
+# sysFlag, bornTimestamp, bornHost (address, port), storeTimestamp, storeHost (address, port), reconsumeTimes,
+# preparedTransactionOffset, bodyLength. Then: body, i8 + topic, i16 + properties.
+HEADER = struct.Struct(">iIiiiqqiq4siq4siiqi")
+MAGIC_V1 = 0xDAA320A7
+MAGIC_BLANK = 0xCBD43194
+QUEUE_ID_AT, QUEUE_OFFSET_AT, PHYSICAL_OFFSET_AT, BORN_TIME_AT, STORE_TIME_AT = 12, 20, 28, 40, 56
+BLANK = struct.Struct(">iI")
+CQ_UNIT = np.dtype([("phy", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+CQ_FILE_UNITS = 300_000
+CHECKPOINT_SIZE = 4096
+
+FORMAT = 1  # raise it when the same arguments give other bytes, so that kept stores are written anew
+POOL = 4096  # templates: enough that neighbours differ in every length, few enough to be made in a blink
+CHUNK = 32_768  # units laid out at a time
+START_TIME = 1_760_000_000_000
+MONTH_START = 1_759_276_800_000  # UNIQ_KEY counts milliseconds since the sender's month began
+UNITS_PER_MS = 5
+WORDS = ("order", "paid", "shipped", "returned", "customer", "basket", "warehouse", "courier", "refund", "price")
+TAGS = ("TagA", "TagB", "create", "update", "delete", "pay")
+KEY_DIGITS = 10
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What was asked for."""
+
+    total_bytes: int
+    body_size: int
+    segment_size: int
+    topics: int
+    queues: int
+    seed: int
+    format: int = FORMAT
+
+
+@dataclass(frozen=True)
+class Store:
+    """What was written: `end` is the physical offset behind the last unit."""
+
+    root: Path
+    spec: Spec
+    units: int
+    end: int
+    segments: int
+
+
+@dataclass(frozen=True)
+class Template:
+    """One complete unit, and where the fields lie in it that differ between its copies."""
+
+    unit: bytes
+    topic: int
+    tags_code: int
+    keys_at: int  # of the KEYS digits; -1 without KEYS
+    uniq_at: int  # of the time and counter digits of UNIQ_KEY
+
+
+def generate(
+    root: str | os.PathLike[str],
+    total_bytes: int,
+    body_size: int,
+    segment_size: int = 1 << 30,
+    topics: int = 4,
+    queues: int = 8,
+    seed: int = 1,
+) -> Store:
+    """Write a store whose log ends at most at `total_bytes`, or return the one already there if it is the same."""
+    root = Path(root)
+    spec = Spec(total_bytes, body_size, segment_size, topics, queues, seed)
+    note = root.with_name(root.name + ".spec.json")
+    if root.exists():
+        if not note.exists():
+            raise SystemExit(f"{root} exists and {note} does not: not written by this generator, so it is left alone")
+        found = json.loads(note.read_text())
+        if found["spec"] == asdict(spec):
+            return Store(root, spec, found["units"], found["end"], found["segments"])
+    partial = root.with_name(root.name + ".partial")
+    if partial.exists():
+        shutil.rmtree(partial)
+    if root.exists():  # renamed first: a half-deleted store must never stand under a name with a spec
+        root.rename(partial)
+        shutil.rmtree(partial)
+    partial.mkdir(parents=True)
+    units, end, segments = _write(partial, spec)
+    note.write_text(json.dumps({"spec": asdict(spec), "units": units, "end": end, "segments": segments}) + "\n")
+    partial.rename(root)
+    return Store(root, spec, units, end, segments)
+
+
+def _write(root: Path, spec: Spec) -> tuple[int, int, int]:
+    rng = np.random.default_rng(spec.seed)
+    templates = [_template(rng, spec) for _ in range(POOL)]
+    blobs = [t.unit for t in templates]
+    sizes = np.array([len(b) for b in blobs], np.int64)
+    topic_of = np.array([t.topic for t in templates], np.int64)
+    tags_code_of = np.array([t.tags_code for t in templates], np.int64)
+    keys_at = np.array([t.keys_at for t in templates], np.int64)
+    uniq_at = np.array([t.uniq_at for t in templates], np.int64)
+    if sizes.max() + BLANK.size > spec.segment_size:
+        raise SystemExit(f"segments of {spec.segment_size} bytes cannot hold units of {sizes.max()} bytes")
+
+    next_offset = np.zeros(spec.topics * spec.queues, np.int64)  # per (topic, queue)
+    position, segment_end, number, segments, store_time = 0, spec.segment_size, 0, 1, 0
+    (root / "commitlog").mkdir()
+    segment = _create(root / "commitlog" / f"{0:020d}", spec.segment_size)
+    picks = np.empty(0, np.int64)
+    while True:
+        if len(picks) == 0:
+            picks = rng.integers(0, POOL, CHUNK)
+        ends = position + np.cumsum(sizes[picks])
+        # The broker's rule: a unit goes into the file only if 8 bytes for a blank are left behind it.
+        limit = min(segment_end - BLANK.size, spec.total_bytes)
+        fit = int(np.searchsorted(ends, limit, side="right"))
+        if fit:
+            chosen, picks = picks[:fit], picks[fit:]
+            at = ends[:fit] - sizes[chosen]
+            index = np.arange(number, number + fit)
+            times = START_TIME + index // UNITS_PER_MS
+            queue = rng.integers(0, spec.queues, fit)
+            lane = topic_of[chosen] * spec.queues + queue
+            by_lane = np.argsort(lane, kind="stable")
+            per_lane = np.bincount(lane, minlength=len(next_offset))
+            first = np.cumsum(per_lane) - per_lane
+            queue_offset = np.empty(fit, np.int64)
+            queue_offset[by_lane] = np.arange(fit) - first[lane[by_lane]] + next_offset[lane[by_lane]]
+
+            data = np.frombuffer(bytearray().join([blobs[i] for i in chosen.tolist()]), np.uint8)
+            unit = at - position
+            _store(data, unit + QUEUE_ID_AT, queue.astype(">i4"))
+            _store(data, unit + QUEUE_OFFSET_AT, queue_offset.astype(">i8"))
+            _store(data, unit + PHYSICAL_OFFSET_AT, at.astype(">i8"))
+            _store(data, unit + BORN_TIME_AT, (times - rng.integers(0, 16, fit)).astype(">i8"))
+            _store(data, unit + STORE_TIME_AT, times.astype(">i8"))
+            _store(data, unit + uniq_at[chosen], _digits((times - MONTH_START << 16) | (index & 0xFFFF), 16, 12))
+            keyed = keys_at[chosen] >= 0
+            _store(data, (unit + keys_at[chosen])[keyed], _digits(index[keyed], 10, KEY_DIGITS))
+            os.pwrite(segment, data.data, position - (segment_end - spec.segment_size))
+
+            entries = np.empty(fit, CQ_UNIT)
+            entries["phy"], entries["size"], entries["tags_code"] = at, sizes[chosen], tags_code_of[chosen]
+            entries = entries[by_lane]
+            for number_of_lane in np.flatnonzero(per_lane).tolist():
+                start = int(first[number_of_lane])
+                mine = entries[start : start + int(per_lane[number_of_lane])]
+                topic, queue_id = divmod(number_of_lane, spec.queues)
+                directory = root / "consumequeue" / _topic(topic).decode() / str(queue_id)
+                _append_queue(directory, int(next_offset[number_of_lane]), mine)
+            next_offset += per_lane
+            number += fit
+            position = int(ends[fit - 1])
+            store_time = int(times[-1])
+        if len(picks) == 0:
+            continue
+        if segment_end + int(sizes[picks[0]]) > spec.total_bytes:  # the log ends here: no blank, no further file
+            break
+        os.pwrite(segment, BLANK.pack(segment_end - position, MAGIC_BLANK), position % spec.segment_size)
+        os.close(segment)
+        segment = _create(root / "commitlog" / f"{segment_end:020d}", spec.segment_size)
+        position, segment_end, segments = segment_end, segment_end + spec.segment_size, segments + 1
+    os.close(segment)
+    checkpoint = struct.pack(">qqq", store_time, store_time, 0)
+    (root / "checkpoint").write_bytes(checkpoint.ljust(CHECKPOINT_SIZE, b"\0"))
+    return number, position, segments
+
+
+def _create(path: Path, size: int) -> int:
+    """As a broker does: full length at once, so what is never written is a hole of zeros."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+    os.truncate(fd, size)
+    return fd
+
+
+def _append_queue(directory: Path, first: int, entries: npt.NDArray[Any]) -> None:
+    while len(entries):
+        file_number, unit = divmod(first, CQ_FILE_UNITS)
+        path = directory / f"{file_number * CQ_FILE_UNITS * CQ_UNIT.itemsize:020d}"
+        if unit == 0:
+            directory.mkdir(parents=True, exist_ok=True)
+            fd = _create(path, CQ_FILE_UNITS * CQ_UNIT.itemsize)
+        else:
+            fd = os.open(path, os.O_RDWR)
+        part = entries[: CQ_FILE_UNITS - unit]
+        os.pwrite(fd, part.tobytes(), unit * CQ_UNIT.itemsize)
+        os.close(fd)
+        first, entries = first + len(part), entries[len(part) :]
+
+
+def _store(data: npt.NDArray[np.uint8], at: IntArray, values: npt.NDArray[Any]) -> None:
+    """Store each value at its own byte position, unaligned: through a view whose items begin at every byte."""
+    np.ndarray((len(data) - values.itemsize + 1,), values.dtype, data, strides=(1,))[at] = values
+
+
+def _digits(numbers: IntArray, base: int, count: int) -> npt.NDArray[Any]:
+    text = np.empty((len(numbers), count), np.uint8)
+    alphabet = np.frombuffer(b"0123456789ABCDEF", np.uint8)
+    for place in range(count - 1, -1, -1):
+        numbers, digit = np.divmod(numbers, base)
+        text[:, place] = alphabet[digit]
+    return text.view(f"V{count}").ravel()
+
+
+def _topic(number: int) -> bytes:
+    return b"BenchTopic%02d" % number
+
+
+def _template(rng: np.random.Generator, spec: Spec) -> Template:
+    body = _body(rng, int(rng.integers(round(spec.body_size * 0.9), round(spec.body_size * 1.1) + 1)))
+    topic = int(rng.integers(spec.topics))
+    tags = TAGS[int(rng.integers(len(TAGS)))] if rng.random() < 0.95 else ""
+    client = int(rng.integers(1, 17))
+    pairs = [("TRACE_ON", "true"), ("MSG_REGION", "DefaultRegion")]
+    if rng.random() < 0.95 or not tags:  # so a unit has 6 or 7 properties
+        pairs.append(("KEYS", "0" * KEY_DIGITS + (f" user{rng.integers(10_000)}" if rng.random() < 0.1 else "")))
+    uniq = f"C00002{client:02X}{1000 + client:04X}{0x18B4AAC2 + client:08X}" + "0" * 12
+    pairs += [("UNIQ_KEY", uniq), ("CLUSTER", "DefaultCluster"), ("WAIT", "true")]
+    if tags:
+        pairs.append(("TAGS", tags))
+    properties = "".join(f"{name}\x01{value}\x02" for name, value in pairs).encode()
+    tail = struct.pack(">b", len(_topic(topic))) + _topic(topic) + struct.pack(">h", len(properties))
+    before = HEADER.size + len(body) + len(tail)
+    header = HEADER.pack(
+        before + len(properties), MAGIC_V1, zlib.crc32(body) & 0x7FFFFFFF,
+        0, int(rng.integers(3)), 0, 0, 0,
+        0, bytes((192, 0, 2, client)), 40_000 + 1117 * client,
+        0, bytes((192, 0, 2, 100)), 10911,
+        0, 0, len(body),
+    )  # fmt: skip
+    keys_at = properties.find(b"KEYS\x01")
+    return Template(
+        header + body + tail + properties,
+        topic,
+        _java_hash(tags),
+        before + keys_at + len(b"KEYS\x01") if keys_at >= 0 else -1,
+        before + properties.index(b"UNIQ_KEY\x01") + len(b"UNIQ_KEY\x01") + 20,
+    )
+
+
+def _body(rng: np.random.Generator, size: int) -> bytes:
+    text = f'{{"orderId":{rng.integers(10**8, 10**9)},"amount":{rng.integers(1, 10**5) / 100:.2f},"note":"'
+    words = rng.integers(len(WORDS), size=size // 5 + 1)
+    text += " ".join(WORDS[i] for i in words)
+    return (text[: size - 2] + '"}').encode() if size >= 2 else b"x" * size
+
+
+def _java_hash(text: str) -> int:
+    """String.hashCode; every tag here is ASCII, so characters are UTF-16 units."""
+    h = 0
+    for char in text:
+        h = (31 * h + ord(char)) & 0xFFFFFFFF
+    return h - (1 << 32) if h >= 1 << 31 else h
+
+
+def check(root: Path, every: int = 997) -> str:
+    """Walk the whole chain of units, decode every n-th completely, and hold it against its ConsumeQueue entry."""
+    names = sorted(path.name for path in (root / "commitlog").iterdir())
+    units, looked_at, last_time, position = 0, 0, 0, 0
+    left = 0  # bytes left behind the last unit of the file before
+    counts: dict[tuple[bytes, int], int] = {}
+    for name in names:
+        path = root / "commitlog" / name
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
+            base = int(name)
+            _expect(len(name) == 20 and base == position, f"{name}: the file before ends at {position}")
+            at = 0
+            while at + 8 <= len(data):
+                size, magic = BLANK.unpack_from(data, at)
+                if magic != MAGIC_V1:
+                    break
+                _expect(at > 0 or left == 0 or left < size + 8, f"{name}: the first unit fits into the file before")
+                fields = HEADER.unpack_from(data, at)
+                topic_at = at + HEADER.size + fields[-1]
+                topic = data[topic_at + 1 : topic_at + 1 + data[topic_at]]
+                queue = (topic, fields[3])
+                where = f"{name}+{at}"
+                _expect(fields[6] == base + at, f"{where}: physicalOffset {fields[6]}")
+                _expect(fields[5] == counts.get(queue, 0), f"{where}: queueOffset {fields[5]} in {queue}")
+                _expect(fields[11] >= last_time, f"{where}: storeTimestamp runs back")
+                counts[queue] = fields[5] + 1
+                if units % every == 0:
+                    _check_unit(root, data, at, where)
+                    looked_at += 1
+                last_time = fields[11]
+                units += 1
+                at += size
+            left = len(data) - at
+            if name != names[-1]:
+                _expect((size, magic) == (left, MAGIC_BLANK), f"{name}+{at}: no blank")
+            else:
+                _expect(not any(data[at : at + (1 << 20)]), f"{name}+{at}: bytes after the end")
+            position = base + len(data)
+    for (topic, queue_id), count in counts.items():
+        files = sorted((root / "consumequeue" / topic.decode() / str(queue_id)).iterdir())
+        entries = np.concatenate([np.fromfile(f, CQ_UNIT) for f in files])
+        _expect([int(f.name) for f in files] == [i * 6_000_000 for i in range(len(files))], f"{files}")
+        _expect(len(entries) - count in range(CQ_FILE_UNITS), f"{topic!r}/{queue_id}: {len(files)} files")
+        rest = entries[count:].tobytes().strip(b"\0")
+        _expect(bool((entries["size"][:count] > 0).all()) and not rest, f"{topic!r}/{queue_id}: end")
+    times = struct.unpack_from(">qqq", (root / "checkpoint").read_bytes())
+    _expect(times == (last_time, last_time, 0), f"checkpoint: {times}, last store time {last_time}")
+    return f"{units:,} units in {len(names)} segments, {len(counts)} queues; {looked_at:,} units decoded; all well"
+
+
+def _check_unit(root: Path, data: mmap.mmap, at: int, where: str) -> None:
+    fields = HEADER.unpack_from(data, at)
+    cursor = at + HEADER.size + fields[-1]
+    _expect(zlib.crc32(data[at + HEADER.size : cursor]) & 0x7FFFFFFF == fields[2], f"{where}: bodyCRC")
+    topic = data[cursor + 1 : cursor + 1 + data[cursor]]
+    cursor += 1 + len(topic)
+    (length,) = struct.unpack_from(">h", data, cursor)
+    text = data[cursor + 2 : cursor + 2 + length].decode()
+    _expect(cursor + 2 + length == at + fields[0], f"{where}: totalSize {fields[0]}")
+    properties = dict(pair.split("\x01") for pair in text.split("\x02")[:-1])
+    _expect(len(properties) in (6, 7) and re.fullmatch("[0-9A-F]{32}", properties["UNIQ_KEY"]) is not None, where)
+    start, unit = divmod(fields[5], CQ_FILE_UNITS)
+    path = root / "consumequeue" / topic.decode() / str(fields[3]) / f"{start * 6_000_000:020d}"
+    with path.open("rb") as file:
+        entry = struct.unpack(">qiq", os.pread(file.fileno(), 20, unit * 20))
+    _expect(entry == (fields[6], fields[0], _java_hash(properties.get("TAGS", ""))), f"{where}: ConsumeQueue {entry}")
+
+
+def _expect(truth: bool, message: str) -> None:
+    if not truth:
+        raise SystemExit(f"check failed: {message}")
+
+
+def size_of(text: str) -> int:
+    """`1073741824`, `1GiB`, `64m`."""
+    match = re.fullmatch(r"(\d+)\s*([kmg]?)(i?b)?", text.strip().lower())
+    if not match:
+        raise argparse.ArgumentTypeError(f"not a size: {text}")
+    return int(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[match[2]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Write a synthetic RocketMQ store.")
+    parser.add_argument("dir", type=Path)
+    parser.add_argument("--bytes", type=size_of, default=size_of("1GiB"), help="of commitlog (default 1GiB)")
+    parser.add_argument("--body", type=int, default=1024, help="nominal body size; +-10 %% (default 1024)")
+    parser.add_argument("--segment", type=size_of, default=size_of("1GiB"), help="commitlog file size (default 1GiB)")
+    parser.add_argument("--topics", type=int, default=4)
+    parser.add_argument("--queues", type=int, default=8, help="of each topic")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--check", action="store_true", help="walk the store and decode a sample of it")
+    args = parser.parse_args()
+    begin = time.perf_counter()
+    store = generate(args.dir, args.bytes, args.body, args.segment, args.topics, args.queues, args.seed)
+    print(
+        f"{store.root}: {store.units:,} units, {store.end / max(store.units, 1):.0f} bytes each, {store.segments} "
+        f"segments, log end {store.end:,} ({time.perf_counter() - begin:.1f} s)"
+    )
+    if args.check:
+        print(check(store.root))
+
+
+if __name__ == "__main__":
+    main()

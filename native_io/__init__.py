@@ -1,0 +1,12 @@
+"""Compiled kernels: buffers in, arrays out. No policy, no file names, no Spark."""
+
+try:
+    from native_io._kernel import COLUMNS, FORMAT, Decoder, Status, crc32, find_unit, scan
+except ModuleNotFoundError as missing:
+    # Spark workers put the current directory first on sys.path: in a checkout that was never built they end here.
+    raise ImportError(
+        "native_io has no compiled kernel here; build it in this directory (make build, or pip install .) "
+        "or run from another one"
+    ) from missing
+
+__all__ = ["COLUMNS", "FORMAT", "Decoder", "Status", "crc32", "find_unit", "scan"]

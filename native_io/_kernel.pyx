@@ -1,0 +1,244 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
+"""The compiled kernel: buffers in, arrays out. The loops are C (unit.h, decode.h, ...); this is their Python face.
+
+It knows the wire layout of a message unit and Arrow's layout, and nothing of files, options or Spark. Every function is
+safe on any bytes, releases the GIL while it works, and keeps no state outside the objects it is given.
+"""
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport calloc, free
+
+import enum
+
+
+cdef extern from "unit.h" nogil:
+    ctypedef struct rmq_finding:
+        int64_t expected
+        int64_t found
+    enum:
+        RMQ_MAGIC_V1, RMQ_MAGIC_V2, RMQ_MAGIC_BLANK, RMQ_BLANK_SIZE, RMQ_FIXED_SIZE, RMQ_SMALLEST_UNIT
+        RMQ_SYSFLAG_COMPRESSED, RMQ_SYSFLAG_BORNHOST_V6, RMQ_SYSFLAG_STOREHOST_V6
+        RMQ_AT_BODY_CRC, RMQ_AT_QUEUE_ID, RMQ_AT_FLAG, RMQ_AT_QUEUE_OFFSET, RMQ_AT_PHYSICAL_OFFSET
+        RMQ_AT_SYSFLAG, RMQ_AT_BORN_TIMESTAMP, RMQ_AT_BORN_HOST
+        RMQ_OK, RMQ_LIMIT, RMQ_FULL, RMQ_MORE, RMQ_BLANK, RMQ_NO_BLANK, RMQ_BAD_MAGIC, RMQ_BAD_BLANK
+        RMQ_BAD_TOTAL_SIZE, RMQ_BAD_PHYSICAL_OFFSET, RMQ_BAD_BODY_LENGTH, RMQ_BAD_TOPIC_LENGTH
+        RMQ_BAD_PROPERTIES_LENGTH, RMQ_BAD_LENGTH_SUM, RMQ_BAD_BODY_CRC, RMQ_CROSSES_STOP
+    int rmq_scan(const uint8_t *window, int64_t size, int64_t base, int64_t *position, int64_t stop,
+                 int64_t segment_end, int verify_crc, int64_t *positions, int64_t capacity, int64_t *count,
+                 rmq_finding *why)
+    int rmq_find(const uint8_t *window, int64_t size, int64_t base, int64_t *position, int64_t stop,
+                 int64_t segment_end, int verify_crc, rmq_finding *why)
+
+cdef extern from "crc32.h" nogil:
+    void rmq_crc32_init()
+    uint32_t rmq_crc32(uint32_t crc, const uint8_t *p, size_t n)
+    uint32_t rmq_crc32_portable(uint32_t crc, const uint8_t *p, size_t n)
+
+cdef extern from "decode.h" nogil:
+    enum:
+        RMQ_COLUMNS
+    ctypedef struct rmq_decoder:
+        uint32_t wanted
+        int64_t rows
+        int64_t compressed
+    int rmq_append(rmq_decoder *d, const uint8_t *window, int64_t size, int64_t base, const int64_t *positions,
+                   int64_t count, int64_t *wrong)
+    int64_t rmq_decoded_bytes(const rmq_decoder *d)
+    int rmq_not_ascii(const rmq_decoder *d)
+
+cdef extern from "arrow.h" nogil:
+    cdef struct ArrowArray:
+        void (*release)(ArrowArray *)
+    int rmq_export(ArrowArray *array, rmq_decoder *d, const int *order, int64_t n)
+    void rmq_free_decoder(rmq_decoder *d)
+
+
+rmq_crc32_init()
+
+# The format's numbers as the C code has them; tests hold them equal to the table in rmqstore_spark.store.message.
+FORMAT = {
+    "MAGIC_V1": RMQ_MAGIC_V1,
+    "MAGIC_V2": RMQ_MAGIC_V2,
+    "MAGIC_BLANK": RMQ_MAGIC_BLANK,
+    "BLANK_SIZE": RMQ_BLANK_SIZE,
+    "FIXED_SIZE": RMQ_FIXED_SIZE,
+    "SMALLEST_UNIT": RMQ_SMALLEST_UNIT,
+    "SYSFLAG_COMPRESSED": RMQ_SYSFLAG_COMPRESSED,
+    "SYSFLAG_BORNHOST_V6": RMQ_SYSFLAG_BORNHOST_V6,
+    "SYSFLAG_STOREHOST_V6": RMQ_SYSFLAG_STOREHOST_V6,
+    "AT_BODY_CRC": RMQ_AT_BODY_CRC,
+    "AT_QUEUE_ID": RMQ_AT_QUEUE_ID,
+    "AT_FLAG": RMQ_AT_FLAG,
+    "AT_QUEUE_OFFSET": RMQ_AT_QUEUE_OFFSET,
+    "AT_PHYSICAL_OFFSET": RMQ_AT_PHYSICAL_OFFSET,
+    "AT_SYSFLAG": RMQ_AT_SYSFLAG,
+    "AT_BORN_TIMESTAMP": RMQ_AT_BORN_TIMESTAMP,
+    "AT_BORN_HOST": RMQ_AT_BORN_HOST,
+}
+
+# In the order of decode.h.
+COLUMNS = (
+    "topic", "queueId", "queueOffset", "tags", "keys", "msgId", "offsetMsgId", "body", "properties", "flag", "sysFlag",
+    "bornTimestamp", "bornHost", "storeTimestamp", "storeHost", "reconsumeTimes", "preparedTransactionOffset",
+    "commitLogOffset", "storeSize", "bodyCRC",
+)
+assert len(COLUMNS) == RMQ_COLUMNS
+
+
+class Status(enum.IntEnum):
+    OK = RMQ_OK
+    LIMIT = RMQ_LIMIT
+    FULL = RMQ_FULL
+    MORE = RMQ_MORE
+    BLANK = RMQ_BLANK
+    NO_BLANK = RMQ_NO_BLANK
+    BAD_MAGIC = RMQ_BAD_MAGIC
+    BAD_BLANK = RMQ_BAD_BLANK
+    BAD_TOTAL_SIZE = RMQ_BAD_TOTAL_SIZE
+    BAD_PHYSICAL_OFFSET = RMQ_BAD_PHYSICAL_OFFSET
+    BAD_BODY_LENGTH = RMQ_BAD_BODY_LENGTH
+    BAD_TOPIC_LENGTH = RMQ_BAD_TOPIC_LENGTH
+    BAD_PROPERTIES_LENGTH = RMQ_BAD_PROPERTIES_LENGTH
+    BAD_LENGTH_SUM = RMQ_BAD_LENGTH_SUM
+    BAD_BODY_CRC = RMQ_BAD_BODY_CRC
+    CROSSES_STOP = RMQ_CROSSES_STOP
+
+
+_STATUS = tuple(Status)  # by value: an enum look-up by number costs more than a whole unit
+
+
+cdef inline const uint8_t *_address(const uint8_t[::1] window) noexcept:
+    return &window[0] if window.shape[0] else NULL
+
+
+cdef int _check_position(int64_t base, int64_t position) except -1:
+    if base < 0 or position < base:
+        raise ValueError(f"position {position} lies before the window, which begins at {base}")
+    return 0
+
+
+def scan(const uint8_t[::1] window, *, int64_t base, int64_t position, int64_t stop, int64_t segment_end,
+         bint verify_crc, int64_t[::1] positions):
+    cdef int64_t at = position, count = 0, size = window.shape[0], capacity = positions.shape[0]
+    cdef rmq_finding why = rmq_finding(0, 0)
+    cdef const uint8_t *bytes_ = _address(window)
+    cdef int64_t *out = &positions[0] if capacity else NULL
+    cdef int status
+    _check_position(base, position)
+    if position - base > size:
+        return 0, position, Status.MORE, RMQ_BLANK_SIZE, 0
+    with nogil:
+        status = rmq_scan(bytes_, size, base, &at, stop, segment_end, verify_crc, out, capacity, &count, &why)
+    return count, at, _STATUS[status], why.expected, why.found
+
+
+def find_unit(const uint8_t[::1] window, *, int64_t base, int64_t position, int64_t stop, int64_t segment_end,
+              bint verify_crc):
+    cdef int64_t at = position, size = window.shape[0]
+    cdef rmq_finding why = rmq_finding(0, 0)
+    cdef const uint8_t *bytes_ = _address(window)
+    cdef int status
+    _check_position(base, position)
+    with nogil:
+        status = rmq_find(bytes_, size, base, &at, stop, segment_end, verify_crc, &why)
+    return at, _STATUS[status], why.expected
+
+
+def crc32(const uint8_t[::1] data, *, bint portable=False):
+    cdef size_t size = data.shape[0]
+    cdef const uint8_t *bytes_ = _address(data)
+    cdef uint32_t crc
+    with nogil:
+        crc = rmq_crc32_portable(0, bytes_, size) if portable else rmq_crc32(0, bytes_, size)
+    return crc
+
+
+cdef void _free_array(object capsule) noexcept:
+    cdef ArrowArray *array = <ArrowArray *>PyCapsule_GetPointer(capsule, "arrow_array")
+    if array.release != NULL:
+        array.release(array)
+    free(array)
+
+
+cdef class Decoder:
+    cdef rmq_decoder *decoder
+    cdef int *order
+    cdef bint busy
+    cdef readonly tuple columns
+
+    def __cinit__(self, columns):
+        self.columns = tuple(columns)
+        unknown = [name for name in self.columns if name not in COLUMNS]
+        if unknown or len(set(self.columns)) != len(self.columns):
+            raise ValueError(f"columns must be different names out of {COLUMNS}, found {self.columns}")
+        self.decoder = <rmq_decoder *>calloc(1, sizeof(rmq_decoder))
+        self.order = <int *>PyMem_Malloc((len(self.columns) + 1) * sizeof(int))
+        if self.decoder == NULL or self.order == NULL:
+            raise MemoryError()
+        for i, name in enumerate(self.columns):
+            self.order[i] = COLUMNS.index(name)
+            self.decoder.wanted |= <uint32_t>1 << self.order[i]
+
+    def __dealloc__(self):
+        if self.decoder != NULL:
+            rmq_free_decoder(self.decoder)
+        PyMem_Free(self.order)
+
+    cdef int _enter(self) except -1:
+        # The GIL is released while it works: a second thread must not come in.
+        if self.busy:
+            raise RuntimeError("this Decoder is in use by another thread, or failed earlier")
+        self.busy = True
+        return 0
+
+    cdef int _leave(self, int status, int64_t wrong) except -1:
+        # After an error the columns may differ in length, so the decoder stays shut.
+        if status == -1:
+            raise MemoryError()
+        if status == -2:
+            raise OverflowError("a column of one batch would pass 2 GiB")
+        if status == 1:
+            raise ValueError(f"there is no message unit at {wrong}")
+        self.busy = False
+        return 0
+
+    @property
+    def rows(self):
+        return self.decoder.rows
+
+    @property
+    def nbytes(self):
+        return rmq_decoded_bytes(self.decoder)
+
+    @property
+    def compressed(self):
+        return self.decoder.compressed
+
+    @property
+    def non_ascii(self):
+        return rmq_not_ascii(self.decoder) != 0
+
+    def append(self, const uint8_t[::1] window, const int64_t[::1] positions, *, int64_t base):
+        cdef int64_t size = window.shape[0], count = positions.shape[0], wrong = 0
+        cdef const uint8_t *bytes_ = _address(window)
+        cdef const int64_t *at = &positions[0] if count else NULL
+        cdef int status
+        self._enter()
+        with nogil:
+            status = rmq_append(self.decoder, bytes_, size, base, at, count, &wrong)
+        self._leave(status, wrong)
+
+    def finish(self):
+        cdef ArrowArray *array = <ArrowArray *>calloc(1, sizeof(ArrowArray))
+        cdef int64_t n = len(self.columns)
+        cdef int status
+        if array == NULL:
+            raise MemoryError()
+        self._enter()
+        with nogil:
+            status = rmq_export(array, self.decoder, self.order, n)
+        if status != 0:
+            free(array)
+        self._leave(status, 0)
+        return PyCapsule_New(array, "arrow_array", _free_array)

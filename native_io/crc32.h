@@ -1,0 +1,125 @@
+/* CRC-32 (zlib's: reflected 0xEDB88320), for RocketMQ's bodyCRC.
+ *
+ * Why not a library: the check runs once for every unit, inside the loop that holds no GIL, so it has to be a C
+ * function; zlib's and libdeflate's headers do not come with a C compiler and PyPI, and no wheel carries them.
+ * tests/test_kernel.py holds both ways equal to zlib.crc32 for every length and alignment.
+ *
+ * With carry-less multiplication a block of 128 bits A(x) followed by d more bits is A(x) * x^d, and that is congruent,
+ * modulo P, to hi(A) * (x^(d+64) mod P) + lo(A) * (x^d mod P): so 16 bytes are carried over any distance by two
+ * multiplications (V. Gopal et al., "Fast CRC Computation Using PCLMULQDQ", Intel 2009). The constants below are
+ * x^k mod P for the distances in use, bit-reflected and shifted left by one, as reflected data wants them;
+ * tests/test_kernel.py derives them anew.
+ */
+#ifndef RMQ_CRC32_H
+#define RMQ_CRC32_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "machine.h"
+
+#if RMQ_X86
+#include <immintrin.h>
+#endif
+
+#define RMQ_CRC32_POLYNOMIAL 0xEDB88320u
+
+/* Filled once, when the module is imported; only read afterwards. */
+static uint32_t rmq_crc32_table[8][256];
+#if RMQ_X86
+static int rmq_crc32_use_clmul;
+#endif
+
+static void rmq_crc32_init(void) {
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t c = i;
+        for (int bit = 0; bit < 8; bit++) c = c & 1 ? c >> 1 ^ RMQ_CRC32_POLYNOMIAL : c >> 1;
+        rmq_crc32_table[0][i] = c;
+    }
+    for (int k = 1; k < 8; k++)
+        for (uint32_t i = 0; i < 256; i++) {
+            const uint32_t c = rmq_crc32_table[k - 1][i];
+            rmq_crc32_table[k][i] = c >> 8 ^ rmq_crc32_table[0][c & 0xFF];
+        }
+#if RMQ_X86
+    __builtin_cpu_init();
+    rmq_crc32_use_clmul = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+#endif
+}
+
+/* On the inverted register, eight bytes a step. */
+static inline uint32_t rmq_crc32_update_tables(uint32_t c, const uint8_t *p, size_t n) {
+    for (; n >= 8; p += 8, n -= 8) {
+        c ^= p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+        c = rmq_crc32_table[7][c & 0xFF] ^ rmq_crc32_table[6][c >> 8 & 0xFF] ^ rmq_crc32_table[5][c >> 16 & 0xFF] ^
+            rmq_crc32_table[4][c >> 24] ^ rmq_crc32_table[3][p[4]] ^ rmq_crc32_table[2][p[5]] ^
+            rmq_crc32_table[1][p[6]] ^ rmq_crc32_table[0][p[7]];
+    }
+    while (n--) c = c >> 8 ^ rmq_crc32_table[0][(c ^ *p++) & 0xFF];
+    return c;
+}
+
+#if RMQ_X86
+#define RMQ_CLMUL __attribute__((target("pclmul,sse4.1")))
+
+/* Reflected, shifted x^k mod P: the low half of a pair meets the earlier 64 bits, the high half the later ones. */
+#define RMQ_X_512_PLUS_32 0x154442bd4ull
+#define RMQ_X_512_MINUS_32 0x1c6e41596ull
+#define RMQ_X_128_PLUS_32 0x1751997d0ull
+#define RMQ_X_128_MINUS_32 0x0ccaa009eull
+#define RMQ_X_64 0x163cd6124ull
+#define RMQ_P 0x1db710641ull  /* P itself, and floor(x^64 / P), for the last (Barrett) reduction */
+#define RMQ_MU 0x1f7011641ull
+
+RMQ_CLMUL static inline __m128i rmq_load(const uint8_t *p) { return _mm_loadu_si128((const __m128i *)p); }
+
+RMQ_CLMUL static inline __m128i rmq_fold(__m128i x, __m128i by, __m128i next) {
+    return _mm_xor_si128(_mm_xor_si128(_mm_clmulepi64_si128(x, by, 0x00), _mm_clmulepi64_si128(x, by, 0x11)), next);
+}
+
+/* On the inverted register; n >= 16. What is left behind the last 16 bytes goes through the tables. */
+RMQ_CLMUL static uint32_t rmq_crc32_update_clmul(uint32_t c, const uint8_t *p, size_t n) {
+    const __m128i by128 = _mm_set_epi64x(RMQ_X_128_MINUS_32, RMQ_X_128_PLUS_32);
+    __m128i x = _mm_xor_si128(rmq_load(p), _mm_cvtsi32_si128((int)c));
+    if (n >= 64) {
+        const __m128i by512 = _mm_set_epi64x(RMQ_X_512_MINUS_32, RMQ_X_512_PLUS_32);
+        __m128i y = rmq_load(p + 16), z = rmq_load(p + 32), w = rmq_load(p + 48);
+        for (p += 64, n -= 64; n >= 64; p += 64, n -= 64) {
+            x = rmq_fold(x, by512, rmq_load(p));
+            y = rmq_fold(y, by512, rmq_load(p + 16));
+            z = rmq_fold(z, by512, rmq_load(p + 32));
+            w = rmq_fold(w, by512, rmq_load(p + 48));
+        }
+        x = rmq_fold(rmq_fold(rmq_fold(x, by128, y), by128, z), by128, w);
+    } else {
+        p += 16;
+        n -= 16;
+    }
+    for (; n >= 16; p += 16, n -= 16) x = rmq_fold(x, by128, rmq_load(p));
+
+    /* 128 -> 96 -> 64 bits, then Barrett's reduction to 32. */
+    const __m128i low32 = _mm_setr_epi32(-1, 0, -1, 0);
+    x = _mm_xor_si128(_mm_srli_si128(x, 8), _mm_clmulepi64_si128(x, by128, 0x10));
+    x = _mm_xor_si128(_mm_srli_si128(x, 4),
+                      _mm_clmulepi64_si128(_mm_and_si128(x, low32), _mm_set_epi64x(0, RMQ_X_64), 0x00));
+    const __m128i barrett = _mm_set_epi64x(RMQ_MU, RMQ_P);
+    __m128i q = _mm_clmulepi64_si128(_mm_and_si128(x, low32), barrett, 0x10);
+    q = _mm_clmulepi64_si128(_mm_and_si128(q, low32), barrett, 0x00);
+    c = (uint32_t)_mm_extract_epi32(_mm_xor_si128(x, q), 1);
+    return rmq_crc32_update_tables(c, p, n);
+}
+#endif
+
+static inline uint32_t rmq_crc32_portable(uint32_t crc, const uint8_t *p, size_t n) {
+    return ~rmq_crc32_update_tables(~crc, p, n);
+}
+
+static inline uint32_t rmq_crc32(uint32_t crc, const uint8_t *p, size_t n) {
+#if RMQ_X86
+    if (n >= 16 && rmq_crc32_use_clmul) return ~rmq_crc32_update_clmul(~crc, p, n);
+#endif
+    return rmq_crc32_portable(crc, p, n);
+}
+
+#endif

@@ -1,0 +1,61 @@
+"""Every column: its name, its Spark and Arrow types, and what it holds. The only such table (DESIGN.md 4.1)."""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+_TIMESTAMP = pa.timestamp("us", "UTC")
+_MAP = pa.map_(pa.string(), pa.string())
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the DataFrame.
+
+    Attributes:
+        spark: its type as Spark's DDL writes it.
+        arrow: its type in a record batch; Spark compares it exactly.
+        meaning: one line for people.
+        default: False for a column that comes only when it is asked for by name.
+    """
+
+    name: str
+    spark: str
+    arrow: pa.DataType
+    meaning: str
+    default: bool = True
+
+
+_TABLE = (
+    Column("topic", "string", pa.string(), "topic the message is stored under"),
+    Column("queueId", "int", pa.int32(), "queue of the topic"),
+    Column("queueOffset", "bigint", pa.int64(), "place in the queue"),
+    Column("tags", "string", pa.string(), "property `TAGS`"),
+    Column("keys", "string", pa.string(), "property `KEYS` as stored: words with spaces between them"),
+    Column("msgId", "string", pa.string(), "property `UNIQ_KEY`, the client's message id; null when absent"),
+    Column("offsetMsgId", "string", pa.string(), "the broker's message id: store host and physical offset in hex"),
+    Column("body", "binary", pa.binary(), "decompressed; with `decompress=false` as stored"),
+    Column("properties", "map<string,string>", _MAP, "all properties, as RocketMQ 4.9.1 and later parse them"),
+    Column("flag", "int", pa.int32(), "the application's own number"),
+    Column("sysFlag", "int", pa.int32(), "as stored: bit 0 compressed, bits 2-3 transaction type, ..."),
+    Column("bornTimestamp", "timestamp", _TIMESTAMP, "the producer's clock"),
+    Column("bornHost", "string", pa.string(), "the producer, `ip:port` or `[ipv6]:port`"),
+    Column("storeTimestamp", "timestamp", _TIMESTAMP, "the broker's clock"),
+    Column("storeHost", "string", pa.string(), "the broker, `ip:port` or `[ipv6]:port`"),
+    Column("reconsumeTimes", "int", pa.int32(), "how often it was delivered in vain"),
+    Column("preparedTransactionOffset", "bigint", pa.int64(), "physical offset of a committed message's half message"),
+    Column("commitLogOffset", "bigint", pa.int64(), "absolute physical offset"),
+    Column("storeSize", "int", pa.int32(), "bytes of the whole unit"),
+    Column("bodyCRC", "int", pa.int32(), "CRC-32 of the stored body, without its highest bit"),
+    Column("file", "string", pa.string(), "path of the segment", default=False),
+    Column("store", "string", pa.string(), "path of the store", default=False),
+    Column("corrupt", "string", pa.string(), "what is wrong here, with `mode=PERMISSIVE`; else null", default=False),
+)
+
+COLUMNS: dict[str, Column] = {column.name: column for column in _TABLE}
+DEFAULT_COLUMNS = [column.name for column in _TABLE if column.default]
+
+
+def arrow_schema(names: list[str]) -> pa.Schema:
+    """The record batch schema of these columns, in this order, all nullable."""
+    return pa.schema([pa.field(name, COLUMNS[name].arrow) for name in names])

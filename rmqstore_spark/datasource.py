@@ -1,0 +1,124 @@
+"""The Spark face: what Spark asks of a data source, answered by the modules below."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructField, StructType
+
+from rmqstore_spark.columns import COLUMNS, DEFAULT_COLUMNS
+from rmqstore_spark.errors import OptionError, RmqStoreError
+from rmqstore_spark.options import ReadOptions, check_columns, parse_options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rmqstore_spark.planner import Task
+
+FORMAT_NAME = "rmqstore"
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Let the errors this package raises on purpose reach the user as one line.
+
+    Spark prints the traceback of a worker's error unless this variable is set; the worker ends with the error, so no
+    later one loses its traceback. Outside a worker nothing is changed.
+    """
+    try:
+        yield
+    except RmqStoreError as error:
+        if "SPARK_JOB_ARTIFACT_UUID" in os.environ:  # only Spark's workers have it
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise error from None
+
+
+class RmqStoreDataSource(DataSource):
+    """`spark.read.format("rmqstore")`. The options are in rmqstore_spark.options."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return FORMAT_NAME
+
+    def _read_options(self) -> ReadOptions:
+        return parse_options(self.options)
+
+    def schema(self) -> StructType:
+        """The columns asked for, or all but those that come only by name. Not called when the user gives a schema."""
+        with one_line_errors():
+            return _struct_of(self._read_options().columns or DEFAULT_COLUMNS)
+
+    def reader(self, schema: StructType) -> "RmqStoreReader":
+        """A reader of these columns."""
+        with one_line_errors():
+            options = self._read_options()
+            check_schema(schema)
+            if options.columns is not None and options.columns != schema.names:
+                raise OptionError(
+                    f"option 'columns' names {', '.join(options.columns)}, but the schema {', '.join(schema.names)}; "
+                    "give one of them"
+                )
+            return RmqStoreReader(options, schema)
+
+
+class RmqStoreReader(DataSourceReader):
+    """Plans once, then reads partitions."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The byte ranges each task reads: a snapshot of the stores as they are now."""
+        from rmqstore_spark.planner import plan
+
+        with one_line_errors():
+            return [InputPartition(task) for task in plan(self._options).tasks]
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """The rows of a partition."""
+        # Spark makes an empty list of partitions into one without a value (4.1: into None).
+        task: Task | None = partition.value if partition is not None else None
+        if task is None:
+            return
+        from rmqstore_spark.reader import ReadSettings, read_task
+
+        with one_line_errors():
+            settings = ReadSettings(
+                schema=arrow_schema_of(self._schema),
+                mode=self._options.mode,
+                verify_crc=self._options.verify_crc,
+                decompress=self._options.decompress,
+            )
+            yield from read_task(task, settings)
+
+
+def check_schema(schema: StructType) -> None:
+    """Refuse a schema of columns that do not exist, or of other types.
+
+    Raises:
+        OptionError: naming the column.
+    """
+    check_columns(schema.names)
+    for field in schema.fields:
+        expected = COLUMNS[field.name].spark
+        if field.dataType.simpleString() != expected:
+            raise OptionError(
+                f"column {field.name!r} is of type {expected}, not {field.dataType.simpleString()}; cast it in the query"
+            )
+
+
+def _struct_of(names: list[str]) -> StructType:
+    types = StructType.fromDDL(", ".join(f"{name} {COLUMNS[name].spark}" for name in names))
+    return StructType([StructField(field.name, field.dataType, True) for field in types.fields])
+
+
+def arrow_schema_of(schema: StructType) -> "pa.Schema":
+    """What Spark compares each record batch with: our Arrow types, the nullability that the user declared."""
+    import pyarrow as pa
+
+    return pa.schema([pa.field(f.name, COLUMNS[f.name].arrow, f.nullable) for f in schema.fields])
+

@@ -1,0 +1,26 @@
+"""What goes wrong, in one line each: what, where, expected, found, and what to do."""
+
+
+class RmqStoreError(Exception):
+    """Base of every error this package raises on purpose; its text is complete without a traceback."""
+
+
+class OptionError(RmqStoreError):
+    """An option, a column or a path that was asked for cannot be understood."""
+
+
+class NotAStoreError(RmqStoreError):
+    """The path is not a store directory that can be read."""
+
+
+class DamagedStoreError(RmqStoreError):
+    """The store's bytes are not what the format demands."""
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """' Did you mean ...?', or '' when nothing known is near."""
+    import difflib
+
+    lower = {candidate.lower(): candidate for candidate in known}
+    close = difflib.get_close_matches(name.lower(), list(lower), n=1)
+    return f" Did you mean {lower[close[0]]!r}?" if close else ""

@@ -1,0 +1,193 @@
+"""Every option: its name, default, how its text is read, and one line of help. README's table is made from this one."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rmqstore_spark.columns import COLUMNS
+from rmqstore_spark.errors import OptionError, nearest
+
+Mode = Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
+MODES: tuple[Mode, ...] = ("FAILFAST", "DROPMALFORMED", "PERMISSIVE")
+
+_SIZE = re.compile(r"([0-9]+)\s*(b|k|kb|m|mb|g|gb|t|tb|)", re.IGNORECASE)
+_UNITS = {"": 0, "b": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return text.lower() == "true"
+
+
+def _size(text: str) -> int:
+    match = _SIZE.fullmatch(text.strip())
+    size = int(match[1]) << _UNITS[match[2].lower()[:1].replace("b", "")] if match else 0
+    if size < 1:
+        raise ValueError("a number of bytes such as 67108864, 64m or 1g")
+    return size
+
+
+def _count(text: str) -> int:
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise ValueError("a whole number of at least 1")
+    return int(text)
+
+
+def _mode(text: str) -> Mode:
+    for mode in MODES:
+        if text.upper() == mode:
+            return mode
+    raise ValueError(" or ".join(MODES))
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise ValueError("names with commas between them")
+    return names
+
+
+def _paths(text: str) -> list[str]:
+    try:
+        paths = json.loads(text)
+    except ValueError:
+        paths = None
+    if not isinstance(paths, list) or not paths or not all(isinstance(path, str) and path for path in paths):
+        raise ValueError('a JSON list of paths such as ["/data/a", "/data/b"]')
+    return paths
+
+
+def _path(text: str) -> list[str]:
+    if not text:
+        raise ValueError("a directory")
+    return [text]
+
+
+def _columns(text: str) -> list[str]:
+    names = _names(text)
+    check_columns(names)
+    return names
+
+
+def check_columns(names: list[str]) -> None:
+    """Refuse columns that do not exist, or are named twice.
+
+    Raises:
+        OptionError: naming the column and the nearest one.
+    """
+    for name in names:
+        if name not in COLUMNS:
+            known = ", ".join(COLUMNS)
+            raise OptionError(f"unknown column {name!r}.{nearest(name, list(COLUMNS))} The columns are {known}")
+        if names.count(name) > 1:
+            raise OptionError(f"column {name!r} is asked for twice")
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option.
+
+    Attributes:
+        default: as a user would write it; '' when there is none.
+        parse: text to value; a ValueError says what was expected.
+        help: one line for people.
+    """
+
+    name: str
+    default: str
+    parse: Callable[[str], Any]
+    help: str
+
+
+_TABLE = (
+    Option("path", "", _path, "the store directory, or a glob; what `load(path)` sets"),
+    Option("paths", "", _paths, "several of them as a JSON list; what `load([...])` sets"),
+    Option(
+        "storePathCommitLog",
+        "",
+        _names,
+        "the commitlog's directories, with commas between them, where they are not `<path>/commitlog` (broker.conf)",
+    ),
+    Option("columns", "", _columns, "the columns to read, with commas between them; the rest is never decoded"),
+    Option(
+        "mode",
+        "FAILFAST",
+        _mode,
+        "at damage: `FAILFAST` stops with an error; `DROPMALFORMED` logs it and reads on behind it; `PERMISSIVE` also "
+        "gives a row for it, told in column `corrupt`",
+    ),
+    Option("verifyCrc", "true", _boolean, "check each body against its `bodyCRC`"),
+    Option("decompress", "true", _boolean, "decompress zlib, LZ4 and zstd bodies; `false` gives them as stored"),
+    Option("maxPartitionBytes", "128m", _size, "the most commitlog bytes in a partition"),
+    Option("minPartitions", "1", _count, "make at least about so many partitions, if there are as many messages"),
+)
+
+OPTIONS: dict[str, Option] = {option.name: option for option in _TABLE}
+_BY_LOWER_NAME = {option.name.lower(): option for option in _TABLE}
+
+# What Spark adds of its own accord when a table is created over the source.
+_SPARKS_OWN = {"location", "provider", "owner"}
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """The read options, understood. Attributes are the options' names in Python's spelling."""
+
+    paths: list[str]
+    store_path_commit_log: list[str] | None
+    columns: list[str] | None
+    mode: Mode
+    verify_crc: bool
+    decompress: bool
+    max_partition_bytes: int
+    min_partitions: int
+
+
+def parse_options(given: Mapping[str, str]) -> ReadOptions:
+    """Understand a reader's options; their names in any case.
+
+    Raises:
+        OptionError: an unknown option (with the nearest known one), or a value that cannot be understood.
+    """
+    values: dict[str, Any] = {}
+    for name, text in given.items():
+        if name.lower() in _SPARKS_OWN or name.lower().startswith("option."):
+            continue
+        option = _BY_LOWER_NAME.get(name.lower())
+        if option is None:
+            known = ", ".join(OPTIONS)
+            raise OptionError(f"unknown option {name!r}.{nearest(name, list(OPTIONS))} The options are {known}")
+        values[option.name] = _parse(option, text)
+    for option in _TABLE:
+        if option.name not in values:
+            values[option.name] = _parse(option, option.default) if option.default else None
+    if values["path"] and values["paths"]:
+        raise OptionError("options 'path' and 'paths' are both given; give one of them")
+    paths = values["paths"] or values["path"]
+    if not paths:
+        raise OptionError(
+            "no path is given; use load(path), or in SQL: CREATE TEMPORARY VIEW v USING rmqstore OPTIONS (path '...') "
+            "(Spark hands no options to the tables that CREATE TABLE makes)"
+        )
+    if values["storePathCommitLog"] and len(paths) > 1:
+        raise OptionError("option 'storePathCommitLog' belongs to one store, but several paths are given")
+    return ReadOptions(
+        paths=paths,
+        store_path_commit_log=values["storePathCommitLog"],
+        columns=values["columns"],
+        mode=values["mode"],
+        verify_crc=values["verifyCrc"],
+        decompress=values["decompress"],
+        max_partition_bytes=values["maxPartitionBytes"],
+        min_partitions=values["minPartitions"],
+    )
+
+
+def _parse(option: Option, text: str) -> Any:
+    try:
+        return option.parse(text)
+    except ValueError as expected:
+        raise OptionError(f"option {option.name!r}: expected {expected}, found {text!r}") from None

@@ -1,0 +1,158 @@
+"""From stores to partitions: which byte ranges a task reads. Pure: knows no Spark, and is run once, so that what a reader
+gives is a snapshot."""
+
+import itertools
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from rmqstore_spark.errors import DamagedStoreError
+from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.store.commitlog import Damage, Segment, SegmentReader, segments_of
+from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue
+from rmqstore_spark.store.files import Counters
+from rmqstore_spark.store.layout import expand, find_store
+from rmqstore_spark.store.logend import LogEnd
+
+log = logging.getLogger(__name__)
+
+_OPEN_COST = 256 * 1024  # what a further range costs a task, in bytes it could have read meanwhile
+_QUEUES_TO_SPLIT_BY = 8  # the longest queues name units near any place where a split is wanted
+_QUEUES_TO_MEASURE = 256  # how many are measured to find them
+_SEGMENTS_TO_WALK = 16  # without ConsumeQueue, more segments than these are not walked through for split points
+
+
+@dataclass(frozen=True)
+class Range:
+    """The units of a segment that begin at the physical offsets [start, stop)."""
+
+    store: str
+    consumequeue: str | None
+    segment: Segment
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one partition reads: ranges in log order, and damage that planning met already."""
+
+    ranges: tuple[Range, ...] = ()
+    faults: tuple[tuple[str, Damage], ...] = ()  # (store, damage)
+
+
+@dataclass
+class Plan:
+    """The tasks of a read, and what making them has cost."""
+
+    tasks: list[Task] = field(default_factory=list)
+    counters: Counters = field(default_factory=Counters)
+
+
+def plan(options: ReadOptions) -> Plan:
+    """Plan a read.
+
+    Raises:
+        NotAStoreError: a path is no store.
+        DamagedStoreError: mode FAILFAST, and names or sizes of segments are wrong.
+    """
+    result = Plan()
+    ranges: list[Range] = []
+    faults: list[tuple[str, Damage]] = []
+    for root in expand(options.paths):
+        store_ranges, store_faults = _plan_store(root, options, result.counters)
+        if store_faults and options.mode == "FAILFAST":
+            raise DamagedStoreError(str(store_faults[0]))
+        ranges += store_ranges
+        faults += [(root, fault) for fault in store_faults]
+    total = sum(r.stop - r.start for r in ranges)
+    target = min(options.max_partition_bytes, max(1, -(-total // options.min_partitions)))
+    splitter = _Splitter(target, len(ranges) <= max(_SEGMENTS_TO_WALK, options.min_partitions), result.counters)
+    pieces = [piece for r in ranges for piece in splitter.split(r)]
+    result.tasks = _pack(pieces, target, options.min_partitions)
+    if faults:
+        result.tasks.append(Task(faults=tuple(faults)))
+    return result
+
+
+def _plan_store(root: str, options: ReadOptions, counters: Counters) -> tuple[list[Range], list[Damage]]:
+    layout = find_store(root, options.store_path_commit_log, counters)
+    for stray in layout.strays:
+        log.warning("%s: not a commitlog file, ignored; a broker would not start with it", stray)
+    segments, faults = segments_of(layout)
+    end = LogEnd(layout, segments, ConsumeQueues(layout.consumequeue, counters), counters).find()
+    ranges = []
+    for segment in segments:
+        # A cut file is read as far as it goes: what is missing behind is one of the faults.
+        stop = min(segment.end, segment.start + segment.size, end)
+        if stop > segment.start:
+            ranges.append(Range(root, layout.consumequeue, segment, segment.start, stop))
+    return ranges, faults
+
+
+class _Splitter:
+    """Cuts ranges into pieces of about `target` bytes, at starts of units only."""
+
+    def __init__(self, target: int, may_walk: bool, counters: Counters) -> None:
+        self._target = target
+        self._may_walk = may_walk
+        self._counters = counters
+        self._longest: dict[str | None, list[Queue]] = {}  # by consumequeue directory
+
+    def split(self, whole: Range) -> list[Range]:
+        """The pieces of a range, in order; the range itself where it is small, or where no unit start is to be had."""
+        if whole.stop - whole.start <= self._target + self._target // 4:
+            return [whole]
+        consumequeues = ConsumeQueues(whole.consumequeue, self._counters)
+        with SegmentReader(whole.segment, False, consumequeues, self._counters) as reader:
+            if queues := self._queues(whole.consumequeue, consumequeues):
+                cuts = list(self._queued_starts(whole, reader, queues))
+            else:
+                cuts = list(self._walked_starts(whole, reader)) if self._may_walk else []
+        bounds = [whole.start, *cuts, whole.stop]
+        return [replace(whole, start=start, stop=stop) for start, stop in itertools.pairwise(bounds)]
+
+    def _queues(self, directory: str | None, consumequeues: ConsumeQueues) -> list[Queue]:
+        if directory not in self._longest:
+            roomiest = sorted(consumequeues, key=lambda queue: queue.room, reverse=True)[:_QUEUES_TO_MEASURE]
+            by_length = sorted(roomiest, key=lambda queue: queue.end() - queue.first, reverse=True)
+            self._longest[directory] = [queue for queue in by_length[:_QUEUES_TO_SPLIT_BY] if queue.last() is not None]
+        return self._longest[directory]
+
+    def _queued_starts(self, whole: Range, reader: SegmentReader, queues: list[Queue]) -> Iterator[int]:
+        """Unit starts that a ConsumeQueue names and the log confirms. A message body could hold what looks like a unit,
+        but only the broker writes the queue."""
+        wanted, least = whole.start + self._target, whole.stop - self._target // 2
+        while wanted < least:
+            units = (queue.unit(queue.search(wanted)) for queue in queues)
+            named = sorted({unit.position for unit in units if unit and wanted <= unit.position < least})
+            cut = next((position for position in named if reader.vouched(position)), None)
+            if cut is not None:
+                yield cut
+            wanted = self._target + (wanted if cut is None else cut)
+
+    def _walked_starts(self, whole: Range, reader: SegmentReader) -> Iterator[int]:
+        """Unit starts found by walking from unit to unit; none behind damage."""
+        at, least = whole.start, whole.stop - self._target // 2
+        while at + self._target < least:
+            last, at, _ = reader.walk(at, at + self._target)
+            if last is None or at >= least:
+                return
+            yield at
+
+
+def _pack(pieces: list[Range], target: int, min_partitions: int) -> list[Task]:
+    """Put small ranges together: Spark pays some 20 ms for a task."""
+    tasks: list[Task] = []
+    packed: list[Range] = []
+    size = 0
+    for piece in pieces:
+        cost = piece.stop - piece.start + _OPEN_COST
+        if packed and (size + cost > target or len(pieces) <= min_partitions):
+            tasks.append(Task(tuple(packed)))
+            packed, size = [], 0
+        packed.append(piece)
+        size += cost
+    if packed:
+        tasks.append(Task(tuple(packed)))
+    return tasks

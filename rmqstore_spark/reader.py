@@ -1,0 +1,174 @@
+"""From a task's byte ranges to record batches: decoding, decompression, and what to do about damage."""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from native_io import COLUMNS as UNIT_COLUMNS
+from rmqstore_spark.errors import DamagedStoreError
+from rmqstore_spark.options import Mode
+from rmqstore_spark.planner import Range, Task
+from rmqstore_spark.store.bodies import BadBodyError, decompress
+from rmqstore_spark.store.commitlog import Damage, Run, SegmentReader
+from rmqstore_spark.store.consumequeue import ConsumeQueues
+from rmqstore_spark.store.decode import BatchBuilder
+from rmqstore_spark.store.files import Counters
+from rmqstore_spark.store.message import FORMAT
+
+log = logging.getLogger(__name__)
+
+# Spark moves batches of about 1 MB best. The first ones are small, so that show() and limit() answer at once.
+BATCH_BYTES = 1024 * 1024
+BATCH_ROWS = 16 * 1024
+FIRST_BATCH_ROWS = 64
+
+
+@dataclass(frozen=True)
+class ReadSettings:
+    """How a task reads.
+
+    Attributes:
+        schema: the record batches' schema: which columns, in which order, and which of them may be null.
+    """
+
+    schema: pa.Schema
+    mode: Mode = "FAILFAST"
+    verify_crc: bool = True
+    decompress: bool = True
+
+
+def read_task(task: Task, settings: ReadSettings, counters: Counters | None = None) -> Iterator[pa.RecordBatch]:
+    """The record batches of a task, in log order.
+
+    Raises:
+        DamagedStoreError: mode FAILFAST, and something is damaged; or a column that is declared NOT NULL is null.
+    """
+    reader = _TaskReader(settings, counters or Counters())
+    for store, fault in task.faults:
+        yield from reader.damaged(store, fault)
+    for piece in task.ranges:
+        yield from reader.read(piece)
+
+
+class _TaskReader:
+    def __init__(self, settings: ReadSettings, counters: Counters) -> None:
+        self._settings = settings
+        self._counters = counters
+        self._most_rows = FIRST_BATCH_ROWS
+        names = settings.schema.names
+        # Bodies can be decompressed only with the flag that tells how, and told where they fail.
+        self._decompresses = settings.decompress and "body" in names
+        wanted = [name for name in names if name in UNIT_COLUMNS]
+        helpers = ["sysFlag", "commitLogOffset", "storeSize"] if self._decompresses else []
+        self._builder = BatchBuilder(wanted + [name for name in helpers if name not in wanted])
+        self._is_plain = self._builder.decoder.columns == tuple(names) and settings.schema.equals(self._builder.schema)
+
+    def read(self, piece: Range) -> Iterator[pa.RecordBatch]:
+        queues = ConsumeQueues(piece.consumequeue, self._counters)
+        with SegmentReader(piece.segment, self._settings.verify_crc, queues, self._counters) as reader:
+            for found in reader.units(piece.start, piece.stop):
+                if isinstance(found, Damage):
+                    yield from self._finish(piece)
+                    yield from self.damaged(piece.store, found)
+                else:
+                    yield from self._decode(found, piece)
+        yield from self._finish(piece)
+
+    def damaged(self, store: str, damage: Damage) -> Iterator[pa.RecordBatch]:
+        """What the mode makes of a damaged region."""
+        if self._settings.mode == "FAILFAST":
+            raise DamagedStoreError(str(damage))
+        log.warning("%s", damage)
+        if self._settings.mode == "PERMISSIVE":
+            known = {"commitLogOffset": damage.start, "file": damage.path, "store": store, "corrupt": damage.reason}
+            arrays = [pa.array([known.get(field.name)], field.type) for field in self._settings.schema]
+            yield self._batch(arrays, 1)
+
+    def _decode(self, run: Run, piece: Range) -> Iterator[pa.RecordBatch]:
+        decoder = self._builder.decoder
+        at = 0
+        while at < len(run.positions):
+            positions = run.positions[at : at + self._most_rows - decoder.rows]
+            self._builder.append(run.window, positions, base=run.base)
+            at += len(positions)
+            if decoder.rows >= self._most_rows or decoder.nbytes >= BATCH_BYTES:
+                yield from self._finish(piece)
+                self._most_rows = min(self._most_rows * 4, BATCH_ROWS)
+
+    def _finish(self, piece: Range) -> Iterator[pa.RecordBatch]:
+        """The rows decoded so far, which all are of one segment."""
+        decoder = self._builder.decoder
+        if decoder.rows == 0:
+            return
+        any_compressed = self._decompresses and decoder.compressed > 0
+        batch = self._builder.finish()
+        if any_compressed:
+            for part, corrupt in self._decompress(batch, piece):
+                yield self._arrange(part, piece, corrupt)
+        elif self._is_plain:
+            yield batch
+        else:
+            yield self._arrange(batch, piece, None)
+
+    def _arrange(self, batch: pa.RecordBatch, piece: Range, corrupt: pa.Array | None) -> pa.RecordBatch:
+        """The columns as they were asked for."""
+        arrays = []
+        for field in self._settings.schema:
+            match field.name:
+                case "file":
+                    arrays.append(pa.repeat(pa.scalar(piece.segment.path), batch.num_rows))
+                case "store":
+                    arrays.append(pa.repeat(pa.scalar(piece.store), batch.num_rows))
+                case "corrupt":
+                    arrays.append(pa.nulls(batch.num_rows, field.type) if corrupt is None else corrupt)
+                case name:
+                    arrays.append(batch.column(name))
+        return self._batch(arrays, batch.num_rows)
+
+    def _batch(self, arrays: list[pa.Array], rows: int) -> pa.RecordBatch:
+        schema = self._settings.schema
+        for field, array in zip(schema, arrays, strict=True):
+            if not field.nullable and array.null_count:
+                raise DamagedStoreError(
+                    f"column {field.name!r} is declared NOT NULL, but a message has none; leave NOT NULL away"
+                )
+        if not arrays:
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _decompress(self, batch: pa.RecordBatch, piece: Range) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
+        """The batch with its compressed bodies decompressed, cut where that would make it too large."""
+        stored, flags = batch.column("body"), batch.column("sysFlag").to_pylist()
+        bodies: list[bytes | None] = []
+        corrupt: list[str | None] = []
+        keep: list[bool] = []
+        start = size = 0
+        for row, flag in enumerate(flags):
+            body, wrong = stored[row].as_py(), None
+            if flag & FORMAT["SYSFLAG_COMPRESSED"]:
+                try:
+                    body = decompress(body, flag)
+                except BadBodyError as why:
+                    body, wrong = None, str(why)
+                    self._refuse_body(batch, row, piece, wrong)
+            bodies.append(body)
+            corrupt.append(wrong)
+            keep.append(wrong is None or self._settings.mode == "PERMISSIVE")
+            size += len(body or b"")
+            if size >= BATCH_BYTES or row + 1 == len(flags):
+                part = batch.slice(start, len(bodies))
+                part = part.set_column(part.schema.get_field_index("body"), "body", pa.array(bodies, pa.binary()))
+                mask = pa.array(keep)
+                yield part.filter(mask), pa.array(corrupt, pa.string()).filter(mask)
+                start, size = row + 1, 0
+                bodies, corrupt, keep = [], [], []
+
+    def _refuse_body(self, batch: pa.RecordBatch, row: int, piece: Range, reason: str) -> None:
+        start = batch.column("commitLogOffset")[row].as_py()
+        stop = start + batch.column("storeSize")[row].as_py()
+        damage = Damage(piece.segment.path, start, stop, start - piece.segment.start, reason)
+        if self._settings.mode == "FAILFAST":
+            raise DamagedStoreError(str(damage))
+        log.warning("%s", damage)

@@ -1,0 +1,336 @@
+"""The commitlog: its segments, and walking the units in them, also past damage."""
+
+import mmap
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from native_io import Status, find_unit, scan
+from rmqstore_spark.errors import DamagedStoreError
+from rmqstore_spark.store.consumequeue import ConsumeQueues
+from rmqstore_spark.store.decode import BatchBuilder
+from rmqstore_spark.store.files import Counters, ReadFile
+from rmqstore_spark.store.layout import Layout, SegmentFile
+from rmqstore_spark.store.message import FORMAT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, TRANSACTION_TYPE, explain
+
+WINDOW_SIZE = 512 * 1024  # stays in the second-level cache between reading, checking and decoding
+WINDOW_UNITS = 8192
+BIG_UNIT = 16 * 1024 * 1024  # above it a unit's far end is looked at before the rest is read
+_PEEK_SIZE = 1024  # read first where one unit is wanted
+_HEAD_SIZE = 72 + 2 * 20  # all that can stand before a body
+_TAIL_SIZE = 2 * (32767 + 2)  # the most that can stand behind a body
+
+Positions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A commitlog file, holding the physical offsets [start, end).
+
+    `end` is where it should end: `size` differs from `end - start` where the file was cut or padded.
+    """
+
+    path: str
+    start: int
+    end: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Damage:
+    """The physical offsets [start, stop) of a file are not what the format demands."""
+
+    path: str
+    start: int
+    stop: int
+    position: int  # of start, in the file
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: position {self.position} (commitLogOffset {self.start}): {self.reason}; "
+            f"{self.stop - self.start} bytes cannot be read: "
+            "mode=DROPMALFORMED reads the rest, mode=PERMISSIVE shows the place in column 'corrupt'"
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """Whole units: their physical offsets, in a window that begins at `base`. Valid until the next one is asked for."""
+
+    window: memoryview
+    base: int
+    positions: Positions
+
+
+def segments_of(layout: Layout) -> tuple[list[Segment], list[Damage]]:
+    """The segments of a store, and what is wrong with their names and sizes.
+
+    Raises:
+        DamagedStoreError: two files claim the same physical offsets.
+    """
+    files = list(layout.segments)
+    while files and files[-1].size == 0:  # a crash between creating and mapping a file; brokers delete it
+        files.pop()
+    sizes = Counter(file.size for file in files)
+    usual = max(sizes, key=lambda size: (sizes[size], size), default=0)
+    segments: list[Segment] = []
+    faults: list[Damage] = []
+    for file in files:
+        if segments:
+            faults += _gap(segments[-1], file)
+        segments.append(Segment(file.path, file.start, file.start + usual, file.size))
+        if file.size != usual:
+            faults.append(
+                Damage(
+                    file.path,
+                    file.start + min(file.size, usual),
+                    file.start + max(file.size, usual),
+                    min(file.size, usual),
+                    f"expected a file of {usual} bytes like its neighbours, found {file.size}: it was cut or padded, "
+                    "perhaps by a copy that did not finish",
+                )
+            )
+    return segments, faults
+
+
+def _gap(before: Segment, file: SegmentFile) -> list[Damage]:
+    if file.start < before.end:
+        raise DamagedStoreError(
+            f"{file.path}: begins at physical offset {file.start}, but {before.path} reaches to {before.end}: "
+            "these files are not of one commitlog; put each store into a directory of its own"
+        )
+    if file.start == before.end:
+        return []
+    return [
+        Damage(
+            file.path,
+            before.end,
+            file.start,
+            0,
+            f"a gap in the commitlog: expected a file {before.end:020d} behind {before.path}, found {file.start:020d}; "
+            "bring the missing segments back (those of a commitlog in several directories: option storePathCommitLog)",
+        )
+    ]
+
+
+class SegmentReader:
+    """Reads units of one segment through a window that slides over it. A context manager.
+
+    Args:
+        segment: the segment.
+        verify_crc: whether a unit's bodyCRC must be right.
+        queues: asked, before reading goes on behind a damage, whether it knows the unit found there.
+        counters: where to count requests and bytes.
+    """
+
+    def __init__(self, segment: Segment, verify_crc: bool, queues: ConsumeQueues, counters: Counters) -> None:
+        self.segment = segment
+        self._verify_crc = verify_crc
+        self._queues = queues
+        self._file = ReadFile(segment.path, counters)
+        self._file_end = segment.start + min(self._file.size, segment.end - segment.start)
+        self._buffer = memoryview(bytearray(WINDOW_SIZE))
+        self._positions: Positions = np.empty(WINDOW_UNITS, np.int64)
+        self._window = self._buffer[:0]
+        self._base = segment.start
+
+    def __enter__(self) -> "SegmentReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.__exit__()
+
+    def units(self, start: int, stop: int) -> Iterator[Run | Damage]:
+        """All units that begin in [start, stop), in runs, and what is damaged between them.
+
+        `start` must be a unit's start. `stop` is the log's end, another unit's start, or the segment's end; at the
+        segment's end there must be a blank.
+        """
+        at = start
+        while at < stop:
+            run, at, status, expected, found = self._scan(at, stop)
+            if run is not None:
+                yield run
+            if status in (Status.FULL, Status.LIMIT):
+                continue
+            if status is Status.BLANK and stop >= self._file_end:
+                return
+            behind = self._behind_damage(at, status, stop)
+            yield self.damage(at, behind, explain(status, expected, found))
+            at = behind
+
+    def walk(self, start: int, stop: int) -> tuple[int | None, int, Status]:
+        """Step over the units from `start` on, up to `stop`.
+
+        Returns:
+            (last, at, status): the start of the last unit, or None; the first byte not passed; and why.
+        """
+        last, at = None, start
+        while True:
+            run, at, status, _, _ = self._scan(at, stop)
+            if run is not None:
+                last = int(run.positions[-1])
+            if status is not Status.FULL:
+                return last, at, status
+
+    def run_at(self, start: int, stop: int) -> Run | None:
+        """The units from `start` on, as many as a window shows; None when there is none."""
+        return self._scan(start, stop)[0]
+
+    def header(self, position: int) -> "Header | None":
+        """The unit at a physical offset, or None when there is none."""
+        run, *_ = self._scan(position, self.segment.end, most=1)
+        return None if run is None else headers(run)[0]
+
+    def find(self, start: int, stop: int) -> int | None:
+        """The first place in [start, stop) where a unit stands that is whole in every check, or None."""
+        at, need = start, 0
+        while at < stop:
+            self._show(at, need, stop)
+            at, status, need = find_unit(
+                self._window,
+                base=self._base,
+                position=at,
+                stop=stop,
+                segment_end=self.segment.end,
+                verify_crc=self._verify_crc,
+            )
+            if status is Status.OK:
+                return at
+            if status is Status.LIMIT:
+                return None
+            if at + need > self._file_end:
+                if need <= FORMAT["BLANK_SIZE"]:
+                    return None
+                at, need = at + 1, 0  # something that names more bytes than the file has is no unit
+            elif need > BIG_UNIT and self._check_big(at, need)[0] is not Status.FULL:
+                at, need = at + 1, 0
+        return None
+
+    def read(self, start: int, size: int) -> bytes:
+        """The bytes at a physical offset; fewer where the file ends."""
+        return self._file.read(start - self.segment.start, size)
+
+    def data_extents(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """The parts of [start, stop) that are not holes in the file."""
+        base = self.segment.start
+        for begin, end in self._file.extents(start - base, min(stop, self._file_end) - base):
+            yield begin + base, end + base
+
+    def damage(self, start: int, stop: int, reason: str) -> Damage:
+        """A damage in this segment."""
+        return Damage(self.segment.path, start, stop, start - self.segment.start, reason)
+
+    def _scan(self, at: int, stop: int, most: int = WINDOW_UNITS) -> tuple[Run | None, int, Status, int, int]:
+        """Units from `at` on as far as one window shows them: the run, the first byte not passed, and why it stopped
+        there: FULL means that it only has to be called again."""
+        need = 0
+        while True:
+            self._show(at, need, stop if most > 1 else at + _PEEK_SIZE)
+            count, reached, status, expected, found = scan(
+                self._window,
+                base=self._base,
+                position=at,
+                stop=stop,
+                segment_end=self.segment.end,
+                verify_crc=self._verify_crc,
+                positions=self._positions[:most],
+            )
+            if status is Status.MORE:
+                if count == 0 and at + expected <= self._file_end:
+                    need = expected
+                    if need > BIG_UNIT:
+                        status, expected, found = self._check_big(at, need)
+                        if status is not Status.FULL:
+                            return None, at, status, expected, found
+                    continue
+                if count > 0:
+                    status = Status.FULL
+                else:
+                    found = self._file_end - at
+            run = Run(self._window, self._base, self._positions[:count]) if count else None
+            return run, reached, status, expected, found
+
+    def _show(self, at: int, need: int, stop: int) -> None:
+        """Let the window hold `need` bytes from `at` on, or what the file has of them."""
+        shown = self._base + len(self._window) - at
+        if self._base <= at and shown >= max(need, FORMAT["BLANK_SIZE"]):
+            return
+        size = max(need, min(WINDOW_SIZE, stop - at))
+        buffer = self._buffer if size <= WINDOW_SIZE else memoryview(bytearray(size))
+        self._window = buffer[: self._file.read_into(buffer[:size], at - self.segment.start)]
+        self._base = at
+
+    def _check_big(self, at: int, size: int) -> tuple[Status, int, int]:
+        """Do the lengths of a huge unit fit together? Its size is only a claim until its far end agrees, so that is looked
+        at first, in memory that takes no room before it is written to."""
+        window = memoryview(mmap.mmap(-1, size))
+        offset = at - self.segment.start
+        self._file.read_into(window[:_HEAD_SIZE], offset)
+        self._file.read_into(window[-_TAIL_SIZE:], offset + size - _TAIL_SIZE)
+        _, _, status, expected, found = scan(
+            window,
+            base=at,
+            position=at,
+            stop=at + size,
+            segment_end=self.segment.end,
+            verify_crc=False,
+            positions=np.empty(1, np.int64),
+        )
+        return status, expected, found
+
+    def _behind_damage(self, at: int, status: Status, stop: int) -> int:
+        """Where to read on: the next unit that can be proved, or `stop`."""
+        if status is Status.BAD_BODY_CRC:  # all lengths fit, so the next unit is known
+            (total,) = struct.unpack(">i", self.read(at, 4))
+            _, _, status, _, _ = self._scan(at + total, stop, most=1)
+            if status in (Status.LIMIT, Status.FULL, Status.BLANK):
+                return min(at + total, stop)
+        place = self.find(at + 1, stop)
+        while place is not None:
+            if self.vouched(place) is not False:
+                return place
+            place = self.find(place + 1, stop)
+        return stop
+
+    def vouched(self, position: int) -> bool | None:
+        """Does the ConsumeQueue know the unit at `position`? None when it has nothing to say."""
+        unit = self.header(position)
+        if unit is None:
+            return False
+        return self._queues.vouches(unit.topic, unit.queue_id, unit.queue_offset, position, unit.size)
+
+
+@dataclass(frozen=True)
+class Header:
+    """What planning has to know of a unit. `store_timestamp` is None where it fits no Arrow timestamp (microseconds)."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    sys_flag: int
+    store_timestamp: int | None
+    position: int
+    size: int
+
+    @property
+    def is_queued(self) -> bool:
+        """False for half and rolled-back messages of old brokers: their queueOffset is 0, and no queue holds them."""
+        return self.sys_flag & TRANSACTION_TYPE not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+
+
+def headers(run: Run) -> list[Header]:
+    """The headers of a run's units."""
+    builder = BatchBuilder(
+        ["topic", "queueId", "queueOffset", "sysFlag", "storeTimestamp", "commitLogOffset", "storeSize"]
+    )
+    builder.append(run.window, run.positions, base=run.base)
+    columns = builder.finish().columns
+    columns[4] = columns[4].cast(pa.int64())
+    return [Header(*row) for row in zip(*(column.to_pylist() for column in columns), strict=True)]

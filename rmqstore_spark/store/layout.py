@@ -1,0 +1,198 @@
+"""Directories and names: what lies where in a store, and what only looks like one.
+
+    <root>/commitlog/<20 digits>                       all messages; the name is the physical offset of the first byte
+    <root>/consumequeue/<topic>/<queueId>/<20 digits>  accelerator; or a RocksDB, which is not read
+    <root>/checkpoint, <root>/abort                    timestamps; a mark that the broker runs or crashed
+Source: org.apache.rocketmq.store.config.StorePathConfigHelper, store.MappedFileQueue, store.MultiPathMappedFileQueue.
+"""
+
+import glob
+import os
+import re
+import struct
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+from rmqstore_spark.errors import NotAStoreError, OptionError
+from rmqstore_spark.store.files import Counters, ReadFile, cannot_read
+
+SEGMENT_NAME = re.compile(r"[0-9]{20}")
+_GLOB = re.compile(r"[*?\[]")
+_TIERED_NAME = re.compile(r"[0-9a-f]{8}[0-9]{20}")
+_DLEDGER_ENTRY = struct.Struct(">iiqqq")  # magic 1..3, size, index, term, pos (io.openmessaging.storage.dledger.entry)
+
+
+@dataclass(frozen=True)
+class SegmentFile:
+    """A commitlog file: `start` is the physical offset in its name, `size` its length in bytes."""
+
+    path: str
+    start: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the parts of one store are.
+
+    Attributes:
+        root: the store directory, absolute.
+        segments: the commitlog's files of all its directories, by start.
+        strays: entries of the commitlog directories that no broker writes.
+        consumequeue: that directory, or None when there is none of files (missing, or RocksDB).
+        abort: whether the broker runs, or did not stop cleanly.
+    """
+
+    root: str
+    segments: tuple[SegmentFile, ...]
+    strays: tuple[str, ...]
+    consumequeue: str | None
+    abort: bool
+
+    @property
+    def checkpoint(self) -> str:
+        """The checkpoint file's path, whether it exists or not."""
+        return os.path.join(self.root, "checkpoint")
+
+
+def expand(paths: list[str]) -> list[str]:
+    """Paths and globs as absolute directories, each once, globs sorted.
+
+    Raises:
+        OptionError: a URI of another scheme than `file`.
+        NotAStoreError: a glob that matches nothing.
+    """
+    found: dict[str, str] = {}  # by real path: a store named twice is still one store
+    for path in paths:
+        local = _local(path)
+        matches = sorted(glob.glob(local)) if _GLOB.search(local) and not os.path.exists(local) else [local]
+        if not matches:
+            raise NotAStoreError(f"{path}: nothing matches this pattern")
+        for match in matches:
+            found.setdefault(os.path.realpath(match), os.path.abspath(match))
+    return list(found.values())
+
+
+def _local(path: str) -> str:
+    uri = urlsplit(path)
+    if not uri.scheme or os.path.exists(path):
+        return path
+    if uri.scheme == "file" and uri.netloc in ("", "localhost"):
+        return unquote(uri.path)
+    if len(uri.scheme) > 1 and "/" in path:
+        raise OptionError(f"{path}: only local (or mounted) directories can be read, not {uri.scheme!r}; copy the store")
+    return path
+
+
+def find_store(root: str, commitlogs: list[str] | None, counters: Counters) -> Layout:
+    """Look at a store directory.
+
+    Args:
+        root: the store directory.
+        commitlogs: the commitlog's directories where they are not <root>/commitlog (broker setting storePathCommitLog).
+        counters: where to count requests and bytes.
+
+    Raises:
+        NotAStoreError: it is something else; the text says what, and what to give instead.
+    """
+    entries = _entries(root)
+    _refuse_dledger_directories(root, entries)
+    if commitlogs is None:
+        if "commitlog" not in entries:
+            raise NotAStoreError(_not_a_store(root, entries))
+        commitlogs = [os.path.join(root, "commitlog")]
+    segments: list[SegmentFile] = []
+    strays: list[str] = []
+    for directory in commitlogs:
+        for name in sorted(_entries(directory)):
+            path = os.path.join(directory, name)
+            if not SEGMENT_NAME.fullmatch(name) or os.path.isdir(path):
+                strays.append(path)
+                continue
+            try:
+                segments.append(SegmentFile(path, int(name), os.stat(path).st_size))
+            except OSError as why:
+                raise cannot_read(path, why) from None
+    segments.sort(key=lambda segment: segment.start)
+    if segments:
+        _refuse_dledger_file(segments[0], counters)
+    return Layout(
+        root=root,
+        segments=tuple(segments),
+        strays=tuple(strays),
+        consumequeue=_consumequeue(root, entries),
+        abort="abort" in entries,
+    )
+
+
+def _entries(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except FileNotFoundError:
+        raise NotAStoreError(f"{directory}: no such directory; give the broker's store directory") from None
+    except NotADirectoryError:
+        raise NotAStoreError(
+            f"{directory}: this is a file; give the broker's store directory, the one that holds commitlog/"
+        ) from None
+    except OSError as why:
+        raise cannot_read(directory, why) from None
+
+
+def _consumequeue(root: str, entries: list[str]) -> str | None:
+    directory = os.path.join(root, "consumequeue")
+    if "consumequeue" not in entries or not os.path.isdir(directory):
+        return None
+    names = _entries(directory)
+    return None if "CURRENT" in names and any(name.startswith("MANIFEST-") for name in names) else directory
+
+
+def _refuse_dledger_directories(root: str, entries: list[str]) -> None:
+    for name in entries:
+        if name.startswith("dledger-") and os.path.isdir(os.path.join(root, name, "data")):
+            raise NotAStoreError(
+                f"{os.path.join(root, name)}: a DLedger commitlog (enableDLegerCommitLog), which is not supported; "
+                "read the store of a broker without DLedger, or consume from the broker itself"
+            )
+
+
+def _refuse_dledger_file(segment: SegmentFile, counters: Counters) -> None:
+    with ReadFile(segment.path, counters) as file:
+        head = file.read(0, _DLEDGER_ENTRY.size)
+    if len(head) < _DLEDGER_ENTRY.size:
+        return
+    magic, size, _index, _term, position = _DLEDGER_ENTRY.unpack(head)
+    if magic in (1, 2, 3) and size >= 48 and position == segment.start:
+        raise NotAStoreError(
+            f"{segment.path}: a DLedger log (storePathDLedgerCommitLog), which is not supported; "
+            "read the store of a broker without DLedger, or consume from the broker itself"
+        )
+
+
+def _not_a_store(root: str, entries: list[str]) -> str:
+    if any(SEGMENT_NAME.fullmatch(name) for name in entries):
+        return (
+            f"{root}: this looks like a directory inside a store; give the store directory that holds commitlog/, or name "
+            "the commitlog's own directories in option storePathCommitLog"
+        )
+    if _is_tiered(root, entries):
+        return (
+            f"{root}: files of RocketMQ's tiered store, which are not supported; give the broker's own store directory"
+        )
+    shown = ", ".join(sorted(entries)[:5]) + (", ..." if len(entries) > 5 else "") if entries else "nothing"
+    return (
+        f"{root}: not a RocketMQ store: expected a directory commitlog/ in it, found {shown}; "
+        "give the directory that the broker's storePathRootDir names"
+    )
+
+
+def _is_tiered(root: str, entries: list[str]) -> bool:
+    """Tiered flat files lie in <cluster>/<broker>/<topic>/<queueId>/<COMMIT_LOG|CONSUME_QUEUE|INDEX>/."""
+    names, directory = entries, root
+    for _ in range(5):
+        if {"COMMIT_LOG", "CONSUME_QUEUE", "INDEX"} & set(names) or any(map(_TIERED_NAME.fullmatch, names)):
+            return True
+        below = next((d for d in (os.path.join(directory, name) for name in sorted(names)) if os.path.isdir(d)), None)
+        if below is None:
+            return False
+        directory, names = below, _entries(below)
+    return False

@@ -1,0 +1,223 @@
+"""Where the log ends. Files are preallocated, so the end is found, not read off a length (DESIGN.md 3).
+
+From the last segment that begins with a unit on, the first thing that is not a unit is the end, unless something proves
+that a message was lost there:
+  * its bytes are not all zero, and a ConsumeQueue unit points exactly there;
+  * a later unit, whole in every check, not older than the last good one, that its ConsumeQueue knows or whose queueOffset
+    is beyond those seen for its queue: the remains of a truncated log fail this;
+  * a header that reaches over the end of its file, or a segment without room for a blank: the file was cut.
+In any earlier segment whatever is not a unit or the closing blank is damage.
+"""
+
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from native_io import Status
+from rmqstore_spark.store.checkpoint import logics_timestamp
+from rmqstore_spark.store.commitlog import Header, Segment, SegmentReader, headers
+from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue
+from rmqstore_spark.store.files import Counters
+from rmqstore_spark.store.layout import Layout
+from rmqstore_spark.store.message import FORMAT
+
+_SETTLE_SECONDS = 0.005
+_SETTLE_TRIES = 40
+_HEADER = struct.Struct(">ii20xq")  # totalSize, magic, physicalOffset
+
+
+@dataclass(frozen=True)
+class _Stop:
+    """Where walking came to: a position in a segment, why it stopped there, and the last unit before it."""
+
+    segment: int
+    at: int
+    status: Status
+    last: Header | None
+
+
+class LogEnd:
+    """Finds the end of a store's commitlog.
+
+    Args:
+        layout: the store.
+        segments: its segments, by start.
+        queues: its ConsumeQueues. Their last units are a hint where to start looking, no more.
+        counters: where to count requests and bytes.
+    """
+
+    def __init__(self, layout: Layout, segments: list[Segment], queues: ConsumeQueues, counters: Counters) -> None:
+        self._layout = layout
+        self._segments = segments
+        self._queues = queues
+        self._counters = counters
+        self._queued_to: list[tuple[Queue, int]] = []  # queues with the position their last unit points to
+
+    def find(self) -> int:
+        """The physical offset behind the last message, as of now. Damage before it is met when it is read."""
+        if not self._segments:
+            return 0
+        self._queued_to = [(queue, unit.position) for queue in self._queues if (unit := queue.last()) is not None]
+        started = self._last_started()
+        stop = self._walk_from_hint(started) or self._walk(started, self._segments[started].start, None)
+        while True:
+            if self._layout.abort:
+                stop = self._settle(stop)
+            beyond = self._cut(stop) or self._lost_unit(stop) or self._later_unit(stop)
+            if beyond is None:
+                return stop.at
+            stop = beyond
+
+    def _open(self, index: int, verify_crc: bool = False) -> SegmentReader:
+        return SegmentReader(self._segments[index], verify_crc, self._queues, self._counters)
+
+    def _last_started(self) -> int:
+        """The last segment that begins with a unit; the first one when none does."""
+        for index in reversed(range(len(self._segments))):
+            with self._open(index) as reader:
+                if reader.header(self._segments[index].start) is not None:
+                    return index
+        return 0
+
+    def _walk(self, index: int, at: int, last: Header | None) -> _Stop:
+        while True:
+            segment = self._segments[index]
+            with self._open(index) as reader:
+                position, at, status = reader.walk(at, segment.end)
+                if position is not None:
+                    last = reader.header(position)
+            following = index + 1
+            if status is not Status.BLANK or following == len(self._segments):
+                return _Stop(index, at, status, last)
+            if self._segments[following].start != segment.end:
+                return _Stop(index, at, status, last)
+            index, at = following, segment.end
+
+    def _walk_from_hint(self, started: int) -> _Stop | None:
+        """Walk from the last unit that a ConsumeQueue knows; None where that may lead astray.
+
+        A truncated log and its queues keep their old units, and those confirm each other. They are older than what came
+        after them, though, and the checkpoint of a clean shutdown knows how old the newest message is.
+        """
+        newest = logics_timestamp(self._layout.checkpoint, self._counters)
+        segment = self._segments[started]
+        hint = max((at for _, at in self._queued_to if segment.start <= at < segment.end), default=None)
+        if self._layout.abort or newest <= 0 or hint is None:
+            return None
+        with self._open(started) as reader:
+            if reader.vouched(hint) is not True:
+                return None
+        stop = self._walk(started, hint, None)
+        if stop.last is None or stop.last.store_timestamp is None or stop.last.store_timestamp // 1000 < newest:
+            return None
+        return stop
+
+    def _settle(self, stop: _Stop) -> _Stop:
+        """A broker may be writing the last unit just now: its head is seen before its tail. Wait until it stays the same
+        and is whole; if it does not become so, it is none."""
+        last = stop.last
+        if last is None or last.position + last.size != stop.at:
+            return stop
+        seen = b""
+        for _ in range(_SETTLE_TRIES):
+            with self._open(self._segment_of(last.position), verify_crc=True) as reader:
+                data = reader.read(last.position, last.size)
+                if data == seen and reader.header(last.position) is not None:
+                    return stop
+            seen = data
+            time.sleep(_SETTLE_SECONDS)
+        return replace(stop, at=last.position, status=Status.BAD_BODY_CRC)
+
+    def _segment_of(self, position: int) -> int:
+        return next(i for i, segment in enumerate(self._segments) if segment.start <= position < segment.end)
+
+    def _cut(self, stop: _Stop) -> _Stop | None:
+        """Whole files always have room for a blank behind their last unit: one that has not was cut."""
+        segment = self._segments[stop.segment]
+        file_end = min(segment.end, segment.start + segment.size)
+        cut = replace(stop, at=file_end, status=Status.LIMIT)
+        if stop.at == file_end:
+            return None
+        if stop.status in (Status.NO_BLANK, Status.MORE):
+            return cut
+        with self._open(stop.segment) as reader:
+            head = reader.read(stop.at, _HEADER.size)
+        if stop.status is Status.BAD_TOTAL_SIZE:
+            total, magic, position = _HEADER.unpack(head.ljust(_HEADER.size, b"\0"))
+            if total > 0 and stop.at + total > segment.end and (len(head) < _HEADER.size or position == stop.at):
+                return cut
+        # A log that does not even begin with a unit is no log; unless a broker is writing its first message.
+        is_first = stop.last is None and stop.at == self._segments[0].start
+        return cut if is_first and not self._layout.abort and any(head[:8]) and stop.status is not Status.BLANK else None
+
+    def _lost_unit(self, stop: _Stop) -> _Stop | None:
+        """A ConsumeQueue unit that points exactly to what is no unit. Where there are only zeros the message never came
+        here: the queues of a copy may have been copied later than its commitlog."""
+        segment = self._segments[stop.segment]
+        for queue, last in self._queued_to:
+            unit = queue.unit(queue.search(stop.at)) if last >= stop.at else None
+            if unit is None or unit.position != stop.at or unit.size < FORMAT["SMALLEST_UNIT"]:
+                continue
+            behind = stop.at + unit.size
+            if behind + FORMAT["BLANK_SIZE"] > segment.end:
+                continue
+            with self._open(stop.segment) as reader:
+                if any(reader.read(stop.at, unit.size)):
+                    return self._walk(stop.segment, behind, stop.last)
+        return None
+
+    def _later_unit(self, stop: _Stop) -> _Stop | None:
+        """A later unit that proves that the log goes on."""
+        seen: dict[tuple[str, int], int] | None = None
+        for index, header in self._units_behind(stop):
+            if not header.is_queued or not _not_older(header, stop.last):
+                continue
+            known = self._queues.vouches(
+                header.topic, header.queue_id, header.queue_offset, header.position, header.size
+            )
+            if known is None:
+                seen = self._seen(stop) if seen is None else seen
+                known = header.queue_offset > seen.get((header.topic, header.queue_id), -1)
+            if known:
+                return self._walk(index, header.position, None)
+        return None
+
+    def _units_behind(self, stop: _Stop) -> Iterator[tuple[int, Header]]:
+        """Whatever is a unit behind the place, live or left over. What lies behind a blank is not looked at."""
+        for index in range(stop.segment, len(self._segments)):
+            segment = self._segments[index]
+            at = stop.at + 1 if index == stop.segment else segment.start
+            if index == stop.segment and stop.status is Status.BLANK:
+                continue
+            with self._open(index, verify_crc=True) as reader:
+                for begin, end in reader.data_extents(at, segment.end):
+                    place = reader.find(max(at, begin), end)
+                    while place is not None:
+                        run = reader.run_at(place, segment.end)
+                        assert run is not None
+                        found = headers(run)
+                        for header in found:
+                            yield index, header
+                        at = found[-1].position + found[-1].size
+                        place = reader.find(max(at, begin), end)
+
+    def _seen(self, stop: _Stop) -> dict[tuple[str, int], int]:
+        """The highest queueOffset of each queue before the place, in its segment."""
+        seen: dict[tuple[str, int], int] = {}
+        segment = self._segments[stop.segment]
+        with self._open(stop.segment) as reader:
+            at = segment.start
+            while at < stop.at and (run := reader.run_at(at, stop.at)) is not None:
+                found = headers(run)
+                for header in found:
+                    queue = (header.topic, header.queue_id)
+                    seen[queue] = max(seen.get(queue, -1), header.queue_offset)
+                at = found[-1].position + found[-1].size
+        return seen
+
+
+def _not_older(header: Header, last: Header | None) -> bool:
+    if last is None or last.store_timestamp is None:
+        return True
+    return header.store_timestamp is not None and header.store_timestamp >= last.store_timestamp

@@ -1,0 +1,35 @@
+"""The compiled kernel. Everything else about the package is in setup.cfg."""
+
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+
+class BuildHereToo(build_ext):
+    """Leaves a copy of the extension in the source tree, whatever it is built for.
+
+    Spark's workers run with the driver's current directory first on sys.path, so in a checkout they import native_io
+    from here, not from where it is installed. After a plain `pip install .` both copies must work. (`inplace` in
+    setup.cfg does not do: bdist_wheel turns it off.)
+    """
+
+    def run(self) -> None:
+        super().run()
+        if not self.inplace:  # else it has just been done
+            self.copy_extensions_to_source()
+
+
+setup(
+    cmdclass={"build_ext": BuildHereToo},
+    ext_modules=[
+        Extension(
+            "native_io._kernel",
+            ["native_io/_kernel.pyx"],
+            depends=sorted(map(str, Path("native_io").glob("*.h"))),
+            include_dirs=["native_io"],
+            # No -march: a wheel must run on every machine of its kind. Faster instructions are chosen at run time.
+            extra_compile_args=["-O3", "-fvisibility=hidden"],
+        )
+    ],
+)

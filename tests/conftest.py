@@ -1,0 +1,93 @@
+"""What all tests share: one Spark session, seeded randomness, and no exception that nobody sees."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import secrets
+import sys
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import hypothesis
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SEED = os.environ.get("RMQ_TEST_SEED") or str(secrets.randbelow(10**9))
+ROOT = Path(__file__).resolve().parents[1]
+
+# Time limits of an example mean nothing on a shared machine or under a sanitizer.
+hypothesis.settings.register_profile("rmq", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("rmq")
+
+# Spark's workers run in the driver's Python (or else in whatever `python3` is on the PATH), and Spark binds to
+# localhost whatever the machine's name resolves to. Before any JVM starts, and for the subprocesses of tests too.
+os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+def pytest_report_header() -> list[str]:
+    import native_io._kernel
+
+    kernel = Path(native_io._kernel.__file__)
+    sanitized = b"__asan_init" in kernel.read_bytes()
+    if os.environ.get("RMQ_SANITIZED") and not sanitized:
+        pytest.exit(f"RMQ_SANITIZED is set, but {kernel} was not built with AddressSanitizer", returncode=2)
+    return [f"RMQ_TEST_SEED={SEED}", f"kernel: {kernel}{' (sanitized)' if sanitized else ''}"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Quick tests first, those that use the shared session last: the others that start a JVM of their own are then
+    through, so that no two are alive at a time."""
+    items.sort(key=lambda item: (item.get_closest_marker("spark") is not None) + ("spark" in item.fixturenames))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail a test in which code of ours raised where nobody could catch it, in this process or in a Spark worker.
+
+    Python and Cython then only write "Exception ignored" to stderr. In this process pytest itself sees it (a
+    PytestUnraisableExceptionWarning, hence an error); a worker's stderr ends up in what pytest captures.
+    """
+    report = yield
+    ignored = re.search(r"Exception ignored.{0,2000}(native_io|rmqstore)", report.capstderr, re.DOTALL)
+    if report.when == "call" and report.passed and ignored:
+        report.outcome = "failed"
+        report.longrepr = f"stderr has an ignored exception:\n{report.capstderr[ignored.start() :][:4000]}"
+    return report
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> random.Random:
+    """Randomness of this test alone: the same with the same RMQ_TEST_SEED, whatever other tests run."""
+    return random.Random(f"{SEED} {request.node.nodeid}")
+
+
+@pytest.fixture(scope="session")
+def sample_store() -> Path:
+    """The store that comes with the project: 60 messages of TopicA in two queues."""
+    return ROOT / "sample_store"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("rmqstore-spark tests")
+        .config("spark.driver.memory", "2g")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.execution.arrow.pyspark.enabled", "true")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .getOrCreate()
+    )
+    yield session
+    session.stop()

@@ -1,0 +1,78 @@
+"""The data source under Spark Connect, where the session lives in another process than the program."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.spark
+
+# A process of its own: a program has either a classic session or a Connect one.
+PROGRAM = """
+import json, sys
+from pyspark.sql import SparkSession
+
+store, absent = sys.argv[1:]
+spark = SparkSession.builder.remote("local[2]").getOrCreate()
+result = {"session": type(spark).__module__}
+
+result["autoloaded"] = spark.read.format("rmqstore").load(store).count()
+narrow = spark.read.format("rmqstore").schema("queueOffset bigint, topic string").load(store)
+result["columns"] = narrow.columns
+result["rows"] = sorted(map(list, narrow.collect()))
+try:
+    spark.read.format("rmqstore").load(absent).count()
+except Exception as error:
+    result["error"] = str(error)
+
+import rmqstore_spark
+rmqstore_spark.register(spark)
+result["registered"] = spark.read.format("rmqstore").load(store).count()
+
+spark.stop()
+print("RESULT", json.dumps(result))
+"""
+
+
+@pytest.fixture(scope="session")
+def connect(tmp_path_factory: pytest.TempPathFactory, sample_store: Path) -> dict[str, Any]:
+    """What PROGRAM saw. It runs in an empty directory, so that the package can only be found where it is installed."""
+    cwd = tmp_path_factory.mktemp("connect")
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM, sample_store, cwd / "absent"],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    last = ran.stdout.splitlines()[-1]
+    assert last.startswith("RESULT "), ran.stdout
+    return json.loads(last.removeprefix("RESULT "))
+
+
+def test_the_session_is_a_connect_session(connect: dict[str, Any]) -> None:
+    assert connect["session"].startswith("pyspark.sql.connect")
+
+
+def test_reads_without_and_with_register(connect: dict[str, Any]) -> None:
+    assert connect["autoloaded"] == 60
+    assert connect["registered"] == 60
+
+
+def test_projection_by_schema(connect: dict[str, Any]) -> None:
+    assert connect["columns"] == ["queueOffset", "topic"]
+    assert connect["rows"] == sorted([offset, "TopicA"] for offset in range(30) for _queue in range(2))
+
+
+def test_a_bad_path_gives_one_line_of_ours(connect: dict[str, Any]) -> None:
+    # What follows after a blank line ("JVM stacktrace:") is Spark's.
+    ours = connect["error"].split("\n\n")[0]
+    assert "RmqStoreError: " in ours
+    assert "absent" in ours
+    assert "Traceback" not in ours
+    assert "datasource.py" not in ours
