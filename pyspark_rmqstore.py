@@ -1,7 +1,7 @@
-"""Spark imports every top-level module named `pyspark_*` when it meets an unknown format, and takes its `DefaultSource`.
+"""Spark's way to find the source: it imports every top-level `pyspark_*` module when it meets an unknown format.
 
-One module that raises would hide all the others, so nothing here may: without a working rmqstore_spark there is simply no
-DefaultSource.
+One such module that raises hides all the others, so nothing here may: without a working rmqstore_spark there is simply
+no DefaultSource.
 """
 
 try:

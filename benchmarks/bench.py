@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 HERE = Path(__file__).resolve().parent
@@ -39,6 +40,7 @@ from null_source import NullSource, save_batch  # noqa: E402
 import rmqstore_spark  # noqa: E402
 from native_io import Decoder, Status  # noqa: E402
 from native_io import scan as scan_units  # noqa: E402
+from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema  # noqa: E402
 from rmqstore_spark.datasource import RmqStoreDataSource  # noqa: E402
 
 SECTIONS = ("kernel", "spark", "plan", "memory")
@@ -86,9 +88,7 @@ def in_turns(repeat: int, cases: dict[str, Callable[[], object]]) -> dict[str, f
 def reader_of(store: Store, *, without: tuple[str, ...] = (), **options: str) -> tuple[Any, StructType]:
     """The data source's batch reader, in this process, and the schema it was asked for."""
     source = RmqStoreDataSource(CaseInsensitiveDict({"path": str(store.root), **options}))
-    schema = source.schema()
-    assert isinstance(schema, StructType)
-    schema = StructType([field for field in schema if field.name not in without])
+    schema = from_arrow_schema(arrow_schema([name for name in DEFAULT_COLUMNS if name not in without]))
     return source.reader(schema), schema
 
 

@@ -1,10 +1,15 @@
-"""What the kernel offers. A *window* is any contiguous bytes-like object that holds the bytes of a segment from physical
-offset `base` on. Positions, stops and ends are physical offsets (int64), never indices into the window."""
+"""What the kernel offers.
+
+A *window* is any contiguous bytes-like object that holds the bytes of a segment from physical offset `base` on.
+Positions, stops and ends are physical offsets (int64), never indices into the window.
+"""
 
 import enum
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from typing_extensions import Buffer
 
 FORMAT: dict[str, int]
@@ -38,13 +43,13 @@ def scan(
     stop: int,
     segment_end: int,
     verify_crc: bool,
-    positions: Buffer,
+    positions: npt.NDArray[np.int64],
 ) -> tuple[int, int, Status, int, int]:
     """Walk the chain of units from `position` to `stop`, checking each one (CommitLog.checkMessageAndReturnSize, and
     physicalOffset against the position).
 
     Args:
-        positions: writable int64 array; its length is the most units to return.
+        positions: where to put the starts; its length is the most units to return.
 
     Returns:
         (count, position, status, expected, found): positions[:count] are the starts of the units; `position` is the
@@ -62,7 +67,7 @@ def find_unit(
     """
 
 def crc32(data: Buffer, *, portable: bool = False) -> int:
-    """zlib.crc32 as the kernel computes it; `portable` forces the way for machines without carry-less multiplication."""
+    """zlib.crc32 as the kernel computes it; `portable` takes the way without carry-less multiplication."""
 
 class Decoder:
     """Decodes units into Arrow columns, batch after batch; a column that is not asked for costs nothing.
@@ -81,12 +86,12 @@ class Decoder:
         """Bytes of Arrow data since the last finish()."""
     @property
     def compressed(self) -> int:
-        """Rows whose sysFlag says that the body is compressed. Bodies are given as stored. Counted when `body` is wanted."""
+        """Rows whose sysFlag says that the body is compressed, counted when `body` is wanted. Bodies come as stored."""
     @property
     def non_ascii(self) -> bool:
         """True when text may hold bytes that are not UTF-8 (something in it is not ASCII)."""
-    def append(self, window: Buffer, positions: Buffer, *, base: int) -> None:
-        """Decode the units at `positions` (int64 array). Bounds are checked again; the CRC is not.
+    def append(self, window: Buffer, positions: npt.NDArray[np.int64], *, base: int) -> None:
+        """Decode the units at `positions`. Bounds are checked again; the CRC is not.
 
         Raises:
             ValueError: there is no unit at one of the positions.

@@ -1,6 +1,6 @@
 """Apache RocketMQ store directories as a Spark data source, without a broker.
 
-    spark.read.format("rmqstore").load("/data/broker-a/store").groupBy("topic", "queueId").count().show()
+>>> spark.read.format("rmqstore").load("/data/broker-a/store").groupBy("topic", "queueId").count().show()
 """
 
 from importlib.metadata import PackageNotFoundError, version
@@ -22,9 +22,9 @@ __all__ = ["DamagedStoreError", "NotAStoreError", "OptionError", "RmqStoreError"
 def register(spark: "SparkSession") -> None:
     """Make `format("rmqstore")` known to a session.
 
-    Not needed after `pip install`: Spark finds the source by itself, through the module `pyspark_rmqstore`. It is for the
-    places where Spark does not look: a checkout that is only on the driver's sys.path, or a session whose first look-up
-    failed because of another package.
+    Not needed after `pip install`: Spark finds the source by itself, through the module `pyspark_rmqstore`. It is for
+    the places where Spark does not look: a checkout that is only on the driver's sys.path, or a session whose first
+    look-up failed because of another package.
     """
     from rmqstore_spark.datasource import RmqStoreDataSource
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from rmqstore_spark.columns import COLUMNS, DEFAULT_COLUMNS
 from rmqstore_spark.errors import OptionError, RmqStoreError
@@ -46,10 +46,11 @@ class RmqStoreDataSource(DataSource):
     def _read_options(self) -> ReadOptions:
         return parse_options(self.options)
 
-    def schema(self) -> StructType:
+    def schema(self) -> str:
         """The columns asked for, or all but those that come only by name. Not called when the user gives a schema."""
         with one_line_errors():
-            return _struct_of(self._read_options().columns or DEFAULT_COLUMNS)
+            names = self._read_options().columns or DEFAULT_COLUMNS
+            return ", ".join(f"{name} {COLUMNS[name].spark}" for name in names)
 
     def reader(self, schema: StructType) -> "RmqStoreReader":
         """A reader of these columns."""
@@ -104,16 +105,9 @@ def check_schema(schema: StructType) -> None:
     """
     check_columns(schema.names)
     for field in schema.fields:
-        expected = COLUMNS[field.name].spark
-        if field.dataType.simpleString() != expected:
-            raise OptionError(
-                f"column {field.name!r} is of type {expected}, not {field.dataType.simpleString()}; cast it in the query"
-            )
-
-
-def _struct_of(names: list[str]) -> StructType:
-    types = StructType.fromDDL(", ".join(f"{name} {COLUMNS[name].spark}" for name in names))
-    return StructType([StructField(field.name, field.dataType, True) for field in types.fields])
+        expected, found = COLUMNS[field.name].spark, field.dataType.simpleString()
+        if found != expected:
+            raise OptionError(f"column {field.name!r} is of type {expected}, not {found}; cast it in the query")
 
 
 def arrow_schema_of(schema: StructType) -> "pa.Schema":
@@ -121,4 +115,3 @@ def arrow_schema_of(schema: StructType) -> "pa.Schema":
     import pyarrow as pa
 
     return pa.schema([pa.field(f.name, COLUMNS[f.name].arrow, f.nullable) for f in schema.fields])
-

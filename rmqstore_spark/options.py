@@ -122,7 +122,7 @@ _TABLE = (
     Option("verifyCrc", "true", _boolean, "check each body against its `bodyCRC`"),
     Option("decompress", "true", _boolean, "decompress zlib, LZ4 and zstd bodies; `false` gives them as stored"),
     Option("maxPartitionBytes", "128m", _size, "the most commitlog bytes in a partition"),
-    Option("minPartitions", "1", _count, "make at least about so many partitions, if there are as many messages"),
+    Option("minPartitions", "", _count, "how many partitions to aim at, at least; else the driver's cores"),
 )
 
 OPTIONS: dict[str, Option] = {option.name: option for option in _TABLE}
@@ -143,7 +143,7 @@ class ReadOptions:
     verify_crc: bool
     decompress: bool
     max_partition_bytes: int
-    min_partitions: int
+    min_partitions: int | None
 
 
 def parse_options(given: Mapping[str, str]) -> ReadOptions:

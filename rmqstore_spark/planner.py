@@ -1,8 +1,11 @@
-"""From stores to partitions: which byte ranges a task reads. Pure: knows no Spark, and is run once, so that what a reader
-gives is a snapshot."""
+"""From stores to partitions: which byte ranges a task reads.
+
+Knows no Spark. It is run once for a read, so that what comes out is a snapshot of the stores as they were then.
+"""
 
 import itertools
 import logging
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -16,6 +19,7 @@ from rmqstore_spark.store.logend import LogEnd
 
 log = logging.getLogger(__name__)
 
+_SMALL_PARTITION = 4 * 1024 * 1024  # smaller ones only where minPartitions asks for them
 _OPEN_COST = 256 * 1024  # what a further range costs a task, in bytes it could have read meanwhile
 _QUEUES_TO_SPLIT_BY = 8  # the longest queues name units near any place where a split is wanted
 _QUEUES_TO_MEASURE = 256  # how many are measured to find them
@@ -66,10 +70,10 @@ def plan(options: ReadOptions) -> Plan:
         ranges += store_ranges
         faults += [(root, fault) for fault in store_faults]
     total = sum(r.stop - r.start for r in ranges)
-    target = min(options.max_partition_bytes, max(1, -(-total // options.min_partitions)))
-    splitter = _Splitter(target, len(ranges) <= max(_SEGMENTS_TO_WALK, options.min_partitions), result.counters)
+    target = _target(total, options)
+    splitter = _Splitter(target, len(ranges) <= max(_SEGMENTS_TO_WALK, options.min_partitions or 0), result.counters)
     pieces = [piece for r in ranges for piece in splitter.split(r)]
-    result.tasks = _pack(pieces, target, options.min_partitions)
+    result.tasks = _pack(pieces, target)
     if faults:
         result.tasks.append(Task(faults=tuple(faults)))
     return result
@@ -141,14 +145,23 @@ class _Splitter:
             yield at
 
 
-def _pack(pieces: list[Range], target: int, min_partitions: int) -> list[Task]:
+def _target(total: int, options: ReadOptions) -> int:
+    """Bytes a partition should have: as Spark's file sources reckon, with the driver's cores for the cluster's, which
+    planning cannot see."""
+    if options.min_partitions is not None:
+        return min(options.max_partition_bytes, max(1, total // options.min_partitions))
+    return min(options.max_partition_bytes, max(_SMALL_PARTITION, total // (os.cpu_count() or 1)))
+
+
+def _pack(pieces: list[Range], target: int) -> list[Task]:
     """Put small ranges together: Spark pays some 20 ms for a task."""
+    open_cost = min(_OPEN_COST, target // 16)
     tasks: list[Task] = []
     packed: list[Range] = []
     size = 0
     for piece in pieces:
-        cost = piece.stop - piece.start + _OPEN_COST
-        if packed and (size + cost > target or len(pieces) <= min_partitions):
+        cost = piece.stop - piece.start + open_cost
+        if packed and size + cost > target:
             tasks.append(Task(tuple(packed)))
             packed, size = [], 0
         packed.append(piece)

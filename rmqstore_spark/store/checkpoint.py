@@ -1,6 +1,6 @@
 """`checkpoint`: how far the broker knew its files to be written (org.apache.rocketmq.store.StoreCheckpoint).
 
-    0  i64 physicMsgTimestamp   8  i64 logicsMsgTimestamp   16  i64 indexMsgTimestamp   (ms; any may be 0)
+0  i64 physicMsgTimestamp   8  i64 logicsMsgTimestamp   16  i64 indexMsgTimestamp   (ms; any may be 0)
 """
 
 import struct

@@ -268,8 +268,11 @@ class SegmentReader:
         self._base = at
 
     def _check_big(self, at: int, size: int) -> tuple[Status, int, int]:
-        """Do the lengths of a huge unit fit together? Its size is only a claim until its far end agrees, so that is looked
-        at first, in memory that takes no room before it is written to."""
+        """Do the lengths of a huge unit fit together?
+
+        Its size is only a claim until its far end agrees, so that is looked at first, in memory that takes no room
+        before it is written to.
+        """
         window = memoryview(mmap.mmap(-1, size))
         offset = at - self.segment.start
         self._file.read_into(window[:_HEAD_SIZE], offset)
@@ -291,7 +294,7 @@ class SegmentReader:
             (total,) = struct.unpack(">i", self.read(at, 4))
             _, _, status, _, _ = self._scan(at + total, stop, most=1)
             if status in (Status.LIMIT, Status.FULL, Status.BLANK):
-                return min(at + total, stop)
+                return min(at + int(total), stop)
         place = self.find(at + 1, stop)
         while place is not None:
             if self.vouched(place) is not False:
@@ -309,7 +312,7 @@ class SegmentReader:
 
 @dataclass(frozen=True)
 class Header:
-    """What planning has to know of a unit. `store_timestamp` is None where it fits no Arrow timestamp (microseconds)."""
+    """What planning has to know of a unit. `store_timestamp` is in microseconds, None where that does not fit."""
 
     topic: str
     queue_id: int

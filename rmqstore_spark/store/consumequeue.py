@@ -37,7 +37,7 @@ _PRE_BLANK = QueueUnit(0, 0x7FFFFFFF, 0)
 class _QueueFile(NamedTuple):
     path: str
     first: int  # queue offset of its first unit
-    count: int  # units it has room for
+    room: int  # units
 
 
 def _read(file: ReadFile, index: int) -> QueueUnit:
@@ -63,12 +63,12 @@ class Queue:
                 path = os.path.join(directory, name)
                 self._files.append(_QueueFile(path, int(name) // UNIT_SIZE, os.stat(path).st_size // UNIT_SIZE))
         self.first = self._files[0].first if self._files else 0
-        self.room = sum(file.count for file in self._files)
+        self.room = sum(file.room for file in self._files)
 
     def unit(self, queue_offset: int) -> QueueUnit | None:
         """The unit at a queue offset, or None where there is none or it is not used."""
         for file in self._files:
-            if file.first <= queue_offset < file.first + file.count:
+            if file.first <= queue_offset < file.first + file.room:
                 with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._counters) as opened:
                     unit = _read(opened, queue_offset - file.first)
                     used = unit.position >= 0 and unit.size > 0 and unit != _PRE_BLANK
@@ -78,7 +78,7 @@ class Queue:
     def search(self, position: int) -> int:
         """The first queue offset whose unit points to `position` or behind it, or is not used.
 
-        A binary search: it relies on physical offsets that grow along the queue, and where they do not (a damaged queue),
+        A binary search: it relies on physical offsets that grow along the queue. Where they do not (a damaged queue),
         the answer is only some queue offset.
         """
 
@@ -98,7 +98,7 @@ class Queue:
         file = self._files[at]
         with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._counters) as opened:
             return file.first + bisect.bisect_left(
-                range(file.count), True, key=lambda index: not is_before(opened, index)
+                range(file.room), True, key=lambda index: not is_before(opened, index)
             )
         return file.first
 

@@ -1,5 +1,6 @@
 """From units to record batches, through the compiled kernel."""
 
+import itertools
 from typing import Any
 
 import pyarrow as pa
@@ -55,7 +56,7 @@ def _replace_in(array: pa.Array) -> pa.Array:
         contents = [raw.decode("utf-8", "replace") for raw in _bytes(array.items)]
         bounds = array.offsets.to_pylist()
         # Two names may have become the same one only now; as everywhere, the later one counts.
-        rows = [dict(zip(names[a:b], contents[a:b], strict=True)) for a, b in zip(bounds, bounds[1:], strict=False)]
+        rows = [dict(zip(names[a:b], contents[a:b], strict=True)) for a, b in itertools.pairwise(bounds)]
         return pa.array([list(row.items()) for row in rows], array.type)
     return array
 

@@ -80,7 +80,7 @@ def _local(path: str) -> str:
     if uri.scheme == "file" and uri.netloc in ("", "localhost"):
         return unquote(uri.path)
     if len(uri.scheme) > 1 and "/" in path:
-        raise OptionError(f"{path}: only local (or mounted) directories can be read, not {uri.scheme!r}; copy the store")
+        raise OptionError(f"{path}: only local or mounted directories can be read, not {uri.scheme!r}; copy the store")
     return path
 
 
@@ -171,8 +171,8 @@ def _refuse_dledger_file(segment: SegmentFile, counters: Counters) -> None:
 def _not_a_store(root: str, entries: list[str]) -> str:
     if any(SEGMENT_NAME.fullmatch(name) for name in entries):
         return (
-            f"{root}: this looks like a directory inside a store; give the store directory that holds commitlog/, or name "
-            "the commitlog's own directories in option storePathCommitLog"
+            f"{root}: this looks like a directory inside a store; give the store directory that holds commitlog/, "
+            "or name the commitlog's own directories in option storePathCommitLog"
         )
     if _is_tiered(root, entries):
         return (

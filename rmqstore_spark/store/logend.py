@@ -3,8 +3,8 @@
 From the last segment that begins with a unit on, the first thing that is not a unit is the end, unless something proves
 that a message was lost there:
   * its bytes are not all zero, and a ConsumeQueue unit points exactly there;
-  * a later unit, whole in every check, not older than the last good one, that its ConsumeQueue knows or whose queueOffset
-    is beyond those seen for its queue: the remains of a truncated log fail this;
+  * a later unit, whole in every check, not older than the last good one, that its ConsumeQueue knows or whose
+    queueOffset is beyond those seen for its queue: the remains of a truncated log fail this;
   * a header that reaches over the end of its file, or a segment without room for a blank: the file was cut.
 In any earlier segment whatever is not a unit or the closing blank is damage.
 """
@@ -114,8 +114,10 @@ class LogEnd:
         return stop
 
     def _settle(self, stop: _Stop) -> _Stop:
-        """A broker may be writing the last unit just now: its head is seen before its tail. Wait until it stays the same
-        and is whole; if it does not become so, it is none."""
+        """A broker may be writing the last unit just now: its head is seen before its tail.
+
+        Wait until it stays the same and is whole; if it does not become so, it is none.
+        """
         last = stop.last
         if last is None or last.position + last.size != stop.at:
             return stop
@@ -144,12 +146,12 @@ class LogEnd:
         with self._open(stop.segment) as reader:
             head = reader.read(stop.at, _HEADER.size)
         if stop.status is Status.BAD_TOTAL_SIZE:
-            total, magic, position = _HEADER.unpack(head.ljust(_HEADER.size, b"\0"))
+            total, _magic, position = _HEADER.unpack(head.ljust(_HEADER.size, b"\0"))
             if total > 0 and stop.at + total > segment.end and (len(head) < _HEADER.size or position == stop.at):
                 return cut
         # A log that does not even begin with a unit is no log; unless a broker is writing its first message.
-        is_first = stop.last is None and stop.at == self._segments[0].start
-        return cut if is_first and not self._layout.abort and any(head[:8]) and stop.status is not Status.BLANK else None
+        is_empty = stop.last is None and stop.at == self._segments[0].start and stop.status is not Status.BLANK
+        return cut if is_empty and any(head[: FORMAT["BLANK_SIZE"]]) and not self._layout.abort else None
 
     def _lost_unit(self, stop: _Stop) -> _Stop | None:
         """A ConsumeQueue unit that points exactly to what is no unit. Where there are only zeros the message never came
