@@ -19,7 +19,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: build ## read sample_store and show what is in it
-	@$(BIN)/python tools/with_spark.py examples/demo.py
+	@$(BIN)/python tools/with_spark.py examples/demo.py sample_store
 
 test: build ## run all tests (ARGS="-k word" and the like go to pytest)
 	$(BIN)/python tools/with_spark.py -m pytest $(ARGS)

@@ -1,20 +1,31 @@
-"""What goes wrong, in one line each: what, where, expected, found, and what to do."""
+"""What goes wrong, in one line each: what, where, expected, found, and what to do.
+
+The classes call themselves rmqstore_spark's, where users import them from: Spark prints that name before the text.
+"""
 
 
 class RmqStoreError(Exception):
     """Base of every error this package raises on purpose; its text is complete without a traceback."""
 
+    __module__ = "rmqstore_spark"
+
 
 class OptionError(RmqStoreError):
     """An option, a column or a path that was asked for cannot be understood."""
+
+    __module__ = "rmqstore_spark"
 
 
 class NotAStoreError(RmqStoreError):
     """The path is not a store directory that can be read."""
 
+    __module__ = "rmqstore_spark"
+
 
 class DamagedStoreError(RmqStoreError):
     """The store's bytes are not what the format demands."""
+
+    __module__ = "rmqstore_spark"
 
 
 def nearest(name: str, known: list[str]) -> str:
