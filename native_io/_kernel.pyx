@@ -6,7 +6,7 @@ safe on any bytes, releases the GIL while it works, and keeps no state outside t
 """
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 
 import enum
@@ -112,20 +112,23 @@ cdef inline const uint8_t *_address(const uint8_t[::1] window) noexcept:
     return &window[0] if window.shape[0] else NULL
 
 
-cdef int _check_position(int64_t base, int64_t position) except -1:
+cdef int _check_offsets(int64_t size, int64_t base, int64_t position, int64_t segment_end) except -1:
+    # So that no sum or difference of offsets in unit.h can leave the range of int64.
     if base < 0 or position < base:
         raise ValueError(f"position {position} lies before the window, which begins at {base}")
+    if segment_end < 0 or size > INT64_MAX - base:
+        raise ValueError(f"offsets reach from 0 to 2**63: segment end {segment_end}, window of {size} bytes at {base}")
     return 0
 
 
-def scan(const uint8_t[::1] window, *, int64_t base, int64_t position, int64_t stop, int64_t segment_end,
-         bint verify_crc, int64_t[::1] positions):
+def scan(const uint8_t[::1] window not None, *, int64_t base, int64_t position, int64_t stop, int64_t segment_end,
+         bint verify_crc, int64_t[::1] positions not None):
     cdef int64_t at = position, count = 0, size = window.shape[0], capacity = positions.shape[0]
     cdef rmq_finding why = rmq_finding(0, 0)
     cdef const uint8_t *bytes_ = _address(window)
     cdef int64_t *out = &positions[0] if capacity else NULL
     cdef int status
-    _check_position(base, position)
+    _check_offsets(size, base, position, segment_end)
     if position - base > size:
         return 0, position, Status.MORE, RMQ_BLANK_SIZE, 0
     with nogil:
@@ -133,19 +136,19 @@ def scan(const uint8_t[::1] window, *, int64_t base, int64_t position, int64_t s
     return count, at, _STATUS[status], why.expected, why.found
 
 
-def find_unit(const uint8_t[::1] window, *, int64_t base, int64_t position, int64_t stop, int64_t segment_end,
+def find_unit(const uint8_t[::1] window not None, *, int64_t base, int64_t position, int64_t stop, int64_t segment_end,
               bint verify_crc):
     cdef int64_t at = position, size = window.shape[0]
     cdef rmq_finding why = rmq_finding(0, 0)
     cdef const uint8_t *bytes_ = _address(window)
     cdef int status
-    _check_position(base, position)
+    _check_offsets(size, base, position, segment_end)
     with nogil:
         status = rmq_find(bytes_, size, base, &at, stop, segment_end, verify_crc, &why)
     return at, _STATUS[status], why.expected
 
 
-def crc32(const uint8_t[::1] data, *, bint portable=False):
+def crc32(const uint8_t[::1] data not None, *, bint portable=False):
     cdef size_t size = data.shape[0]
     cdef const uint8_t *bytes_ = _address(data)
     cdef uint32_t crc
@@ -159,6 +162,9 @@ cdef void _free_array(object capsule) noexcept:
     if array.release != NULL:
         array.release(array)
     free(array)
+
+
+IN_USE = "this Decoder is in use by another thread, or failed earlier"
 
 
 cdef class Decoder:
@@ -188,7 +194,7 @@ cdef class Decoder:
     cdef int _enter(self) except -1:
         # The GIL is released while it works: a second thread must not come in.
         if self.busy:
-            raise RuntimeError("this Decoder is in use by another thread, or failed earlier")
+            raise RuntimeError(IN_USE)
         self.busy = True
         return 0
 
@@ -217,9 +223,11 @@ cdef class Decoder:
 
     @property
     def non_ascii(self):
+        if self.busy:  # another thread may be moving the text just now
+            raise RuntimeError(IN_USE)
         return rmq_not_ascii(self.decoder) != 0
 
-    def append(self, const uint8_t[::1] window, const int64_t[::1] positions, *, int64_t base):
+    def append(self, const uint8_t[::1] window not None, const int64_t[::1] positions not None, *, int64_t base):
         cdef int64_t size = window.shape[0], count = positions.shape[0], wrong = 0
         cdef const uint8_t *bytes_ = _address(window)
         cdef const int64_t *at = &positions[0] if count else NULL
@@ -230,12 +238,13 @@ cdef class Decoder:
         self._leave(status, wrong)
 
     def finish(self):
-        cdef ArrowArray *array = <ArrowArray *>calloc(1, sizeof(ArrowArray))
         cdef int64_t n = len(self.columns)
+        cdef ArrowArray *array
         cdef int status
+        self._enter()
+        array = <ArrowArray *>calloc(1, sizeof(ArrowArray))
         if array == NULL:
             raise MemoryError()
-        self._enter()
         with nogil:
             status = rmq_export(array, self.decoder, self.order, n)
         if status != 0:

@@ -378,9 +378,10 @@ static inline int rmq_append_units(rmq_decoder *d, const uint8_t *window, int64_
     for (int64_t i = 0; i < count; i++) {
         rmq_unit u;
         rmq_finding why;
-        const int64_t at = positions[i] - base;
         *wrong = positions[i];
-        if (positions[i] < base || at > size) return 1;
+        if (base < 0 || positions[i] < base) return 1; /* else the difference may not fit */
+        const int64_t at = positions[i] - base;
+        if (at > size) return 1;
         if (rmq_unit_at(window + at, size - at, positions[i], INT64_MAX, 0, &u, &why) != RMQ_OK) return 1;
         RMQ_TRY(rmq_append_unit(d, &u, window + size, classify));
     }

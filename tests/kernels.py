@@ -1,0 +1,99 @@
+"""What the kernel's tests share: bytes of a commitlog that lie in no file, and the kernel's answers in plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import reference
+
+from native_io import Status, find_unit, scan
+from rmqstore_spark.store.decode import BatchBuilder
+
+Positions = npt.NDArray[np.int64]
+
+
+def encode_log(units: Iterable[Mapping[str, Any]], base: int = 0) -> tuple[bytes, Positions]:
+    """Units one behind the other from physical offset `base` on, by the arguments of reference.encode_unit."""
+    log = bytearray()
+    positions = []
+    for fields in units:
+        positions.append(base + len(log))
+        log += reference.encode_unit(**{"physical_offset": base + len(log), **fields})
+    return bytes(log), np.array(positions, np.int64)
+
+
+class Scanned(NamedTuple):
+    positions: list[int]
+    position: int
+    status: Status
+    expected: int
+    found: int
+
+
+def scan_units(
+    window: Any,
+    base: int = 0,
+    position: int | None = None,
+    stop: int | None = None,
+    segment_end: int | None = None,
+    verify_crc: bool = True,
+    capacity: int = 1000,
+) -> Scanned:
+    """scan(), by default from the window's first byte to its last one, where the segment ends as well."""
+    end = base + memoryview(window).nbytes
+    segment_end = end if segment_end is None else segment_end
+    positions = np.full(capacity, -1, np.int64)
+    count, reached, status, expected, found = scan(
+        window,
+        base=base,
+        position=base if position is None else position,
+        stop=segment_end if stop is None else stop,
+        segment_end=segment_end,
+        verify_crc=verify_crc,
+        positions=positions,
+    )
+    assert (positions[count:] == -1).all()
+    return Scanned(positions[:count].tolist(), reached, status, expected, found)
+
+
+def find(
+    window: Any, base: int = 0, position: int | None = None, stop: int | None = None, verify_crc: bool = True
+) -> tuple[int, Status, int]:
+    """find_unit(), by default in the whole window, which ends where the segment does."""
+    end = base + memoryview(window).nbytes
+    return find_unit(
+        window,
+        base=base,
+        position=base if position is None else position,
+        stop=end if stop is None else stop,
+        segment_end=end,
+        verify_crc=verify_crc,
+    )
+
+
+def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """A batch as reference.decode_unit gives it, once Arrow has checked all of it."""
+    batch.validate(full=True)
+    columns = {name: _values(batch.column(name)) for name in batch.schema.names}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _values(array: pa.Array) -> list[Any]:
+    if pa.types.is_timestamp(array.type):
+        return array.cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
+    if pa.types.is_map(array.type):
+        maps = [dict(entries) for entries in array.to_pylist()]
+        assert sum(map(len, maps)) == len(array.items), "a name twice in one map"
+        return maps
+    return array.to_pylist()  # type: ignore[no-any-return]
+
+
+def decode(window: Any, positions: Positions, names: Sequence[str], base: int = 0) -> list[dict[str, Any]]:
+    """These units as rows, through one batch."""
+    builder = BatchBuilder(list(names))
+    builder.append(window, positions, base=base)
+    return rows_of(builder.finish())
