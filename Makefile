@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint bench wheel build sanitize test-spark41 clean
+.PHONY: help demo test interop golden lint bench wheel build sanitize test-spark41 clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -23,6 +23,12 @@ demo: build ## read sample_store and show what is in it
 
 test: build ## run all tests (ARGS="-k word" and the like go to pytest)
 	$(BIN)/python tools/with_spark.py -m pytest $(ARGS)
+
+interop: build ## run the tests with real brokers alone; needs Maven and a JDK, where `make test` can do without
+	RMQ_INTEROP=1 $(BIN)/python -m pytest -m interop $(ARGS)
+
+golden: build ## have real brokers write the stores in tests/data/golden anew (ARGS="5.3.0" only that one)
+	$(BIN)/python tests/interop/make_golden.py $(ARGS)
 
 lint: $(VENV)/.installed ## check style and types
 	$(BIN)/ruff check .
@@ -39,23 +45,30 @@ wheel: $(VENV)/.installed ## build a wheel into dist/
 build: $(VENV)/.installed ## install into .venv (the source tree itself) and compile the kernel
 	@$(BIN)/python setup.py -q build_ext
 
-# The kernel's own tests on a kernel that stops at the first bad access or undefined behaviour. It lies in a copy of
-# the tree, so that nothing else ever runs on it by accident; with RMQ_SANITIZED tests/conftest.py insists on it.
+# The kernel's own tests on a kernel that stops at the first bad access or undefined behaviour: as it is compiled for
+# this machine, and as for one of another kind (native_io/machine.h). It lies in a copy of the tree, so that nothing
+# else ever runs on it by accident; with RMQ_SANITIZED tests/conftest.py insists on it.
 # libstdc++ is preloaded because ASan looks up C++'s exception functions (pyarrow throws) before Python loads it;
 # --capture=sys leaves file descriptor 2 alone, else pytest would swallow a sanitizer's last words.
 sanitize: $(VENV)/.installed ## run the kernel's tests under AddressSanitizer and UBSan
+	$(call run-sanitized)
+	$(call run-sanitized,-DRMQ_PORTABLE)
+
+# run-sanitized(more compiler flags)
+define run-sanitized
+	rm -rf $(SANITIZED)
 	mkdir -p $(SANITIZED)
-	rm -rf $(SANITIZED)/tests $(SANITIZED)/rmqstore_spark
 	cp -Rp $(PACKAGE) tests sample_store *.md LICENSE NOTICE setup.py setup.cfg pyproject.toml $(SANITIZED)
 	rm -f $(SANITIZED)/native_io/*.so
 	cd $(SANITIZED) && CC=gcc LDFLAGS="-fsanitize=address,undefined" \
-		CFLAGS="-g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" \
+		CFLAGS="-g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer $(1)" \
 		"$(CURDIR)/$(BIN)/python" setup.py -q build_ext
 	cd $(SANITIZED) && RMQ_SANITIZED=1 PYTHONMALLOC=malloc \
 		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
 		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
 		"$(CURDIR)/$(BIN)/python" -m pytest -p no:cacheprovider --capture=sys -m "not spark" $(ARGS) \
 		$(or $(wildcard tests/test_kernel*.py tests/test_corruption*.py),$(error no kernel tests))
+endef
 
 test-spark41: $(VENV41)/.installed ## run the tests that use Spark on PySpark 4.1
 	@$(VENV41)/bin/python setup.py -q build_ext

@@ -54,6 +54,9 @@ def scan(
     Returns:
         (count, position, status, expected, found): positions[:count] are the starts of the units; `position` is the
         first byte not passed, and `status` with `expected` and `found` says why.
+
+    Raises:
+        ValueError: offsets are negative or beyond 2**63, or `position` lies before `base`.
     """
 
 def find_unit(
@@ -64,6 +67,9 @@ def find_unit(
     Returns:
         (position, status, needed): status OK: there it is; LIMIT: there is none; MORE: go on from `position` with a
         window of at least `needed` bytes.
+
+    Raises:
+        ValueError: as scan().
     """
 
 def crc32(data: Buffer, *, portable: bool = False) -> int:
@@ -71,6 +77,8 @@ def crc32(data: Buffer, *, portable: bool = False) -> int:
 
 class Decoder:
     """Decodes units into Arrow columns, batch after batch; a column that is not asked for costs nothing.
+
+    While one thread uses it, and for ever after append() or finish() failed, it answers others with RuntimeError.
 
     Args:
         columns: names out of COLUMNS, each once, in the order the batch shall have.

@@ -42,6 +42,7 @@ cdef extern from "decode.h" nogil:
         uint32_t wanted
         int64_t rows
         int64_t compressed
+    rmq_decoder *rmq_new_decoder()
     int rmq_append(rmq_decoder *d, const uint8_t *window, int64_t size, int64_t base, const int64_t *positions,
                    int64_t count, int64_t *wrong)
     int64_t rmq_decoded_bytes(const rmq_decoder *d)
@@ -136,8 +137,8 @@ def scan(const uint8_t[::1] window not None, *, int64_t base, int64_t position, 
     return count, at, _STATUS[status], why.expected, why.found
 
 
-def find_unit(const uint8_t[::1] window not None, *, int64_t base, int64_t position, int64_t stop, int64_t segment_end,
-              bint verify_crc):
+def find_unit(const uint8_t[::1] window not None, *, int64_t base, int64_t position, int64_t stop,
+              int64_t segment_end, bint verify_crc):
     cdef int64_t at = position, size = window.shape[0]
     cdef rmq_finding why = rmq_finding(0, 0)
     cdef const uint8_t *bytes_ = _address(window)
@@ -145,7 +146,7 @@ def find_unit(const uint8_t[::1] window not None, *, int64_t base, int64_t posit
     _check_offsets(size, base, position, segment_end)
     with nogil:
         status = rmq_find(bytes_, size, base, &at, stop, segment_end, verify_crc, &why)
-    return at, _STATUS[status], why.expected
+    return at, _STATUS[status], why.expected if status == RMQ_MORE else 0
 
 
 def crc32(const uint8_t[::1] data not None, *, bint portable=False):
@@ -164,7 +165,7 @@ cdef void _free_array(object capsule) noexcept:
     free(array)
 
 
-IN_USE = "this Decoder is in use by another thread, or failed earlier"
+_IN_USE = "this Decoder is in use by another thread, or failed earlier"
 
 
 cdef class Decoder:
@@ -178,7 +179,7 @@ cdef class Decoder:
         unknown = [name for name in self.columns if name not in COLUMNS]
         if unknown or len(set(self.columns)) != len(self.columns):
             raise ValueError(f"columns must be different names out of {COLUMNS}, found {self.columns}")
-        self.decoder = <rmq_decoder *>calloc(1, sizeof(rmq_decoder))
+        self.decoder = rmq_new_decoder()
         self.order = <int *>PyMem_Malloc((len(self.columns) + 1) * sizeof(int))
         if self.decoder == NULL or self.order == NULL:
             raise MemoryError()
@@ -194,7 +195,7 @@ cdef class Decoder:
     cdef int _enter(self) except -1:
         # The GIL is released while it works: a second thread must not come in.
         if self.busy:
-            raise RuntimeError(IN_USE)
+            raise RuntimeError(_IN_USE)
         self.busy = True
         return 0
 
@@ -224,7 +225,7 @@ cdef class Decoder:
     @property
     def non_ascii(self):
         if self.busy:  # another thread may be moving the text just now
-            raise RuntimeError(IN_USE)
+            raise RuntimeError(_IN_USE)
         return rmq_not_ascii(self.decoder) != 0
 
     def append(self, const uint8_t[::1] window not None, const int64_t[::1] positions not None, *, int64_t base):

@@ -32,7 +32,7 @@ static void rmq_release_array(struct ArrowArray *array) {
         if (child->release != NULL) child->release(child);
         free(child);
     }
-    for (int64_t i = 0; i < array->n_buffers; i++) free((void *)array->buffers[i]);
+    for (int64_t i = 0; i < array->n_buffers; i++) rmq_put_buffer(array->buffers[i]);
     free(array->private_data); /* buffers and children pointers, in one piece */
     array->release = NULL;
 }
@@ -122,17 +122,16 @@ static int rmq_export(struct ArrowArray *array, rmq_decoder *d, const int *order
     return 0;
 }
 
-static void rmq_free_column(rmq_column *c) {
-    free(c->validity.data);
-    free(c->values.data);
-    free(c->data.data);
-}
-
 static void rmq_free_decoder(rmq_decoder *d) {
-    for (int i = 0; i < RMQ_COLUMNS; i++) rmq_free_column(&d->columns[i]);
-    rmq_free_column(&d->names);
-    rmq_free_column(&d->contents);
+    rmq_pool *pool = d->names.data.pool;
+    for (int i = 0; i < RMQ_COLUMNS + 2; i++) {
+        rmq_column *c = rmq_any_column(d, i);
+        rmq_put_buffer(c->validity.data);
+        rmq_put_buffer(c->values.data);
+        rmq_put_buffer(c->data.data);
+    }
     free(d);
+    rmq_leave_pool(pool);
 }
 
 #endif

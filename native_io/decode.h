@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "memory.h"
 #include "properties.h"
 #include "unit.h"
 
@@ -66,6 +67,7 @@ typedef struct {
     uint8_t *data;
     int64_t size; /* bytes in use; not kept for `values`, where the number of rows says it */
     int64_t capacity;
+    rmq_pool *pool;
     int64_t usual; /* what earlier batches came to: the next one starts with it, so as not to grow again */
 } rmq_buffer;
 
@@ -76,7 +78,7 @@ typedef struct {
     int64_t nulls;
 } rmq_column;
 
-/* A host as text and in hex; brokers and producers are few, so the last one is most often the next one too. */
+/* A host as text and in hex. Brokers and producers are few, so each is put into words once and found again. */
 typedef struct {
     uint8_t raw[20];
     int32_t raw_size; /* 0: nothing yet */
@@ -84,6 +86,8 @@ typedef struct {
     char text[72];
     char hex[40];
 } rmq_host;
+
+enum { RMQ_HOSTS = 64 };
 
 typedef struct {
     uint32_t wanted; /* 1 << column */
@@ -93,10 +97,31 @@ typedef struct {
     uint64_t text_high;  /* non-zero: a property holds a byte that is not ASCII */
     rmq_column columns[RMQ_COLUMNS];
     rmq_column names, contents; /* the map's entries */
-    rmq_host born_host, store_host;
+    rmq_host hosts[RMQ_HOSTS]; /* where the hash of rmq_see_host says */
     rmq_masks masks; /* room to work in */
     rmq_property properties[RMQ_MAX_PROPERTIES];
 } rmq_decoder;
+
+/* All columns, and behind them the two of the map's entries. */
+static inline rmq_column *rmq_any_column(rmq_decoder *d, int i) {
+    return i < RMQ_COLUMNS ? &d->columns[i] : i == RMQ_COLUMNS ? &d->names : &d->contents;
+}
+
+/* An empty decoder, or NULL when there is no memory. */
+static rmq_decoder *rmq_new_decoder(void) {
+    rmq_decoder *d = calloc(1, sizeof *d);
+    rmq_pool *pool = rmq_new_pool();
+    if (d == NULL || pool == NULL) {
+        free(d);
+        free(pool);
+        return NULL;
+    }
+    for (int i = 0; i < RMQ_COLUMNS + 2; i++) {
+        rmq_column *c = rmq_any_column(d, i);
+        c->validity.pool = c->values.pool = c->data.pool = pool;
+    }
+    return d;
+}
 
 enum { RMQ_SLACK = 32 }; /* behind every buffer, so that short texts can be copied 32 bytes at a time */
 
@@ -106,7 +131,7 @@ enum { RMQ_SLACK = 32 }; /* behind every buffer, so that short texts can be copi
         if (status_ != 0) return status_; \
     } while (0)
 
-static inline int rmq_wants(const rmq_decoder *d, int column) { return d->wanted >> column & 1; }
+static inline int rmq_wants(uint32_t wanted, int column) { return wanted >> column & 1; }
 
 /* Make room for `size` bytes in all: the rare case, see rmq_reserve. 0, or -1 when there is no memory, or -2 when an Arrow offset could not reach so far. */
 __attribute__((noinline, cold)) static int rmq_grow(rmq_buffer *b, int64_t size) {
@@ -116,10 +141,12 @@ __attribute__((noinline, cold)) static int rmq_grow(rmq_buffer *b, int64_t size)
     if (capacity < b->usual) capacity = b->usual;
     if (capacity < need) capacity = need;
     if (capacity > most) capacity = most;
-    uint8_t *data = realloc(b->data, (size_t)capacity);
+    uint8_t *data = rmq_get_buffer(b->pool, capacity, &capacity);
     if (data == NULL) return -1;
+    if (b->data != NULL) memcpy(data, b->data, (size_t)b->capacity);
+    rmq_put_buffer(b->data);
     b->data = data;
-    b->capacity = capacity;
+    b->capacity = capacity < most ? capacity : most;
     return 0;
 }
 
@@ -219,9 +246,12 @@ __attribute__((noinline)) static void rmq_format_host(rmq_host *h, const uint8_t
     h->raw_size = raw_size;
 }
 
-static inline void rmq_see_host(rmq_host *h, const uint8_t *raw, int32_t raw_size) {
+static inline const rmq_host *rmq_see_host(rmq_decoder *d, const uint8_t *raw, int32_t raw_size) {
+    const uint64_t tail = (uint64_t)rmq_i64(raw + raw_size - 8); /* the address, or its end, and the port */
+    rmq_host *h = &d->hosts[tail * 0x9E3779B97F4A7C15ull >> 58];
     const int same = h->raw_size == raw_size && (raw_size == 8 ? memcmp(h->raw, raw, 8) : memcmp(h->raw, raw, 20)) == 0;
     if (!same) rmq_format_host(h, raw, raw_size);
+    return h;
 }
 
 static inline int rmq_set_host(rmq_column *c, int64_t row, const rmq_host *h) {
@@ -265,10 +295,11 @@ static inline int rmq_put_entries(rmq_decoder *d, const uint8_t *p, int32_t size
     int64_t name_size = names->data.size, content_size = contents->data.size;
     const int can_overread = readable_end - (p + size) >= 32;
     for (int32_t i = 0; i < n; i++) {
-        const rmq_property f = d->properties[i];
-        const int32_t name_length = f.separator - f.name, content_length = f.end - f.separator - 1;
-        rmq_copy(name_data + name_size, p + f.name, name_length, can_overread);
-        rmq_copy(content_data + content_size, p + f.separator + 1, content_length, can_overread);
+        const rmq_property *f = &d->properties[i];
+        const int32_t name = f->name, separator = f->separator, end = f->end;
+        const int32_t name_length = separator - name, content_length = end - separator - 1;
+        rmq_copy(name_data + name_size, p + name, name_length, can_overread);
+        rmq_copy(content_data + content_size, p + separator + 1, content_length, can_overread);
         name_offsets[i] = (int32_t)(name_size += name_length);
         content_offsets[i] = (int32_t)(content_size += content_length);
     }
@@ -299,24 +330,24 @@ static inline int rmq_put_properties(rmq_decoder *d, const rmq_unit *u, const ui
                 uniq_key = f;
             }
         }
-        if (rmq_wants(d, RMQ_TAGS)) RMQ_TRY(rmq_set_property(&columns[RMQ_TAGS], row, p, tags, readable_end));
-        if (rmq_wants(d, RMQ_KEYS)) RMQ_TRY(rmq_set_property(&columns[RMQ_KEYS], row, p, keys, readable_end));
-        if (rmq_wants(d, RMQ_UNIQ_KEY)) RMQ_TRY(rmq_set_property(&columns[RMQ_UNIQ_KEY], row, p, uniq_key, readable_end));
+        if (rmq_wants(d->wanted, RMQ_TAGS)) RMQ_TRY(rmq_set_property(&columns[RMQ_TAGS], row, p, tags, readable_end));
+        if (rmq_wants(d->wanted, RMQ_KEYS)) RMQ_TRY(rmq_set_property(&columns[RMQ_KEYS], row, p, keys, readable_end));
+        if (rmq_wants(d->wanted, RMQ_UNIQ_KEY)) RMQ_TRY(rmq_set_property(&columns[RMQ_UNIQ_KEY], row, p, uniq_key, readable_end));
     }
-    return rmq_wants(d, RMQ_PROPERTIES) ? rmq_put_entries(d, p, u->properties_length, n, readable_end) : 0;
+    return rmq_wants(d->wanted, RMQ_PROPERTIES) ? rmq_put_entries(d, p, u->properties_length, n, readable_end) : 0;
 }
 
 /* Room for `rows` rows in all. Text grows as it comes; its offsets, like the map's, begin with a 0. */
 static int rmq_reserve_rows(rmq_decoder *d, int64_t rows) {
     for (int i = 0; i < RMQ_COLUMNS; i++) {
-        if (!rmq_wants(d, i)) continue;
+        if (!rmq_wants(d->wanted, i)) continue;
         rmq_column *c = &d->columns[i];
         const int layout = rmq_layout[i];
         RMQ_TRY(rmq_reserve(&c->values, layout == RMQ_INT64 || layout == RMQ_TIMESTAMP ? 8 * rows : 4 * (rows + 1)));
         if (layout == RMQ_TEXT || layout == RMQ_MAP) rmq_set_i32(c, 0, 0);
         if (layout == RMQ_TEXT) RMQ_TRY(rmq_reserve(&c->data, 0));
     }
-    if (rmq_wants(d, RMQ_PROPERTIES)) {
+    if (rmq_wants(d->wanted, RMQ_PROPERTIES)) {
         rmq_column *const both[] = {&d->names, &d->contents};
         for (int i = 0; i < 2; i++) {
             RMQ_TRY(rmq_reserve(&both[i]->values, 4 * (d->entries + 1)));
@@ -334,38 +365,39 @@ static inline int rmq_append_unit(rmq_decoder *d, const rmq_unit *u, const uint8
     const uint8_t *const store_host = u->store_timestamp + 8;
     const uint8_t *const behind_hosts = store_host + u->store_host_size;
     const int64_t row = d->rows;
-    if (rmq_wants(d, RMQ_TOPIC)) RMQ_TRY(rmq_set_text(&c[RMQ_TOPIC], row, u->topic, u->topic_length, readable_end));
-    if (rmq_wants(d, RMQ_QUEUE_ID)) rmq_set_i32(&c[RMQ_QUEUE_ID], row, rmq_i32(p + RMQ_AT_QUEUE_ID));
-    if (rmq_wants(d, RMQ_QUEUE_OFFSET)) rmq_set_i64(&c[RMQ_QUEUE_OFFSET], row, rmq_i64(p + RMQ_AT_QUEUE_OFFSET));
-    if (d->wanted & (1u << RMQ_OFFSET_MSG_ID | 1u << RMQ_STORE_HOST)) {
-        rmq_see_host(&d->store_host, store_host, u->store_host_size);
-        if (rmq_wants(d, RMQ_OFFSET_MSG_ID))
-            RMQ_TRY(rmq_set_offset_msg_id(&c[RMQ_OFFSET_MSG_ID], row, &d->store_host, p + RMQ_AT_PHYSICAL_OFFSET));
-        if (rmq_wants(d, RMQ_STORE_HOST)) RMQ_TRY(rmq_set_host(&c[RMQ_STORE_HOST], row, &d->store_host));
+    const uint32_t wanted = d->wanted; /* d is reloaded after every store of bytes; this is not */
+    if (rmq_wants(wanted, RMQ_TOPIC)) RMQ_TRY(rmq_set_text(&c[RMQ_TOPIC], row, u->topic, u->topic_length, readable_end));
+    if (rmq_wants(wanted, RMQ_QUEUE_ID)) rmq_set_i32(&c[RMQ_QUEUE_ID], row, rmq_i32(p + RMQ_AT_QUEUE_ID));
+    if (rmq_wants(wanted, RMQ_QUEUE_OFFSET)) rmq_set_i64(&c[RMQ_QUEUE_OFFSET], row, rmq_i64(p + RMQ_AT_QUEUE_OFFSET));
+    if (wanted & (1u << RMQ_OFFSET_MSG_ID | 1u << RMQ_STORE_HOST)) {
+        const rmq_host *host = rmq_see_host(d, store_host, u->store_host_size);
+        if (rmq_wants(wanted, RMQ_OFFSET_MSG_ID))
+            RMQ_TRY(rmq_set_offset_msg_id(&c[RMQ_OFFSET_MSG_ID], row, host, p + RMQ_AT_PHYSICAL_OFFSET));
+        if (rmq_wants(wanted, RMQ_STORE_HOST)) RMQ_TRY(rmq_set_host(&c[RMQ_STORE_HOST], row, host));
     }
-    if (rmq_wants(d, RMQ_BODY)) {
+    if (rmq_wants(wanted, RMQ_BODY)) {
         RMQ_TRY(rmq_set_text(&c[RMQ_BODY], row, u->body, u->body_length, readable_end));
         d->compressed += u->sys_flag & RMQ_SYSFLAG_COMPRESSED;
     }
-    if (rmq_wants(d, RMQ_FLAG)) rmq_set_i32(&c[RMQ_FLAG], row, rmq_i32(p + RMQ_AT_FLAG));
-    if (rmq_wants(d, RMQ_SYSFLAG)) rmq_set_i32(&c[RMQ_SYSFLAG], row, u->sys_flag);
-    if (rmq_wants(d, RMQ_BORN_TIMESTAMP))
+    if (rmq_wants(wanted, RMQ_FLAG)) rmq_set_i32(&c[RMQ_FLAG], row, rmq_i32(p + RMQ_AT_FLAG));
+    if (rmq_wants(wanted, RMQ_SYSFLAG)) rmq_set_i32(&c[RMQ_SYSFLAG], row, u->sys_flag);
+    if (rmq_wants(wanted, RMQ_BORN_TIMESTAMP))
         RMQ_TRY(rmq_set_timestamp(&c[RMQ_BORN_TIMESTAMP], row, rmq_i64(p + RMQ_AT_BORN_TIMESTAMP)));
-    if (rmq_wants(d, RMQ_BORN_HOST)) {
-        rmq_see_host(&d->born_host, p + RMQ_AT_BORN_HOST, u->born_host_size);
-        RMQ_TRY(rmq_set_host(&c[RMQ_BORN_HOST], row, &d->born_host));
+    if (rmq_wants(wanted, RMQ_BORN_HOST)) {
+        const rmq_host *host = rmq_see_host(d, p + RMQ_AT_BORN_HOST, u->born_host_size);
+        RMQ_TRY(rmq_set_host(&c[RMQ_BORN_HOST], row, host));
     }
-    if (rmq_wants(d, RMQ_STORE_TIMESTAMP))
+    if (rmq_wants(wanted, RMQ_STORE_TIMESTAMP))
         RMQ_TRY(rmq_set_timestamp(&c[RMQ_STORE_TIMESTAMP], row, rmq_i64(u->store_timestamp)));
-    if (rmq_wants(d, RMQ_RECONSUME_TIMES)) rmq_set_i32(&c[RMQ_RECONSUME_TIMES], row, rmq_i32(behind_hosts));
-    if (rmq_wants(d, RMQ_PREPARED_TRANSACTION_OFFSET))
+    if (rmq_wants(wanted, RMQ_RECONSUME_TIMES)) rmq_set_i32(&c[RMQ_RECONSUME_TIMES], row, rmq_i32(behind_hosts));
+    if (rmq_wants(wanted, RMQ_PREPARED_TRANSACTION_OFFSET))
         rmq_set_i64(&c[RMQ_PREPARED_TRANSACTION_OFFSET], row, rmq_i64(behind_hosts + 4));
-    if (rmq_wants(d, RMQ_PHYSICAL_OFFSET))
+    if (rmq_wants(wanted, RMQ_PHYSICAL_OFFSET))
         rmq_set_i64(&c[RMQ_PHYSICAL_OFFSET], row, rmq_i64(p + RMQ_AT_PHYSICAL_OFFSET));
-    if (rmq_wants(d, RMQ_TOTAL_SIZE)) rmq_set_i32(&c[RMQ_TOTAL_SIZE], row, u->total);
-    if (rmq_wants(d, RMQ_BODY_CRC)) rmq_set_i32(&c[RMQ_BODY_CRC], row, rmq_i32(p + RMQ_AT_BODY_CRC));
+    if (rmq_wants(wanted, RMQ_TOTAL_SIZE)) rmq_set_i32(&c[RMQ_TOTAL_SIZE], row, u->total);
+    if (rmq_wants(wanted, RMQ_BODY_CRC)) rmq_set_i32(&c[RMQ_BODY_CRC], row, rmq_i32(p + RMQ_AT_BODY_CRC));
     const uint32_t from_properties = 1u << RMQ_TAGS | 1u << RMQ_KEYS | 1u << RMQ_UNIQ_KEY | 1u << RMQ_PROPERTIES;
-    if (d->wanted & from_properties) RMQ_TRY(rmq_put_properties(d, u, readable_end, classify));
+    if (wanted & from_properties) RMQ_TRY(rmq_put_properties(d, u, readable_end, classify));
     d->rows += 1;
     return 0;
 }
@@ -418,7 +450,7 @@ static int64_t rmq_row_width(int column) {
 static int64_t rmq_decoded_bytes(const rmq_decoder *d) {
     int64_t bytes = d->names.data.size + d->contents.data.size + 8 * d->entries;
     for (int i = 0; i < RMQ_COLUMNS; i++)
-        if (rmq_wants(d, i)) bytes += rmq_row_width(i) * d->rows + d->columns[i].data.size;
+        if (rmq_wants(d->wanted, i)) bytes += rmq_row_width(i) * d->rows + d->columns[i].data.size;
     return bytes;
 }
 

@@ -25,7 +25,7 @@ enum {
 
 /* Offsets into the properties: the name is [name, separator), the value [separator + 1, end). */
 typedef struct {
-    uint16_t name, separator, end;
+    int32_t name, separator, end;
 } rmq_property;
 
 /* A bit for each byte of the properties: is it 0x01, is it 0x02. Bits behind the last byte mean nothing. */
@@ -122,7 +122,7 @@ static inline void rmq_end_segment(const uint8_t *p, int32_t begin, int32_t sepa
     const uint64_t mark = rmq_mark(p[begin], p[separator - 1], separator - begin);
     *doubles |= (*seen & mark) != 0;
     *seen |= mark;
-    found[(*count)++] = (rmq_property){(uint16_t)begin, (uint16_t)separator, (uint16_t)end};
+    found[(*count)++] = (rmq_property){begin, separator, end};
 }
 
 /* Split `n` bytes at `p` into found[0 .. answer); found has room for RMQ_MAX_PROPERTIES. `readable` bytes may be read

@@ -202,7 +202,8 @@ static int rmq_find(const uint8_t *window, int64_t size, int64_t base, int64_t *
             const int64_t last = base + size - 4; /* the first start whose magic the window cannot show */
             *position = last > at ? last : at;
             why->expected = RMQ_BLANK_SIZE;
-            return *position >= stop || segment_end - *position < RMQ_SMALLEST_UNIT + RMQ_BLANK_SIZE ? RMQ_LIMIT : RMQ_MORE;
+            if (*position >= stop || segment_end - *position < RMQ_SMALLEST_UNIT + RMQ_BLANK_SIZE) return RMQ_LIMIT;
+            return RMQ_MORE;
         }
         at = base + (hit - window) - 4;
         if (at >= stop) continue;

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from rmqstore_spark.errors import DamagedStoreError
+from rmqstore_spark.errors import DamagedStoreError, OptionError
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.store.commitlog import Damage, Segment, SegmentReader, segments_of
 from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue
@@ -58,12 +58,16 @@ def plan(options: ReadOptions) -> Plan:
 
     Raises:
         NotAStoreError: a path is no store.
+        OptionError: storePathCommitLog is given for more than one store.
         DamagedStoreError: mode FAILFAST, and names or sizes of segments are wrong.
     """
     result = Plan()
     ranges: list[Range] = []
     faults: list[tuple[str, Damage]] = []
-    for root in expand(options.paths):
+    roots = expand(options.paths)
+    if options.store_path_commit_log and len(roots) > 1:
+        raise OptionError(f"option 'storePathCommitLog' belongs to one store, but the path gives {len(roots)}")
+    for root in roots:
         store_ranges, store_faults = _plan_store(root, options, result.counters)
         if store_faults and options.mode == "FAILFAST":
             raise DamagedStoreError(str(store_faults[0]))
@@ -71,7 +75,8 @@ def plan(options: ReadOptions) -> Plan:
         faults += [(root, fault) for fault in store_faults]
     total = sum(r.stop - r.start for r in ranges)
     target = _target(total, options)
-    splitter = _Splitter(target, len(ranges) <= max(_SEGMENTS_TO_WALK, options.min_partitions or 0), result.counters)
+    may_walk = len(ranges) <= max(_SEGMENTS_TO_WALK, options.min_partitions or 0)
+    splitter = _Splitter(ranges, target, may_walk, result.counters)
     pieces = [piece for r in ranges for piece in splitter.split(r)]
     result.tasks = _pack(pieces, target)
     if faults:
@@ -86,9 +91,9 @@ def _plan_store(root: str, options: ReadOptions, counters: Counters) -> tuple[li
     segments, faults = segments_of(layout)
     end = LogEnd(layout, segments, ConsumeQueues(layout.consumequeue, counters), counters).find()
     ranges = []
-    for segment in segments:
+    for segment in end.segments:
         # A cut file is read as far as it goes: what is missing behind is one of the faults.
-        stop = min(segment.end, segment.start + segment.size, end)
+        stop = min(segment.end, segment.start + segment.size, end.position)
         if stop > segment.start:
             ranges.append(Range(root, layout.consumequeue, segment, segment.start, stop))
     return ranges, faults
@@ -97,7 +102,8 @@ def _plan_store(root: str, options: ReadOptions, counters: Counters) -> tuple[li
 class _Splitter:
     """Cuts ranges into pieces of about `target` bytes, at starts of units only."""
 
-    def __init__(self, target: int, may_walk: bool, counters: Counters) -> None:
+    def __init__(self, ranges: list[Range], target: int, may_walk: bool, counters: Counters) -> None:
+        self._ranges = ranges
         self._target = target
         self._may_walk = may_walk
         self._counters = counters
@@ -107,40 +113,76 @@ class _Splitter:
         """The pieces of a range, in order; the range itself where it is small, or where no unit start is to be had."""
         if whole.stop - whole.start <= self._target + self._target // 4:
             return [whole]
-        consumequeues = ConsumeQueues(whole.consumequeue, self._counters)
-        with SegmentReader(whole.segment, False, consumequeues, self._counters) as reader:
-            if queues := self._queues(whole.consumequeue, consumequeues):
+        with self._open(whole) as reader:
+            if queues := self._queues_through(whole):
                 cuts = list(self._queued_starts(whole, reader, queues))
             else:
                 cuts = list(self._walked_starts(whole, reader)) if self._may_walk else []
         bounds = [whole.start, *cuts, whole.stop]
         return [replace(whole, start=start, stop=stop) for start, stop in itertools.pairwise(bounds)]
 
-    def _queues(self, directory: str | None, consumequeues: ConsumeQueues) -> list[Queue]:
+    def _open(self, place: Range) -> SegmentReader:
+        return SegmentReader(place.segment, False, ConsumeQueues(place.consumequeue, self._counters), self._counters)
+
+    def _queues_through(self, whole: Range) -> list[tuple[Queue, int]]:
+        """Long queues, each with the queue offset before which its units are the live log's.
+
+        A truncated log and its queues keep their old units, and those confirm each other. They can lie behind the blank
+        of any segment but the last. In a queue they all lie behind its live units; so what comes before a unit in a
+        later segment, which the log confirms, is live.
+        """
+        queues = self._queues(whole.consumequeue)
+        later = [r for r in self._ranges if r.store == whole.store and r.start >= whole.segment.end]
+        if not later:
+            return [(queue, queue.first + queue.room) for queue in queues]
+        through = []
+        for queue in queues:
+            offset = queue.search(whole.segment.end)
+            unit = queue.unit(offset)
+            there = next((r for r in later if unit and r.start <= unit.position < r.stop), None)
+            if unit and there:
+                with self._open(there) as reader:
+                    if reader.holds(unit.position, queue.topic, queue.queue_id, offset):
+                        through.append((queue, offset))
+        return through
+
+    def _queues(self, directory: str | None) -> list[Queue]:
         if directory not in self._longest:
-            roomiest = sorted(consumequeues, key=lambda queue: queue.room, reverse=True)[:_QUEUES_TO_MEASURE]
+            everyone = ConsumeQueues(directory, self._counters)
+            roomiest = sorted(everyone, key=lambda queue: queue.room, reverse=True)[:_QUEUES_TO_MEASURE]
             by_length = sorted(roomiest, key=lambda queue: queue.end() - queue.first, reverse=True)
             self._longest[directory] = [queue for queue in by_length[:_QUEUES_TO_SPLIT_BY] if queue.last() is not None]
         return self._longest[directory]
 
-    def _queued_starts(self, whole: Range, reader: SegmentReader, queues: list[Queue]) -> Iterator[int]:
+    def _queued_starts(self, whole: Range, reader: SegmentReader, queues: list[tuple[Queue, int]]) -> Iterator[int]:
         """Unit starts that a ConsumeQueue names and the log confirms. A message body could hold what looks like a unit,
         but only the broker writes the queue."""
         wanted, least = whole.start + self._target, whole.stop - self._target // 2
         while wanted < least:
-            units = (queue.unit(queue.search(wanted)) for queue in queues)
-            named = sorted({unit.position for unit in units if unit and wanted <= unit.position < least})
-            cut = next((position for position in named if reader.vouched(position)), None)
+            named = []
+            for queue, end in queues:
+                offset = queue.search(wanted)
+                unit = queue.unit(offset) if offset < end else None
+                if unit and wanted <= unit.position < least:
+                    named.append((unit.position, queue, offset))
+            if not named:
+                return
+            named.sort(key=lambda name: name[0])
+            cut = next((at for at, queue, n in named if reader.holds(at, queue.topic, queue.queue_id, n)), None)
             if cut is not None:
                 yield cut
-            wanted = self._target + (wanted if cut is None else cut)
+            wanted = max(self._target + (wanted if cut is None else cut), named[0][0] + 1)
 
     def _walked_starts(self, whole: Range, reader: SegmentReader) -> Iterator[int]:
         """Unit starts found by walking from unit to unit; none behind damage."""
         at, least = whole.start, whole.stop - self._target // 2
         while at + self._target < least:
             last, at, _ = reader.walk(at, at + self._target)
-            if last is None or at >= least:
+            unit = reader.header(at)
+            if last is None and unit is not None:  # larger than a partition should be
+                at += unit.size
+                unit = reader.header(at)
+            if unit is None or at >= least:
                 return
             yield at
 

@@ -16,11 +16,19 @@ from rmqstore_spark.store.consumequeue import ConsumeQueues
 from rmqstore_spark.store.decode import BatchBuilder
 from rmqstore_spark.store.files import Counters, ReadFile
 from rmqstore_spark.store.layout import Layout, SegmentFile
-from rmqstore_spark.store.message import FORMAT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, TRANSACTION_TYPE, explain
+from rmqstore_spark.store.message import (
+    FORMAT,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+    TRANSACTION_TYPE,
+    behind_body,
+    explain,
+)
 
 WINDOW_SIZE = 512 * 1024  # stays in the second-level cache between reading, checking and decoding
 WINDOW_UNITS = 8192
 BIG_UNIT = 16 * 1024 * 1024  # above it a unit's far end is looked at before the rest is read
+_FIRST_WINDOW = 16 * 1024
 _PEEK_SIZE = 1024  # read first where one unit is wanted
 _HEAD_SIZE = 72 + 2 * 20  # all that can stand before a body
 _TAIL_SIZE = 2 * (32767 + 2)  # the most that can stand behind a body
@@ -78,7 +86,9 @@ def segments_of(layout: Layout) -> tuple[list[Segment], list[Damage]]:
     while files and files[-1].size == 0:  # a crash between creating and mapping a file; brokers delete it
         files.pop()
     sizes = Counter(file.size for file in files)
-    usual = max(sizes, key=lambda size: (sizes[size], size), default=0)
+    # A segment begins at a multiple of its size.
+    fits = {size: size > 0 and all(file.start % size == 0 for file in files) for size in sizes}
+    usual = max(sizes, key=lambda size: (fits[size], sizes[size], size), default=0)
     segments: list[Segment] = []
     faults: list[Damage] = []
     for file in files:
@@ -135,10 +145,11 @@ class SegmentReader:
         self._queues = queues
         self._file = ReadFile(segment.path, counters)
         self._file_end = segment.start + min(self._file.size, segment.end - segment.start)
-        self._buffer = memoryview(bytearray(WINDOW_SIZE))
+        self._buffer = memoryview(bytearray())
         self._positions: Positions = np.empty(WINDOW_UNITS, np.int64)
         self._window = self._buffer[:0]
         self._base = segment.start
+        self._ahead = min(_FIRST_WINDOW, WINDOW_SIZE)
 
     def __enter__(self) -> "SegmentReader":
         return self
@@ -164,6 +175,9 @@ class SegmentReader:
             behind = self._behind_damage(at, status, stop)
             yield self.damage(at, behind, explain(status, expected, found))
             at = behind
+        if stop == self._file_end < self.segment.end and start < stop:
+            missing = self.segment.end - stop
+            yield self.damage(stop, self.segment.end, f"the file ends without a blank: {missing} bytes are missing")
 
     def walk(self, start: int, stop: int) -> tuple[int | None, int, Status]:
         """Step over the units from `start` on, up to `stop`.
@@ -184,8 +198,12 @@ class SegmentReader:
         return self._scan(start, stop)[0]
 
     def header(self, position: int) -> "Header | None":
-        """The unit at a physical offset, or None when there is none."""
-        run, *_ = self._scan(position, self.segment.end, most=1)
+        """The unit at a physical offset, or None when there is none. Without verify_crc its body is not read."""
+        run, _, status, size, _ = self._scan(position, self.segment.end, most=1, may_load=self._verify_crc)
+        if status is Status.MORE and position + size <= self._file_end:
+            window = self._outline(position, size)
+            if self._check_outline(window, position, self.segment.end)[0] is Status.FULL:
+                run = Run(window, position, np.array([position]))
         return None if run is None else headers(run)[0]
 
     def find(self, start: int, stop: int) -> int | None:
@@ -209,7 +227,7 @@ class SegmentReader:
                 if need <= FORMAT["BLANK_SIZE"]:
                     return None
                 at, need = at + 1, 0  # something that names more bytes than the file has is no unit
-            elif need > BIG_UNIT and self._check_big(at, need)[0] is not Status.FULL:
+            elif need > BIG_UNIT and not self._outline_fits(at, need):
                 at, need = at + 1, 0
         return None
 
@@ -227,9 +245,12 @@ class SegmentReader:
         """A damage in this segment."""
         return Damage(self.segment.path, start, stop, start - self.segment.start, reason)
 
-    def _scan(self, at: int, stop: int, most: int = WINDOW_UNITS) -> tuple[Run | None, int, Status, int, int]:
+    def _scan(
+        self, at: int, stop: int, most: int = WINDOW_UNITS, may_load: bool = True
+    ) -> tuple[Run | None, int, Status, int, int]:
         """Units from `at` on as far as one window shows them: the run, the first byte not passed, and why it stopped
-        there: FULL means that it only has to be called again."""
+        there: FULL means that it only has to be called again. Without `may_load`, only what is in the window or near is
+        looked at."""
         need = 0
         while True:
             self._show(at, need, stop if most > 1 else at + _PEEK_SIZE)
@@ -243,10 +264,12 @@ class SegmentReader:
                 positions=self._positions[:most],
             )
             if status is Status.MORE:
-                if count == 0 and at + expected <= self._file_end:
+                if count == 0 and at + expected <= self._file_end and (may_load or expected <= _PEEK_SIZE):
+                    if expected <= need:  # the file has become shorter since it was opened
+                        return None, at, status, expected, len(self._window)
                     need = expected
                     if need > BIG_UNIT:
-                        status, expected, found = self._check_big(at, need)
+                        status, expected, found = self._check_outline(self._outline(at, need), at, stop)
                         if status is not Status.FULL:
                             return None, at, status, expected, found
                     continue
@@ -262,45 +285,88 @@ class SegmentReader:
         shown = self._base + len(self._window) - at
         if self._base <= at and shown >= max(need, FORMAT["BLANK_SIZE"]):
             return
-        size = max(need, min(WINDOW_SIZE, stop - at))
-        buffer = self._buffer if size <= WINDOW_SIZE else memoryview(bytearray(size))
+        size = max(need, min(self._ahead, stop - at))
+        self._ahead = min(2 * self._ahead, WINDOW_SIZE)  # who has read on will go on reading
+        buffer = self._buffer if size <= len(self._buffer) else memoryview(bytearray(size))
+        if size <= WINDOW_SIZE:  # what a huge unit takes is given back
+            self._buffer = buffer
         self._window = buffer[: self._file.read_into(buffer[:size], at - self.segment.start)]
         self._base = at
 
-    def _check_big(self, at: int, size: int) -> tuple[Status, int, int]:
-        """Do the lengths of a huge unit fit together?
+    def _outline(self, at: int, size: int) -> memoryview:
+        """A unit of `size` bytes without its body, in memory that takes no room before it is written to.
 
-        Its size is only a claim until its far end agrees, so that is looked at first, in memory that takes no room
-        before it is written to.
+        A size is only a claim until the unit's far end agrees; and the body is not wanted where only the rest is.
         """
         window = memoryview(mmap.mmap(-1, size))
         offset = at - self.segment.start
         self._file.read_into(window[:_HEAD_SIZE], offset)
-        self._file.read_into(window[-_TAIL_SIZE:], offset + size - _TAIL_SIZE)
+        behind = max(behind_body(window[:_HEAD_SIZE]), size - _TAIL_SIZE, _HEAD_SIZE)
+        self._file.read_into(window[behind:], offset + behind)
+        return window
+
+    def _check_outline(self, window: memoryview, at: int, stop: int) -> tuple[Status, int, int]:
+        """Do its lengths fit together? Status FULL says so."""
         _, _, status, expected, found = scan(
             window,
             base=at,
             position=at,
-            stop=at + size,
+            stop=stop,
             segment_end=self.segment.end,
             verify_crc=False,
             positions=np.empty(1, np.int64),
         )
         return status, expected, found
 
+    def _outline_fits(self, at: int, size: int) -> bool:
+        return self._check_outline(self._outline(at, size), at, self.segment.end)[0] is Status.FULL
+
     def _behind_damage(self, at: int, status: Status, stop: int) -> int:
-        """Where to read on: the next unit that can be proved, or `stop`."""
-        if status is Status.BAD_BODY_CRC:  # all lengths fit, so the next unit is known
-            (total,) = struct.unpack(">i", self.read(at, 4))
-            _, _, status, _, _ = self._scan(at + total, stop, most=1)
-            if status in (Status.LIMIT, Status.FULL, Status.BLANK):
-                return min(at + int(total), stop)
+        """Where to read on: the next unit that can be proved, or `stop`.
+
+        What looks like a unit may stand in a message's body. So where there are ConsumeQueues, they must know it.
+        """
+        if status is Status.BAD_BLANK or (status is Status.BAD_MAGIC and self._total(at) == self.segment.end - at):
+            return stop  # a blank it was; what lies behind one is not part of the log
+        # With only the CRC wrong all lengths fit.
+        known = [self._total(at)] if status is Status.BAD_BODY_CRC else self._queues.sizes_at(at)
+        for size in known:
+            if size >= FORMAT["SMALLEST_UNIT"] and self._continues(at + size, stop):
+                return at + size
+        is_proof = (True,) if self._queues.in_use else (True, None)
         place = self.find(at + 1, stop)
-        while place is not None:
-            if self.vouched(place) is not False:
-                return place
+        while place is not None and self.vouched(place) not in is_proof:
             place = self.find(place + 1, stop)
-        return stop
+        if place is None or self._has_blank(at, place):
+            return stop
+        return place
+
+    def _total(self, at: int) -> int:
+        return int.from_bytes(self.read(at, 4), "big", signed=True)
+
+    def _continues(self, at: int, stop: int) -> bool:
+        """Does the log go on at a place: with a unit, whole or with a wrong CRC, a blank, or the end?"""
+        return at == stop or (
+            at < stop
+            and self._scan(at, stop, most=1)[2] in (Status.FULL, Status.LIMIT, Status.BLANK, Status.BAD_BODY_CRC)
+        )
+
+    def _has_blank(self, start: int, stop: int) -> bool:
+        """Does a blank that reaches exactly to the segment's end begin in [start, stop)?"""
+        magic = struct.pack(">i", FORMAT["MAGIC_BLANK"])
+        for base in range(start, stop, WINDOW_SIZE):
+            data = self.read(base, min(WINDOW_SIZE, stop - base) + FORMAT["BLANK_SIZE"] - 1)
+            hit = data.find(magic, 4)
+            while hit >= 0:
+                if struct.unpack_from(">i", data, hit - 4)[0] == self.segment.end - (base + hit - 4):
+                    return True
+                hit = data.find(magic, hit + 1)
+        return False
+
+    def holds(self, position: int, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Is the unit at `position` this message?"""
+        unit = self.header(position)
+        return unit is not None and (unit.topic, unit.queue_id, unit.queue_offset) == (topic, queue_id, queue_offset)
 
     def vouched(self, position: int) -> bool | None:
         """Does the ConsumeQueue know the unit at `position`? None when it has nothing to say."""

@@ -13,6 +13,7 @@ import contextlib
 import os
 import struct
 from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 from rmqstore_spark.errors import RmqStoreError
@@ -142,6 +143,20 @@ class ConsumeQueues:
     def _queue(self, topic: str, queue_id: int) -> Queue:
         assert self._directory is not None
         return Queue(os.path.join(self._directory, topic, str(queue_id)), topic, queue_id, self._counters)
+
+    @cached_property
+    def in_use(self) -> bool:
+        """Is there any queue with a unit in it?"""
+        return any(queue.last() is not None for queue in self._all)
+
+    @cached_property
+    def _all(self) -> list[Queue]:
+        return list(self)
+
+    def sizes_at(self, position: int) -> list[int]:
+        """The sizes that the queues give the message at a physical offset: one, or none; more are a lie of some."""
+        units = (queue.unit(queue.search(position)) for queue in self._all)
+        return [unit.size for unit in units if unit is not None and unit.position == position]
 
     def vouches(self, topic: str, queue_id: int, queue_offset: int, position: int, size: int) -> bool | None:
         """Does the ConsumeQueue know this message? True or False; None when it has nothing at that queue offset.

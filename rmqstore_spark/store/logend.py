@@ -3,9 +3,11 @@
 From the last segment that begins with a unit on, the first thing that is not a unit is the end, unless something proves
 that a message was lost there:
   * its bytes are not all zero, and a ConsumeQueue unit points exactly there;
-  * a later unit, whole in every check, not older than the last good one, that its ConsumeQueue knows or whose
-    queueOffset is beyond those seen for its queue: the remains of a truncated log fail this;
-  * a header that reaches over the end of its file, or a segment without room for a blank: the file was cut.
+  * a later unit, whole in every check, not older than the last good one, that its ConsumeQueue knows, or whose
+    queueOffset is beyond those seen for its queue, or that is in no queue (a half message): the remains of a truncated
+    log fail this;
+  * it is what no broker leaves behind: a header that reaches over the end of its file, no room for a blank, or a blank
+    that does not reach to the end. The file was cut.
 In any earlier segment whatever is not a unit or the closing blank is damage.
 """
 
@@ -24,7 +26,22 @@ from rmqstore_spark.store.message import FORMAT
 
 _SETTLE_SECONDS = 0.005
 _SETTLE_TRIES = 40
+_LOOK_SIZE = 64 * 1024  # of what may be a lost message, to see whether there is anything
 _HEADER = struct.Struct(">ii20xq")  # totalSize, magic, physicalOffset
+_CLAIM = struct.Struct(">i8xi4xq")  # totalSize, queueId, queueOffset
+
+
+@dataclass(frozen=True)
+class End:
+    """Where the log ends.
+
+    Attributes:
+        position: the physical offset behind the last message. Damage before it is met when it is read.
+        segments: the segments; one that was cut without its neighbours telling is a little longer than its file.
+    """
+
+    position: int
+    segments: list[Segment]
 
 
 @dataclass(frozen=True)
@@ -49,25 +66,22 @@ class LogEnd:
 
     def __init__(self, layout: Layout, segments: list[Segment], queues: ConsumeQueues, counters: Counters) -> None:
         self._layout = layout
-        self._segments = segments
+        self._segments = list(segments)
         self._queues = queues
         self._counters = counters
         self._queued_to: list[tuple[Queue, int]] = []  # queues with the position their last unit points to
 
-    def find(self) -> int:
-        """The physical offset behind the last message, as of now. Damage before it is met when it is read."""
+    def find(self) -> End:
+        """The end as of now."""
         if not self._segments:
-            return 0
+            return End(0, [])
         self._queued_to = [(queue, unit.position) for queue in self._queues if (unit := queue.last()) is not None]
         started = self._last_started()
         stop = self._walk_from_hint(started) or self._walk(started, self._segments[started].start, None)
-        while True:
-            if self._layout.abort:
-                stop = self._settle(stop)
-            beyond = self._cut(stop) or self._lost_unit(stop) or self._later_unit(stop)
-            if beyond is None:
-                return stop.at
+        while (beyond := self._lost_unit(stop) or self._later_unit(stop)) is not None:
             stop = beyond
+        position = self._settled(stop) if self._layout.abort else stop.at
+        return End(self._cut(stop) or position, self._segments)
 
     def _open(self, index: int, verify_crc: bool = False) -> SegmentReader:
         return SegmentReader(self._segments[index], verify_crc, self._queues, self._counters)
@@ -113,69 +127,82 @@ class LogEnd:
             return None
         return stop
 
-    def _settle(self, stop: _Stop) -> _Stop:
-        """A broker may be writing the last unit just now: its head is seen before its tail.
+    def _settled(self, stop: _Stop) -> int:
+        """The end, without a last unit that a broker may be writing just now: its head is seen before its tail.
 
-        Wait until it stays the same and is whole; if it does not become so, it is none.
+        Wait until it stays the same and is whole; if it does not become so, it is none. What a ConsumeQueue knows was
+        written to its end; if it is not whole, then it is damaged.
         """
         last = stop.last
         if last is None or last.position + last.size != stop.at:
-            return stop
+            return stop.at
         seen = b""
         for _ in range(_SETTLE_TRIES):
+            if self._queues.vouches(last.topic, last.queue_id, last.queue_offset, last.position, last.size):
+                return stop.at
             with self._open(self._segment_of(last.position), verify_crc=True) as reader:
                 data = reader.read(last.position, last.size)
                 if data == seen and reader.header(last.position) is not None:
-                    return stop
+                    return stop.at
             seen = data
             time.sleep(_SETTLE_SECONDS)
-        return replace(stop, at=last.position, status=Status.BAD_BODY_CRC)
+        return last.position
 
     def _segment_of(self, position: int) -> int:
         return next(i for i, segment in enumerate(self._segments) if segment.start <= position < segment.end)
 
-    def _cut(self, stop: _Stop) -> _Stop | None:
-        """Whole files always have room for a blank behind their last unit: one that has not was cut."""
+    def _cut(self, stop: _Stop) -> int | None:
+        """The end of the damage, where the log stops with what no broker leaves behind."""
         segment = self._segments[stop.segment]
         file_end = min(segment.end, segment.start + segment.size)
-        cut = replace(stop, at=file_end, status=Status.LIMIT)
-        if stop.at == file_end:
-            return None
-        if stop.status in (Status.NO_BLANK, Status.MORE):
-            return cut
+        # Enough to meet the damage when it is read, and no more: what follows may be the remains of a truncated log.
+        damaged = min(stop.at + FORMAT["SMALLEST_UNIT"], file_end)
+        if stop.status in (Status.NO_BLANK, Status.MORE, Status.BAD_BLANK):
+            return damaged
         with self._open(stop.segment) as reader:
             head = reader.read(stop.at, _HEADER.size)
         if stop.status is Status.BAD_TOTAL_SIZE:
             total, _magic, position = _HEADER.unpack(head.ljust(_HEADER.size, b"\0"))
-            if total > 0 and stop.at + total > segment.end and (len(head) < _HEADER.size or position == stop.at):
-                return cut
+            over = stop.at + total + FORMAT["BLANK_SIZE"] - segment.end
+            if over > 0 and (len(head) < _HEADER.size or position == stop.at):
+                if over <= FORMAT["BLANK_SIZE"]:  # all of the unit is there, but not the room for a blank behind it
+                    self._segments[stop.segment] = replace(segment, end=segment.end + over)
+                    return file_end
+                return damaged
         # A log that does not even begin with a unit is no log; unless a broker is writing its first message.
         is_empty = stop.last is None and stop.at == self._segments[0].start and stop.status is not Status.BLANK
-        return cut if is_empty and any(head[: FORMAT["BLANK_SIZE"]]) and not self._layout.abort else None
+        return file_end if is_empty and any(head[: FORMAT["BLANK_SIZE"]]) and not self._layout.abort else None
 
     def _lost_unit(self, stop: _Stop) -> _Stop | None:
         """A ConsumeQueue unit that points exactly to what is no unit. Where there are only zeros the message never came
-        here: the queues of a copy may have been copied later than its commitlog."""
+        here: the queues of a copy may have been copied later than its commitlog. After a crash a torn message may
+        stand where an old queue unit points to, so there what is left of the message must be that unit's."""
         segment = self._segments[stop.segment]
+        if stop.status is Status.BLANK:
+            return None
         for queue, last in self._queued_to:
-            unit = queue.unit(queue.search(stop.at)) if last >= stop.at else None
+            offset = queue.search(stop.at) if last >= stop.at else -1
+            unit = queue.unit(offset)
             if unit is None or unit.position != stop.at or unit.size < FORMAT["SMALLEST_UNIT"]:
                 continue
             behind = stop.at + unit.size
             if behind + FORMAT["BLANK_SIZE"] > segment.end:
                 continue
             with self._open(stop.segment) as reader:
-                if any(reader.read(stop.at, unit.size)):
-                    return self._walk(stop.segment, behind, stop.last)
+                found = reader.read(stop.at, min(unit.size, _LOOK_SIZE))
+            claim = (unit.size, queue.queue_id, offset)
+            if any(found) and (not self._layout.abort or _agrees(found, claim)):
+                return self._walk(stop.segment, behind, stop.last)
         return None
 
     def _later_unit(self, stop: _Stop) -> _Stop | None:
         """A later unit that proves that the log goes on."""
         seen: dict[tuple[str, int], int] | None = None
         for index, header in self._units_behind(stop):
-            if not header.is_queued or not _not_older(header, stop.last):
+            if not _not_older(header, stop.last):
                 continue
-            known = self._queues.vouches(
+            # A half message is in no queue, so that only its age can speak for it.
+            known = not header.is_queued or self._queues.vouches(
                 header.topic, header.queue_id, header.queue_offset, header.position, header.size
             )
             if known is None:
@@ -217,6 +244,12 @@ class LogEnd:
                     seen[queue] = max(seen.get(queue, -1), header.queue_offset)
                 at = found[-1].position + found[-1].size
         return seen
+
+
+def _agrees(found: bytes, claim: tuple[int, int, int]) -> bool:
+    """Do two of three fields at least say the same?"""
+    fields: tuple[int, int, int] = _CLAIM.unpack_from(found.ljust(_CLAIM.size, b"\0"))
+    return sum(map(int.__eq__, fields, claim)) >= 2
 
 
 def _not_older(header: Header, last: Header | None) -> bool:

@@ -4,6 +4,8 @@ The wire layout stands in native_io/unit.h, where it is executed. FORMAT below i
 tests hold the two equal. Source: org.apache.rocketmq.store.MessageExtEncoder, CommitLog.checkMessageAndReturnSize.
 """
 
+import struct
+
 from native_io import Status
 
 FORMAT = {
@@ -38,6 +40,15 @@ COMPRESSION_TYPES = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}
 def compression_type(sys_flag: int) -> int:
     """The number in COMPRESSION_TYPES that a compressed body's sysFlag names."""
     return sys_flag >> 8 & 0x7
+
+
+def behind_body(head: memoryview) -> int:
+    """Where a unit's body ends, by what its head says; `head` is all that can stand before a body."""
+    (sys_flag,) = struct.unpack_from(">i", head, FORMAT["AT_SYSFLAG"])
+    hosts = sum(20 if sys_flag & FORMAT[bit] else 8 for bit in ("SYSFLAG_BORNHOST_V6", "SYSFLAG_STOREHOST_V6"))
+    numbers = 8 + 4 + 8 + 4  # storeTimestamp, reconsumeTimes, preparedTransactionOffset, bodyLength
+    at_body = FORMAT["AT_BORN_HOST"] + hosts + numbers
+    return at_body + int(struct.unpack_from(">i", head, at_body - 4)[0])
 
 
 def explain(status: Status, expected: int, found: int) -> str:

@@ -1,0 +1,76 @@
+"""The package below Spark, as tests use it: a store in, rows out that compare equal to the reference's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
+from rmqstore_spark.options import ReadOptions, parse_options
+from rmqstore_spark.planner import Plan, Task, plan
+from rmqstore_spark.reader import ReadSettings, read_task
+
+MODES = ("FAILFAST", "DROPMALFORMED", "PERMISSIVE")
+ALL_COLUMNS = [*DEFAULT_COLUMNS, "file", "store", "corrupt"]
+
+Row = dict[str, Any]
+
+
+def options_of(*roots: str | Path, **options: Any) -> ReadOptions:
+    paths = [str(root) for root in roots]
+    given = {
+        name: str(value).lower() if value is True or value is False else str(value) for name, value in options.items()
+    }
+    if len(paths) == 1:
+        return parse_options({"path": paths[0], **given})
+    import json
+
+    return parse_options({"paths": json.dumps(paths), **given})
+
+
+def make_plan(*roots: str | Path, **options: Any) -> Plan:
+    return plan(options_of(*roots, **options))
+
+
+def read(*roots: str | Path, columns: Sequence[str] | None = None, **options: Any) -> list[Row]:
+    """Plans and reads. `columns`: the default ones; and `corrupt` where the mode fills it."""
+    understood = options_of(*roots, **options)
+    if columns is None:
+        columns = [*DEFAULT_COLUMNS, "corrupt"] if understood.mode == "PERMISSIVE" else DEFAULT_COLUMNS
+    return [row for task in plan(understood).tasks for row in read_one(task, understood, columns)]
+
+
+def read_one(task: Task, options: ReadOptions, columns: Sequence[str] = DEFAULT_COLUMNS) -> list[Row]:
+    """The rows of one task."""
+    settings = ReadSettings(arrow_schema(list(columns)), options.mode, options.verify_crc, options.decompress)
+    rows: list[Row] = []
+    for batch in read_task(task, settings):
+        assert batch.schema.equals(settings.schema)
+        batch.validate(full=True)
+        rows += _rows(batch)
+    return rows
+
+
+def _rows(batch: pa.RecordBatch) -> list[Row]:
+    """Timestamps as microseconds (Python's datetime does not know every year), maps as dicts."""
+    columns = []
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if pa.types.is_timestamp(field.type):
+            column = column.cast(pa.int64())
+        values = column.to_pylist()
+        if pa.types.is_map(field.type):
+            values = [None if value is None else dict(value) for value in values]
+        columns.append(values)
+    return [dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def sound_and_corrupt(rows: list[Row]) -> tuple[list[Row], list[Row]]:
+    """What mode PERMISSIVE gives: the messages, without the column `corrupt`, and the rows for damage."""
+    corrupt = [row for row in rows if row["corrupt"] is not None]
+    sound = [
+        {name: value for name, value in row.items() if name != "corrupt"} for row in rows if row["corrupt"] is None
+    ]
+    return sound, corrupt
