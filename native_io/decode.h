@@ -98,6 +98,7 @@ typedef struct {
     rmq_column columns[RMQ_COLUMNS];
     rmq_column names, contents; /* the map's entries */
     rmq_host hosts[RMQ_HOSTS]; /* where the hash of rmq_see_host says */
+    rmq_known_names known[RMQ_KNOWN_SETS];
     rmq_masks masks; /* room to work in */
     rmq_property properties[RMQ_MAX_PROPERTIES];
 } rmq_decoder;
@@ -272,18 +273,22 @@ static inline int rmq_set_offset_msg_id(rmq_column *c, int64_t row, const rmq_ho
     return 0;
 }
 
-static inline int rmq_set_property(rmq_column *c, int64_t row, const uint8_t *p, const rmq_property *found,
+static inline int rmq_set_property(rmq_decoder *d, int column, const uint8_t *p, int32_t which,
                                    const uint8_t *readable_end) {
-    if (found != NULL)
+    if (!rmq_wants(d->wanted, column)) return 0;
+    rmq_column *c = &d->columns[column];
+    const int64_t row = d->rows;
+    if (which >= 0) {
+        const rmq_property *found = &d->properties[which];
         return rmq_set_text(c, row, p + found->separator + 1, found->end - found->separator - 1, readable_end);
+    }
     rmq_set_i32(c, row + 1, (int32_t)c->data.size);
     return rmq_set_null(c, row);
 }
 
-static inline int rmq_is(const uint8_t *p, const char *name, size_t n) { return memcmp(p, name, n) == 0; }
-
 /* The map's entries of one unit: names and values one after another, into room made beforehand. */
-static inline int rmq_put_entries(rmq_decoder *d, const uint8_t *p, int32_t size, int32_t n, const uint8_t *readable_end) {
+static inline int rmq_put_entries(rmq_decoder *d, const uint8_t *p, int32_t size, int32_t n, const uint8_t *readable_end,
+                                  const rmq_known_names *known) {
     rmq_column *const names = &d->names, *const contents = &d->contents;
     RMQ_TRY(rmq_reserve(&names->values, 4 * (d->entries + n + 1)));
     RMQ_TRY(rmq_reserve(&contents->values, 4 * (d->entries + n + 1)));
@@ -294,14 +299,22 @@ static inline int rmq_put_entries(rmq_decoder *d, const uint8_t *p, int32_t size
     uint8_t *const name_data = names->data.data, *const content_data = contents->data.data;
     int64_t name_size = names->data.size, content_size = contents->data.size;
     const int can_overread = readable_end - (p + size) >= 32;
+    if (known != NULL) { /* all names in one piece */
+        const int32_t text = known->ends[n - 1], before = (int32_t)name_size;
+        for (int32_t i = 0; i < text; i += 32) memcpy(name_data + name_size + i, known->text + i, 32);
+        for (int32_t i = 0; i < n; i++) name_offsets[i] = before + known->ends[i];
+        name_size += text;
+    } else {
+        for (int32_t i = 0; i < n; i++) {
+            const int32_t name = d->properties[i].name, length = d->properties[i].separator - name;
+            rmq_copy(name_data + name_size, p + name, length, can_overread);
+            name_offsets[i] = (int32_t)(name_size += length);
+        }
+    }
     for (int32_t i = 0; i < n; i++) {
-        const rmq_property *f = &d->properties[i];
-        const int32_t name = f->name, separator = f->separator, end = f->end;
-        const int32_t name_length = separator - name, content_length = end - separator - 1;
-        rmq_copy(name_data + name_size, p + name, name_length, can_overread);
-        rmq_copy(content_data + content_size, p + separator + 1, content_length, can_overread);
-        name_offsets[i] = (int32_t)(name_size += name_length);
-        content_offsets[i] = (int32_t)(content_size += content_length);
+        const int32_t content = d->properties[i].separator + 1, length = d->properties[i].end - content;
+        rmq_copy(content_data + content_size, p + content, length, can_overread);
+        content_offsets[i] = (int32_t)(content_size += length);
     }
     names->data.size = name_size;
     contents->data.size = content_size;
@@ -313,28 +326,28 @@ static inline int rmq_put_entries(rmq_decoder *d, const uint8_t *p, int32_t size
 static inline int rmq_put_properties(rmq_decoder *d, const rmq_unit *u, const uint8_t *readable_end,
                                      rmq_classifier *classify) {
     const uint8_t *p = u->properties;
-    const int64_t row = d->rows;
-    rmq_column *const columns = d->columns;
-    const int32_t n = rmq_split_properties(p, u->properties_length, readable_end - p, classify, &d->masks,
-                                           d->properties, &d->text_high);
-    if (d->wanted & (1u << RMQ_TAGS | 1u << RMQ_KEYS | 1u << RMQ_UNIQ_KEY)) {
-        const rmq_property *tags = NULL, *keys = NULL, *uniq_key = NULL;
-        for (int32_t i = 0; i < n; i++) {
-            const rmq_property *f = &d->properties[i];
-            const uint8_t *name = p + f->name;
-            const int32_t length = f->separator - f->name;
-            if (length == 4) {
-                if (rmq_is(name, "TAGS", 4)) tags = f;
-                else if (rmq_is(name, "KEYS", 4)) keys = f;
-            } else if (length == 8 && rmq_is(name, "UNIQ_KEY", 8)) {
-                uniq_key = f;
-            }
-        }
-        if (rmq_wants(d->wanted, RMQ_TAGS)) RMQ_TRY(rmq_set_property(&columns[RMQ_TAGS], row, p, tags, readable_end));
-        if (rmq_wants(d->wanted, RMQ_KEYS)) RMQ_TRY(rmq_set_property(&columns[RMQ_KEYS], row, p, keys, readable_end));
-        if (rmq_wants(d->wanted, RMQ_UNIQ_KEY)) RMQ_TRY(rmq_set_property(&columns[RMQ_UNIQ_KEY], row, p, uniq_key, readable_end));
+    const int32_t size = u->properties_length;
+    const rmq_known_names *known = NULL, *names;
+    int32_t n;
+#if RMQ_X86
+    if (classify == rmq_classify_avx2 && readable_end - p >= size + 64)
+        known = rmq_split_as_known(d->known, p, size, d->properties, &d->text_high);
+#endif
+    if (known != NULL) {
+        names = known;
+        n = known->count;
+    } else {
+        uint64_t high = 0;
+        n = rmq_split_properties(p, size, readable_end - p, classify, &d->masks, d->properties, &high);
+        rmq_known_names *learned = &d->known[n % RMQ_KNOWN_SETS];
+        rmq_know_names(learned, p, size, d->properties, n, high != 0);
+        names = learned;
+        d->text_high |= high;
     }
-    return rmq_wants(d->wanted, RMQ_PROPERTIES) ? rmq_put_entries(d, p, u->properties_length, n, readable_end) : 0;
+    RMQ_TRY(rmq_set_property(d, RMQ_TAGS, p, names->tags, readable_end));
+    RMQ_TRY(rmq_set_property(d, RMQ_KEYS, p, names->keys, readable_end));
+    RMQ_TRY(rmq_set_property(d, RMQ_UNIQ_KEY, p, names->uniq_key, readable_end));
+    return rmq_wants(d->wanted, RMQ_PROPERTIES) ? rmq_put_entries(d, p, size, n, readable_end, known) : 0;
 }
 
 /* Room for `rows` rows in all. Text grows as it comes; its offsets, like the map's, begin with a 0. */
@@ -422,7 +435,7 @@ static inline int rmq_append_units(rmq_decoder *d, const uint8_t *window, int64_
 
 #if RMQ_X86
 /* The same code once more, for machines since about 2013: a fifth fewer instructions. */
-__attribute__((flatten, target("avx2,bmi,bmi2,movbe"))) static int rmq_append_avx2(
+RMQ_AVX2 __attribute__((flatten)) static int rmq_append_avx2(
     rmq_decoder *d, const uint8_t *window, int64_t size, int64_t base, const int64_t *positions, int64_t count,
     int64_t *wrong) {
     return rmq_append_units(d, window, size, base, positions, count, wrong, rmq_classify_avx2);

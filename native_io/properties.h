@@ -36,6 +36,14 @@ typedef struct {
 /* The masks of `words` times 64 bytes at `p`, into masks[first ..]. Answers the OR of all bytes' high bits, one bit for each place in 64. */
 typedef uint64_t rmq_classifier(const uint8_t *p, int32_t words, rmq_masks *masks, int32_t first);
 
+#if RMQ_X86
+#define RMQ_AVX2 __attribute__((target("avx2,bmi,bmi2,movbe,popcnt")))
+
+RMQ_AVX2 static inline uint64_t rmq_mask64(__m256i low, __m256i high) {
+    return (uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high) << 32;
+}
+#endif
+
 #if !RMQ_X86
 static uint64_t rmq_classify_portable(const uint8_t *p, int32_t words, rmq_masks *masks, int32_t first) {
     uint64_t highs = 0;
@@ -69,16 +77,14 @@ static uint64_t rmq_classify_sse2(const uint8_t *p, int32_t words, rmq_masks *ma
     return highs;
 }
 
-__attribute__((target("avx2"))) static uint64_t rmq_classify_avx2(const uint8_t *p, int32_t words, rmq_masks *masks, int32_t first) {
+RMQ_AVX2 static uint64_t rmq_classify_avx2(const uint8_t *p, int32_t words, rmq_masks *masks, int32_t first) {
     const __m256i one = _mm256_set1_epi8(1), two = _mm256_set1_epi8(2);
     uint64_t highs = 0;
     for (int32_t w = first; w < first + words; w++, p += 64) {
         const __m256i x = _mm256_loadu_si256((const __m256i *)p), y = _mm256_loadu_si256((const __m256i *)(p + 32));
-        masks->ones[w] = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(x, one)) |
-                         (uint64_t)(uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(y, one)) << 32;
-        masks->twos[w] = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(x, two)) |
-                         (uint64_t)(uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(y, two)) << 32;
-        highs |= (uint32_t)_mm256_movemask_epi8(x) | (uint64_t)(uint32_t)_mm256_movemask_epi8(y) << 32;
+        masks->ones[w] = rmq_mask64(_mm256_cmpeq_epi8(x, one), _mm256_cmpeq_epi8(y, one));
+        masks->twos[w] = rmq_mask64(_mm256_cmpeq_epi8(x, two), _mm256_cmpeq_epi8(y, two));
+        highs |= rmq_mask64(x, y);
     }
     return highs;
 }
@@ -169,5 +175,99 @@ static inline int32_t rmq_split_properties(const uint8_t *p, int32_t n, int64_t 
             if (rmq_same_name(p, found[i], found[j])) return rmq_drop_doubles(p, found, count);
     return count <= 16 ? count : rmq_drop_doubles(p, found, count);
 }
+
+static inline int rmq_is(const uint8_t *p, const char *name, size_t n) { return memcmp(p, name, n) == 0; }
+
+/* The names of a unit, to try on later ones: a producer writes the same names in the same order again and again. Each set
+ * of names has its place by how many they are, so that messages with and without KEYS, say, do not drive out each other. */
+enum { RMQ_KNOWN_SETS = 8, RMQ_KNOWN_NAMES = 32, RMQ_KNOWN_BLOCKS = 16 };
+
+typedef struct {
+    uint8_t bytes[32]; /* the name and its 0x01 */
+    uint32_t mask;     /* a bit for each of them */
+    int32_t size;      /* how many they are */
+} rmq_known_name;
+
+typedef struct {
+    int32_t tags, keys, uniq_key; /* which property has this name, or -1: also where nothing else is known */
+    int32_t count;                /* 0: the names were not simple enough to be known */
+    int high;                     /* a name is not ASCII */
+    rmq_known_name names[RMQ_KNOWN_NAMES];
+    int32_t ends[RMQ_KNOWN_NAMES]; /* of each name in text */
+    uint8_t text[32 * RMQ_KNOWN_NAMES];
+} rmq_known_names;
+
+/* Learn from what rmq_split_properties found in `n` bytes at `p`. */
+static inline void rmq_know_names(rmq_known_names *known, const uint8_t *p, int32_t n, const rmq_property *found,
+                                  int32_t count, int high) {
+    known->tags = known->keys = known->uniq_key = -1;
+    known->count = 0;
+    known->high = high;
+    int simple = count > 0 && count <= RMQ_KNOWN_NAMES && found[count - 1].end >= n - 1;
+    for (int32_t i = 0, begin = 0, text = 0; i < count; i++) {
+        const uint8_t *name = p + found[i].name;
+        const int32_t length = found[i].separator - found[i].name;
+        if (length == 4) {
+            if (rmq_is(name, "TAGS", 4)) known->tags = i;
+            else if (rmq_is(name, "KEYS", 4)) known->keys = i;
+        } else if (length == 8 && rmq_is(name, "UNIQ_KEY", 8)) {
+            known->uniq_key = i;
+        }
+        simple = simple && found[i].name == begin && length < 31;
+        if (!simple) continue;
+        memcpy(known->names[i].bytes, name, (size_t)length + 1);
+        known->names[i].mask = ((uint32_t)1 << (length + 1)) - 1;
+        known->names[i].size = length + 1;
+        memcpy(known->text + text, name, (size_t)length);
+        known->ends[i] = text += length;
+        begin = found[i].end + 1;
+    }
+    if (simple) known->count = count;
+}
+
+#if RMQ_X86
+/* rmq_split_properties, tried first: the set of names that the properties have, in its order, or NULL. found[0 .. count) is
+ * filled then. Wants 64 readable bytes behind them. The known names are all different, so nothing is doubled. */
+RMQ_AVX2 static inline const rmq_known_names *rmq_split_as_known(const rmq_known_names *sets, const uint8_t *p, int32_t n,
+                                                                 rmq_property *found, uint64_t *high) {
+    uint64_t twos[RMQ_KNOWN_BLOCKS + 1], highs = 0;
+    const __m256i two = _mm256_set1_epi8(2);
+    const int32_t blocks = (n + 63) / 64;
+    int32_t count = 0;
+    if (n == 0 || blocks > RMQ_KNOWN_BLOCKS) return NULL;
+    for (int32_t i = 0; i < blocks; i++) {
+        const __m256i x = _mm256_loadu_si256((const __m256i *)(p + 64 * i));
+        const __m256i y = _mm256_loadu_si256((const __m256i *)(p + 64 * i + 32));
+        const uint64_t inside = i + 1 < blocks || n % 64 == 0 ? ~(uint64_t)0 : ((uint64_t)1 << n % 64) - 1;
+        twos[i] = rmq_mask64(_mm256_cmpeq_epi8(x, two), _mm256_cmpeq_epi8(y, two)) & inside;
+        highs |= rmq_mask64(x, y) & inside;
+        count += __builtin_popcountll(twos[i]);
+    }
+    twos[blocks] = 0;
+    if (p[n - 1] != 2) { /* the last one may do without: it ends at n */
+        twos[n / 64] |= (uint64_t)1 << n % 64;
+        count += 1;
+    }
+    const rmq_known_names *known = &sets[count % RMQ_KNOWN_SETS];
+    if (count != known->count) return NULL;
+    uint32_t wrong = 0;
+    int32_t block = 0;
+    uint64_t ends = twos[0];
+    for (int32_t i = 0, begin = 0; i < count; i++) {
+        const rmq_known_name *name = &known->names[i];
+        while (ends == 0) ends = twos[++block]; /* there are `count` bits */
+        const int32_t content = begin + name->size, end = 64 * block + __builtin_ctzll(ends);
+        ends &= ends - 1;
+        const __m256i there = _mm256_loadu_si256((const __m256i *)(p + begin));
+        const __m256i same = _mm256_cmpeq_epi8(there, _mm256_loadu_si256((const __m256i *)name->bytes));
+        wrong |= (~(uint32_t)_mm256_movemask_epi8(same) & name->mask) | (uint32_t)(end <= content);
+        found[i] = (rmq_property){begin, content - 1, end};
+        begin = end + 1;
+    }
+    if (wrong != 0) return NULL;
+    *high |= highs | (uint64_t)known->high;
+    return known;
+}
+#endif
 
 #endif

@@ -142,7 +142,7 @@ class _Splitter:
             there = next((r for r in later if unit and r.start <= unit.position < r.stop), None)
             if unit and there:
                 with self._open(there) as reader:
-                    if reader.holds(unit.position, queue.topic, queue.queue_id, offset):
+                    if reader.holds(queue, offset, unit):
                         through.append((queue, offset))
         return through
 
@@ -163,15 +163,16 @@ class _Splitter:
             for queue, end in queues:
                 offset = queue.search(wanted)
                 unit = queue.unit(offset) if offset < end else None
-                if unit and wanted <= unit.position < least:
-                    named.append((unit.position, queue, offset))
+                # An old unit can begin in the last bytes of the log's last message, but then it ends behind it.
+                if unit and wanted <= unit.position < least and unit.position + unit.size <= whole.stop:
+                    named.append((unit, queue, offset))
             if not named:
                 return
             named.sort(key=lambda name: name[0])
-            cut = next((at for at, queue, n in named if reader.holds(at, queue.topic, queue.queue_id, n)), None)
+            cut = next((unit.position for unit, queue, offset in named if reader.holds(queue, offset, unit)), None)
             if cut is not None:
                 yield cut
-            wanted = max(self._target + (wanted if cut is None else cut), named[0][0] + 1)
+            wanted = max(self._target + (wanted if cut is None else cut), named[0][0].position + 1)
 
     def _walked_starts(self, whole: Range, reader: SegmentReader) -> Iterator[int]:
         """Unit starts found by walking from unit to unit; none behind damage."""

@@ -345,7 +345,9 @@ def test_arguments_of_the_wrong_kind() -> None:
 # ---- damaged logs: the kernel and the oracle agree
 
 SEGMENTS = [
-    (int(path.name), path.read_bytes()) for store in sorted(DATA.glob("rocketmq-*")) for path in reference.segment_files(store)
+    (int(path.name), path.read_bytes())
+    for store in sorted(DATA.glob("rocketmq-*"))
+    for path in reference.segment_files(store)
 ]
 MAGICS = re.compile(b"(?=" + re.escape((MAGIC_V1 & 0xFFFFFFFF).to_bytes(4, "big")) + b"|\xda\xa3\x20\xab)")
 INTERESTING = (-I32, -1, 0, 1, 8, 90, 91, 92, 4096, 8192, I32 - 1, MAGIC_V1, MAGIC_V2, MAGIC_BLANK, 0x10, 0x20, 0x30)

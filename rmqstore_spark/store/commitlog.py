@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from native_io import Status, find_unit, scan
 from rmqstore_spark.errors import DamagedStoreError
-from rmqstore_spark.store.consumequeue import ConsumeQueues
+from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue, QueueUnit
 from rmqstore_spark.store.decode import BatchBuilder
 from rmqstore_spark.store.files import Counters, ReadFile
 from rmqstore_spark.store.layout import Layout, SegmentFile
@@ -363,10 +363,15 @@ class SegmentReader:
                 hit = data.find(magic, hit + 1)
         return False
 
-    def holds(self, position: int, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Is the unit at `position` this message?"""
-        unit = self.header(position)
-        return unit is not None and (unit.topic, unit.queue_id, unit.queue_offset) == (topic, queue_id, queue_offset)
+    def holds(self, queue: Queue, queue_offset: int, unit: QueueUnit) -> bool:
+        """Does the log have the message that a ConsumeQueue has this unit for?"""
+        there = self.header(unit.position)
+        return there is not None and (there.topic, there.queue_id, there.queue_offset, there.size) == (
+            queue.topic,
+            queue.queue_id,
+            queue_offset,
+            unit.size,
+        )
 
     def vouched(self, position: int) -> bool | None:
         """Does the ConsumeQueue know the unit at `position`? None when it has nothing to say."""

@@ -240,8 +240,9 @@ class LogEnd:
             while at < stop.at and (run := reader.run_at(at, stop.at)) is not None:
                 found = headers(run)
                 for header in found:
-                    queue = (header.topic, header.queue_id)
-                    seen[queue] = max(seen.get(queue, -1), header.queue_offset)
+                    if header.is_queued:
+                        queue = (header.topic, header.queue_id)
+                        seen[queue] = max(seen.get(queue, -1), header.queue_offset)
                 at = found[-1].position + found[-1].size
         return seen
 
