@@ -105,6 +105,28 @@ class Decoder:
             ValueError: there is no unit at one of the positions.
             OverflowError: a column of one batch would pass 2 GiB.
         """
+    def scan(
+        self,
+        window: Buffer,
+        *,
+        base: int,
+        position: int,
+        stop: int,
+        segment_end: int,
+        verify_crc: bool,
+        most: int,
+    ) -> tuple[int, int, Status, int, int]:
+        """The function scan and append in one, and faster than the two: walk from `position`, decode what is found.
+
+        Args:
+            most: the most units to decode.
+
+        Returns:
+            (count, position, status, expected, found), as of the function scan; the units are decoded, not listed.
+
+        Raises:
+            OverflowError: a column of one batch would pass 2 GiB.
+        """
     def finish(self) -> Any:
         """All rows so far as a PyCapsule "arrow_array" (Arrow C data interface): a struct array with these columns:
         int32, int64, timestamp[us] (times that do not fit are null), utf8 / binary, map<utf8, utf8>."""

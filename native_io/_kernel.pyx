@@ -45,6 +45,14 @@ cdef extern from "decode.h" nogil:
     rmq_decoder *rmq_new_decoder()
     int rmq_append(rmq_decoder *d, const uint8_t *window, int64_t size, int64_t base, const int64_t *positions,
                    int64_t count, int64_t *wrong)
+    ctypedef struct rmq_walk:
+        const uint8_t *window
+        int64_t size
+        int64_t base
+        int64_t stop
+        int64_t segment_end
+        int verify_crc
+    int rmq_decode(rmq_decoder *d, const rmq_walk *w, int64_t *position, int64_t most, int *status, rmq_finding *why)
     int64_t rmq_decoded_bytes(const rmq_decoder *d)
     int rmq_not_ascii(const rmq_decoder *d)
 
@@ -237,6 +245,21 @@ cdef class Decoder:
         with nogil:
             status = rmq_append(self.decoder, bytes_, size, base, at, count, &wrong)
         self._leave(status, wrong)
+
+    def scan(self, const uint8_t[::1] window not None, *, int64_t base, int64_t position, int64_t stop,
+             int64_t segment_end, bint verify_crc, int64_t most):
+        cdef rmq_walk walk = rmq_walk(_address(window), window.shape[0], base, stop, segment_end, verify_crc)
+        cdef rmq_finding why = rmq_finding(0, 0)
+        cdef int64_t at = position, rows = self.decoder.rows
+        cdef int failed, status = RMQ_MORE
+        _check_offsets(walk.size, base, position, segment_end)
+        if position - base > walk.size:
+            return 0, position, Status.MORE, RMQ_BLANK_SIZE, 0
+        self._enter()
+        with nogil:
+            failed = rmq_decode(self.decoder, &walk, &at, most, &status, &why)
+        self._leave(failed, 0)
+        return self.decoder.rows - rows, at, _STATUS[status], why.expected, why.found
 
     def finish(self):
         cdef int64_t n = len(self.columns)

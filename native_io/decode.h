@@ -415,10 +415,10 @@ static inline int rmq_append_unit(rmq_decoder *d, const rmq_unit *u, const uint8
     return 0;
 }
 
-/* What rmq_append does, in the way `classify` fits to. The units at positions[0 .. count) are decoded; they are checked again (all but the CRC), as positions may come from
+/* Decode the units at positions[0 .. count). They are checked again (all but the CRC), as positions may come from
  * anywhere. 0, or -1 / -2 of rmq_reserve, or 1 when there is no unit at *wrong. */
-static inline int rmq_append_units(rmq_decoder *d, const uint8_t *window, int64_t size, int64_t base,
-                                   const int64_t *positions, int64_t count, int64_t *wrong, rmq_classifier *classify) {
+static int rmq_append(rmq_decoder *d, const uint8_t *window, int64_t size, int64_t base, const int64_t *positions,
+                      int64_t count, int64_t *wrong) {
     RMQ_TRY(rmq_reserve_rows(d, d->rows + count));
     for (int64_t i = 0; i < count; i++) {
         rmq_unit u;
@@ -428,32 +428,57 @@ static inline int rmq_append_units(rmq_decoder *d, const uint8_t *window, int64_
         const int64_t at = positions[i] - base;
         if (at > size) return 1;
         if (rmq_unit_at(window + at, size - at, positions[i], INT64_MAX, 0, &u, &why) != RMQ_OK) return 1;
-        RMQ_TRY(rmq_append_unit(d, &u, window + size, classify));
+        RMQ_TRY(rmq_append_unit(d, &u, window + size, rmq_classify));
     }
     return 0;
 }
 
-#if RMQ_X86
-/* The same code once more, for machines since about 2013: a fifth fewer instructions. */
-RMQ_AVX2 __attribute__((flatten)) static int rmq_append_avx2(
-    rmq_decoder *d, const uint8_t *window, int64_t size, int64_t base, const int64_t *positions, int64_t count,
-    int64_t *wrong) {
-    return rmq_append_units(d, window, size, base, positions, count, wrong, rmq_classify_avx2);
+/* A window to walk through, from *position to `stop`. */
+typedef struct {
+    const uint8_t *window; /* the bytes from physical offset `base` on */
+    int64_t size, base, stop, segment_end;
+    int verify_crc;
+} rmq_walk;
+
+enum { RMQ_STRIDE = 64 };
+
+/* Walk and decode in one, at most `most` units, some at a time, while they are in the nearest cache. Answers 0, or -1 / -2 of
+ * rmq_reserve; *status and *position are what rmq_scan answers. */
+static inline int rmq_decode_with(rmq_decoder *d, const rmq_walk *w, int64_t *position, int64_t most, int *status,
+                                  rmq_finding *why, rmq_classifier *classify) {
+    const int64_t shown = (w->base + w->size - *position) / RMQ_SMALLEST_UNIT + 1;
+    const int64_t full = d->rows + (most < shown ? most : shown);
+    RMQ_TRY(rmq_reserve_rows(d, full));
+    *status = RMQ_OK;
+    while (*status == RMQ_OK && d->rows < full) {
+        rmq_unit units[RMQ_STRIDE];
+        int n = 0;
+        while (n < RMQ_STRIDE && d->rows + n < full) {
+            *status = rmq_next(w->window, w->size, w->base, *position, w->stop, w->segment_end, w->verify_crc, &units[n], why);
+            if (*status != RMQ_OK) break;
+            *position += units[n++].total;
+        }
+        for (int i = 0; i < n; i++) RMQ_TRY(rmq_append_unit(d, &units[i], w->window + w->size, classify));
+    }
+    if (*status == RMQ_OK) *status = RMQ_FULL;
+    return 0;
 }
 
-static int rmq_append(rmq_decoder *d, const uint8_t *window, int64_t size, int64_t base, const int64_t *positions,
-                      int64_t count, int64_t *wrong) {
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2"))
-        return rmq_append_avx2(d, window, size, base, positions, count, wrong);
-    return rmq_append_units(d, window, size, base, positions, count, wrong, rmq_classify_sse2);
-}
-#else
-static int rmq_append(rmq_decoder *d, const uint8_t *window, int64_t size, int64_t base, const int64_t *positions,
-                      int64_t count, int64_t *wrong) {
-    return rmq_append_units(d, window, size, base, positions, count, wrong, rmq_classify_portable);
+#if RMQ_X86
+/* The same code once more, for machines since about 2013. */
+RMQ_AVX2 __attribute__((flatten)) static int rmq_decode_avx2(rmq_decoder *d, const rmq_walk *w, int64_t *position,
+                                                             int64_t most, int *status, rmq_finding *why) {
+    return rmq_decode_with(d, w, position, most, status, why, rmq_classify_avx2);
 }
 #endif
+
+static int rmq_decode(rmq_decoder *d, const rmq_walk *w, int64_t *position, int64_t most, int *status,
+                      rmq_finding *why) {
+#if RMQ_X86
+    if (rmq_has_avx2()) return rmq_decode_avx2(d, w, position, most, status, why);
+#endif
+    return rmq_decode_with(d, w, position, most, status, why, rmq_classify);
+}
 
 static int64_t rmq_row_width(int column) {
     return rmq_layout[column] == RMQ_INT64 || rmq_layout[column] == RMQ_TIMESTAMP ? 8 : 4;

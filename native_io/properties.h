@@ -37,7 +37,13 @@ typedef struct {
 typedef uint64_t rmq_classifier(const uint8_t *p, int32_t words, rmq_masks *masks, int32_t first);
 
 #if RMQ_X86
-#define RMQ_AVX2 __attribute__((target("avx2,bmi,bmi2,movbe,popcnt")))
+#define RMQ_AVX2 __attribute__((target("avx2,bmi,bmi2,movbe,pclmul,popcnt")))
+
+static inline int rmq_has_avx2(void) {
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("pclmul") &&
+           __builtin_cpu_supports("popcnt");
+}
 
 RMQ_AVX2 static inline uint64_t rmq_mask64(__m256i low, __m256i high) {
     return (uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high) << 32;
@@ -45,7 +51,7 @@ RMQ_AVX2 static inline uint64_t rmq_mask64(__m256i low, __m256i high) {
 #endif
 
 #if !RMQ_X86
-static uint64_t rmq_classify_portable(const uint8_t *p, int32_t words, rmq_masks *masks, int32_t first) {
+static uint64_t rmq_classify(const uint8_t *p, int32_t words, rmq_masks *masks, int32_t first) {
     uint64_t highs = 0;
     for (int32_t w = first; w < first + words; w++, p += 64) {
         uint64_t ones = 0, twos = 0;
@@ -60,7 +66,7 @@ static uint64_t rmq_classify_portable(const uint8_t *p, int32_t words, rmq_masks
     return highs;
 }
 #else
-static uint64_t rmq_classify_sse2(const uint8_t *p, int32_t words, rmq_masks *masks, int32_t first) {
+static uint64_t rmq_classify(const uint8_t *p, int32_t words, rmq_masks *masks, int32_t first) {
     const __m128i one = _mm_set1_epi8(1), two = _mm_set1_epi8(2);
     uint64_t highs = 0;
     for (int32_t w = first; w < first + words; w++) {

@@ -158,25 +158,27 @@ static inline int rmq_unit_at(const uint8_t *p, int64_t available, int64_t posit
     return RMQ_OK;
 }
 
-/* Walk the chain of units from *position to `stop`; `window` holds the bytes from physical offset `base` on. The starts
- * go to positions[0 .. *count). Answers why it stopped; *position is then the first byte it did not get past. */
+/* The next unit of a walk that stands at `at`: RMQ_OK, or why there is none before `stop`. `window` holds the bytes from
+ * physical offset `base` on. */
+static inline int rmq_next(const uint8_t *window, int64_t size, int64_t base, int64_t at, int64_t stop,
+                           int64_t segment_end, int verify_crc, rmq_unit *u, rmq_finding *why) {
+    if (at >= stop) return RMQ_LIMIT;
+    const int status = rmq_unit_at(window + (at - base), size - (at - base), at, segment_end - at, verify_crc, u, why);
+    if (status == RMQ_OK && at + u->total > stop) return rmq_fail(why, RMQ_CROSSES_STOP, stop, at + u->total);
+    return status;
+}
+
+/* Walk the chain of units from *position to `stop`. The starts go to positions[0 .. *count). Answers why it stopped;
+ * *position is then the first byte it did not get past. */
 static int rmq_scan(const uint8_t *window, int64_t size, int64_t base, int64_t *position, int64_t stop,
                     int64_t segment_end, int verify_crc, int64_t *positions, int64_t capacity, int64_t *count,
                     rmq_finding *why) {
     int64_t at = *position, n = 0;
     int status = RMQ_FULL;
     while (n < capacity) {
-        if (at >= stop) {
-            status = RMQ_LIMIT;
-            break;
-        }
         rmq_unit u;
-        status = rmq_unit_at(window + (at - base), size - (at - base), at, segment_end - at, verify_crc, &u, why);
+        status = rmq_next(window, size, base, at, stop, segment_end, verify_crc, &u, why);
         if (status != RMQ_OK) break;
-        if (at + u.total > stop) {
-            status = rmq_fail(why, RMQ_CROSSES_STOP, stop, at + u.total);
-            break;
-        }
         positions[n++] = at;
         at += u.total;
         status = RMQ_FULL;

@@ -11,7 +11,7 @@ from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.options import Mode
 from rmqstore_spark.planner import Range, Task
 from rmqstore_spark.store.bodies import BadBodyError, decompress
-from rmqstore_spark.store.commitlog import Damage, Run, SegmentReader
+from rmqstore_spark.store.commitlog import Damage, SegmentReader
 from rmqstore_spark.store.consumequeue import ConsumeQueues
 from rmqstore_spark.store.decode import BatchBuilder
 from rmqstore_spark.store.files import Counters
@@ -68,12 +68,14 @@ class _TaskReader:
     def read(self, piece: Range) -> Iterator[pa.RecordBatch]:
         queues = ConsumeQueues(piece.consumequeue, self._counters)
         with SegmentReader(piece.segment, self._settings.verify_crc, queues, self._counters) as reader:
-            for found in reader.units(piece.start, piece.stop):
-                if isinstance(found, Damage):
+            decoder = self._builder.decoder
+            for damage in reader.decode(piece.start, piece.stop, decoder, lambda: self._most_rows - decoder.rows):
+                if damage is not None:
                     yield from self._finish(piece)
-                    yield from self.damaged(piece.store, found)
-                else:
-                    yield from self._decode(found, piece)
+                    yield from self.damaged(piece.store, damage)
+                elif decoder.rows >= self._most_rows or decoder.nbytes >= BATCH_BYTES:
+                    yield from self._finish(piece)
+                    self._most_rows = min(self._most_rows * 4, BATCH_ROWS)
         yield from self._finish(piece)
 
     def damaged(self, store: str, damage: Damage) -> Iterator[pa.RecordBatch]:
@@ -85,17 +87,6 @@ class _TaskReader:
             known = {"commitLogOffset": damage.start, "file": damage.path, "store": store, "corrupt": damage.reason}
             arrays = [pa.array([known.get(field.name)], field.type) for field in self._settings.schema]
             yield self._batch(arrays, 1)
-
-    def _decode(self, run: Run, piece: Range) -> Iterator[pa.RecordBatch]:
-        decoder = self._builder.decoder
-        at = 0
-        while at < len(run.positions):
-            positions = run.positions[at : at + self._most_rows - decoder.rows]
-            self._builder.append(run.window, positions, base=run.base)
-            at += len(positions)
-            if decoder.rows >= self._most_rows or decoder.nbytes >= BATCH_BYTES:
-                yield from self._finish(piece)
-                self._most_rows = min(self._most_rows * 4, BATCH_ROWS)
 
     def _finish(self, piece: Range) -> Iterator[pa.RecordBatch]:
         """The rows decoded so far, which all are of one segment."""

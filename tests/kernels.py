@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,7 +93,27 @@ def _values(array: pa.Array) -> list[Any]:
 
 
 def decode(window: Any, positions: Positions, names: Sequence[str], base: int = 0) -> list[dict[str, Any]]:
-    """These units as rows, through one batch."""
+    """These units as rows, through one batch; in both ways there are, which must agree."""
     builder = BatchBuilder(list(names))
     builder.append(window, positions, base=base)
-    return rows_of(builder.finish())
+    rows = rows_of(builder.finish())
+    view = memoryview(window).cast("B")
+    for start, count, stop in _chains(view, positions.tolist(), base):
+        where = {"base": base, "position": start, "stop": stop, "segment_end": (1 << 63) - 1, "verify_crc": False}
+        assert builder.decoder.scan(view, **where, most=count)[:2] == (count, stop)
+    assert rows_of(builder.finish()) == rows
+    return rows
+
+
+def _chains(window: memoryview, positions: list[int], base: int) -> Iterator[tuple[int, int, int]]:
+    """(start, number of units, end) of each row of units that follow each other without a gap."""
+    start = count = stop = 0
+    for at in positions:
+        if count and at != stop:
+            yield start, count, stop
+            count = 0
+        start = start if count else at
+        stop = at + int.from_bytes(window[at - base :][:4], "big")
+        count += 1
+    if count:
+        yield start, count, stop

@@ -14,7 +14,7 @@ import reference
 from kernels import decode, encode_log, find, rows_of, scan_units
 from reference import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, Corrupt, check_unit, encode_blank, encode_unit
 
-from native_io import COLUMNS, Status, find_unit, scan
+from native_io import COLUMNS, Decoder, Status, find_unit, scan
 from rmqstore_spark.store.decode import BatchBuilder
 
 DATA = Path(__file__).parent / "data"
@@ -438,6 +438,30 @@ def test_a_segment_cut_anywhere() -> None:
         assert len(scanned.positions) == sum(end <= base + size for end in ends)
         at_end = scanned.position == ends[-1] and base + size >= ends[-1] + 8
         assert scanned.status is (Status.BLANK if at_end else Status.MORE)
+
+
+def test_a_decoders_scan_answers_as_scan_does(rng: random.Random) -> None:
+    """In windows of any size, with room for any number of units, on damaged segments too."""
+    decoder = Decoder(["commitLogOffset"])
+    deadline = time.monotonic() + 1
+    while time.monotonic() < deadline:
+        base, data = rng.choice(SEGMENTS)
+        log = memoryview(_mutate(data, rng) if rng.random() < 0.8 else data)
+        first = rng.randrange(len(log))
+        first = rng.choice((0, first))
+        window = log[first : first + rng.choice((0, 100, 3000, 10000))]
+        where = {
+            "base": base + first,
+            "position": base + first + rng.choice((0, 0, 0, rng.randrange(200))),
+            "stop": base + rng.choice((len(log), rng.randrange(len(log)))),
+            "segment_end": base + len(log),
+            "verify_crc": rng.random() < 0.5,
+        }
+        most = rng.choice((0, 1, 3, 1000))
+        positions = np.empty(most, np.int64)
+        assert decoder.scan(window, **where, most=most) == scan(window, **where, positions=positions)
+        assert decoder.rows <= most
+        decoder.finish()
 
 
 def test_append_refuses_what_the_oracle_refuses(rng: random.Random) -> None:

@@ -1,16 +1,17 @@
 """The commitlog: its segments, and walking the units in them, also past damage."""
 
+import functools
 import mmap
 import struct
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from native_io import Status, find_unit, scan
+from native_io import Decoder, Status, find_unit, scan
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue, QueueUnit
 from rmqstore_spark.store.decode import BatchBuilder
@@ -34,6 +35,7 @@ _HEAD_SIZE = 72 + 2 * 20  # all that can stand before a body
 _TAIL_SIZE = 2 * (32767 + 2)  # the most that can stand behind a body
 
 Positions = npt.NDArray[np.int64]
+Step = Callable[..., tuple[int, int, Status, int, int]]
 
 
 @dataclass(frozen=True)
@@ -157,17 +159,22 @@ class SegmentReader:
     def __exit__(self, *_: object) -> None:
         self._file.__exit__()
 
-    def units(self, start: int, stop: int) -> Iterator[Run | Damage]:
-        """All units that begin in [start, stop), in runs, and what is damaged between them.
+    def decode(self, start: int, stop: int, decoder: Decoder, room: Callable[[], int]) -> Iterator[Damage | None]:
+        """Decode all units that begin in [start, stop), step by step.
 
-        `start` must be a unit's start. `stop` is the log's end, another unit's start, or the segment's end; at the
-        segment's end there must be a blank.
+        Args:
+            start: a unit's start.
+            stop: the log's end, another unit's start, or the segment's end, where there must be a blank.
+            decoder: where the units go.
+            room: says before each step how many units may be added.
+
+        Yields:
+            None after a step, so that the decoder can be emptied; what is damaged between two units.
         """
         at = start
         while at < stop:
-            run, at, status, expected, found = self._scan(at, stop)
-            if run is not None:
-                yield run
+            _, at, status, expected, found = self._scan(at, stop, functools.partial(decoder.scan, most=room()))
+            yield None
             if status in (Status.FULL, Status.LIMIT):
                 continue
             if status is Status.BLANK and stop >= self._file_end:
@@ -187,7 +194,7 @@ class SegmentReader:
         """
         last, at = None, start
         while True:
-            run, at, status, _, _ = self._scan(at, stop)
+            run, at, status, _, _ = self._run(at, stop)
             if run is not None:
                 last = int(run.positions[-1])
             if status is not Status.FULL:
@@ -195,11 +202,11 @@ class SegmentReader:
 
     def run_at(self, start: int, stop: int) -> Run | None:
         """The units from `start` on, as many as a window shows; None when there is none."""
-        return self._scan(start, stop)[0]
+        return self._run(start, stop)[0]
 
     def header(self, position: int) -> "Header | None":
         """The unit at a physical offset, or None when there is none. Without verify_crc its body is not read."""
-        run, _, status, size, _ = self._scan(position, self.segment.end, most=1, may_load=self._verify_crc)
+        run, _, status, size, _ = self._run(position, self.segment.end, most=1, may_load=self._verify_crc)
         if status is Status.MORE and position + size <= self._file_end:
             window = self._outline(position, size)
             if self._check_outline(window, position, self.segment.end)[0] is Status.FULL:
@@ -245,40 +252,52 @@ class SegmentReader:
         """A damage in this segment."""
         return Damage(self.segment.path, start, stop, start - self.segment.start, reason)
 
-    def _scan(
+    def _run(
         self, at: int, stop: int, most: int = WINDOW_UNITS, may_load: bool = True
     ) -> tuple[Run | None, int, Status, int, int]:
-        """Units from `at` on as far as one window shows them: the run, the first byte not passed, and why it stopped
-        there: FULL means that it only has to be called again. Without `may_load`, only what is in the window or near is
-        looked at."""
+        """_scan, with the units as a run, or None."""
+        step = functools.partial(scan, positions=self._positions[:most])
+        count, at, status, expected, found = self._scan(at, stop, step, peek=most == 1, may_load=may_load)
+        run = Run(self._window, self._base, self._positions[:count]) if count else None
+        return run, at, status, expected, found
+
+    def _scan(
+        self, at: int, stop: int, step: Step, peek: bool = False, may_load: bool = True
+    ) -> tuple[int, int, Status, int, int]:
+        """Let the kernel step over units from `at` on as far as one window shows them.
+
+        Args:
+            step: the kernel's scan, or a decoder's.
+            peek: only the first unit is wanted.
+            may_load: if not, only what is in the window or near is looked at.
+
+        Returns:
+            What the kernel returns; FULL means that it only has to be called again.
+        """
         need = 0
         while True:
-            self._show(at, need, stop if most > 1 else at + _PEEK_SIZE)
-            count, reached, status, expected, found = scan(
+            self._show(at, need, at + _PEEK_SIZE if peek else stop)
+            count, reached, status, expected, found = step(
                 self._window,
                 base=self._base,
                 position=at,
                 stop=stop,
                 segment_end=self.segment.end,
                 verify_crc=self._verify_crc,
-                positions=self._positions[:most],
             )
-            if status is Status.MORE:
-                if count == 0 and at + expected <= self._file_end and (may_load or expected <= _PEEK_SIZE):
-                    if expected <= need:  # the file has become shorter since it was opened
-                        return None, at, status, expected, len(self._window)
-                    need = expected
-                    if need > BIG_UNIT:
-                        status, expected, found = self._check_outline(self._outline(at, need), at, stop)
-                        if status is not Status.FULL:
-                            return None, at, status, expected, found
-                    continue
-                if count > 0:
-                    status = Status.FULL
-                else:
-                    found = self._file_end - at
-            run = Run(self._window, self._base, self._positions[:count]) if count else None
-            return run, reached, status, expected, found
+            if status is not Status.MORE:
+                return count, reached, status, expected, found
+            if count > 0:
+                return count, reached, Status.FULL, expected, found
+            if at + expected > self._file_end or (expected > _PEEK_SIZE and not may_load):
+                return 0, at, status, expected, self._file_end - at
+            if expected <= need:  # the file has become shorter since it was opened
+                return 0, at, status, expected, len(self._window)
+            need = expected
+            if need > BIG_UNIT:
+                status, expected, found = self._check_outline(self._outline(at, need), at, stop)
+                if status is not Status.FULL:
+                    return 0, at, status, expected, found
 
     def _show(self, at: int, need: int, stop: int) -> None:
         """Let the window hold `need` bytes from `at` on, or what the file has of them."""
@@ -348,7 +367,7 @@ class SegmentReader:
         """Does the log go on at a place: with a unit, whole or with a wrong CRC, a blank, or the end?"""
         return at == stop or (
             at < stop
-            and self._scan(at, stop, most=1)[2] in (Status.FULL, Status.LIMIT, Status.BLANK, Status.BAD_BODY_CRC)
+            and self._run(at, stop, most=1)[2] in (Status.FULL, Status.LIMIT, Status.BLANK, Status.BAD_BODY_CRC)
         )
 
     def _has_blank(self, start: int, stop: int) -> bool:
