@@ -38,10 +38,10 @@ from generate import Store, generate, size_of  # noqa: E402
 from null_source import NullSource, save_batch  # noqa: E402
 
 import rmqstore_spark  # noqa: E402
-from native_io import Decoder, Status  # noqa: E402
-from native_io import scan as scan_units  # noqa: E402
+from native_io import Decoder  # noqa: E402
 from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema  # noqa: E402
 from rmqstore_spark.datasource import RmqStoreDataSource  # noqa: E402
+from rmqstore_spark.reader import BATCH_BYTES, BATCH_ROWS  # noqa: E402
 
 SECTIONS = ("kernel", "spark", "plan", "memory")
 MIB = 1 << 20
@@ -117,26 +117,25 @@ class Window:
         self._bytes = np.fromfile(first, np.uint8, WINDOW_BYTES).data
         self._segment_size = store.spec.segment_size
         self._schema = schema
-        self._positions = np.empty(max(1, RUN_BYTES * store.units // store.end), np.int64)
         self.units, self.end = self.decode(verify_crc=True)
 
     def decode(self, verify_crc: bool) -> tuple[int, int]:
         """(units, bytes) done."""
         decoder = Decoder(self._schema.names)
-        units, position, status = 0, 0, Status.FULL
-        while status == Status.FULL:
-            count, position, status, *_ = scan_units(
-                self._bytes,
-                base=0,
+        units, position, count = 0, 0, 1
+        while count:
+            count, position, *_ = decoder.scan(
+                self._bytes[position : position + RUN_BYTES],
+                base=position,
                 position=position,
                 stop=self._segment_size,
                 segment_end=self._segment_size,
                 verify_crc=verify_crc,
-                positions=self._positions,
+                most=BATCH_ROWS,
             )
-            decoder.append(self._bytes, self._positions[:count], base=0)
-            batch = pa.RecordBatch._import_from_c_capsule(self._schema.__arrow_c_schema__(), decoder.finish())
-            units += batch.num_rows
+            units += count
+            if decoder.nbytes >= BATCH_BYTES or not count:
+                pa.RecordBatch._import_from_c_capsule(self._schema.__arrow_c_schema__(), decoder.finish())
         return units, position
 
 

@@ -78,7 +78,7 @@ RMQ_CLMUL static inline __m128i rmq_fold(__m128i x, __m128i by, __m128i next) {
     return _mm_xor_si128(_mm_xor_si128(_mm_clmulepi64_si128(x, by, 0x00), _mm_clmulepi64_si128(x, by, 0x11)), next);
 }
 
-/* On the inverted register; n >= 16. What is left behind the last 16 bytes goes through the tables. */
+/* On the inverted register; n >= 16. */
 RMQ_CLMUL static uint32_t rmq_crc32_update_clmul(uint32_t c, const uint8_t *p, size_t n) {
     const __m128i by128 = _mm_set_epi64x(RMQ_X_128_MINUS_32, RMQ_X_128_PLUS_32);
     __m128i x = _mm_xor_si128(rmq_load(p), _mm_cvtsi32_si128((int)c));
@@ -98,6 +98,18 @@ RMQ_CLMUL static uint32_t rmq_crc32_update_clmul(uint32_t c, const uint8_t *p, s
     }
     for (; n >= 16; p += 16, n -= 16) x = rmq_fold(x, by128, rmq_load(p));
 
+    /* The n < 16 bytes that are left, without a branch for how many: x and they are together 16 + n bytes, of which the
+     * first n are folded onto the last 16. Loaded n bytes further, `shift` moves to the end, and `shift + 16` to the
+     * start; where nothing comes from x, the last bytes of the input do. */
+    static const uint8_t shift[48] = {
+        128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128,
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
+        128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128,
+    };
+    const __m128i to_start = rmq_load(shift + 16 + n);
+    const __m128i last = _mm_blendv_epi8(_mm_shuffle_epi8(x, to_start), rmq_load(p + n - 16), to_start);
+    x = rmq_fold(_mm_shuffle_epi8(x, rmq_load(shift + n)), by128, last);
+
     /* 128 -> 96 -> 64 bits, then Barrett's reduction to 32. */
     const __m128i low32 = _mm_setr_epi32(-1, 0, -1, 0);
     x = _mm_xor_si128(_mm_srli_si128(x, 8), _mm_clmulepi64_si128(x, by128, 0x10));
@@ -106,8 +118,7 @@ RMQ_CLMUL static uint32_t rmq_crc32_update_clmul(uint32_t c, const uint8_t *p, s
     const __m128i barrett = _mm_set_epi64x(RMQ_MU, RMQ_P);
     __m128i q = _mm_clmulepi64_si128(_mm_and_si128(x, low32), barrett, 0x10);
     q = _mm_clmulepi64_si128(_mm_and_si128(q, low32), barrett, 0x00);
-    c = (uint32_t)_mm_extract_epi32(_mm_xor_si128(x, q), 1);
-    return rmq_crc32_update_tables(c, p, n);
+    return (uint32_t)_mm_extract_epi32(_mm_xor_si128(x, q), 1);
 }
 #endif
 

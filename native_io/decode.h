@@ -440,27 +440,24 @@ typedef struct {
     int verify_crc;
 } rmq_walk;
 
-enum { RMQ_STRIDE = 64 };
-
-/* Walk and decode in one, at most `most` units, some at a time, while they are in the nearest cache. Answers 0, or -1 / -2 of
- * rmq_reserve; *status and *position are what rmq_scan answers. */
+/* Walk and decode in one, at most `most` units. Answers 0, or -1 / -2 of rmq_reserve; *status and *position are what
+ * rmq_scan answers. */
 static inline int rmq_decode_with(rmq_decoder *d, const rmq_walk *w, int64_t *position, int64_t most, int *status,
                                   rmq_finding *why, rmq_classifier *classify) {
     const int64_t shown = (w->base + w->size - *position) / RMQ_SMALLEST_UNIT + 1;
     const int64_t full = d->rows + (most < shown ? most : shown);
     RMQ_TRY(rmq_reserve_rows(d, full));
-    *status = RMQ_OK;
-    while (*status == RMQ_OK && d->rows < full) {
-        rmq_unit units[RMQ_STRIDE];
-        int n = 0;
-        while (n < RMQ_STRIDE && d->rows + n < full) {
-            *status = rmq_next(w->window, w->size, w->base, *position, w->stop, w->segment_end, w->verify_crc, &units[n], why);
-            if (*status != RMQ_OK) break;
-            *position += units[n++].total;
-        }
-        for (int i = 0; i < n; i++) RMQ_TRY(rmq_append_unit(d, &units[i], w->window + w->size, classify));
+    *status = RMQ_FULL;
+    while (d->rows < full) {
+        rmq_unit u;
+        *status = rmq_next(w->window, w->size, w->base, *position, w->stop, w->segment_end, w->verify_crc, &u, why);
+        if (*status != RMQ_OK) break;
+        *status = RMQ_FULL;
+        __builtin_prefetch(u.start + u.total); /* the next unit's head comes while this one is decoded */
+        __builtin_prefetch(u.start + u.total + 64);
+        RMQ_TRY(rmq_append_unit(d, &u, w->window + w->size, classify));
+        *position += u.total;
     }
-    if (*status == RMQ_OK) *status = RMQ_FULL;
     return 0;
 }
 
