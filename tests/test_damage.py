@@ -605,6 +605,24 @@ def test_lying_queues(tmp_path: Path, rng: random.Random, lie: str, clean: bool)
             assert read(root, maxPartitionBytes=size, mode="DROPMALFORMED") == rows, size
 
 
+@pytest.mark.parametrize("behind", ["a little", "far"])
+def test_damage_where_the_queues_are_behind(tmp_path: Path, behind: str) -> None:
+    """After a crash the ConsumeQueues may lack the last messages: they are read on behind damage all the same."""
+    store = stores.StoreBuilder(tmp_path, segment_size=1 << 17, queue_file_size=20_000)
+    for i in range(600):
+        store.append(body=b"body %d" % i)
+    store.close()
+    (queue,) = (tmp_path / "consumequeue" / "TopicA" / "0").iterdir()
+    known = 590 if behind == "a little" else 100
+    _overwrite(queue, known * 20, bytes((600 - known) * 20))
+    rows = reference.read_store(tmp_path)
+    damaged = rows[595 if behind == "a little" else 200]
+    segment = store.segment(damaged["commitLogOffset"])
+    _overwrite(segment, damaged["commitLogOffset"] - int(segment.name), b"\0\0\0\1")
+    rows.remove(damaged)
+    assert read(tmp_path, mode="DROPMALFORMED") == rows
+
+
 def test_queue_directories_of_all_kinds(tmp_path: Path) -> None:
     _builder(tmp_path)
     rows = reference.read_store(tmp_path)

@@ -29,6 +29,7 @@ from rmqstore_spark.store.message import (
 WINDOW_SIZE = 512 * 1024  # stays in the second-level cache between reading, checking and decoding
 WINDOW_UNITS = 8192
 BIG_UNIT = 16 * 1024 * 1024  # above it a unit's far end is looked at before the rest is read
+_UNKNOWN_UNITS = 256  # so many units in a row that no ConsumeQueue knows: the queues are behind, or gone
 _FIRST_WINDOW = 16 * 1024
 _PEEK_SIZE = 1024  # read first where one unit is wanted
 _HEAD_SIZE = 72 + 2 * 20  # all that can stand before a body
@@ -343,7 +344,7 @@ class SegmentReader:
     def _behind_damage(self, at: int, status: Status, stop: int) -> int:
         """Where to read on: the next unit that can be proved, or `stop`.
 
-        What looks like a unit may stand in a message's body. So where there are ConsumeQueues, they must know it.
+        What looks like a unit may stand in a message's body. So the ConsumeQueues are asked where there are some.
         """
         if status is Status.BAD_BLANK or (status is Status.BAD_MAGIC and self._total(at) == self.segment.end - at):
             return stop  # a blank it was; what lies behind one is not part of the log
@@ -352,13 +353,27 @@ class SegmentReader:
         for size in known:
             if size >= FORMAT["SMALLEST_UNIT"] and self._continues(at + size, stop):
                 return at + size
-        is_proof = (True,) if self._queues.in_use else (True, None)
-        place = self.find(at + 1, stop)
-        while place is not None and self.vouched(place) not in is_proof:
-            place = self.find(place + 1, stop)
+        place = self._next_proved(at + 1, stop)
         if place is None or self._has_blank(at, place):
             return stop
         return place
+
+    def _next_proved(self, start: int, stop: int) -> int | None:
+        """The first unit that a ConsumeQueue knows; where they seem to be behind, the first that none contradicts."""
+        patience = _UNKNOWN_UNITS if self._queues.in_use else 1
+        not_denied = None
+        place = self.find(start, stop)
+        while place is not None:
+            known = self.vouched(place)
+            if known:
+                return place
+            if known is None:
+                not_denied = place if not_denied is None else not_denied
+                patience -= 1
+                if patience == 0:
+                    break
+            place = self.find(place + 1, stop)
+        return not_denied
 
     def _total(self, at: int) -> int:
         return int.from_bytes(self.read(at, 4), "big", signed=True)
