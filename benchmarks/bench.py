@@ -1,6 +1,6 @@
 """`make bench`: what reading costs, as ratios of things measured in the same run.
 
-    python benchmarks/bench.py [--dir DIR] [--bytes 1GiB] [--repeat 3] [--only kernel|spark|plan|memory] [--json FILE]
+    python benchmarks/bench.py [--dir DIR] [--bytes 1GiB] [--repeat 3] [--only SECTION] [--json FILE]
 
 Machines differ and are noisy, so no row is judged by an absolute number where a ratio will do. What is compared runs in
 turns (A B C, A B C, ...) and the best of each counts: a slow spell then hits every side alike.
@@ -17,93 +17,28 @@ import platform
 import sys
 import tempfile
 import threading
-import time
-import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import CaseInsensitiveDict
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
+from generate import Store, size_of
+from measure import MIB, Row, Stores, batches_of, busy_cores, in_turns, noop, reader_of, scan_store, show, spark_session
+from null_source import save_batch
+from peers import decoder_rows, naive_rows, parquet_rows
+from pyspark.sql import SparkSession
 
-HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent))  # behind site-packages: what is installed is what is measured
+from native_io import Decoder
+from rmqstore_spark.reader import BATCH_BYTES, BATCH_ROWS
 
-from generate import Store, generate, size_of  # noqa: E402
-from null_source import NullSource, save_batch  # noqa: E402
-
-import rmqstore_spark  # noqa: E402
-from native_io import Decoder  # noqa: E402
-from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema  # noqa: E402
-from rmqstore_spark.datasource import RmqStoreDataSource  # noqa: E402
-from rmqstore_spark.reader import BATCH_BYTES, BATCH_ROWS  # noqa: E402
-
-SECTIONS = ("kernel", "spark", "plan", "memory")
-MIB = 1 << 20
+SECTIONS = ("kernel", "spark", "plan", "memory", "peers")
 MEMCPY_BYTES = 256 * MIB
 WINDOW_BYTES = 256 * MIB  # far more than any cache holds
 RUN_BYTES = MIB // 2
 NULL_BATCH_BYTES = MIB
 WORKER_LIMIT_MB = 300
 BUSY = 0.2  # cores; above it a warning is given
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table. `value` is in `unit`; `goal` is about `ratio` where there is one, else about `value`."""
-
-    what: str
-    value: float
-    unit: str
-    ratio: float | None = None
-    goal: str = ""  # such as ">= 0.28"
-
-    @property
-    def verdict(self) -> str:
-        if not self.goal:
-            return ""
-        sign, bound = self.goal.split()
-        found = self.value if self.ratio is None else self.ratio
-        return "ok" if (found >= float(bound) if sign == ">=" else found <= float(bound)) else "MISS"
-
-
-def in_turns(repeat: int, cases: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Seconds of the best of `repeat` runs of each."""
-    best = dict.fromkeys(cases, float("inf"))
-    for _ in range(repeat):
-        for name, run in cases.items():
-            begin = time.perf_counter()
-            run()
-            best[name] = min(best[name], time.perf_counter() - begin)
-    return best
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What is known here of rmqstore_spark.
-
-
-def reader_of(store: Store, *, without: tuple[str, ...] = (), **options: str) -> tuple[Any, StructType]:
-    """The data source's batch reader, in this process, and the schema it was asked for."""
-    source = RmqStoreDataSource(CaseInsensitiveDict({"path": str(store.root), **options}))
-    schema = from_arrow_schema(arrow_schema([name for name in DEFAULT_COLUMNS if name not in without]))
-    return source.reader(schema), schema
-
-
-def batches_of(store: Store, *, without: tuple[str, ...] = (), **options: str) -> Iterator[pa.RecordBatch]:
-    """The production loop: plan, pread, scan, decode. All of a task but Spark."""
-    reader, _ = reader_of(store, without=without, **options)
-    for partition in reader.partitions():
-        yield from reader.read(partition)
-
-
-def scan_store(store: Store, verify_crc: bool) -> None:
-    rows = sum(batch.num_rows for batch in batches_of(store, verifyCrc=str(verify_crc).lower()))
-    assert rows == store.units, f"{store.root}: {rows} rows, {store.units} units were written"
 
 
 class Window:
@@ -137,47 +72,6 @@ class Window:
             if decoder.nbytes >= BATCH_BYTES or not count:
                 pa.RecordBatch._import_from_c_capsule(self._schema.__arrow_c_schema__(), decoder.finish())
         return units, position
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-class Stores:
-    """The stores under the data directory, each written when first asked for."""
-
-    def __init__(self, directory: Path, total_bytes: int) -> None:
-        self._directory = directory
-        self._bytes = total_bytes
-
-    def of(self, body: int, *, total_bytes: int | None = None, segment: int = 1 << 30) -> Store:
-        total = self._bytes if total_bytes is None else total_bytes
-        name = f"body{body}-total{total}-segment{segment}"
-        begin = time.perf_counter()
-        store = generate(self._directory / name, total, body, segment)
-        if (seconds := time.perf_counter() - begin) > 0.1:
-            print(f"  wrote {name}: {store.units:,} messages ({seconds:.1f} s)", file=sys.stderr)
-        for path in sorted((store.root / "commitlog").iterdir()):  # into the page cache
-            with path.open("rb", buffering=0) as file:
-                buffer = bytearray(8 * MIB)
-                while file.readinto(buffer):
-                    pass
-        return store
-
-    @property
-    def large(self) -> Store:
-        return self.of(1024)
-
-    @property
-    def small(self) -> Store:
-        return self.of(100)
-
-    @property
-    def segmented(self) -> Store:
-        return self.of(1024, segment=32 * MIB)
-
-    @property
-    def nearly_empty(self) -> Store:
-        return self.of(100, total_bytes=64 << 10)
 
 
 def kernel_rows(stores: Stores, repeat: int) -> Iterator[Row]:
@@ -258,10 +152,6 @@ def ready_made(store: Store, without: tuple[str, ...]) -> pa.RecordBatch:
     return table.slice(0, rows).combine_chunks().to_batches()[0]
 
 
-def noop(frame: DataFrame) -> Callable[[], object]:
-    return lambda: frame.write.format("noop").mode("overwrite").save()
-
-
 def plan_rows(stores: Stores, repeat: int) -> Iterator[Row]:
     def plan(store: Store) -> Callable[[], object]:
         return lambda: reader_of(store)[0].partitions()
@@ -336,62 +226,6 @@ class WorkerPeak:
         return [pid for pid in daemons if parents[pid] in daemons and is_mine(pid)]
 
 
-@contextlib.contextmanager
-def spark_session(scratch: Path) -> Iterator[SparkSession]:
-    """local[2]; the JVM and its Python workers are gone when the block is left."""
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    package = Path(rmqstore_spark.__file__).resolve().parent.parent
-    path = [str(package), str(HERE), os.environ.get("PYTHONPATH", "")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))
-    os.environ.pop("SPARK_REMOTE", None)
-    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-    settings: dict[str, bool | float | int | str | None] = {
-        "spark.driver.memory": "2g",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.local.dir": str(scratch),
-        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-    }
-    with contextlib.chdir(scratch):  # workers import from the directory the JVM was started in before all else
-        spark = SparkSession.builder.master("local[2]").appName("rmqstore-bench").config(map=settings).getOrCreate()
-    gateway: Any = spark.sparkContext._gateway
-    try:
-        spark.sparkContext.setLogLevel("ERROR")
-        spark.dataSource.register(NullSource)
-        rmqstore_spark.register(spark)
-        yield spark
-    finally:
-        spark.stop()
-        gateway.shutdown()
-        gateway.proc.stdin.close()
-        gateway.proc.wait(timeout=60)
-
-
-def busy_cores() -> float:
-    """How many cores other processes keep busy just now: while this one sleeps, all that runs is not ours."""
-
-    def busy() -> int:
-        user, nice, system, _idle, _iowait, irq, softirq, steal, *_ = map(
-            int, Path("/proc/stat").read_text().splitlines()[0].split()[1:]
-        )
-        return user + nice + system + irq + softirq + steal
-
-    before = busy()
-    time.sleep(1)
-    return (busy() - before) / os.sysconf("SC_CLK_TCK")
-
-
-def show(rows: list[Row]) -> None:
-    cells = [("what", "measured", "ratio", "goal", "")]
-    for row in rows:
-        digits = 0 if row.value >= 100 else 1 if row.value >= 20 else 2
-        ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
-        cells.append((row.what, f"{row.value:.{digits}f} {row.unit}", ratio, row.goal, row.verdict))
-    widths = [max(len(line[i]) for line in cells) for i in range(5)]
-    for line in cells:
-        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
-
-
 def main() -> None:
     default = Path(tempfile.gettempdir()) / "rmqstore-bench"
     parser = argparse.ArgumentParser(description="Speed and memory of reading, as ratios measured in one run.")
@@ -413,12 +247,17 @@ def main() -> None:
         rows += kernel_rows(stores, args.repeat)
     if "plan" in sections:
         rows += plan_rows(stores, args.repeat)
-    if "spark" in sections or "memory" in sections:
+    if "peers" in sections:
+        rows += decoder_rows(stores, args.repeat)
+    if {"spark", "memory", "peers"} & set(sections):
         with tempfile.TemporaryDirectory(prefix="rmqstore-bench-") as scratch, spark_session(Path(scratch)) as spark:
             if "memory" in sections:  # before the workers have met other sources
                 rows += memory_rows(stores, spark)
             if "spark" in sections:
                 rows += spark_rows(stores, args.repeat, spark, Path(scratch))
+            if "peers" in sections:
+                rows += parquet_rows(stores, args.repeat, spark)
+                rows += naive_rows(stores, args.repeat, spark)
     busy = max(busy, busy_cores())
     show(rows)
     if busy > BUSY:
