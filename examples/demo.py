@@ -43,7 +43,7 @@ def show(spark: SparkSession, store: str) -> None:
             F.min("storeTimestamp").alias("since"),
         )
         .orderBy("topic", "queueId")
-        .show(truncate=False)
+        .show(1000, truncate=32)
     )
 
     print("The first five:")

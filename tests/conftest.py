@@ -74,9 +74,9 @@ def rng(request: pytest.FixtureRequest) -> random.Random:
 
 
 @pytest.fixture(scope="session")
-def sample_store() -> Path:
-    """The store that comes with the project: 60 messages of TopicA in two queues."""
-    return ROOT / "sample_store"
+def small_store() -> Path:
+    """60 messages of TopicA in two queues, as RocketMQ 5.3.3's store code wrote them."""
+    return ROOT / "tests" / "data" / "rocketmq-5.3.3"
 
 
 @pytest.fixture(scope="session")

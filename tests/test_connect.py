@@ -39,11 +39,11 @@ print("RESULT", json.dumps(result))
 
 
 @pytest.fixture(scope="session")
-def connect(tmp_path_factory: pytest.TempPathFactory, sample_store: Path) -> dict[str, Any]:
+def connect(tmp_path_factory: pytest.TempPathFactory, small_store: Path) -> dict[str, Any]:
     """What PROGRAM saw. It runs in an empty directory, so that the package can only be found where it is installed."""
     cwd = tmp_path_factory.mktemp("connect")
     ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM, sample_store, cwd / "absent"],
+        [sys.executable, "-c", PROGRAM, small_store, cwd / "absent"],
         cwd=cwd,
         capture_output=True,
         text=True,

@@ -77,7 +77,7 @@ def test_wheel_contents(wheel: Path) -> None:
 
 
 @pytest.mark.spark
-def test_installed_wheel_needs_no_register(wheel: Path, sample_store: Path, tmp_path: Path) -> None:
+def test_installed_wheel_needs_no_register(wheel: Path, small_store: Path, tmp_path: Path) -> None:
     site, cwd = tmp_path / "site", tmp_path / "elsewhere"
     cwd.mkdir()
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
@@ -94,7 +94,7 @@ import native_io._kernel, rmqstore_spark
 print("FROM", rmqstore_spark.__file__, native_io._kernel.__file__)
 """
     # PYTHONPATH goes first, so the wheel is what is imported even where the source tree is installed too.
-    told = run(sys.executable, "-c", program, sample_store, cwd=cwd, PYTHONPATH=str(site))
+    told = run(sys.executable, "-c", program, small_store, cwd=cwd, PYTHONPATH=str(site))
     assert "COUNT 60\n" in told
     origins = told.partition("FROM ")[2].split()
     assert [Path(origin).is_relative_to(site) for origin in origins] == [True, True]

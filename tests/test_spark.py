@@ -68,18 +68,18 @@ def test_random_store_equals_the_reference(spark: SparkSession, tmp_path: Path, 
     )
 
 
-def test_found_without_register_and_in_any_case(spark: SparkSession, sample_store: Path) -> None:
-    assert spark.read.format("RmqStore").load(str(sample_store)).count() == 60
+def test_found_without_register_and_in_any_case(spark: SparkSession, small_store: Path) -> None:
+    assert spark.read.format("RmqStore").load(str(small_store)).count() == 60
 
 
-def test_register(spark: SparkSession, sample_store: Path) -> None:
+def test_register(spark: SparkSession, small_store: Path) -> None:
     other = spark.newSession()
     rmqstore_spark.register(other)
-    assert other.read.format("rmqstore").load(str(sample_store)).count() == 60
+    assert other.read.format("rmqstore").load(str(small_store)).count() == 60
 
 
-def test_schema_is_the_contract(spark: SparkSession, sample_store: Path) -> None:
-    assert load(spark, sample_store).schema == spark.createDataFrame([], DDL).schema
+def test_schema_is_the_contract(spark: SparkSession, small_store: Path) -> None:
+    assert load(spark, small_store).schema == spark.createDataFrame([], DDL).schema
 
 
 @pytest.mark.parametrize(
@@ -94,30 +94,30 @@ def test_schema_is_the_contract(spark: SparkSession, sample_store: Path) -> None
     ids=lambda names: f"{len(names)} from {names[0]}",
 )
 def test_projection_gives_these_columns_in_this_order(
-    spark: SparkSession, sample_store: Path, names: list[str]
+    spark: SparkSession, small_store: Path, names: list[str]
 ) -> None:
     schema = ", ".join(f"{name} {COLUMNS[name].spark}" for name in names)
-    by_schema = spark.read.format("rmqstore").schema(schema).load(str(sample_store))
-    by_option = load(spark, sample_store, columns=", ".join(names))
+    by_schema = spark.read.format("rmqstore").schema(schema).load(str(small_store))
+    by_option = load(spark, small_store, columns=", ".join(names))
     assert by_schema.columns == by_option.columns == names
-    everything = load(spark, sample_store, columns=",".join(COLUMNS)).orderBy("commitLogOffset")
+    everything = load(spark, small_store, columns=",".join(COLUMNS)).orderBy("commitLogOffset")
     assert by_schema.count() == 60
     keys = [name for name in names if name != "properties"] or names
     assert sorted(map(str, by_schema.collect())) == sorted(map(str, everything.select(*names).collect()))
     assert sorted(map(str, by_option.select(*keys).collect())) == sorted(map(str, everything.select(*keys).collect()))
 
 
-def test_not_null_schema(spark: SparkSession, sample_store: Path) -> None:
+def test_not_null_schema(spark: SparkSession, small_store: Path) -> None:
     read = spark.read.format("rmqstore")
-    df = read.schema("queueOffset bigint not null, topic string not null").load(str(sample_store))
+    df = read.schema("queueOffset bigint not null, topic string not null").load(str(small_store))
     assert [field.nullable for field in df.schema] == [False, False]
     assert df.agg(F.max("queueOffset")).first()[0] == 29
     with pytest.raises(PySparkException, match="column 'tags' is declared NOT NULL"):
-        read.schema("tags string not null").load(str(sample_store)).collect()
+        read.schema("tags string not null").load(str(small_store)).collect()
 
 
-def test_no_columns_but_rows(spark: SparkSession, sample_store: Path) -> None:
-    assert spark.read.format("rmqstore").schema(StructType([])).load(str(sample_store)).count() == 60
+def test_no_columns_but_rows(spark: SparkSession, small_store: Path) -> None:
+    assert spark.read.format("rmqstore").schema(StructType([])).load(str(small_store)).count() == 60
 
 
 def test_several_stores_globs_and_file_uris(spark: SparkSession) -> None:
@@ -132,14 +132,14 @@ def test_several_stores_globs_and_file_uris(spark: SparkSession) -> None:
     assert spark.read.format("rmqstore").load((DATA / "rocketmq-5.3.0").as_uri()).count() == 60
 
 
-def test_temporary_view(spark: SparkSession, sample_store: Path) -> None:
-    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW rmq USING rmqstore OPTIONS (path '{sample_store}')")
+def test_temporary_view(spark: SparkSession, small_store: Path) -> None:
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW rmq USING rmqstore OPTIONS (path '{small_store}')")
     assert spark.sql("SELECT queueId, count(*) n FROM rmq GROUP BY queueId ORDER BY 1").collect() == [(0, 30), (1, 30)]
 
 
-def test_limit_stops_early(spark: SparkSession, sample_store: Path) -> None:
-    assert len(load(spark, sample_store).limit(3).collect()) == 3
-    assert len(load(spark, sample_store).take(7)) == 7
+def test_limit_stops_early(spark: SparkSession, small_store: Path) -> None:
+    assert len(load(spark, small_store).limit(3).collect()) == 3
+    assert len(load(spark, small_store).take(7)) == 7
 
 
 def test_empty_store(spark: SparkSession, tmp_path: Path) -> None:
@@ -163,13 +163,13 @@ def test_a_dataframe_is_a_snapshot(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("switch", ["true", "false"])
-def test_filters_are_right_whatever_the_pushdown_switch(spark: SparkSession, sample_store: Path, switch: str) -> None:
+def test_filters_are_right_whatever_the_pushdown_switch(spark: SparkSession, small_store: Path, switch: str) -> None:
     """With Spark's switch on, 4.1 to 4.3 mix up pushed filters of one DataFrame's scans; we push none."""
     key = "spark.sql.python.filterPushdown.enabled"
     before = spark.conf.get(key, "false")
     spark.conf.set(key, switch)
     try:
-        df = load(spark, sample_store)
+        df = load(spark, small_store)
         assert df.filter("queueId = 1").count() == 30
         assert df.count() == 60
         assert df.filter("queueId = 0").union(df.filter("queueId = 1")).count() == 60
@@ -178,10 +178,10 @@ def test_filters_are_right_whatever_the_pushdown_switch(spark: SparkSession, sam
 
 
 @pytest.fixture
-def damaged(tmp_path: Path, sample_store: Path) -> Path:
+def damaged(tmp_path: Path, small_store: Path) -> Path:
     """The sample store with a flipped bit in the body of its second message (at 289, the body at 289 + 88)."""
     store = tmp_path / "store"
-    shutil.copytree(sample_store, store)
+    shutil.copytree(small_store, store)
     segment = store / "commitlog" / f"{0:020d}"
     data = bytearray(segment.read_bytes())
     data[289 + 90] ^= 1
@@ -225,11 +225,11 @@ def test_dropmalformed_and_permissive(spark: SparkSession, damaged: Path) -> Non
     ],
 )
 def test_mistakes_are_told_in_one_line(
-    spark: SparkSession, sample_store: Path, options: dict[str, str], schema: str | None, text: str
+    spark: SparkSession, small_store: Path, options: dict[str, str], schema: str | None, text: str
 ) -> None:
     reader = spark.read.format("rmqstore").options(**options)
     with pytest.raises(PySparkException) as error:
-        (reader.schema(schema) if schema else reader).load(str(sample_store)).collect()
+        (reader.schema(schema) if schema else reader).load(str(small_store)).collect()
     assert text in message(error)
     assert len(message(error).splitlines()) == 1
 
@@ -256,8 +256,8 @@ def test_no_path(spark: SparkSession) -> None:
         spark.read.format("rmqstore").load().collect()
 
 
-def test_create_table_says_what_to_do(spark: SparkSession, sample_store: Path) -> None:
-    spark.sql(f"CREATE TABLE rmq_table USING rmqstore OPTIONS (path '{sample_store}')")
+def test_create_table_says_what_to_do(spark: SparkSession, small_store: Path) -> None:
+    spark.sql(f"CREATE TABLE rmq_table USING rmqstore OPTIONS (path '{small_store}')")
     try:
         with pytest.raises(PySparkException, match="CREATE TEMPORARY VIEW"):
             spark.sql("SELECT count(*) FROM rmq_table").collect()
@@ -265,9 +265,9 @@ def test_create_table_says_what_to_do(spark: SparkSession, sample_store: Path) -
         spark.sql("DROP TABLE rmq_table")
 
 
-def test_a_file_deleted_between_planning_and_reading(spark: SparkSession, tmp_path: Path, sample_store: Path) -> None:
+def test_a_file_deleted_between_planning_and_reading(spark: SparkSession, tmp_path: Path, small_store: Path) -> None:
     store = tmp_path / "store"
-    shutil.copytree(sample_store, store)
+    shutil.copytree(small_store, store)
     df = load(spark, store, mode="DROPMALFORMED")
     assert df.rdd.getNumPartitions() >= 1  # plans
     (store / "commitlog" / f"{8192:020d}").unlink()
