@@ -93,9 +93,7 @@ def test_schema_is_the_contract(spark: SparkSession, small_store: Path) -> None:
     ],
     ids=lambda names: f"{len(names)} from {names[0]}",
 )
-def test_projection_gives_these_columns_in_this_order(
-    spark: SparkSession, small_store: Path, names: list[str]
-) -> None:
+def test_projection_gives_these_columns_in_this_order(spark: SparkSession, small_store: Path, names: list[str]) -> None:
     schema = ", ".join(f"{name} {COLUMNS[name].spark}" for name in names)
     by_schema = spark.read.format("rmqstore").schema(schema).load(str(small_store))
     by_option = load(spark, small_store, columns=", ".join(names))

@@ -1,0 +1,88 @@
+"""Real brokers, at most a few at a time, and none left behind.
+
+They wait more than they work, above all when they stop. So what tests ask of them is begun ahead, two at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import rocketmq
+import scenario
+from accept import assert_broker_accepts
+from rocketmq import VERSIONS, Sizes
+from scenario import Written
+
+Pair = tuple[str, str]  # the version that wrote a store, and the one that is to accept it
+
+
+@pytest.fixture(scope="session")
+def real() -> None:
+    """Skips, or with RMQ_INTEROP (`make interop`) fails, where RocketMQ is not to be had."""
+    try:
+        for version in VERSIONS:
+            rocketmq.runtime(version)
+    except rocketmq.Unavailable as why:
+        if os.environ.get("RMQ_INTEROP"):
+            pytest.fail(f"no real RocketMQ: {why}", pytrace=False)
+        pytest.skip(f"no real RocketMQ: {why}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """pytest puts skips of one place into one line. Those of a fixture it takes to be at each test."""
+    report = yield
+    if report.skipped and isinstance(report.longrepr, tuple):
+        report.longrepr = (__file__, 1, report.longrepr[2])
+    return report
+
+
+def wanted(request: pytest.FixtureRequest, name: str) -> list[object]:
+    """What the tests of this run have for this parameter: no store is written for a test that is not run."""
+    specs = (getattr(item, "callspec", None) for item in request.session.items)
+    return list(dict.fromkeys(spec.params[name] for spec in specs if spec and name in spec.params))
+
+
+@pytest.fixture(scope="session")
+def pool(real: None) -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(2) as pool:
+        yield pool
+        pool.shutdown(cancel_futures=True)
+
+
+@pytest.fixture(scope="session")
+def store_of(pool: ThreadPoolExecutor, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Written]:
+    """The store that a version wrote."""
+
+    def write(version: str, directory: Path) -> Written:
+        seed = secrets.randbelow(1 << 31)
+        return scenario.write(version, directory, Sizes(), seed=seed, plain=300, largest=1 << 20)
+
+    # The factory is not for threads.
+    directories = {version: tmp_path_factory.mktemp(f"written-{version}") for version in VERSIONS}
+    stores = {version: pool.submit(write, version, directories[version]) for version in VERSIONS}
+    return lambda version: stores[version].result()
+
+
+@pytest.fixture(scope="session")
+def accepted(
+    request: pytest.FixtureRequest,
+    pool: ThreadPoolExecutor,
+    store_of: Callable[[str], Written],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[Pair], None]:
+    """Whether the one version accepts the store of the other."""
+
+    def accept(writer: str, version: str, home: Path) -> None:
+        assert_broker_accepts(store_of(writer).root, home, [version])
+
+    tasks: dict[object, Future[None]] = {}
+    for pair in wanted(request, "accepted_pair"):
+        writer, version = pair
+        tasks[pair] = pool.submit(accept, writer, version, tmp_path_factory.mktemp(f"accepted-{version}"))
+    return lambda pair: tasks[pair].result()

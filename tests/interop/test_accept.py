@@ -1,0 +1,62 @@
+"""assert_broker_accepts: real stores pass, and one that is a little broken does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import reference
+import rocketmq
+from accept import assert_broker_accepts
+from rocketmq import NEWEST, OLDEST, VERSIONS, ChildError
+from scenario import Written
+
+pytestmark = pytest.mark.interop
+
+Accepted = Callable[[tuple[str, str]], None]
+StoreOf = Callable[[str], Written]
+
+
+@pytest.mark.parametrize("accepted_pair", [(version, version) for version in VERSIONS], ids=VERSIONS)
+def test_a_broker_accepts_its_own_store(accepted: Accepted, accepted_pair: tuple[str, str]) -> None:
+    accepted(accepted_pair)
+
+
+@pytest.mark.parametrize("accepted_pair", [(OLDEST, NEWEST), ("5.3.0", OLDEST)], ids="{0[0]}-{0[1]}".format)
+def test_a_broker_accepts_the_store_of_another(accepted: Accepted, accepted_pair: tuple[str, str]) -> None:
+    accepted(accepted_pair)
+
+
+def broken_queue(root: Path) -> None:
+    """Without its last unit."""
+    (file,) = (root / "consumequeue" / "Plain" / "0").iterdir()
+    data = bytearray(file.read_bytes())
+    used = len(bytes(data).rstrip(b"\0")) + reference.QUEUE_UNIT_SIZE - 1
+    at = used // reference.QUEUE_UNIT_SIZE * reference.QUEUE_UNIT_SIZE - reference.QUEUE_UNIT_SIZE
+    data[at : at + reference.QUEUE_UNIT_SIZE] = bytes(reference.QUEUE_UNIT_SIZE)
+    file.write_bytes(data)
+
+
+def broken_index(root: Path) -> None:
+    """Its oldest file is missing."""
+    min((root / "index").iterdir()).unlink()
+
+
+@pytest.mark.parametrize(
+    ("broken", "complaint"), [(broken_queue, "queue 0 of Plain: (max offset|offsets)"), (broken_index, "not found")]
+)
+def test_a_broker_does_not_accept_a_broken_store(
+    store_of: StoreOf, broken: Callable[[Path], None], complaint: str, tmp_path: Path
+) -> None:
+    store = rocketmq.copy_store(store_of("5.3.0").root, tmp_path / "store")
+    expected = reference.read_store(store)
+    broken(store)
+    with pytest.raises(AssertionError, match=complaint):
+        assert_broker_accepts(store, tmp_path / "home", ["5.3.0"], expected=expected)
+
+
+def test_an_old_broker_does_not_accept_what_it_does_not_know(store_of: StoreOf, tmp_path: Path) -> None:
+    """V2 units, for topics of over 127 bytes: it takes the first for the end of the log."""
+    with pytest.raises((AssertionError, ChildError)):
+        assert_broker_accepts(store_of(NEWEST).root, tmp_path, [OLDEST])
