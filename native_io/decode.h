@@ -4,7 +4,6 @@
 
 #include <arpa/inet.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -134,7 +133,8 @@ enum { RMQ_SLACK = 32 }; /* behind every buffer, so that short texts can be copi
 
 static inline int rmq_wants(uint32_t wanted, int column) { return wanted >> column & 1; }
 
-/* Make room for `size` bytes in all: the rare case, see rmq_reserve. 0, or -1 when there is no memory, or -2 when an Arrow offset could not reach so far. */
+/* Make room for `size` bytes in all: the rare case, see rmq_reserve. 0, or -1 when there is no memory, or -2 when an Arrow
+ * offset could not reach so far. */
 __attribute__((noinline, cold)) static int rmq_grow(rmq_buffer *b, int64_t size) {
     if (size > INT32_MAX) return -2;
     const int64_t need = size + RMQ_SLACK, most = (int64_t)INT32_MAX + RMQ_SLACK;

@@ -33,7 +33,8 @@ typedef struct {
     uint64_t ones[RMQ_MASK_WORDS], twos[RMQ_MASK_WORDS];
 } rmq_masks;
 
-/* The masks of `words` times 64 bytes at `p`, into masks[first ..]. Answers the OR of all bytes' high bits, one bit for each place in 64. */
+/* The masks of `words` times 64 bytes at `p`, into masks[first ..]. Answers the OR of all bytes' high bits, one bit for
+ * each place in 64. */
 typedef uint64_t rmq_classifier(const uint8_t *p, int32_t words, rmq_masks *masks, int32_t first);
 
 #if RMQ_X86

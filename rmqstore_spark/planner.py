@@ -64,11 +64,12 @@ def plan(options: ReadOptions) -> Plan:
     result = Plan()
     ranges: list[Range] = []
     faults: list[tuple[str, Damage]] = []
+    queues: dict[str | None, ConsumeQueues] = {}  # by directory: finding the end and splitting look at the same ones
     roots = expand(options.paths)
     if options.store_path_commit_log and len(roots) > 1:
         raise OptionError(f"option 'storePathCommitLog' belongs to one store, but the path gives {len(roots)}")
     for root in roots:
-        store_ranges, store_faults = _plan_store(root, options, result.counters)
+        store_ranges, store_faults = _plan_store(root, options, queues, result.counters)
         if store_faults and options.mode == "FAILFAST":
             raise DamagedStoreError(str(store_faults[0]))
         ranges += store_ranges
@@ -76,7 +77,7 @@ def plan(options: ReadOptions) -> Plan:
     total = sum(r.stop - r.start for r in ranges)
     target = _target(total, options)
     may_walk = len(ranges) <= max(_SEGMENTS_TO_WALK, options.min_partitions or 0)
-    splitter = _Splitter(ranges, target, may_walk, result.counters)
+    splitter = _Splitter(ranges, target, may_walk, queues, result.counters)
     pieces = [piece for r in ranges for piece in splitter.split(r)]
     result.tasks = _pack(pieces, target)
     if faults:
@@ -84,12 +85,15 @@ def plan(options: ReadOptions) -> Plan:
     return result
 
 
-def _plan_store(root: str, options: ReadOptions, counters: Counters) -> tuple[list[Range], list[Damage]]:
+def _plan_store(
+    root: str, options: ReadOptions, queues: dict[str | None, ConsumeQueues], counters: Counters
+) -> tuple[list[Range], list[Damage]]:
     layout = find_store(root, options.store_path_commit_log, counters)
     for stray in layout.strays:
         log.warning("%s: not a commitlog file, ignored; a broker would not start with it", stray)
     segments, faults = segments_of(layout)
-    end = LogEnd(layout, segments, ConsumeQueues(layout.consumequeue, counters), counters).find()
+    queues[layout.consumequeue] = ConsumeQueues(layout.consumequeue, counters)
+    end = LogEnd(layout, segments, queues[layout.consumequeue], counters).find()
     ranges = []
     for segment in end.segments:
         # A cut file is read as far as it goes: what is missing behind is one of the faults.
@@ -102,10 +106,18 @@ def _plan_store(root: str, options: ReadOptions, counters: Counters) -> tuple[li
 class _Splitter:
     """Cuts ranges into pieces of about `target` bytes, at starts of units only."""
 
-    def __init__(self, ranges: list[Range], target: int, may_walk: bool, counters: Counters) -> None:
+    def __init__(
+        self,
+        ranges: list[Range],
+        target: int,
+        may_walk: bool,
+        queues: dict[str | None, ConsumeQueues],
+        counters: Counters,
+    ) -> None:
         self._ranges = ranges
         self._target = target
         self._may_walk = may_walk
+        self._consumequeues = queues
         self._counters = counters
         self._longest: dict[str | None, list[Queue]] = {}  # by consumequeue directory
 
@@ -122,7 +134,7 @@ class _Splitter:
         return [replace(whole, start=start, stop=stop) for start, stop in itertools.pairwise(bounds)]
 
     def _open(self, place: Range) -> SegmentReader:
-        return SegmentReader(place.segment, False, ConsumeQueues(place.consumequeue, self._counters), self._counters)
+        return SegmentReader(place.segment, False, self._consumequeues[place.consumequeue], self._counters)
 
     def _queues_through(self, whole: Range) -> list[tuple[Queue, int]]:
         """Long queues, each with the queue offset before which its units are the live log's.
@@ -148,9 +160,10 @@ class _Splitter:
 
     def _queues(self, directory: str | None) -> list[Queue]:
         if directory not in self._longest:
-            everyone = ConsumeQueues(directory, self._counters)
-            roomiest = sorted(everyone, key=lambda queue: queue.room, reverse=True)[:_QUEUES_TO_MEASURE]
-            by_length = sorted(roomiest, key=lambda queue: queue.end() - queue.first, reverse=True)
+            roomiest = sorted(self._consumequeues[directory], key=lambda queue: queue.room, reverse=True)[
+                :_QUEUES_TO_MEASURE
+            ]
+            by_length = sorted(roomiest, key=lambda queue: queue.end - queue.first, reverse=True)
             self._longest[directory] = [queue for queue in by_length[:_QUEUES_TO_SPLIT_BY] if queue.last() is not None]
         return self._longest[directory]
 

@@ -103,14 +103,14 @@ class Queue:
             )
         return file.first
 
+    @cached_property
     def end(self) -> int:
-        """The queue offset behind the last used unit."""
+        """The queue offset behind the last used unit, when it was first asked for."""
         return self.search(1 << 62)
 
     def last(self) -> QueueUnit | None:
         """The last used unit, or None."""
-        end = self.end()
-        return self.unit(end - 1) if end > self.first else None
+        return self.unit(self.end - 1) if self.end > self.first else None
 
 
 class ConsumeQueues:
@@ -126,11 +126,8 @@ class ConsumeQueues:
         self._counters = counters
 
     def __iter__(self) -> Iterator[Queue]:
-        """Every queue there is, by topic and queueId."""
-        for topic in self._children(""):
-            for name in self._children(topic):
-                if name.isascii() and name.isdigit():
-                    yield self._queue(topic, int(name))
+        """Every queue there is, by topic and queueId. The directories are listed once."""
+        return iter(self._all)
 
     def _children(self, below: str) -> list[str]:
         if self._directory is None:
@@ -151,7 +148,8 @@ class ConsumeQueues:
 
     @cached_property
     def _all(self) -> list[Queue]:
-        return list(self)
+        names = ((topic, name) for topic in self._children("") for name in self._children(topic))
+        return [self._queue(topic, int(name)) for topic, name in names if name.isascii() and name.isdigit()]
 
     def sizes_at(self, position: int) -> list[int]:
         """The sizes that the queues give the message at a physical offset: one, or none; more are a lie of some."""
