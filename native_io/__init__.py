@@ -1,7 +1,7 @@
 """Compiled kernels: buffers in, arrays out. No policy, no file names, no Spark."""
 
 try:
-    from native_io._kernel import COLUMNS, FORMAT, Decoder, Status, crc32, find_unit, scan
+    from native_io._kernel import COLUMNS, FORMAT, Decoder, Filter, Status, crc32, find_unit, gather, scan
 except ModuleNotFoundError as missing:
     # Spark workers put the current directory first on sys.path: in a checkout that was never built they end here.
     raise ImportError(
@@ -9,4 +9,4 @@ except ModuleNotFoundError as missing:
         "or run from another one"
     ) from missing
 
-__all__ = ["COLUMNS", "FORMAT", "Decoder", "Status", "crc32", "find_unit", "scan"]
+__all__ = ["COLUMNS", "FORMAT", "Decoder", "Filter", "Status", "crc32", "find_unit", "gather", "scan"]

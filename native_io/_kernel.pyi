@@ -5,7 +5,7 @@ Positions, stops and ends are physical offsets (int64), never indices into the w
 """
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ class Status(enum.IntEnum):
     BAD_LENGTH_SUM = ...
     BAD_BODY_CRC = ...
     CROSSES_STOP = ...  # a unit reaches over the stop, so the stop is not a unit's start
+    CONTRADICTED = ...  # a unit, but not the one that was claimed to be there (Filter.pick only)
 
 def scan(
     window: Buffer,
@@ -75,6 +76,89 @@ def find_unit(
 def crc32(data: Buffer, *, portable: bool = False) -> int:
     """zlib.crc32 as the kernel computes it; `portable` takes the way without carry-less multiplication."""
 
+class Filter:
+    """Tells wanted units by their fixed fields and their topic, before anything is decoded. For one thread at a time.
+
+    Args:
+        store_timestamp: (least, most) in milliseconds, both included.
+        commit_log_offset: (least, most) physical offset, both included.
+        judge: called once for each topic (bytes) and queueId that is met: the (least, most) queueOffset wanted of that
+            queue, or None when nothing is. None instead of a function: all queues are wanted.
+    """
+
+    def __init__(
+        self,
+        *,
+        store_timestamp: tuple[int, int],
+        commit_log_offset: tuple[int, int],
+        judge: Callable[[bytes, int], tuple[int, int] | None] | None,
+    ) -> None: ...
+    def scan(
+        self,
+        window: Buffer,
+        *,
+        base: int,
+        position: int,
+        stop: int,
+        segment_end: int,
+        verify_crc: bool,
+        positions: npt.NDArray[np.int64],
+    ) -> tuple[int, int, Status, int, int]:
+        """As the function scan, but only wanted units are listed, and only their CRC is checked."""
+    def pick(
+        self,
+        window: Buffer,
+        *,
+        segment_end: int,
+        verify_crc: bool,
+        positions: npt.NDArray[np.int64],
+        places: npt.NDArray[np.int64],
+        lengths: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int32] | None,
+        queue_offsets: npt.NDArray[np.int64] | None,
+        wanted: npt.NDArray[np.int64],
+    ) -> tuple[int, int, Status, int, int]:
+        """Which of the units that are claimed to be at some physical offsets are wanted. They are checked as by scan.
+
+        Args:
+            window: their bytes, as gather() reads them: `lengths[i]` from `places[i]` on.
+            positions: the physical offsets.
+            sizes, queue_offsets: what is claimed of these units, by queues that are wanted.
+            wanted: where to put the indices of wanted ones; at least as long as `positions`.
+
+        Returns:
+            (count, taken, status, expected, found): positions[:taken] were looked at; wanted[:count] are the indices of
+            those that are wanted. Status LIMIT: that is all; MORE: unit `taken` has `expected` bytes, which are not
+            all there; CONTRADICTED: another unit is there; else: none is.
+        """
+
+def gather(
+    fd: int,
+    offsets: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int32],
+    buffer: Buffer,
+    places: npt.NDArray[np.int64],
+    lengths: npt.NDArray[np.int64],
+    *,
+    slack: int,
+) -> tuple[int, int, int]:
+    """Read from many places of a file into one buffer.
+
+    Args:
+        offsets: where, growing.
+        sizes: how many bytes from each.
+        buffer: what is read goes here, as much as there is room for.
+        places, lengths: filled: where in the buffer each offset's bytes begin, and how many are there (fewer than asked
+            for where the file ends, more where neighbours were read with them).
+        slack: offsets no further apart than so many bytes are read in one request.
+
+    Returns:
+        (count, bytes, requests): offsets[:count] were read.
+
+    Raises:
+        OSError: the system's.
+    """
+
 class Decoder:
     """Decodes units into Arrow columns, batch after batch; a column that is not asked for costs nothing.
 
@@ -98,8 +182,18 @@ class Decoder:
     @property
     def non_ascii(self) -> bool:
         """True when text may hold bytes that are not UTF-8 (something in it is not ASCII)."""
-    def append(self, window: Buffer, positions: npt.NDArray[np.int64], *, base: int) -> None:
+    def append(
+        self,
+        window: Buffer,
+        positions: npt.NDArray[np.int64],
+        *,
+        base: int,
+        places: npt.NDArray[np.int64] | None = None,
+    ) -> None:
         """Decode the units at `positions`. Bounds are checked again; the CRC is not.
+
+        Args:
+            places: where they begin in the window, when that is not their distance from `base`.
 
         Raises:
             ValueError: there is no unit at one of the positions.

@@ -10,6 +10,7 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 
 import enum
+import os
 
 
 cdef extern from "unit.h" nogil:
@@ -23,7 +24,12 @@ cdef extern from "unit.h" nogil:
         RMQ_AT_SYSFLAG, RMQ_AT_BORN_TIMESTAMP, RMQ_AT_BORN_HOST
         RMQ_OK, RMQ_LIMIT, RMQ_FULL, RMQ_MORE, RMQ_BLANK, RMQ_NO_BLANK, RMQ_BAD_MAGIC, RMQ_BAD_BLANK
         RMQ_BAD_TOTAL_SIZE, RMQ_BAD_PHYSICAL_OFFSET, RMQ_BAD_BODY_LENGTH, RMQ_BAD_TOPIC_LENGTH
-        RMQ_BAD_PROPERTIES_LENGTH, RMQ_BAD_LENGTH_SUM, RMQ_BAD_BODY_CRC, RMQ_CROSSES_STOP
+        RMQ_BAD_PROPERTIES_LENGTH, RMQ_BAD_LENGTH_SUM, RMQ_BAD_BODY_CRC, RMQ_CROSSES_STOP, RMQ_CONTRADICTED, RMQ_ASK
+    ctypedef struct rmq_unit:
+        const uint8_t *start
+        const uint8_t *topic
+        int32_t topic_length
+    int32_t rmq_i32(const uint8_t *p)
     int rmq_scan(const uint8_t *window, int64_t size, int64_t base, int64_t *position, int64_t stop,
                  int64_t segment_end, int verify_crc, int64_t *positions, int64_t capacity, int64_t *count,
                  rmq_finding *why)
@@ -35,6 +41,42 @@ cdef extern from "crc32.h" nogil:
     uint32_t rmq_crc32(uint32_t crc, const uint8_t *p, size_t n)
     uint32_t rmq_crc32_portable(uint32_t crc, const uint8_t *p, size_t n)
 
+cdef extern from "select.h" nogil:
+    ctypedef struct rmq_bounds:
+        int64_t least
+        int64_t most
+    ctypedef struct rmq_filter:
+        rmq_bounds store_timestamp
+        rmq_bounds physical_offset
+        int any_queue
+    ctypedef struct rmq_claims:
+        const int64_t *positions
+        const int64_t *places
+        const int64_t *lengths
+        const int32_t *sizes
+        const int64_t *queue_offsets
+        int64_t count
+    int rmq_judge(rmq_filter *f, const uint8_t *topic, int32_t n, int32_t queue_id, rmq_bounds queue_offset)
+    void rmq_free_filter(rmq_filter *f)
+    int rmq_select(rmq_filter *f, const uint8_t *window, int64_t size, int64_t base, int64_t *position, int64_t stop,
+                   int64_t segment_end, int verify_crc, int64_t *positions, int64_t capacity, int64_t *count,
+                   rmq_unit *asked, rmq_finding *why)
+    int rmq_pick(rmq_filter *f, const uint8_t *window, int64_t size, const rmq_claims *claims, int64_t *taken,
+                 int64_t segment_end, int verify_crc, int64_t *wanted, int64_t *count, rmq_unit *asked,
+                 rmq_finding *why)
+
+cdef extern from "gather.h" nogil:
+    ctypedef struct rmq_gathered:
+        uint8_t *buffer
+        int64_t capacity
+        int64_t *places
+        int64_t *lengths
+        int64_t bytes
+        int64_t requests
+        int error
+    int64_t rmq_gather(int fd, const int64_t *offsets, const int32_t *sizes, int64_t count, int64_t slack,
+                       rmq_gathered *out)
+
 cdef extern from "decode.h" nogil:
     enum:
         RMQ_COLUMNS
@@ -44,7 +86,7 @@ cdef extern from "decode.h" nogil:
         int64_t compressed
     rmq_decoder *rmq_new_decoder()
     int rmq_append(rmq_decoder *d, const uint8_t *window, int64_t size, int64_t base, const int64_t *positions,
-                   int64_t count, int64_t *wrong)
+                   const int64_t *places, int64_t count, int64_t *wrong)
     ctypedef struct rmq_walk:
         const uint8_t *window
         int64_t size
@@ -112,6 +154,7 @@ class Status(enum.IntEnum):
     BAD_LENGTH_SUM = RMQ_BAD_LENGTH_SUM
     BAD_BODY_CRC = RMQ_BAD_BODY_CRC
     CROSSES_STOP = RMQ_CROSSES_STOP
+    CONTRADICTED = RMQ_CONTRADICTED
 
 
 _STATUS = tuple(Status)  # by value: an enum look-up by number costs more than a whole unit
@@ -164,6 +207,118 @@ def crc32(const uint8_t[::1] data not None, *, bint portable=False):
     with nogil:
         crc = rmq_crc32_portable(0, bytes_, size) if portable else rmq_crc32(0, bytes_, size)
     return crc
+
+
+cdef class Filter:
+    cdef rmq_filter filter
+    cdef object judge
+    cdef bint busy
+
+    def __cinit__(self, *, store_timestamp, commit_log_offset, judge):
+        self.filter.store_timestamp = rmq_bounds(store_timestamp[0], store_timestamp[1])
+        self.filter.physical_offset = rmq_bounds(commit_log_offset[0], commit_log_offset[1])
+        self.filter.any_queue = judge is None
+        self.judge = judge
+
+    def __dealloc__(self):
+        rmq_free_filter(&self.filter)
+
+    cdef int _enter(self) except -1:
+        if self.busy:
+            raise RuntimeError("this Filter is in use by another thread")
+        self.busy = True
+        return 0
+
+    cdef int _ask(self, const rmq_unit *unit) except -1:
+        cdef int32_t queue_id = rmq_i32(unit.start + RMQ_AT_QUEUE_ID)
+        wanted = self.judge(unit.topic[:unit.topic_length], queue_id)
+        cdef rmq_bounds bounds = rmq_bounds(0, -1)
+        if wanted is not None:
+            bounds = rmq_bounds(wanted[0], wanted[1])
+        if rmq_judge(&self.filter, unit.topic, unit.topic_length, queue_id, bounds) != 0:
+            raise MemoryError()
+        return 0
+
+    def scan(self, const uint8_t[::1] window not None, *, int64_t base, int64_t position, int64_t stop,
+             int64_t segment_end, bint verify_crc, int64_t[::1] positions not None):
+        cdef int64_t at = position, count = 0, size = window.shape[0], capacity = positions.shape[0]
+        cdef rmq_finding why = rmq_finding(0, 0)
+        cdef rmq_unit asked
+        cdef const uint8_t *bytes_ = _address(window)
+        cdef int64_t *out = &positions[0] if capacity else NULL
+        cdef int status = RMQ_ASK
+        _check_offsets(size, base, position, segment_end)
+        if position - base > size:
+            return 0, position, Status.MORE, RMQ_BLANK_SIZE, 0
+        self._enter()
+        try:
+            while status == RMQ_ASK:
+                with nogil:
+                    status = rmq_select(&self.filter, bytes_, size, base, &at, stop, segment_end, verify_crc, out,
+                                        capacity, &count, &asked, &why)
+                if status == RMQ_ASK:
+                    self._ask(&asked)
+        finally:
+            self.busy = False
+        return count, at, _STATUS[status], why.expected, why.found
+
+    def pick(self, const uint8_t[::1] window not None, *, int64_t segment_end, bint verify_crc,
+             const int64_t[::1] positions not None, const int64_t[::1] places not None,
+             const int64_t[::1] lengths not None, const int32_t[::1] sizes, const int64_t[::1] queue_offsets,
+             int64_t[::1] wanted not None):
+        cdef int64_t n = positions.shape[0], size = window.shape[0], taken = 0, count = 0
+        cdef rmq_finding why = rmq_finding(0, 0)
+        cdef rmq_unit asked
+        cdef rmq_claims claims
+        cdef const uint8_t *bytes_ = _address(window)
+        cdef int64_t *out = &wanted[0] if n and wanted.shape[0] else NULL
+        cdef int status = RMQ_ASK
+        if min(places.shape[0], lengths.shape[0], wanted.shape[0]) < n or (
+                sizes is not None and sizes.shape[0] < n) or (
+                queue_offsets is not None and queue_offsets.shape[0] < n):
+            raise ValueError(f"{n} positions need as many places, lengths, sizes, queue offsets and room for answers")
+        _check_offsets(size, 0, 0, segment_end)
+        if n == 0:
+            return 0, 0, Status.LIMIT, 0, 0
+        claims.positions = &positions[0]
+        claims.places = &places[0]
+        claims.lengths = &lengths[0]
+        claims.sizes = &sizes[0] if sizes is not None else NULL
+        claims.queue_offsets = &queue_offsets[0] if queue_offsets is not None else NULL
+        claims.count = n
+        self._enter()
+        try:
+            while status == RMQ_ASK:
+                with nogil:
+                    status = rmq_pick(&self.filter, bytes_, size, &claims, &taken, segment_end, verify_crc, out,
+                                      &count, &asked, &why)
+                if status == RMQ_ASK:
+                    self._ask(&asked)
+        finally:
+            self.busy = False
+        return count, taken, _STATUS[status], why.expected, why.found
+
+
+def gather(int fd, const int64_t[::1] offsets not None, const int32_t[::1] sizes not None,
+           uint8_t[::1] buffer not None, int64_t[::1] places not None, int64_t[::1] lengths not None, *,
+           int64_t slack):
+    cdef int64_t n = offsets.shape[0], done = 0
+    cdef rmq_gathered out
+    if min(sizes.shape[0], places.shape[0], lengths.shape[0]) < n:
+        raise ValueError(f"{n} offsets need as many sizes, places and lengths")
+    if n == 0 or buffer.shape[0] == 0:
+        return 0, 0, 0
+    out.buffer = &buffer[0]
+    out.capacity = buffer.shape[0]
+    out.places = &places[0]
+    out.lengths = &lengths[0]
+    out.bytes = out.requests = 0
+    out.error = 0
+    with nogil:
+        done = rmq_gather(fd, &offsets[0], &sizes[0], n, slack, &out)
+    if out.error != 0:
+        raise OSError(out.error, os.strerror(out.error))
+    return done, out.bytes, out.requests
 
 
 cdef void _free_array(object capsule) noexcept:
@@ -236,14 +391,20 @@ cdef class Decoder:
             raise RuntimeError(_IN_USE)
         return rmq_not_ascii(self.decoder) != 0
 
-    def append(self, const uint8_t[::1] window not None, const int64_t[::1] positions not None, *, int64_t base):
+    def append(self, const uint8_t[::1] window not None, const int64_t[::1] positions not None, *, int64_t base,
+               const int64_t[::1] places=None):
         cdef int64_t size = window.shape[0], count = positions.shape[0], wrong = 0
         cdef const uint8_t *bytes_ = _address(window)
         cdef const int64_t *at = &positions[0] if count else NULL
+        cdef const int64_t *in_window = NULL
         cdef int status
+        if places is not None:
+            if places.shape[0] < count:
+                raise ValueError(f"{count} positions need as many places")
+            in_window = &places[0] if count else NULL
         self._enter()
         with nogil:
-            status = rmq_append(self.decoder, bytes_, size, base, at, count, &wrong)
+            status = rmq_append(self.decoder, bytes_, size, base, at, in_window, count, &wrong)
         self._leave(status, wrong)
 
     def scan(self, const uint8_t[::1] window not None, *, int64_t base, int64_t position, int64_t stop,

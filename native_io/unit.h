@@ -58,6 +58,8 @@ enum {
     RMQ_BAD_LENGTH_SUM,      /* the parts do not add up to totalSize */
     RMQ_BAD_BODY_CRC,
     RMQ_CROSSES_STOP,        /* a unit that begins before the stop and ends behind it */
+    RMQ_CONTRADICTED,        /* a unit, but not the one that an accelerator says is here */
+    RMQ_ASK,                 /* a queue that the filter has not judged yet; never leaves the kernel */
 };
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
@@ -89,6 +91,14 @@ static inline int rmq_fail(rmq_finding *why, int status, int64_t expected, int64
     why->expected = expected;
     why->found = found;
     return status;
+}
+
+/* Is the body what bodyCRC says? */
+static inline int rmq_check_crc(const rmq_unit *u, rmq_finding *why) {
+    if (u->body_length == 0) return RMQ_OK;
+    const int32_t stored = rmq_i32(u->start + RMQ_AT_BODY_CRC);
+    const int32_t computed = (int32_t)(rmq_crc32(0, u->body, (size_t)u->body_length) & 0x7FFFFFFF);
+    return stored == computed ? RMQ_OK : rmq_fail(why, RMQ_BAD_BODY_CRC, stored, computed);
 }
 
 /* Is there a unit at `p`? `available` bytes may be read there; `position` is its physical offset, and `room` the
@@ -150,12 +160,7 @@ static inline int rmq_unit_at(const uint8_t *p, int64_t available, int64_t posit
     u->topic_length = (int32_t)topic_length;
     u->properties = topic + topic_length + 2;
     u->properties_length = (int32_t)properties_length;
-    if (verify_crc && body_length > 0) {
-        const int32_t stored = rmq_i32(p + RMQ_AT_BODY_CRC);
-        const int32_t computed = (int32_t)(rmq_crc32(0, u->body, (size_t)body_length) & 0x7FFFFFFF);
-        if (stored != computed) return rmq_fail(why, RMQ_BAD_BODY_CRC, stored, computed);
-    }
-    return RMQ_OK;
+    return verify_crc ? rmq_check_crc(u, why) : RMQ_OK;
 }
 
 /* The next unit of a walk that stands at `at`: RMQ_OK, or why there is none before `stop`. `window` holds the bytes from

@@ -3,6 +3,7 @@
 >>> spark.read.format("rmqstore").load("/data/broker-a/store").groupBy("topic", "queueId").count().show()
 """
 
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ try:
 except PackageNotFoundError:  # a checkout that was never installed
     __version__ = "0+unknown"
 
-__all__ = ["DamagedStoreError", "NotAStoreError", "OptionError", "RmqStoreError", "__version__", "register"]
+__all__ = ["DamagedStoreError", "NotAStoreError", "OptionError", "RmqStoreError", "__version__", "explain", "register"]
 
 
 def register(spark: "SparkSession") -> None:
@@ -29,3 +30,16 @@ def register(spark: "SparkSession") -> None:
     from rmqstore_spark.datasource import RmqStoreDataSource
 
     spark.dataSource.register(RmqStoreDataSource)
+
+
+def explain(path: str | Sequence[str], **options: object) -> None:
+    """Print how `spark.read.format("rmqstore").options(**options).load(path)` would find its messages, and why so.
+
+    Needs no Spark. The plan is made as for the read, so it also shows what planning itself costs.
+
+    Raises:
+        RmqStoreError: as the read itself would.
+    """
+    from rmqstore_spark.explanation import explanation
+
+    print(explanation(path, options))

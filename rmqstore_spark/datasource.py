@@ -1,23 +1,26 @@
 """The Spark face: what Spark asks of a data source, answered by the modules below."""
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from rmqstore_spark.columns import COLUMNS, DEFAULT_COLUMNS
 from rmqstore_spark.errors import OptionError, RmqStoreError
-from rmqstore_spark.options import ReadOptions, check_columns, parse_options
+from rmqstore_spark.options import Pushdown, ReadOptions, check_columns, parse_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rmqstore_spark.planner import Task
+    from rmqstore_spark.partition import Task
 
 FORMAT_NAME = "rmqstore"
+PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 @contextmanager
@@ -62,7 +65,7 @@ class RmqStoreDataSource(DataSource):
                     f"option 'columns' names {', '.join(options.columns)}, but the schema {', '.join(schema.names)}; "
                     "give one of them"
                 )
-            return RmqStoreReader(options, schema)
+            return (PushdownReader if takes_filters(options.pushdown) else RmqStoreReader)(options, schema)
 
 
 class RmqStoreReader(DataSourceReader):
@@ -93,8 +96,35 @@ class RmqStoreReader(DataSourceReader):
                 mode=self._options.mode,
                 verify_crc=self._options.verify_crc,
                 decompress=self._options.decompress,
+                selection=self._options.selection,
             )
             yield from read_task(task, settings)
+
+
+class PushdownReader(RmqStoreReader):
+    """A reader that Spark may push filters to. Where Spark's switch is off, it refuses any reader with this method."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
+        """Narrow what is read. All filters go back, so Spark evaluates them again: pruning need not be exact."""
+        from rmqstore_spark.pushed import selection_of
+
+        selection = self._options.selection.narrowed(selection_of(filters))
+        self._options = replace(self._options, selection=selection)
+        return filters
+
+
+def takes_filters(pushdown: Pushdown) -> bool:
+    """Whether a reader made here and now shall take pushed filters.
+
+    Only the worker that Spark starts to push some (spark.sql.python.filterPushdown.enabled) asks for that. With
+    `auto`, Spark must also keep them apart: PySpark 4.1 to 4.3 applies what was pushed last to every scan of a
+    DataFrame. What mends that (SPARK-58551) brings `pushLimit`.
+    """
+    if pushdown == "off" or (pushdown == "auto" and not hasattr(DataSourceReader, "pushLimit")):
+        return False
+    # The daemon imports the worker's module, and without a daemon it is __main__.
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return PUSHDOWN_WORKER in sys.modules or getattr(spec, "name", None) == PUSHDOWN_WORKER
 
 
 def check_schema(schema: StructType) -> None:

@@ -4,13 +4,26 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.errors import OptionError, nearest
+from rmqstore_spark.select_options import (
+    parse_assign,
+    parse_ending_offsets,
+    parse_instant,
+    parse_pattern,
+    parse_starting_offsets,
+    parse_tags,
+    parse_topics,
+    parse_word,
+    selection_of,
+)
+from rmqstore_spark.selection import EVERYTHING, Selection
 
 Mode = Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
-MODES: tuple[Mode, ...] = ("FAILFAST", "DROPMALFORMED", "PERMISSIVE")
+MODES: tuple[Mode, ...] = get_args(Mode)
+Pushdown = Literal["auto", "on", "off"]
 
 _SIZE = re.compile(r"([0-9]+)\s*(b|k|kb|m|mb|g|gb|t|tb|)", re.IGNORECASE)
 _UNITS = {"": 0, "b": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -36,11 +49,16 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _mode(text: str) -> Mode:
-    for mode in MODES:
-        if text.upper() == mode:
-            return mode
-    raise ValueError(" or ".join(MODES))
+def _one_of(words: tuple[str, ...]) -> Callable[[str], str]:
+    """Reads one of these, in any case."""
+
+    def parse(text: str) -> str:
+        for word in words:
+            if text.lower() == word.lower():
+                return word
+        raise ValueError(" or ".join(words))
+
+    return parse
 
 
 def _names(text: str) -> list[str]:
@@ -111,11 +129,31 @@ _TABLE = (
         _names,
         "the commitlog's directories, with commas between them, where they are not `<path>/commitlog` (broker.conf)",
     ),
+    Option("subscribe", "", parse_topics, "the topics to read, with commas between them"),
+    Option("subscribePattern", "", parse_pattern, "a regular expression (Python's) that matches their whole names"),
+    Option("assign", "", parse_assign, 'the queues to read: `{"topic": [0, 1]}`; at most one of these three options'),
+    Option("tags", "*", parse_tags, r"a subscription expression: `*`, `TagA` or `TagA \|\| TagB`"),
+    Option("key", "", parse_word, "the messages with this word in `keys`, or this `msgId`"),
+    Option("msgId", "", parse_word, "the messages with this `msgId` or `offsetMsgId`"),
+    Option(
+        "startingTimestamp",
+        "",
+        parse_instant,
+        "the first store time: milliseconds of the epoch, or ISO-8601 (UTC, unless it says else)",
+    ),
+    Option("endingTimestamp", "", parse_instant, "the first store time that is too late"),
+    Option(
+        "startingOffsets",
+        "earliest",
+        parse_starting_offsets,
+        'the first offset of queues: `{"topic": {"0": 17}}`, -2 for `earliest`; queues not named are read whole',
+    ),
+    Option("endingOffsets", "latest", parse_ending_offsets, "the first offset that is too late; -1 for `latest`"),
     Option("columns", "", _columns, "the columns to read, with commas between them; the rest is never decoded"),
     Option(
         "mode",
         "FAILFAST",
-        _mode,
+        _one_of(MODES),
         "at damage: `FAILFAST` stops with an error; `DROPMALFORMED` logs it and reads on behind it; `PERMISSIVE` also "
         "gives a row for it, told in column `corrupt`",
     ),
@@ -123,6 +161,13 @@ _TABLE = (
     Option("decompress", "true", _boolean, "decompress zlib, LZ4 and zstd bodies; `false` gives them as stored"),
     Option("maxPartitionBytes", "128m", _size, "the most commitlog bytes in a partition"),
     Option("minPartitions", "", _count, "how many partitions to aim at, at least; else the driver's cores"),
+    Option(
+        "pushdown",
+        "auto",
+        _one_of(get_args(Pushdown)),
+        "use of the filters that Spark pushes: `auto` where Spark does it right, `off`, or `on`: your word that the "
+        "DataFrame is scanned once only",
+    ),
 )
 
 OPTIONS: dict[str, Option] = {option.name: option for option in _TABLE}
@@ -134,7 +179,11 @@ _SPARKS_OWN = {"location", "provider", "owner"}
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """The read options, understood. Attributes are the options' names in Python's spelling."""
+    """The read options, understood. Attributes are the options' names in Python's spelling.
+
+    Attributes:
+        selection: what those that select rows say together.
+    """
 
     paths: list[str]
     store_path_commit_log: list[str] | None
@@ -144,6 +193,8 @@ class ReadOptions:
     decompress: bool
     max_partition_bytes: int
     min_partitions: int | None
+    selection: Selection = EVERYTHING
+    pushdown: Pushdown = "auto"
 
 
 def parse_options(given: Mapping[str, str]) -> ReadOptions:
@@ -183,6 +234,8 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         decompress=values["decompress"],
         max_partition_bytes=values["maxPartitionBytes"],
         min_partitions=values["minPartitions"],
+        selection=selection_of(values),
+        pushdown=values["pushdown"],
     )
 
 

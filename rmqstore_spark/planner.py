@@ -1,18 +1,22 @@
-"""From stores to partitions: which byte ranges a task reads.
+"""From stores to partitions: what each task reads.
 
 Knows no Spark. It is run once for a read, so that what comes out is a snapshot of the stores as they were then.
 """
 
-import itertools
 import logging
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from rmqstore_spark.errors import DamagedStoreError, OptionError
+from rmqstore_spark.access import Access, choose
+from rmqstore_spark.errors import DamagedStoreError, OptionError, nearest
+from rmqstore_spark.narrowing import Log, narrowed
 from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.store.commitlog import Damage, Segment, SegmentReader, segments_of
-from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue
+from rmqstore_spark.partition import Home, Range, Task
+from rmqstore_spark.selection import Selection
+from rmqstore_spark.splitter import Splitter
+from rmqstore_spark.store.commitlog import Damage, segments_of
+from rmqstore_spark.store.config import topic_queues
+from rmqstore_spark.store.consumequeue import ConsumeQueues
 from rmqstore_spark.store.files import Counters
 from rmqstore_spark.store.layout import expand, find_store
 from rmqstore_spark.store.logend import LogEnd
@@ -21,35 +25,22 @@ log = logging.getLogger(__name__)
 
 _SMALL_PARTITION = 4 * 1024 * 1024  # smaller ones only where minPartitions asks for them
 _OPEN_COST = 256 * 1024  # what a further range costs a task, in bytes it could have read meanwhile
-_QUEUES_TO_SPLIT_BY = 8  # the longest queues name units near any place where a split is wanted
-_QUEUES_TO_MEASURE = 256  # how many are measured to find them
 _SEGMENTS_TO_WALK = 16  # without ConsumeQueue, more segments than these are not walked through for split points
 
 
 @dataclass(frozen=True)
-class Range:
-    """The units of a segment that begin at the physical offsets [start, stop)."""
-
-    store: str
-    consumequeue: str | None
-    segment: Segment
-    start: int
-    stop: int
-
-
-@dataclass(frozen=True)
-class Task:
-    """What one partition reads: ranges in log order, and damage that planning met already."""
-
-    ranges: tuple[Range, ...] = ()
-    faults: tuple[tuple[str, Damage], ...] = ()  # (store, damage)
+class _Store:
+    log: Log
+    index: str | None
+    faults: list[Damage]
 
 
 @dataclass
 class Plan:
-    """The tasks of a read, and what making them has cost."""
+    """The tasks of a read, how each store is read, and what making them has cost."""
 
     tasks: list[Task] = field(default_factory=list)
+    accesses: list[tuple[Log, Access]] = field(default_factory=list)
     counters: Counters = field(default_factory=Counters)
 
 
@@ -58,147 +49,77 @@ def plan(options: ReadOptions) -> Plan:
 
     Raises:
         NotAStoreError: a path is no store.
-        OptionError: storePathCommitLog is given for more than one store.
+        OptionError: storePathCommitLog is given for more than one store; `assign` or the offsets name a queue that no
+            store has.
         DamagedStoreError: mode FAILFAST, and names or sizes of segments are wrong.
     """
     result = Plan()
-    ranges: list[Range] = []
-    faults: list[tuple[str, Damage]] = []
-    queues: dict[str | None, ConsumeQueues] = {}  # by directory: finding the end and splitting look at the same ones
     roots = expand(options.paths)
     if options.store_path_commit_log and len(roots) > 1:
         raise OptionError(f"option 'storePathCommitLog' belongs to one store, but the path gives {len(roots)}")
-    for root in roots:
-        store_ranges, store_faults = _plan_store(root, options, queues, result.counters)
-        if store_faults and options.mode == "FAILFAST":
-            raise DamagedStoreError(str(store_faults[0]))
-        ranges += store_ranges
-        faults += [(root, fault) for fault in store_faults]
-    total = sum(r.stop - r.start for r in ranges)
-    target = _target(total, options)
+    stores = [_look_at(root, options, result.counters) for root in roots]
+    faults = [(store.log.home.root, fault) for store in stores for fault in store.faults]
+    if faults and options.mode == "FAILFAST":
+        raise DamagedStoreError(str(faults[0][1]))
+    selection = options.selection
+    _check_queues(selection, [store.log for store in stores])
+
+    ranges = [r for store in stores for r in store.log.ranges]
+    target = _target(sum(r.stop - r.start for r in ranges), options)
     may_walk = len(ranges) <= max(_SEGMENTS_TO_WALK, options.min_partitions or 0)
-    splitter = _Splitter(ranges, target, may_walk, queues, result.counters)
-    pieces = [piece for r in ranges for piece in splitter.split(r)]
-    result.tasks = _pack(pieces, target)
+    queues = {store.log.home: store.log.queues for store in stores}
+    splitter = Splitter(ranges, target, may_walk, queues, result.counters)
+    for store in stores:
+        wanted = [] if selection.is_nothing else narrowed(store.log, selection, splitter)
+        result.accesses.append((store.log, choose(store.log, store.index, wanted, selection, splitter)))
+    priced = [piece for _, access in result.accesses for piece in access.pieces]
+    if not selection.is_everything:
+        target = _target(sum(price for _, price in priced), options)
+    result.tasks = _pack(priced, target)
     if faults:
         result.tasks.append(Task(faults=tuple(faults)))
     return result
 
 
-def _plan_store(
-    root: str, options: ReadOptions, queues: dict[str | None, ConsumeQueues], counters: Counters
-) -> tuple[list[Range], list[Damage]]:
+def _look_at(root: str, options: ReadOptions, counters: Counters) -> _Store:
     layout = find_store(root, options.store_path_commit_log, counters)
     for stray in layout.strays:
         log.warning("%s: not a commitlog file, ignored; a broker would not start with it", stray)
     segments, faults = segments_of(layout)
-    queues[layout.consumequeue] = ConsumeQueues(layout.consumequeue, counters)
-    end = LogEnd(layout, segments, queues[layout.consumequeue], counters).find()
+    queues = ConsumeQueues(layout.consumequeue, counters, layout.batchconsumequeue)
+    home = Home(root, layout.consumequeue, layout.batchconsumequeue)
+    end = LogEnd(layout, segments, queues, counters).find()
     ranges = []
     for segment in end.segments:
         # A cut file is read as far as it goes: what is missing behind is one of the faults.
         stop = min(segment.end, segment.start + segment.size, end.position)
         if stop > segment.start:
-            ranges.append(Range(root, layout.consumequeue, segment, segment.start, stop))
-    return ranges, faults
+            ranges.append(Range(home, segment, segment.start, stop))
+    return _Store(Log(home, ranges, queues, counters), layout.index, faults)
 
 
-class _Splitter:
-    """Cuts ranges into pieces of about `target` bytes, at starts of units only."""
-
-    def __init__(
-        self,
-        ranges: list[Range],
-        target: int,
-        may_walk: bool,
-        queues: dict[str | None, ConsumeQueues],
-        counters: Counters,
-    ) -> None:
-        self._ranges = ranges
-        self._target = target
-        self._may_walk = may_walk
-        self._consumequeues = queues
-        self._counters = counters
-        self._longest: dict[str | None, list[Queue]] = {}  # by consumequeue directory
-
-    def split(self, whole: Range) -> list[Range]:
-        """The pieces of a range, in order; the range itself where it is small, or where no unit start is to be had."""
-        if whole.stop - whole.start <= self._target + self._target // 4:
-            return [whole]
-        with self._open(whole) as reader:
-            if queues := self._queues_through(whole):
-                cuts = list(self._queued_starts(whole, reader, queues))
-            else:
-                cuts = list(self._walked_starts(whole, reader)) if self._may_walk else []
-        bounds = [whole.start, *cuts, whole.stop]
-        return [replace(whole, start=start, stop=stop) for start, stop in itertools.pairwise(bounds)]
-
-    def _open(self, place: Range) -> SegmentReader:
-        return SegmentReader(place.segment, False, self._consumequeues[place.consumequeue], self._counters)
-
-    def _queues_through(self, whole: Range) -> list[tuple[Queue, int]]:
-        """Long queues, each with the queue offset before which its units are the live log's.
-
-        A truncated log and its queues keep their old units, and those confirm each other. They can lie behind the blank
-        of any segment but the last. In a queue they all lie behind its live units; so what comes before a unit in a
-        later segment, which the log confirms, is live.
-        """
-        queues = self._queues(whole.consumequeue)
-        later = [r for r in self._ranges if r.store == whole.store and r.start >= whole.segment.end]
-        if not later:
-            return [(queue, queue.first + queue.room) for queue in queues]
-        through = []
-        for queue in queues:
-            offset = queue.search(whole.segment.end)
-            unit = queue.unit(offset)
-            there = next((r for r in later if unit and r.start <= unit.position < r.stop), None)
-            if unit and there:
-                with self._open(there) as reader:
-                    if reader.holds(queue, offset, unit):
-                        through.append((queue, offset))
-        return through
-
-    def _queues(self, directory: str | None) -> list[Queue]:
-        if directory not in self._longest:
-            roomiest = sorted(self._consumequeues[directory], key=lambda queue: queue.room, reverse=True)[
-                :_QUEUES_TO_MEASURE
-            ]
-            by_length = sorted(roomiest, key=lambda queue: queue.end - queue.first, reverse=True)
-            self._longest[directory] = [queue for queue in by_length[:_QUEUES_TO_SPLIT_BY] if queue.last() is not None]
-        return self._longest[directory]
-
-    def _queued_starts(self, whole: Range, reader: SegmentReader, queues: list[tuple[Queue, int]]) -> Iterator[int]:
-        """Unit starts that a ConsumeQueue names and the log confirms. A message body could hold what looks like a unit,
-        but only the broker writes the queue."""
-        wanted, least = whole.start + self._target, whole.stop - self._target // 2
-        while wanted < least:
-            named = []
-            for queue, end in queues:
-                offset = queue.search(wanted)
-                unit = queue.unit(offset) if offset < end else None
-                # An old unit can begin in the last bytes of the log's last message, but then it ends behind it.
-                if unit and wanted <= unit.position < least and unit.position + unit.size <= whole.stop:
-                    named.append((unit, queue, offset))
-            if not named:
-                return
-            named.sort(key=lambda name: name[0])
-            cut = next((unit.position for unit, queue, offset in named if reader.holds(queue, offset, unit)), None)
-            if cut is not None:
-                yield cut
-            wanted = max(self._target + (wanted if cut is None else cut), named[0][0].position + 1)
-
-    def _walked_starts(self, whole: Range, reader: SegmentReader) -> Iterator[int]:
-        """Unit starts found by walking from unit to unit; none behind damage."""
-        at, least = whole.start, whole.stop - self._target // 2
-        while at + self._target < least:
-            last, at, _ = reader.walk(at, at + self._target)
-            unit = reader.header(at)
-            if last is None and unit is not None:  # larger than a partition should be
-                at += unit.size
-                unit = reader.header(at)
-            if unit is None or at >= least:
-                return
-            yield at
+def _check_queues(selection: Selection, logs: list[Log]) -> None:
+    """Refuse queues that options name and no store has. Where nothing is known of queues, none is refused."""
+    named = list(selection.offsets) + [(t, q) for t, ids in (selection.assigned or {}).items() for q in sorted(ids)]
+    if not named:
+        return
+    known: dict[str, set[int]] = {}
+    for each in logs:
+        for queue in each.queues.with_batch:
+            known.setdefault(queue.topic, set()).add(queue.queue_id)
+    if not known:
+        return
+    for each in logs:
+        for topic, count in topic_queues(each.home.root, each.counters).items():
+            known.setdefault(topic, set()).update(range(min(count, 1 + max((q for t, q in named), default=0))))
+    for topic, queue_id in named:
+        if topic not in known:
+            some = ", ".join(sorted(known)[:5])
+            raise OptionError(f"unknown topic {topic!r}.{nearest(topic, list(known))} The store has {some}, ...")
+        if queue_id not in known[topic]:
+            raise OptionError(
+                f"topic {topic!r} has no queue {queue_id}; it has {', '.join(map(str, sorted(known[topic])))}"
+            )
 
 
 def _target(total: int, options: ReadOptions) -> int:
@@ -209,14 +130,14 @@ def _target(total: int, options: ReadOptions) -> int:
     return min(options.max_partition_bytes, max(_SMALL_PARTITION, total // (os.cpu_count() or 1)))
 
 
-def _pack(pieces: list[Range], target: int) -> list[Task]:
+def _pack(pieces: list[tuple[Range, int]], target: int) -> list[Task]:
     """Put small ranges together: Spark pays some 20 ms for a task."""
     open_cost = min(_OPEN_COST, target // 16)
     tasks: list[Task] = []
     packed: list[Range] = []
     size = 0
-    for piece in pieces:
-        cost = piece.stop - piece.start + open_cost
+    for piece, price in pieces:
+        cost = price + open_cost
         if packed and size + cost > target:
             tasks.append(Task(tuple(packed)))
             packed, size = [], 0

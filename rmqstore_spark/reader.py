@@ -9,13 +9,15 @@ import pyarrow as pa
 from native_io import COLUMNS as UNIT_COLUMNS
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.options import Mode
-from rmqstore_spark.planner import Range, Task
+from rmqstore_spark.partition import Range, Task
+from rmqstore_spark.selection import EVERYTHING, Selection
 from rmqstore_spark.store.bodies import BadBodyError, decompress
 from rmqstore_spark.store.commitlog import Damage, SegmentReader
 from rmqstore_spark.store.consumequeue import ConsumeQueues
 from rmqstore_spark.store.decode import BatchBuilder
 from rmqstore_spark.store.files import Counters
 from rmqstore_spark.store.message import FORMAT
+from rmqstore_spark.wanted import WantedUnits
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +39,7 @@ class ReadSettings:
     mode: Mode = "FAILFAST"
     verify_crc: bool = True
     decompress: bool = True
+    selection: Selection = EVERYTHING
 
 
 def read_task(task: Task, settings: ReadSettings, counters: Counters | None = None) -> Iterator[pa.RecordBatch]:
@@ -63,20 +66,41 @@ class _TaskReader:
         wanted = [name for name in names if name in UNIT_COLUMNS]
         helpers = ["sysFlag", "commitLogOffset", "storeSize"] if self._decompresses else []
         self._builder = BatchBuilder(wanted + [name for name in helpers if name not in wanted])
+        everything = settings.selection.is_everything
+        self._wanted = None if everything else WantedUnits(settings.selection, settings.verify_crc, counters)
         self._is_plain = self._builder.decoder.columns == tuple(names) and settings.schema.equals(self._builder.schema)
 
     def read(self, piece: Range) -> Iterator[pa.RecordBatch]:
-        queues = ConsumeQueues(piece.consumequeue, self._counters)
-        with SegmentReader(piece.segment, self._settings.verify_crc, queues, self._counters) as reader:
-            decoder = self._builder.decoder
-            for damage in reader.decode(piece.start, piece.stop, decoder, lambda: self._most_rows - decoder.rows):
-                if damage is not None:
-                    yield from self._finish(piece)
-                    yield from self.damaged(piece.store, damage)
-                elif decoder.rows >= self._most_rows or decoder.nbytes >= BATCH_BYTES:
-                    yield from self._finish(piece)
-                    self._most_rows = min(self._most_rows * 4, BATCH_ROWS)
+        found = self._all(piece) if self._wanted is None else self._selected(piece, self._wanted)
+        for damage in found:
+            if damage is not None:
+                yield from self._finish(piece)
+                yield from self.damaged(piece.home.root, damage)
+            elif self._room() <= 0 or self._builder.decoder.nbytes >= BATCH_BYTES:
+                yield from self._finish(piece)
+                self._most_rows = min(self._most_rows * 4, BATCH_ROWS)
         yield from self._finish(piece)
+
+    def _room(self) -> int:
+        return self._most_rows - self._builder.decoder.rows
+
+    def _all(self, piece: Range) -> Iterator[Damage | None]:
+        """Decode all units of a piece; yields after each step, and what is damaged."""
+        queues = ConsumeQueues(piece.home.consumequeue, self._counters)
+        with SegmentReader(piece.segment, self._settings.verify_crc, queues, self._counters) as reader:
+            yield from reader.decode(piece.start, piece.stop, self._builder.decoder, self._room)
+
+    def _selected(self, piece: Range, wanted: WantedUnits) -> Iterator[Damage | None]:
+        """The same with the wanted units alone."""
+        for found in wanted.read(piece):
+            if isinstance(found, Damage):
+                yield found
+                continue
+            while len(found.positions):
+                room = self._room()
+                found.only(slice(room)).add_to(self._builder)
+                found = found.only(slice(room, None))
+                yield None
 
     def damaged(self, store: str, damage: Damage) -> Iterator[pa.RecordBatch]:
         """What the mode makes of a damaged region."""
@@ -111,7 +135,7 @@ class _TaskReader:
                 case "file":
                     arrays.append(pa.repeat(pa.scalar(piece.segment.path), batch.num_rows))
                 case "store":
-                    arrays.append(pa.repeat(pa.scalar(piece.store), batch.num_rows))
+                    arrays.append(pa.repeat(pa.scalar(piece.home.root), batch.num_rows))
                 case "corrupt":
                     arrays.append(pa.nulls(batch.num_rows, field.type) if corrupt is None else corrupt)
                 case name:

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
 from rmqstore_spark.options import ReadOptions, parse_options
-from rmqstore_spark.planner import Plan, Task, plan
+from rmqstore_spark.partition import Task
+from rmqstore_spark.planner import Plan, plan
 from rmqstore_spark.reader import ReadSettings, read_task
 
 MODES = ("FAILFAST", "DROPMALFORMED", "PERMISSIVE")
@@ -45,7 +46,9 @@ def read(*roots: str | Path, columns: Sequence[str] | None = None, **options: An
 
 def read_one(task: Task, options: ReadOptions, columns: Sequence[str] = DEFAULT_COLUMNS) -> list[Row]:
     """The rows of one task."""
-    settings = ReadSettings(arrow_schema(list(columns)), options.mode, options.verify_crc, options.decompress)
+    settings = ReadSettings(
+        arrow_schema(list(columns)), options.mode, options.verify_crc, options.decompress, options.selection
+    )
     rows: list[Row] = []
     for batch in read_task(task, settings):
         assert batch.schema.equals(settings.schema)

@@ -43,11 +43,82 @@ class _Queue:
     pending: bytearray = field(default_factory=bytearray)
 
 
+class Index:
+    """The index files of a store, in memory; each file is its bytes.
+
+    Args:
+        slots, items: what each file has room for; item 0 takes room and is never used.
+    """
+
+    def __init__(self, slots: int, items: int) -> None:
+        self.slots = slots
+        self.items = items
+        self.files: list[tuple[int, bytearray]] = []  # each with its number
+        self._started = 0
+        self._full = 0  # the files before this number are full and on disk
+
+    def unflushed(self) -> list[tuple[int, bytearray]]:
+        """The files that are to be written to disk, which is then the caller's to do."""
+        files = [file for file in self.files if file[0] >= self._full]
+        self._full = max(self._started - 1, 0)
+        return files
+
+    def put(self, message: Stored, keys: Sequence[str]) -> None:
+        """As IndexService.buildIndex: what is older than the last item is not put in, what is as old is, once more."""
+        if self.files and message.position < reference.decode_index_header(self.files[-1][1]).end_physical_offset:
+            return
+        for key in keys:
+            if not self.files or reference.decode_index_header(self.files[-1][1]).index_count >= self.items:
+                self._start()
+            self._put(self.files[-1][1], message, reference.index_hash(message.topic, key))
+
+    def _start(self) -> None:
+        """A new file begins with the times and offsets that the one before ends with."""
+        last = reference.decode_index_header(self.files[-1][1]) if self.files else None
+        time, offset = (last.end_timestamp, last.end_physical_offset) if last else (0, 0)
+        header = reference.IndexHeader(time, time, offset, offset, 0, 1)
+        data = bytearray(reference.index_item_at(self.slots, self.items))
+        data[: reference.INDEX_HEADER_SIZE] = reference.encode_index_header(header)
+        self.files.append((self._started, data))
+        self._started += 1
+
+    def _put(self, data: bytearray, message: Stored, key_hash: int) -> None:
+        header = reference.decode_index_header(data)
+        seconds = (message.store_timestamp - header.begin_timestamp) // 1000 if header.begin_timestamp > 0 else 0
+        slot_at = reference.INDEX_HEADER_SIZE + key_hash % self.slots * reference.INDEX_SLOT_SIZE
+        item_at = reference.index_item_at(self.slots, header.index_count)
+        previous = int.from_bytes(data[slot_at : slot_at + reference.INDEX_SLOT_SIZE], "big")
+        item = reference.IndexItem(key_hash, message.position, min(max(seconds, 0), 0x7FFFFFFF), previous)
+        data[item_at : item_at + reference.INDEX_ITEM_SIZE] = reference.encode_index_item(item)
+        data[slot_at : slot_at + reference.INDEX_SLOT_SIZE] = header.index_count.to_bytes(4, "big")
+        if header.index_count == 1:
+            header = header._replace(begin_timestamp=message.store_timestamp, begin_physical_offset=message.position)
+        header = header._replace(
+            end_timestamp=message.store_timestamp,
+            end_physical_offset=message.position,
+            hash_slot_count=header.hash_slot_count + (previous == 0),
+            index_count=header.index_count + 1,
+        )
+        data[: reference.INDEX_HEADER_SIZE] = reference.encode_index_header(header)
+
+    def expire(self, start: int) -> list[int]:
+        """Forgets the files that end before this position, but not the last; their numbers."""
+        gone = [
+            number
+            for number, data in self.files[:-1]
+            if reference.decode_index_header(data).end_physical_offset < start
+        ]
+        self.files = [file for file in self.files if file[0] not in gone]
+        return gone
+
+
 class StoreBuilder:
     """A broker's store: append messages, then close it cleanly or as a crash would leave it.
 
     Until `close` it is the store of a running broker: `abort`, a spare segment, no checkpoint. `flush` brings to disk
     what was appended. After `close` one may go on appending, and close again.
+
+    With `index` there are IndexFiles: each with `index_slots` slots and room for `index_items` items, less one.
     """
 
     def __init__(
@@ -59,6 +130,9 @@ class StoreBuilder:
         *,
         commitlogs: Sequence[str | Path] | None = None,
         consume_queue: bool = True,
+        index: bool = False,
+        index_slots: int = 100,
+        index_items: int = 30,
     ) -> None:
         if start % segment_size or queue_file_size % reference.QUEUE_UNIT_SIZE:
             raise ValueError("start must be a multiple of segment_size, queue_file_size one of 20")
@@ -68,9 +142,11 @@ class StoreBuilder:
         self.start = start
         self.commitlogs = sorted(Path(path) for path in commitlogs) if commitlogs else [self.root / "commitlog"]
         self.consume_queue = consume_queue
+        self._index = Index(index_slots, index_items) if index else None
         self.messages: list[Stored] = []
         self.end = start  # where the next unit goes
         self.now = FIRST_TIMESTAMP
+        self._last_keys: list[str] = []
         self._queues: dict[tuple[str, int], _Queue] = {}
         self._flushed = start
         self._pending = bytearray()  # the log from _flushed on
@@ -126,10 +202,19 @@ class StoreBuilder:
         self.messages.append(stored)
         if queued:
             queue.next_offset += 1
+        parsed = reference.parse_properties(properties)
         if queued and self.consume_queue:
-            code = reference.tags_code(topic, reference.parse_properties(properties), self.now)
+            code = reference.tags_code(topic, parsed, self.now)
             queue.pending += reference.encode_queue_unit(stored.position, stored.size, code)
+        rolled_back = sys_flag & reference.TRANSACTION_BITS == reference.ROLLBACK
+        self._last_keys = [] if rolled_back else reference.index_keys(parsed)
+        self.index_last()
         return stored.position
+
+    def index_last(self) -> None:
+        """Indexes the last message again: a broker does so after a crash."""
+        if self._index:
+            self._index.put(self.messages[-1], self._last_keys)
 
     def start_queue(self, topic: str, queue_id: int, offset: int) -> None:
         """The first message of this queue gets queue offset `offset`, as in a queue whose beginning has expired."""
@@ -184,6 +269,13 @@ class StoreBuilder:
             self._pending.clear()
         for (topic, queue_id), queue in self._queues.items():
             self._flush_queue(self.queue_directory(topic, queue_id), queue)
+        for number, data in self._index.unflushed() if self._index else ():
+            self.index_file(number).parent.mkdir(exist_ok=True)
+            self.index_file(number).write_bytes(data)
+
+    def index_file(self, number: int) -> Path:
+        """The index file started as number `number`, from 0. Its name is a time, for a broker's that of its start."""
+        return self.root / "index" / f"{20231114221320000 + number}"
 
     def _flush_queue(self, directory: Path, queue: _Queue) -> None:
         at = queue.flushed * reference.QUEUE_UNIT_SIZE
@@ -243,8 +335,9 @@ class StoreBuilder:
         """Cuts off the last `count` messages as a broker does, and goes on at the position returned.
 
         Only positions in memory move: the messages and their queue units stay on disk until they are overwritten. Files
-        that begin behind the cut are deleted. Mind that a stale unit that starts exactly at the new end is as good as a
-        live one, to a broker as well: append something of another size.
+        that begin behind the cut are deleted. The index is left as it is, and nothing gets into it before the log is as
+        long as it was. Mind that a stale unit that starts exactly at the new end is as good as a live one, to a broker
+        as well: append something of another size.
         """
         self.flush()
         cut = self.messages[-count].position
@@ -276,10 +369,16 @@ class StoreBuilder:
             path.unlink()
         self.start = int(first[-1].name) + self.segment_size
         self.messages = [message for message in self.messages if message.position >= self.start]
+        for number in self._index.expire(self.start) if self._index else ():
+            self.index_file(number).unlink()
 
     def drop_queues(self) -> None:
         """Deletes every ConsumeQueue from disk."""
         shutil.rmtree(self.root / "consumequeue", ignore_errors=True)
+
+    def drop_index(self) -> None:
+        """Deletes every IndexFile from disk."""
+        shutil.rmtree(self.root / "index", ignore_errors=True)
 
 
 def _with_named(properties: reference.Properties | None, named: Mapping[str, str | None]) -> reference.Properties:

@@ -13,7 +13,7 @@ import reference
 import stores
 from reading import make_plan
 
-from rmqstore_spark.planner import Range
+from rmqstore_spark.partition import Range
 from rmqstore_spark.store.files import Counters
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -78,7 +78,7 @@ def test_small_stores_are_packed(tmp_path: Path) -> None:
         stores.random_store(tmp_path / name, random.Random(name), messages=20)
     tasks = make_plan(tmp_path / "*").tasks
     assert len(tasks) == 1
-    assert [Path(r.store).name for r in tasks[0].ranges if r.segment.start == 0] == list("abcdefgh")
+    assert [Path(r.home.root).name for r in tasks[0].ranges if r.segment.start == 0] == list("abcdefgh")
 
 
 def test_tiny_store_is_one_partition(tmp_path: Path) -> None:

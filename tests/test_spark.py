@@ -160,21 +160,6 @@ def test_a_dataframe_is_a_snapshot(spark: SparkSession, tmp_path: Path) -> None:
     assert load(spark, tmp_path).count() == 6
 
 
-@pytest.mark.parametrize("switch", ["true", "false"])
-def test_filters_are_right_whatever_the_pushdown_switch(spark: SparkSession, small_store: Path, switch: str) -> None:
-    """With Spark's switch on, 4.1 to 4.3 mix up pushed filters of one DataFrame's scans; we push none."""
-    key = "spark.sql.python.filterPushdown.enabled"
-    before = spark.conf.get(key, "false")
-    spark.conf.set(key, switch)
-    try:
-        df = load(spark, small_store)
-        assert df.filter("queueId = 1").count() == 30
-        assert df.count() == 60
-        assert df.filter("queueId = 0").union(df.filter("queueId = 1")).count() == 60
-    finally:
-        spark.conf.set(key, before)
-
-
 @pytest.fixture
 def damaged(tmp_path: Path, small_store: Path) -> Path:
     """The sample store with a flipped bit in the body of its second message (at 289, the body at 289 + 88)."""

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from native_io import Decoder, Status, find_unit, scan
+from native_io import Decoder, Filter, Status, find_unit, scan
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue, QueueUnit
 from rmqstore_spark.store.decode import BatchBuilder
@@ -34,6 +34,7 @@ _FIRST_WINDOW = 16 * 1024
 _PEEK_SIZE = 1024  # read first where one unit is wanted
 _HEAD_SIZE = 72 + 2 * 20  # all that can stand before a body
 _TAIL_SIZE = 2 * (32767 + 2)  # the most that can stand behind a body
+_MOST = (1 << 63) - 1
 
 Positions = npt.NDArray[np.int64]
 Step = Callable[..., tuple[int, int, Status, int, int]]
@@ -72,11 +73,51 @@ class Damage:
 
 @dataclass(frozen=True)
 class Run:
-    """Whole units: their physical offsets, in a window that begins at `base`. Valid until the next one is asked for."""
+    """Whole units in a window. Valid until the next one is asked for.
+
+    Attributes:
+        window: their bytes.
+        base: the physical offset that the window begins with.
+        positions: their physical offsets.
+        places: where in the window they are, when that is not their distance from `base`.
+    """
 
     window: memoryview
     base: int
     positions: Positions
+    places: Positions | None = None
+
+    def only(self, which: "npt.NDArray[np.bool_] | slice") -> "Run":
+        """Some of the units."""
+        return Run(self.window, self.base, self.positions[which], None if self.places is None else self.places[which])
+
+    def add_to(self, builder: BatchBuilder) -> None:
+        """Decode the units."""
+        builder.append(self.window, self.positions, base=self.base, places=self.places)
+
+
+@dataclass(frozen=True)
+class Claims:
+    """Where an accelerator says that units of one segment are.
+
+    Attributes:
+        positions: physical offsets, growing.
+        sizes, queue_offsets: what it says of each; None where it says nothing.
+    """
+
+    positions: Positions
+    sizes: npt.NDArray[np.int32] | None = None
+    queue_offsets: npt.NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def part(self, start: int, stop: int) -> "Claims":
+        """The claims [start, stop)."""
+        sizes = None if self.sizes is None else self.sizes[start:stop]
+        return Claims(
+            self.positions[start:stop], sizes, None if self.queue_offsets is None else self.queue_offsets[start:stop]
+        )
 
 
 def segments_of(layout: Layout) -> tuple[list[Segment], list[Damage]]:
@@ -172,10 +213,71 @@ class SegmentReader:
         Yields:
             None after a step, so that the decoder can be emptied; what is damaged between two units.
         """
+        for outcome in self._steps(start, stop, lambda: functools.partial(decoder.scan, most=room())):
+            yield outcome if isinstance(outcome, Damage) else None
+
+    def select(self, start: int, stop: int, wanted: Filter, last: int = _MOST) -> "Iterator[Run | Damage]":
+        """The wanted units that begin in [start, stop), run by run, and what is damaged between units; bounds as of
+        decode(). No unit behind `last` is wanted, so that it need not go on there."""
+        step = functools.partial(wanted.scan, positions=self._positions)
+        for outcome in self._steps(start, stop, lambda: step, last):
+            if isinstance(outcome, Damage):
+                yield outcome
+            elif outcome > 0:
+                yield Run(self._window, self._base, self._positions[:outcome])
+
+    def pick(self, claims: "Claims", first: int, wanted: Filter) -> "tuple[Run | None, int, bool]":
+        """Look at claims from `first` on, as many as go into a window.
+
+        Returns:
+            (run, next, hold): the wanted units among them; the first claim not looked at; and False when the log has
+            something else where that one should be.
+        """
+        some = claims.part(first, first + WINDOW_UNITS)
+        places, lengths = np.empty((2, len(some)), np.int64)
+        sizes = np.full(len(some), _PEEK_SIZE, np.int32) if some.sizes is None else some.sizes
+        self._window = self._room(WINDOW_SIZE)
+        count = self._file.gather(some.positions - self.segment.start, sizes, self._window, places, lengths)
+        run, taken, status, need = self._picked(some.part(0, count), places, lengths, wanted)
+        if taken == 0 and (count == 0 or status is Status.MORE):
+            need, at = (int(sizes[0]) if count == 0 else need), int(some.positions[0])
+            if not 0 < need <= self._file_end - at or (need > BIG_UNIT and not self._outline_fits(at, need)):
+                return None, first, False
+            self._load(at, need)
+            one = np.array([0]), np.array([len(self._window)])
+            run, taken, status, need = self._picked(some.part(0, 1), *one, wanted)
+            return run, first + taken, status is Status.LIMIT
+        return run, first + taken, status in (Status.LIMIT, Status.MORE)
+
+    def _picked(
+        self, claims: "Claims", places: Positions, lengths: Positions, wanted: Filter
+    ) -> "tuple[Run | None, int, Status, int]":
+        """Filter.pick() on the window: wanted units, how many claims were looked at, why it stopped, what it needs."""
+        answers = np.empty(len(claims), np.int64)
+        count, taken, status, expected, _ = wanted.pick(
+            self._window,
+            segment_end=self.segment.end,
+            verify_crc=self._verify_crc,
+            positions=claims.positions,
+            places=places,
+            lengths=lengths,
+            sizes=claims.sizes,
+            queue_offsets=claims.queue_offsets,
+            wanted=answers,
+        )
+        which = answers[:count]
+        run = Run(self._window, 0, claims.positions[which], places[which]) if count else None
+        return run, taken, status, expected
+
+    def _steps(
+        self, start: int, stop: int, next_step: Callable[[], Step], last: int = _MOST
+    ) -> "Iterator[int | Damage]":
+        """Let the kernel walk from `start` to `stop`, or over `last`: how many units each step gave, and what is
+        damaged between two."""
         at = start
-        while at < stop:
-            _, at, status, expected, found = self._scan(at, stop, functools.partial(decoder.scan, most=room()))
-            yield None
+        while at < stop and at <= last:
+            count, at, status, expected, found = self._scan(at, stop, next_step())
+            yield count
             if status in (Status.FULL, Status.LIMIT):
                 continue
             if status is Status.BLANK and stop >= self._file_end:
@@ -183,7 +285,7 @@ class SegmentReader:
             behind = self._behind_damage(at, status, stop)
             yield self.damage(at, behind, explain(status, expected, found))
             at = behind
-        if stop == self._file_end < self.segment.end and start < stop:
+        if stop == self._file_end < self.segment.end and start < stop and at <= last:
             missing = self.segment.end - stop
             yield self.damage(stop, self.segment.end, f"the file ends without a blank: {missing} bytes are missing")
 
@@ -288,7 +390,7 @@ class SegmentReader:
             )
             if status is not Status.MORE:
                 return count, reached, status, expected, found
-            if count > 0:
+            if reached > at:
                 return count, reached, Status.FULL, expected, found
             if at + expected > self._file_end or (expected > _PEEK_SIZE and not may_load):
                 return 0, at, status, expected, self._file_end - at
@@ -307,11 +409,21 @@ class SegmentReader:
             return
         size = max(need, min(self._ahead, stop - at))
         self._ahead = min(2 * self._ahead, WINDOW_SIZE)  # who has read on will go on reading
+        self._load(at, size)
+
+    def _load(self, at: int, size: int) -> None:
+        """Let the window hold `size` bytes from `at` on, or what the file has of them."""
+        room = self._room(size)
+        self._window = room[: self._file.read_into(room, at - self.segment.start)]
+        self._base = at
+
+    def _room(self, size: int) -> memoryview:
+        """A buffer of that size; what is in the window is lost."""
         buffer = self._buffer if size <= len(self._buffer) else memoryview(bytearray(size))
         if size <= WINDOW_SIZE:  # what a huge unit takes is given back
             self._buffer = buffer
-        self._window = buffer[: self._file.read_into(buffer[:size], at - self.segment.start)]
-        self._base = at
+        self._base = self._file_end  # so that nobody takes the window for a part of the log
+        return buffer[:size]
 
     def _outline(self, at: int, size: int) -> memoryview:
         """A unit of `size` bytes without its body, in memory that takes no room before it is written to.
@@ -438,7 +550,7 @@ def headers(run: Run) -> list[Header]:
     builder = BatchBuilder(
         ["topic", "queueId", "queueOffset", "sysFlag", "storeTimestamp", "commitLogOffset", "storeSize"]
     )
-    builder.append(run.window, run.positions, base=run.base)
+    run.add_to(builder)
     columns = builder.finish().columns
     columns[4] = columns[4].cast(pa.int64())
     return [Header(*row) for row in zip(*(column.to_pylist() for column in columns), strict=True)]

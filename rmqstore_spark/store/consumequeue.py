@@ -1,27 +1,48 @@
-"""ConsumeQueue: for each topic and queue, a row of 20-byte units that point into the commitlog.
+"""ConsumeQueue: for each topic and queue, a row of units that point into the commitlog.
 
     0  i64 physical offset of the message unit
     8  i32 its totalSize
-   12  i64 tagsCode
-The queue offset of a unit is its place: (file name + position in the file) / 20. All-zero units are not yet used; units
-before a queue's first message are (0, 0x7FFFFFFF, 0). A truncated queue keeps its old units behind the new end, so no
-unit is believed before the commitlog confirms it. Source: org.apache.rocketmq.store.ConsumeQueue.
+   12  i64 tagsCode: hash of the tag; in SCHEDULE_TOPIC_XXXX a time; below -2147483648 an address in consumequeue_ext/
+A simple queue (consumequeue/) has 20-byte units, and the queue offset of a unit is its place: (file name + position in
+the file) / 20. A BatchCQ (batchconsumequeue/, for topics with queue.type=BatchCQ) has 46-byte units that go on with
+   20  i64 storeTimestamp   28  i64 queue offset of the first message   36  i16 messages   38  i32 -1   42  i32 0
+All-zero units are not yet used; units before a queue's first message are (0, 0x7FFFFFFF, 0). A truncated queue keeps
+its old units behind the new end, so no unit is believed before the commitlog confirms it.
+Source: org.apache.rocketmq.store.ConsumeQueue, queue.BatchConsumeQueue, ConsumeQueueExt.
 """
 
 import bisect
 import contextlib
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.files import Counters, ReadFile
 from rmqstore_spark.store.layout import SEGMENT_NAME
 
 _UNIT = struct.Struct(">qiq")
-UNIT_SIZE = _UNIT.size
+_SIMPLE = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+_BATCH = np.dtype(
+    [
+        *_SIMPLE.descr,
+        ("store_timestamp", ">i8"),
+        ("base", ">i8"),
+        ("count", ">i2"),
+        ("compacted", ">i4"),
+        ("spare", ">i4"),
+    ]
+)
+UNIT_SIZE = _SIMPLE.itemsize
+
+
+_UNITS_AT_ONCE = 128  # so few are read in one request rather than searched
+_MOST_AT_ONCE = 64 * 1024
 
 
 class QueueUnit(NamedTuple):
@@ -41,71 +62,141 @@ class _QueueFile(NamedTuple):
     room: int  # units
 
 
-def _read(file: ReadFile, index: int) -> QueueUnit:
-    data = file.read(index * UNIT_SIZE, UNIT_SIZE)
-    return QueueUnit(*_UNIT.unpack(data)) if len(data) == UNIT_SIZE else QueueUnit(0, 0, 0)
+class QueueUnits(NamedTuple):
+    """Used units of a queue, as arrays of one length: what they point to, and the queue offsets of the messages."""
+
+    positions: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int32]
+    tags_codes: npt.NDArray[np.int64]
+    queue_offsets: npt.NDArray[np.int64]
+
+    def only(self, which: "npt.NDArray[np.bool_] | slice") -> "QueueUnits":
+        """Some of the units."""
+        return QueueUnits(self.positions[which], self.sizes[which], self.tags_codes[which], self.queue_offsets[which])
 
 
 class Queue:
     """The ConsumeQueue of one topic and queue. Missing and unreadable files count as unused units: it is a hint.
 
+    Units are numbered by their place, which in a simple queue is the queue offset.
+
     Attributes:
-        first: the queue offset that its first file begins with.
+        is_batch: whether it is a BatchCQ.
+        first: the number of the unit that its first file begins with.
         room: how many units its files have room for.
     """
 
-    def __init__(self, directory: str, topic: str, queue_id: int, counters: Counters) -> None:
+    def __init__(self, directory: str, topic: str, queue_id: int, counters: Counters, is_batch: bool = False) -> None:
         self.topic = topic
         self.queue_id = queue_id
+        self.is_batch = is_batch
         self._counters = counters
+        self._layout = _BATCH if is_batch else _SIMPLE
         self._files: list[_QueueFile] = []
+        size = self._layout.itemsize
         with contextlib.suppress(OSError):
             for name in sorted(name for name in os.listdir(directory) if SEGMENT_NAME.fullmatch(name)):
                 path = os.path.join(directory, name)
-                self._files.append(_QueueFile(path, int(name) // UNIT_SIZE, os.stat(path).st_size // UNIT_SIZE))
+                self._files.append(_QueueFile(path, int(name) // size, os.stat(path).st_size // size))
         self.first = self._files[0].first if self._files else 0
         self.room = sum(file.room for file in self._files)
 
-    def unit(self, queue_offset: int) -> QueueUnit | None:
-        """The unit at a queue offset, or None where there is none or it is not used."""
+    @property
+    def is_lmq(self) -> bool:
+        """Is it a queue of messages that are in their own topics' queues as well (light message queue, MixAll)?"""
+        return self.topic.startswith("%LMQ%")
+
+    def _read(self, file: ReadFile, index: int) -> QueueUnit:
+        data = file.read(index * self._layout.itemsize, UNIT_SIZE)
+        return QueueUnit(*_UNIT.unpack(data)) if len(data) == UNIT_SIZE else QueueUnit(0, 0, 0)
+
+    def unit(self, number: int) -> QueueUnit | None:
+        """The unit of this number, or None where there is none or it is not used."""
         for file in self._files:
-            if file.first <= queue_offset < file.first + file.room:
+            if file.first <= number < file.first + file.room:
                 with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._counters) as opened:
-                    unit = _read(opened, queue_offset - file.first)
+                    unit = self._read(opened, number - file.first)
                     used = unit.position >= 0 and unit.size > 0 and unit != _PRE_BLANK
                     return unit if used else None
         return None
 
+    def units(self, start: int, position: int) -> tuple[QueueUnits, int]:
+        """The used units from number `start` up to the first that points to `position` or behind it, or is not used;
+        and the number of that one."""
+        parts, count, number = [], _UNITS_AT_ONCE, start
+        while True:
+            data = self._read_units(number, count)
+            found = np.frombuffer(data, self._layout)
+            beyond = np.flatnonzero((found["position"] >= position) | (found["size"] <= 0))
+            end = int(beyond[0]) if len(beyond) else len(found)
+            parts.append(data[: end * self._layout.itemsize])
+            number += end
+            if end < count:
+                break
+            count = min(4 * count, _MOST_AT_ONCE)
+        units = np.frombuffer(b"".join(parts), self._layout)
+        positions, sizes = units["position"].astype(np.int64), units["size"].astype(np.int32)
+        numbers = np.arange(start, number)
+        queue_offsets = units["base"].astype(np.int64) if self.is_batch else numbers
+        result = QueueUnits(positions, sizes, units["tags_code"].astype(np.int64), queue_offsets)
+        is_blank = (positions == _PRE_BLANK.position) & (sizes == _PRE_BLANK.size)
+        return (result.only(~is_blank) if is_blank.any() else result), number
+
+    def _read_units(self, start: int, count: int) -> bytes:
+        """At most `count` units from number `start` on, as far as one file follows the other."""
+        size = self._layout.itemsize
+        data = b""
+        for file in self._files:
+            if file.first <= start < file.first + file.room and count > 0:
+                with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._counters) as opened:
+                    part = opened.read((start - file.first) * size, min(count, file.first + file.room - start) * size)
+                    data += part[: len(part) // size * size]
+                    start, count = start + len(part) // size, count - len(part) // size
+        return data
+
     def search(self, position: int) -> int:
-        """The first queue offset whose unit points to `position` or behind it, or is not used.
+        """The number of the first unit that points to `position` or behind it, or is not used.
 
         A binary search: it relies on physical offsets that grow along the queue. Where they do not (a damaged queue),
-        the answer is only some queue offset.
+        the answer is only some number.
         """
 
-        def is_before(opened: ReadFile, index: int) -> bool:
-            unit = _read(opened, index)
+        def is_before(unit: QueueUnit) -> bool:
             return unit.size > 0 and unit.position < position
 
         def begins_before(file: _QueueFile) -> bool:
             with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._counters) as opened:
-                return is_before(opened, 0)
+                return is_before(self._read(opened, 0))
             return False
 
         # The last file that begins before the position is the one; in the files behind it every unit is too late.
-        at = bisect.bisect_left(self._files, True, key=lambda file: not begins_before(file)) - 1
-        if at < 0:
+        at = bisect.bisect_left(self._files[1:], True, key=lambda file: not begins_before(file))
+        if not self._files:
             return self.first
         file = self._files[at]
         with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._counters) as opened:
-            return file.first + bisect.bisect_left(
-                range(file.room), True, key=lambda index: not is_before(opened, index)
-            )
+            return file.first + self._search_in(opened, file.room, is_before)
         return file.first
+
+    def _search_in(self, file: ReadFile, room: int, is_before: Callable[[QueueUnit], bool]) -> int:
+        """The index of the first of a file's units that is not before something."""
+        size = self._layout.itemsize
+        least, most = 0, min(room, -(-file.data_end() // size))  # where there is no data no unit is used
+        while most - least > _UNITS_AT_ONCE:
+            middle = (least + most) // 2
+            if is_before(self._read(file, middle)):
+                least = middle + 1
+            else:
+                most = middle
+        data = file.read(least * size, (most - least) * size)
+        units = range(len(data) // size)
+        return least + bisect.bisect_left(
+            units, True, key=lambda index: not is_before(QueueUnit(*_UNIT.unpack_from(data, index * size)))
+        )
 
     @cached_property
     def end(self) -> int:
-        """The queue offset behind the last used unit, when it was first asked for."""
+        """The number behind the last used unit, when it was first asked for."""
         return self.search(1 << 62)
 
     def last(self) -> QueueUnit | None:
@@ -119,49 +210,70 @@ class ConsumeQueues:
     Args:
         directory: `consumequeue/`, or None where a store has none.
         counters: where to count requests and bytes.
+        batch_directory: `batchconsumequeue/`, or None.
     """
 
-    def __init__(self, directory: str | None, counters: Counters) -> None:
+    def __init__(self, directory: str | None, counters: Counters, batch_directory: str | None = None) -> None:
         self._directory = directory
+        self._batch_directory = batch_directory
         self._counters = counters
 
     def __iter__(self) -> Iterator[Queue]:
-        """Every queue there is, by topic and queueId. The directories are listed once."""
-        return iter(self._all)
+        """Every simple queue there is, by topic and queueId. The directories are listed once."""
+        return iter(self._simple)
 
-    def _children(self, below: str) -> list[str]:
-        if self._directory is None:
-            return []
-        try:
-            return sorted(os.listdir(os.path.join(self._directory, below)))
-        except OSError:
-            return []
+    @property
+    def with_batch(self) -> list[Queue]:
+        """The simple queues, and behind them the batch queues."""
+        return self._simple + self.batch
 
-    def _queue(self, topic: str, queue_id: int) -> Queue:
-        assert self._directory is not None
+    def queue(self, topic: str, queue_id: int) -> Queue | None:
+        """A simple queue, whether it has files or not; None where there can be none.
+
+        Topic and queueId may come from a damaged commitlog, so they are no path before they are looked at.
+        """
+        if self._directory is None or queue_id < 0 or topic in ("", ".", "..") or "/" in topic or "\0" in topic:
+            return None
         return Queue(os.path.join(self._directory, topic, str(queue_id)), topic, queue_id, self._counters)
 
     @cached_property
     def in_use(self) -> bool:
         """Is there any queue with a unit in it?"""
-        return any(queue.last() is not None for queue in self._all)
+        return any(queue.last() is not None for queue in self._simple)
 
     @cached_property
-    def _all(self) -> list[Queue]:
-        names = ((topic, name) for topic in self._children("") for name in self._children(topic))
-        return [self._queue(topic, int(name)) for topic, name in names if name.isascii() and name.isdigit()]
+    def _simple(self) -> list[Queue]:
+        return list(_queues(self._directory, self._counters, is_batch=False))
+
+    @cached_property
+    def batch(self) -> list[Queue]:
+        """Every BatchCQ there is."""
+        return list(_queues(self._batch_directory, self._counters, is_batch=True))
 
     def sizes_at(self, position: int) -> list[int]:
         """The sizes that the queues give the message at a physical offset: one, or none; more are a lie of some."""
-        units = (queue.unit(queue.search(position)) for queue in self._all)
+        units = (queue.unit(queue.search(position)) for queue in self._simple)
         return [unit.size for unit in units if unit is not None and unit.position == position]
 
     def vouches(self, topic: str, queue_id: int, queue_offset: int, position: int, size: int) -> bool | None:
-        """Does the ConsumeQueue know this message? True or False; None when it has nothing at that queue offset.
-
-        Topic and queueId come from a commitlog that may be damaged, so they are no path before they are looked at.
-        """
-        if self._directory is None or queue_id < 0 or topic in ("", ".", "..") or "/" in topic or "\0" in topic:
-            return None
-        unit = self._queue(topic, queue_id).unit(queue_offset)
+        """Does the ConsumeQueue know this message? True or False; None when it has nothing at that queue offset."""
+        queue = self.queue(topic, queue_id)
+        unit = None if queue is None else queue.unit(queue_offset)
         return None if unit is None else (unit.position, unit.size) == (position, size)
+
+
+def _queues(directory: str | None, counters: Counters, is_batch: bool) -> Iterator[Queue]:
+    """A directory's queues, by topic."""
+    if directory is None:
+        return
+    for topic in _children(directory):
+        for name in _children(os.path.join(directory, topic)):
+            if name.isascii() and name.isdigit():
+                yield Queue(os.path.join(directory, topic, name), topic, int(name), counters, is_batch)
+
+
+def _children(directory: str) -> list[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except OSError:
+        return []

@@ -5,7 +5,13 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
+from native_io import gather
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, RmqStoreError
+
+_SLACK = 4 * 1024  # to read so much that is not wanted costs less than a request more
 
 
 @dataclass
@@ -65,6 +71,30 @@ class ReadFile:
         """At most `size` bytes from `offset` on, fewer only where the file ends."""
         buffer = bytearray(size)
         return bytes(buffer[: self.read_into(memoryview(buffer), offset)])
+
+    def gather(
+        self,
+        offsets: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int32],
+        buffer: memoryview,
+        places: npt.NDArray[np.int64],
+        lengths: npt.NDArray[np.int64],
+    ) -> int:
+        """native_io.gather() from this file: how many of the offsets were read."""
+        try:
+            count, size, requests = gather(self._fd, offsets, sizes, buffer, places, lengths, slack=_SLACK)
+        except OSError as why:
+            raise cannot_read(self.path, why) from None
+        self._counters.requests += requests
+        self._counters.bytes += size
+        return count
+
+    def data_end(self) -> int:
+        """Where the last data ends; behind it there is only a hole."""
+        end = 0
+        for _, end in self.extents(0, self.size):  # noqa: B007
+            pass
+        return end
 
     def extents(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """The parts of [start, stop) that are not holes: store files are sparse, and a hole holds nothing but zeros."""

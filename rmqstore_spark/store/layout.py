@@ -2,6 +2,8 @@
 
     <root>/commitlog/<20 digits>                       all messages; the name is the physical offset of the first byte
     <root>/consumequeue/<topic>/<queueId>/<20 digits>  accelerator; or a RocksDB, which is not read
+    <root>/batchconsumequeue/...                       the same for topics whose batches stay together
+    <root>/index/<17 digits>                           accelerator; the name is when the file was made
     <root>/checkpoint, <root>/abort                    timestamps; a mark that the broker runs or crashed
 Source: org.apache.rocketmq.store.config.StorePathConfigHelper, store.MappedFileQueue, store.MultiPathMappedFileQueue.
 """
@@ -40,6 +42,8 @@ class Layout:
         segments: the commitlog's files of all its directories, by start.
         strays: entries of the commitlog directories that no broker writes.
         consumequeue: that directory, or None when there is none of files (missing, or RocksDB).
+        batchconsumequeue: that directory, or None.
+        index: that directory, or None.
         abort: whether the broker runs, or did not stop cleanly.
     """
 
@@ -47,6 +51,8 @@ class Layout:
     segments: tuple[SegmentFile, ...]
     strays: tuple[str, ...]
     consumequeue: str | None
+    batchconsumequeue: str | None
+    index: str | None
     abort: bool
 
     @property
@@ -121,6 +127,8 @@ def find_store(root: str, commitlogs: list[str] | None, counters: Counters) -> L
         segments=tuple(segments),
         strays=tuple(strays),
         consumequeue=_consumequeue(root, entries),
+        batchconsumequeue=os.path.join(root, "batchconsumequeue") if "batchconsumequeue" in entries else None,
+        index=os.path.join(root, "index") if "index" in entries else None,
         abort="abort" in entries,
     )
 

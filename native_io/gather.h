@@ -1,0 +1,57 @@
+/* Bytes from many places of a file into one buffer. */
+#ifndef RMQ_GATHER_H
+#define RMQ_GATHER_H
+
+#include <errno.h>
+#include <stdint.h>
+#include <unistd.h>
+
+/* What was read, for each place: where it lies in the buffer, and how many bytes from there on belong to it. */
+typedef struct {
+    uint8_t *buffer;
+    int64_t capacity;
+    int64_t *places, *lengths;
+    int64_t bytes, requests; /* in all */
+    int error;               /* errno, or 0 */
+} rmq_gathered;
+
+/* Read sizes[i] bytes at offsets[i], which grow, for as many i from 0 on as fit: answers how many. Places that are at most
+ * `slack` bytes apart are read in one go, with what is between them. Where the file ends there are fewer bytes, or none. */
+static int64_t rmq_gather(int fd, const int64_t *offsets, const int32_t *sizes, int64_t count, int64_t slack,
+                          rmq_gathered *out) {
+    int64_t used = 0, done = 0;
+    while (done < count) {
+        const int64_t start = offsets[done];
+        if (start < 0 || sizes[done] <= 0 || sizes[done] > out->capacity - used) break;
+        int64_t stop = start + sizes[done], behind = done + 1;
+        for (; behind < count; behind++) {
+            const int64_t next = offsets[behind];
+            if (sizes[behind] <= 0 || next < offsets[behind - 1] || next - stop > slack) break;
+            const int64_t end = next + sizes[behind];
+            if (end - start > out->capacity - used) break;
+            if (end > stop) stop = end;
+        }
+        int64_t got = 0;
+        while (got < stop - start) {
+            const ssize_t n = pread(fd, out->buffer + used + got, (size_t)(stop - start - got), start + got);
+            if (n < 0 && errno == EINTR) continue;
+            if (n < 0) {
+                out->error = errno;
+                return done;
+            }
+            out->requests += 1;
+            if (n == 0) break;
+            got += n;
+        }
+        out->bytes += got;
+        for (; done < behind; done++) {
+            const int64_t from = offsets[done] - start;
+            out->places[done] = used + (from < got ? from : got);
+            out->lengths[done] = from < got ? got - from : 0;
+        }
+        used += got;
+    }
+    return done;
+}
+
+#endif

@@ -1,0 +1,237 @@
+"""Which way to the wanted messages is the cheapest: an index, the ConsumeQueues, or the log from end to end.
+
+Prices are in bytes: a request costs as much as reading some more would.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from rmqstore_spark.narrowing import Log, around, in_time, place_of
+from rmqstore_spark.partition import Indexed, Queued, Range, Scan
+from rmqstore_spark.selection import REPLACEMENT, Selection
+from rmqstore_spark.splitter import Splitter
+from rmqstore_spark.store.config import offset_topics, topic_queues
+from rmqstore_spark.store.consumequeue import UNIT_SIZE
+from rmqstore_spark.store.indexfile import IndexFile, index_files, key_hash
+
+_REQUEST = 16 * 1024
+_SEARCH = 4 * _REQUEST  # for a place in one ConsumeQueue: many requests, but most of the same pages
+_LARGE_PIECE = 512 * 1024 * 1024
+_MATCHING = 4  # one message in so many is taken to have the wanted tag
+
+
+@dataclass
+class Access:
+    """How the wanted messages of one store are found.
+
+    Attributes:
+        name: `index`, `consumequeue` or `scan`.
+        why: in words.
+        pieces: what to read, each with its price.
+        unused: what could have helped, and why it did not.
+    """
+
+    name: str
+    why: str
+    pieces: list[tuple[Range, int]] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
+
+    @property
+    def price(self) -> int:
+        """Of all pieces."""
+        return sum(price for _, price in self.pieces)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The messages from `start` to `stop`, where units begin, have wanted names at `positions` only."""
+
+    start: int
+    stop: int
+    positions: np.ndarray[tuple[int], np.dtype[np.int64]]
+
+
+def choose(log: Log, index: str | None, ranges: list[Range], selection: Selection, splitter: Splitter) -> Access:
+    """The cheapest way to what is wanted in a store.
+
+    Args:
+        log: the store's log.
+        index: the directory of its index files, or None.
+        ranges: the parts of the log that can hold wanted messages.
+        selection: what is wanted.
+        splitter: cuts ranges where units begin.
+    """
+    by_log = _by_log(log, ranges, selection, splitter)
+    if not (selection.names or selection.ids) or by_log.price == 0:
+        return by_log
+    unused: list[str] = []
+    by_index = _by_index(log, index, ranges, selection, splitter, by_log.price, unused)
+    if by_index is not None and by_index.price < by_log.price:
+        return by_index
+    if by_index is not None:
+        unused.append(f"index: it would cost as much as reading {by_index.price:,} bytes")
+    by_log.unused += unused
+    return by_log
+
+
+def _by_log(log: Log, ranges: list[Range], selection: Selection, splitter: Splitter) -> Access:
+    """Through the ConsumeQueues or the log itself, whichever is cheaper."""
+    times = selection.store_timestamp
+    pieces = in_time(log, [piece for r in ranges for piece in splitter.split(r)], times)
+    size = sum(piece.stop - piece.start for piece in pieces)
+    scan = Access("scan", "nothing else is cheaper" if size else "nothing in the log can be wanted")
+    scan.pieces = [(_scan(piece), piece.stop - piece.start) for piece in pieces]
+    if size == 0 or (selection.wants_all_queues and selection.tags is None):
+        return scan
+    queues = log.queues.with_batch
+    total = sum(queue.end - queue.first for queue in queues)
+    if total == 0:
+        scan.unused.append("ConsumeQueues: there are none with a message in them")
+        return scan
+    wanted = 0
+    for queue in queues:
+        offsets = None if queue.is_lmq else selection.queue(queue.topic, queue.queue_id)
+        if offsets is not None:
+            wanted += max(0, min(offsets.most + 1, queue.end) - max(offsets.least, queue.first))
+    matching = wanted / (_MATCHING if selection.tags is not None else 1)
+    read_each = log.size / total + _REQUEST
+
+    def price(piece: Range) -> int:
+        length = piece.stop - piece.start
+        share = length / log.size
+        return int(len(queues) * _SEARCH + share * total * UNIT_SIZE + min(length, share * matching * read_each))
+
+    why = f"{wanted:,} of {total:,} messages are in wanted queues"
+    # All queues are searched for where a piece begins, so pieces are large.
+    large = in_time(log, [piece for r in ranges for piece in splitter.split(r, _LARGE_PIECE)], times)
+    by_queues = Access("consumequeue", why, [(_queued(piece), price(piece)) for piece in large])
+    if by_queues.price < size:
+        return by_queues
+    scan.unused.append(f"ConsumeQueues: {why}; it would cost as much as reading {by_queues.price:,} bytes")
+    return scan
+
+
+def _by_index(
+    log: Log,
+    index: str | None,
+    ranges: list[Range],
+    selection: Selection,
+    splitter: Splitter,
+    limit: int,
+    unused: list[str],
+) -> Access | None:
+    """Through index files, and for what they do not cover as _by_log() says. None when that is not possible, or when
+    the look-ups alone would cost more than `limit`."""
+    # Of a text that may be one of two ids, the unit at its place is looked at as well.
+    names = selection.names or frozenset([min(selection.ids)])
+    places = [] if selection.names else [place for name in names if (place := place_of(name)) is not None]
+    topics = _topics(log, selection)
+    files, unusable = index_files(index, log.counters)
+    unused += [f"index: {reason}" for reason in unusable]
+    if not files or any(REPLACEMENT in text for text in (*names, *topics)):
+        unused.append("index: there is none with a message in it" if not files else "index: no text in it has U+FFFD")
+        return None
+    files = [file for file in files if any(file.covered()[0] < r.stop and r.start <= file.covered()[1] for r in ranges)]
+    price = 2 * _REQUEST * len(files) * len(topics) * len(names)
+    if price >= limit:
+        unused.append(f"index: {len(files) * len(topics) * len(names):,} look-ups cost more than what they could save")
+        return None
+    hashes = sorted({key_hash(topic, name) for topic in topics for name in names})
+    known = [k for file in files if (k := _look_up(log, file, hashes, unused)) is not None]
+    for hole in around(log, [(place, place) for place in places], splitter):
+        known = [part for k in known for part in _without(k, hole)]
+    found, rest = _cut(ranges, known)
+    uncovered = _by_log(log, rest, selection, splitter)
+    count = sum(len(piece.positions) for piece in found)
+    by_index = Access(
+        "index",
+        f"{len(names)} names in {len(topics)} topics: {count:,} places to look at in {len(known)} index files; "
+        f"{sum(piece.stop - piece.start for piece in rest):,} bytes of the log are in none",
+        [(piece, len(piece.positions) * 2 * _REQUEST) for piece in found] + uncovered.pieces,
+        unused,
+    )
+    by_index.pieces.sort(key=lambda piece: piece[0].start)
+    return by_index
+
+
+def _topics(log: Log, selection: Selection) -> list[str]:
+    """The topics in which wanted messages can be. A topic of which nothing but messages is left is not known."""
+    if selection.topic.among is not None:
+        topics = set(selection.topic.among)
+    elif selection.assigned is not None:
+        topics = set(selection.assigned)
+    else:
+        root, counters = log.home.root, log.counters
+        topics = {queue.topic for queue in log.queues.with_batch if not queue.is_lmq}
+        topics |= set(topic_queues(root, counters)) | offset_topics(root, counters)
+    return [topic for topic in sorted(topics) if selection.wants_topic(topic)]
+
+
+def _look_up(log: Log, file: IndexFile, hashes: list[int], unused: list[str]) -> _Known | None:
+    """What an index file says; None when the log does not agree with its ends, or it is broken."""
+    begin, end = file.covered()
+    if end < log.ranges[0].start:
+        return None  # a broker has not deleted it yet
+    start: int | None = log.ranges[0].start
+    if begin >= log.ranges[0].start:
+        start = _end_of(log, begin, file.header.begin_timestamp)
+    # The last message may have keys that are in no file yet. If it is not there any more the log was cut since, and
+    # what was written instead need not be in an index.
+    if start is None or _end_of(log, end, file.header.end_timestamp) is None:
+        unused.append(f"index: {file.path}: the log has other messages where it begins or ends")
+        return None
+    positions: set[int] = set()
+    for each in hashes:
+        found = file.lookup(each)
+        if found is None:
+            unused.append(f"index: {file.path}: a chain in it is broken")
+            return None
+        positions.update(found)
+    return _Known(start, end, np.array(sorted(positions), np.int64))
+
+
+def _end_of(log: Log, position: int, timestamp: int) -> int | None:
+    """Where the message at a physical offset ends, if there is one of this store time (ms)."""
+    place = log.range_at(position)
+    if place is None or log.timestamp(position) != timestamp:
+        return None
+    with log.open(place) as reader:
+        header = reader.header(position)
+    return None if header is None else header.position + header.size
+
+
+def _without(known: _Known, hole: Range) -> Iterator[_Known]:
+    for start, stop in ((known.start, min(known.stop, hole.start)), (max(known.start, hole.stop), known.stop)):
+        if start < stop:
+            yield replace(known, start=start, stop=stop)
+
+
+def _cut(ranges: list[Range], known: list[_Known]) -> tuple[list[Indexed], list[Range]]:
+    """The places to look at, with the parts of the ranges they stand for; and the parts that no index knows."""
+    found: list[Indexed] = []
+    rest: list[Range] = []
+    for r in ranges:
+        at = r.start
+        for k in sorted(known, key=lambda k: k.start):
+            start, stop = max(k.start, at), min(k.stop, r.stop)
+            if start >= stop:
+                continue
+            if at < start:
+                rest.append(replace(r, start=at, stop=start))
+            positions = k.positions[(start <= k.positions) & (k.positions < stop)]
+            if len(positions):
+                found.append(Indexed(r.home, r.segment, start, stop, positions))
+            at = stop
+        if at < r.stop:
+            rest.append(replace(r, start=at))
+    return found, rest
+
+
+def _scan(piece: Range) -> Scan:
+    return Scan(piece.home, piece.segment, piece.start, piece.stop)
+
+
+def _queued(piece: Range) -> Queued:
+    return Queued(piece.home, piece.segment, piece.start, piece.stop)

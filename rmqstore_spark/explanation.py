@@ -1,0 +1,69 @@
+"""In a few lines: how a read with these options would find its messages, and what it costs."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+from rmqstore_spark.access import Access
+from rmqstore_spark.narrowing import Log
+from rmqstore_spark.options import parse_options
+from rmqstore_spark.partition import Indexed, Queued, Range
+from rmqstore_spark.planner import Plan, plan
+
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+def explanation(path: str | Sequence[str], options: Mapping[str, object]) -> str:
+    """How the read would go. Arguments and errors are those of rmqstore_spark.explain()."""
+    paths = {"path": path} if isinstance(path, str) else {"paths": json.dumps(list(path))}
+    given = {name: _text(value) for name, value in options.items() if value is not None}
+    return "\n".join(_lines(plan(parse_options({**paths, **given}))))
+
+
+def _text(value: object) -> str:
+    """An option's value as Spark hands it on."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _lines(planned: Plan) -> Iterator[str]:
+    for log, access in planned.accesses:
+        yield from _of_store(log, access)
+    size = _size(planned.counters.bytes)
+    yield f"partitions: {len(planned.tasks)}; planning has read {size} in {planned.counters.requests:,} requests"
+
+
+def _of_store(log: Log, access: Access) -> Iterator[str]:
+    pieces = [piece for piece, _ in access.pieces]
+    yield f"store {log.home.root}: {_files(log.ranges)}, {_size(log.size)} of messages"
+    yield f"  access: {access.name}: {access.why}"
+    yield f"  reads:  {', '.join(_parts(pieces)) or 'nothing'}; about {_size(access.price)} in all"
+    for reason in access.unused:
+        yield f"  not used: {reason}"
+
+
+def _parts(pieces: Sequence[Range]) -> Iterator[str]:
+    indexed = [piece for piece in pieces if isinstance(piece, Indexed)]
+    queued = [piece for piece in pieces if isinstance(piece, Queued)]
+    scanned = [piece for piece in pieces if not isinstance(piece, Indexed | Queued)]
+    if indexed:
+        yield f"{sum(len(piece.positions) for piece in indexed):,} places in {_files(indexed)}"
+    if queued:
+        yield f"what the ConsumeQueues name in {_stretch(queued)}"
+    if scanned:
+        yield f"all of {_stretch(scanned)}"
+
+
+def _stretch(pieces: Sequence[Range]) -> str:
+    return f"{_size(sum(piece.stop - piece.start for piece in pieces))} of {_files(pieces)}"
+
+
+def _files(pieces: Sequence[Range]) -> str:
+    count = len({piece.segment.path for piece in pieces})
+    return f"{count:,} commitlog file{'' if count == 1 else 's'}"
+
+
+def _size(number: float) -> str:
+    for unit in _UNITS[:-1]:
+        if number < 1024:
+            return f"{number:,.0f} {unit}" if unit == "bytes" else f"{number:,.1f} {unit}"
+        number /= 1024
+    return f"{number:,.1f} {_UNITS[-1]}"

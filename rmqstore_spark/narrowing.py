@@ -1,0 +1,177 @@
+"""From a selection to the parts of the log that can hold wanted messages: by physical offset, queue offset and time."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rmqstore_spark.partition import Home, Range
+from rmqstore_spark.selection import ALL, Numbers, Selection
+from rmqstore_spark.splitter import Splitter
+from rmqstore_spark.store.commitlog import SegmentReader
+from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue
+from rmqstore_spark.store.files import Counters
+from rmqstore_spark.timeline import may_hold
+
+_MOST_PLACES = 1000  # more places than these are looked for in one stretch
+_OFFSET_MSG_ID = (32, 56)  # hex digits, with an IPv4 and an IPv6 host (MessageDecoder.decodeMessageId)
+
+
+class Log:
+    """The live log of one store, as the planner looks at it.
+
+    Args:
+        home: the store.
+        ranges: its segments as far as they hold messages.
+        queues: its ConsumeQueues.
+        counters: where to count requests and bytes.
+    """
+
+    def __init__(self, home: Home, ranges: list[Range], queues: ConsumeQueues, counters: Counters) -> None:
+        self.home = home
+        self.ranges = ranges
+        self.queues = queues
+        self.counters = counters
+        self.size = sum(r.stop - r.start for r in ranges)
+        self._timestamps: dict[int, int | None] = {}
+
+    def open(self, place: Range) -> SegmentReader:
+        """A reader of the segment that a range is in. It does not look at bodies."""
+        return SegmentReader(place.segment, False, self.queues, self.counters)
+
+    def range_at(self, position: int) -> Range | None:
+        """The range that holds a physical offset, or None."""
+        return next((r for r in self.ranges if r.start <= position < r.stop), None)
+
+    def timestamp(self, position: int) -> int | None:
+        """The store time (ms) of the message at a physical offset, or behind the end of a segment; None when there is
+        none."""
+        if position not in self._timestamps:
+            place = self.range_at(position)
+            microseconds = None
+            if place is not None:
+                with self.open(place) as reader:
+                    header = reader.header(position)
+                microseconds = None if header is None else header.store_timestamp
+            self._timestamps[position] = None if microseconds is None else microseconds // 1000
+        return self._timestamps[position]
+
+
+def place_of(offset_msg_id: str) -> int | None:
+    """The physical offset that an offsetMsgId names, or None when it is no such id."""
+    if len(offset_msg_id) not in _OFFSET_MSG_ID:
+        return None
+    try:
+        position = int.from_bytes(bytes.fromhex(offset_msg_id)[-8:], "big", signed=True)
+    except ValueError:
+        return None
+    return position if position >= 0 else None
+
+
+def narrowed(log: Log, selection: Selection, splitter: Splitter) -> list[Range]:
+    """The parts of the log that can hold wanted messages."""
+    spans = _both(_by_place(selection), _by_queue_offset(log, selection))
+    ranges = log.ranges if spans is None else list(around(log, spans, splitter))
+    return in_time(log, ranges, selection.store_timestamp)
+
+
+def in_time(log: Log, ranges: list[Range], wanted: Numbers) -> list[Range]:
+    """Those of the ranges that can hold messages of these store times (ms)."""
+    if wanted == ALL:
+        return ranges
+    return [r for r in ranges if may_hold(log.timestamp(r.start), log.timestamp(r.stop), wanted.least, wanted.most)]
+
+
+def around(log: Log, spans: list[tuple[int, int]], splitter: Splitter) -> Iterator[Range]:
+    """The parts of the log that hold all units that begin in these spans of physical offsets, both ends included.
+
+    They begin and end where units do, so they may be larger.
+    """
+    for whole in log.ranges:
+        last: Range | None = None
+        for least, most in sorted(spans):
+            if most < whole.start or least >= whole.stop:
+                continue
+            part = splitter.around(whole, max(least, whole.start), min(most, whole.stop - 1))
+            if last is not None and part.start < last.stop:
+                last = replace(last, stop=max(last.stop, part.stop))
+                continue
+            if last is not None:
+                yield last
+            last = part
+        if last is not None:
+            yield last
+
+
+Spans = list[tuple[int, int]] | None  # None: everywhere
+
+
+def _both(one: Spans, other: Spans) -> Spans:
+    if one is None or other is None:
+        return other if one is None else one
+    met = ((max(a, c), min(b, d)) for a, b in one for c, d in other)
+    return [(least, most) for least, most in met if least <= most]
+
+
+def _by_place(selection: Selection) -> Spans:
+    wanted = selection.commit_log_offset
+    if selection.offset_msg_id is not None:
+        places = map(place_of, selection.offset_msg_id)
+        wanted = wanted & Numbers.of(*(place for place in places if place is not None))
+    if wanted == ALL:
+        return None
+    if wanted.among is not None and len(wanted.among) <= _MOST_PLACES:
+        return [(place, place) for place in sorted(wanted.among)]
+    return [] if wanted.is_empty else [(wanted.least, wanted.most)]
+
+
+def _by_queue_offset(log: Log, selection: Selection) -> Spans:
+    """Along a queue physical offsets grow with queue offsets, so what queue and log agree on bounds the rest."""
+    named = _named_queues(selection)
+    if named is None or any(queue.topic in dict(named) for queue in log.queues.batch):
+        return None
+    spans = []
+    for topic, queue_id in named:
+        wanted = selection.queue(topic, queue_id)
+        if wanted is None:
+            continue
+        queue = log.queues.queue(topic, queue_id)
+        span = None if queue is None else _span(log, queue, wanted)
+        if span is None:
+            return None
+        spans.append(span)
+    return spans
+
+
+def _named_queues(selection: Selection) -> list[tuple[str, int]] | None:
+    """The queues that a selection names one by one, or None when it does not."""
+    if selection.assigned is not None:
+        return [(topic, queue_id) for topic, ids in selection.assigned.items() for queue_id in ids]
+    topics, ids = selection.topic.among, selection.queue_id.among
+    if topics is None or ids is None or len(topics) * len(ids) > _MOST_PLACES:
+        return None
+    return [(topic, queue_id) for topic in topics for queue_id in ids]
+
+
+def _span(log: Log, queue: Queue, wanted: Numbers) -> tuple[int, int] | None:
+    least, most = 0, (1 << 63) - 1
+    start = min(wanted.least, queue.end - 1)  # what is not in the queue yet lies behind its last message
+    if start > queue.first:
+        unit = _confirmed(log, queue, start)
+        if unit is None:
+            return None
+        least = unit
+    if wanted.most + 1 < queue.end:
+        unit = _confirmed(log, queue, max(wanted.most + 1, queue.first))
+        if unit is None:
+            return None
+        most = unit - 1
+    return None if (least, most) == (0, (1 << 63) - 1) else (least, most)
+
+
+def _confirmed(log: Log, queue: Queue, queue_offset: int) -> int | None:
+    """Where the message of a queue offset is, when the log agrees."""
+    unit = queue.unit(queue_offset)
+    place = None if unit is None else log.range_at(unit.position)
+    if unit is None or place is None:
+        return None
+    with log.open(place) as reader:
+        return unit.position if reader.holds(queue, queue_offset, unit) else None

@@ -1,0 +1,307 @@
+"""IndexFile: a hash table from keys to physical offsets, in files that are filled one after the other.
+
+    0  i64 beginTimestamp     8  i64 endTimestamp     store times (ms) of the first and last item's message
+   16  i64 beginPhyOffset    24  i64 endPhyOffset     their physical offsets
+   32  i32 hashSlotCount     36  i32 indexCount       slots in use; one more than there are items
+   40  slots of i32: the number of the newest item of a chain, 0: none
+       items of 20 bytes, numbered from 0; item 0 is never used
+          0  i32 keyHash   4  i64 physical offset   12  i32 seconds since beginTimestamp   16  i32 next older item
+A message has an item for its UNIQ_KEY and for each word of its KEYS (in 5.5.0 for its TAGS as well, which is not used
+here); after a crash the last one can have them twice. Chains share slots and keys share hashes, so every message found
+must be looked at. The seconds are not exact, and nobody asks them here. How many slots and items a file has room for
+(maxHashSlotNum, maxIndexNum) stands nowhere in it.
+Source: org.apache.rocketmq.store.index.IndexFile, IndexHeader, IndexService.
+"""
+
+import bisect
+import os
+import stat
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
+from rmqstore_spark.store.files import Counters, ReadFile, cannot_read
+from rmqstore_spark.store.javahash import java_hash
+
+HEADER = struct.Struct(">qqqqii")
+SLOT = struct.Struct(">i")
+ITEM = struct.Struct(">iqii")
+DEFAULT_SLOTS = 5_000_000
+
+_READ_AHEAD = 64 * 1024
+_NEAR = 4096  # bytes between two items of a chain that are cheaper to read than to ask for twice
+_MOST_PROBES = 8192
+
+
+class Header(NamedTuple):
+    """An index file's first 40 bytes."""
+
+    begin_timestamp: int
+    end_timestamp: int
+    begin_position: int
+    end_position: int
+    hash_slot_count: int
+    index_count: int
+
+
+class Item(NamedTuple):
+    """An item: keyHash, physical offset, seconds since beginTimestamp, number of the next older item of its chain."""
+
+    key_hash: int
+    position: int
+    seconds: int
+    previous: int
+
+
+_UNUSED = Item(0, 0, 0, 0)
+
+
+class _BrokenError(Exception):
+    """A chain contradicts itself."""
+
+
+def key_hash(topic: str, key: str) -> int:
+    """The keyHash of a message's UNIQ_KEY or of a word of its KEYS (IndexFile.indexKeyHashMethod)."""
+    positive = abs(java_hash(f"{topic}#{key}"))
+    return 0 if positive >> 31 else positive  # Java's abs leaves Integer.MIN_VALUE negative
+
+
+@dataclass(frozen=True)
+class IndexFile:
+    """One index file with items in it, whose header, slots and items do not contradict each other at its ends.
+
+    Attributes:
+        path: the file.
+        header: as it was when the file was opened; what a broker adds later is not seen.
+        slots, items: how many it has room for.
+        newest: its last item. Where the log has no message with this keyHash at its position, the log was cut since,
+            and what was written instead may be in no index: the file is not to be believed.
+    """
+
+    path: str
+    header: Header
+    slots: int
+    items: int
+    newest: Item
+    _counters: Counters = field(repr=False, compare=False)
+
+    @classmethod
+    def open(cls, path: str, counters: Counters, slots: Iterable[int] = (DEFAULT_SLOTS,)) -> "IndexFile | None":
+        """Look at an index file.
+
+        Args:
+            path: the file.
+            counters: where to count requests and bytes, lookups included.
+            slots: numbers of slots to try before it is found out from the items where they begin.
+
+        Returns:
+            None when there is no item in it yet.
+
+        Raises:
+            RmqStoreError: it cannot be read, or is not to be believed.
+        """
+        with ReadFile(path, counters) as file:
+            size = file.size
+            data = file.read(0, HEADER.size)
+            if len(data) < HEADER.size:
+                raise DamagedStoreError(f"{path}: expected the {HEADER.size} bytes of an index header, found {size}")
+            header = Header(*HEADER.unpack(data))
+            if header.index_count <= 1:
+                return None
+            for tried in slots:
+                if (newest := _newest(file, size, header, tried)) is not None:
+                    break
+            else:
+                tried = _find_slots(file, size, header)
+                newest = _newest(file, size, header, tried)
+        if newest is None:
+            raise DamagedStoreError(
+                f"{path}: expected the first and the last of {header.index_count - 1} items to be of the messages at "
+                f"{header.begin_position} and {header.end_position} as the header says, found no place for them"
+            )
+        return cls(path, header, tried, (size - _item_at(tried, 0)) // ITEM.size, newest, counters)
+
+    def covered(self) -> tuple[int, int]:
+        """The physical offsets of the first and of the last item's message.
+
+        Messages strictly between them are in this file with all their keys. Those two themselves may have keys in the
+        file before and behind, or not yet anywhere.
+        """
+        return self.header.begin_position, self.header.end_position
+
+    def lookup(self, key_hash: int) -> list[int] | None:
+        """Where the messages are that have a key of this hash.
+
+        Returns:
+            Physical offsets, each once, newest first; None when the file cannot be read or its chain is broken. Then
+            nothing that the file says is to be believed.
+        """
+        found: list[int] = []
+        try:
+            with ReadFile(self.path, self._counters) as file:
+                for _, item in _chain(file, self.header, self.slots, self.items, key_hash % self.slots):
+                    if item.key_hash == key_hash and found[-1:] != [item.position]:
+                        found.append(item.position)
+        except (RmqStoreError, _BrokenError, struct.error):  # struct.error: the file has become shorter
+            return None
+        return found
+
+
+class _Items:
+    """The items of a file, for a walk along a chain: it only leads to smaller numbers, so what is read ahead is behind.
+
+    Read ahead is only where the chain's items turn out to lie close together.
+    """
+
+    def __init__(self, file: ReadFile, slots: int) -> None:
+        self._file = file
+        self._slots = slots
+        self._first = 1 << 31
+        self._count = 1
+        self._data = b""
+
+    def __getitem__(self, number: int) -> Item:
+        if number < self._first:
+            near = (self._first - number) * ITEM.size <= _NEAR
+            self._count = min(2 * self._count, _READ_AHEAD // ITEM.size) if near else 1
+            self._first = max(number - self._count + 1, 1)
+            size = (number - self._first + 1) * ITEM.size
+            self._data = self._file.read(_item_at(self._slots, self._first), size)
+        return Item(*ITEM.unpack_from(self._data, (number - self._first) * ITEM.size))
+
+
+def _item_at(slots: int, number: int) -> int:
+    return HEADER.size + slots * SLOT.size + number * ITEM.size
+
+
+def _chain(file: ReadFile, header: Header, slots: int, items: int, slot: int) -> Iterator[tuple[int, Item]]:
+    """A slot's items that the header knows, with their numbers, newest first; raises where the chain is broken."""
+    (number,) = SLOT.unpack(file.read(HEADER.size + slot * SLOT.size, SLOT.size))
+    before, latest = items, (1 << 63) - 1
+    backwards = _Items(file, slots)
+    while number:
+        if not 0 < number < before:
+            raise _BrokenError
+        item = backwards[number]
+        earliest = header.begin_position
+        if number < header.index_count:
+            latest = min(latest, header.end_position)
+        else:  # a broker has just added it
+            earliest = header.end_position
+        if not earliest <= item.position <= latest or item.key_hash < 0 or item.key_hash % slots != slot:
+            raise _BrokenError
+        if number < header.index_count:
+            yield number, item
+        number, before, latest = item.previous, number, item.position
+
+
+def _newest(file: ReadFile, size: int, header: Header, slots: int) -> Item | None:
+    """The last item, when a file of `size` bytes with so many slots is what its header says; else None."""
+    room, rest = divmod(size - _item_at(slots, 0), ITEM.size)
+    if slots <= 0 or rest or room < header.index_count or not 0 <= header.begin_position <= header.end_position:
+        return None
+    last = header.index_count - 1
+    try:
+        unused, oldest = (Item(*fields) for fields in ITEM.iter_unpack(file.read(_item_at(slots, 0), 2 * ITEM.size)))
+        newest = Item(*ITEM.unpack(file.read(_item_at(slots, last), ITEM.size)))
+        if unused != _UNUSED or (oldest.position, oldest.previous) != (header.begin_position, 0):
+            return None
+        if newest.position != header.end_position or newest.key_hash < 0:
+            return None
+        # The newest item is the head of its chain. This is what noise and a wrong number of slots do not get right.
+        head = next(_chain(file, header, slots, room, newest.key_hash % slots), None)
+        return newest if head == (last, newest) else None
+    except (_BrokenError, ValueError, struct.error):  # ValueError, struct.error: the file has become shorter
+        return None
+
+
+def _find_slots(file: ReadFile, size: int, header: Header) -> int:
+    """The number of slots that puts the last item where the last item is; some number when nothing can be made out.
+
+    The items in use lie side by side, and behind them there is nothing but zeros. So one step as long as they are
+    cannot step over them: looking at single items, from the file's end towards its beginning, finds one of them, and a
+    binary search the last one.
+    """
+    used = header.index_count - 1
+    first = HEADER.size + (size - HEADER.size) % ITEM.size  # where an item would be if there were no slots
+
+    def in_use(number: int) -> bool:
+        item = Item(*ITEM.unpack(file.read(first + number * ITEM.size, ITEM.size)))
+        return item != _UNUSED and item.position <= header.end_position  # what a broker has just added lies behind
+
+    try:
+        # Holes at the end are passed without reading: a file that has just been begun is nearly all hole.
+        end = bisect.bisect_left(range(size), True, key=lambda at: next(file.extents(at, size), None) is None)
+        stop = -(-(end - first) // ITEM.size)
+        for probe in range(stop - 1, max(-1, stop - 1 - _MOST_PROBES * used), -used):
+            if in_use(probe):
+                behind = range(probe + 1, min(probe + used, stop))
+                last = probe + bisect.bisect_left(behind, True, key=lambda number: not in_use(number))
+                return (first + (last - used) * ITEM.size - HEADER.size) // SLOT.size
+    except struct.error:  # the file has become shorter
+        pass
+    return 0
+
+
+def index_files(directory: str | None, counters: Counters) -> tuple[list[IndexFile], list[str]]:
+    """The index files of a store.
+
+    Args:
+        directory: `index/`, or None where a store has none.
+        counters: where to count requests and bytes.
+
+    Returns:
+        Those that can be asked, the oldest messages first; and a line for each that cannot, which says why. Empty ones
+        and entries that no broker writes are left out in silence.
+    """
+    if directory is None:
+        return [], []
+    try:
+        names = sorted(name for name in os.listdir(directory) if name.isascii() and name.isdigit())
+    except OSError as why:
+        return [], [str(cannot_read(directory, why))]
+    files: list[IndexFile] = []
+    unusable: list[str] = []
+    slots = [DEFAULT_SLOTS]  # the files of one store have as many, unless the broker's settings were changed
+    for name in names:
+        path = os.path.join(directory, name)
+        try:
+            file = IndexFile.open(path, counters, slots) if _is_file(path) else None
+        except RmqStoreError as why:
+            unusable.append(str(why))
+            continue
+        if file is not None:
+            files.append(file)
+            if file.slots not in slots:
+                slots.append(file.slots)
+    return sorted(files, key=IndexFile.covered), unusable
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except OSError as why:
+        raise cannot_read(path, why) from None
+
+
+def uncovered(files: list[IndexFile], start: int, stop: int) -> list[tuple[int, int]]:
+    """The parts of the log [start, stop) of which these index files need not know all messages, growing.
+
+    A part between two files begins with a message and ends within one: every message that begins in it is meant.
+
+    Args:
+        files: as index_files() sorts them.
+    """
+    parts: list[tuple[int, int]] = []
+    known = start  # nothing before it is in doubt
+    for begin, end in (file.covered() for file in files):
+        if begin >= stop:
+            break
+        if known <= begin:
+            parts.append((known, begin + 1))
+        known = max(known, end)
+    if known < stop:
+        parts.append((known, stop))
+    return parts

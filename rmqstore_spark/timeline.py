@@ -1,0 +1,22 @@
+"""How far the order of the commitlog can be trusted to be the order of store times.
+
+Brokers write the log in the order of their clocks, and clocks are set back: by NTP, or when another machine becomes the
+master. Small steps are allowed for everywhere, and larger ones where they are seen.
+"""
+
+CLOCK_SLACK = 60_000  # milliseconds: messages may be older by this much than one before them
+
+
+def may_hold(first: int | None, following: int | None, least: int, most: int) -> bool:
+    """May a piece of the log hold messages with store times (ms) in [least, most]?
+
+    Args:
+        first: store time of its first message.
+        following: store time of the first message behind it. Both are None when not known.
+        least, most: the times.
+    """
+    if first is not None and following is not None and following < first - CLOCK_SLACK:
+        return True  # the clock went back somewhere in it
+    too_new = first is not None and first - CLOCK_SLACK > most
+    too_old = following is not None and following + CLOCK_SLACK < least
+    return not (too_new or too_old)
