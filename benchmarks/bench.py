@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from generate import Store, size_of
+from lookups import lookup_rows, selection_rows
 from measure import MIB, Row, Stores, batches_of, busy_cores, in_turns, noop, reader_of, scan_store, show, spark_session
 from null_source import save_batch
 from peers import decoder_rows, naive_rows, parquet_rows
@@ -32,7 +33,7 @@ from pyspark.sql import SparkSession
 from native_io import Decoder
 from rmqstore_spark.reader import BATCH_BYTES, BATCH_ROWS
 
-SECTIONS = ("kernel", "spark", "plan", "memory", "peers")
+SECTIONS = ("kernel", "spark", "plan", "select", "memory", "peers")
 MEMCPY_BYTES = 256 * MIB
 WINDOW_BYTES = 256 * MIB  # far more than any cache holds
 RUN_BYTES = MIB // 2
@@ -253,12 +254,15 @@ def main() -> None:
         rows += plan_rows(stores, args.repeat)
     if "peers" in sections:
         rows += decoder_rows(stores, args.repeat)
-    if {"spark", "memory", "peers"} & set(sections):
+    if {"spark", "select", "memory", "peers"} & set(sections):
         with tempfile.TemporaryDirectory(prefix="rmqstore-bench-") as scratch, spark_session(Path(scratch)) as spark:
             if "memory" in sections:  # before the workers have met other sources
                 rows += memory_rows(stores, spark)
             if "spark" in sections:
                 rows += spark_rows(stores, args.repeat, spark, Path(scratch))
+            if "select" in sections:
+                rows += lookup_rows(stores, args.repeat, spark, Path(scratch))
+                rows += selection_rows(stores, args.repeat, spark)
             if "peers" in sections:
                 rows += parquet_rows(stores, args.repeat, spark)
                 rows += naive_rows(stores, args.repeat, spark)

@@ -1,4 +1,4 @@
-"""Writes a synthetic RocketMQ store: V1 units with IPv4 hosts and 6-7 properties, complete ConsumeQueues, a checkpoint.
+"""Writes a synthetic RocketMQ store: V1 units with IPv4 hosts and 6-7 properties, queues, index files, a checkpoint.
 
     python benchmarks/generate.py DIR --bytes 1GiB --body 1024 --segment 1GiB [--topics 4 --queues 8 --seed 1 --check]
 
@@ -38,7 +38,11 @@ CQ_UNIT = np.dtype([("phy", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 CQ_FILE_UNITS = 300_000
 CHECKPOINT_SIZE = 4096
 
-FORMAT = 1  # raise it when the same arguments give other bytes, so that kept stores are written anew
+INDEX_HEADER = struct.Struct(">qqqqii")
+INDEX_ITEM = np.dtype([("hash", ">i4"), ("phy", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
+SLOTS, ITEMS = 5_000_000, 20_000_000  # maxHashSlotNum, maxIndexNum
+
+FORMAT = 2  # raise it when the same arguments give other bytes, so that kept stores are written anew
 POOL = 4096  # templates: enough that neighbours differ in every length, few enough to be made in a blink
 CHUNK = 32_768  # units laid out at a time
 START_TIME = 1_760_000_000_000
@@ -84,6 +88,7 @@ class Template:
     tags_code: int
     keys_at: int  # of the KEYS digits; -1 without KEYS
     uniq_at: int  # of the time and counter digits of UNIQ_KEY
+    hashes: tuple[int, int, int]  # String.hashCode of the index keys: UNIQ_KEY and KEYS up to those digits, second word
 
 
 def generate(
@@ -126,6 +131,9 @@ def _write(root: Path, spec: Spec) -> tuple[int, int, int]:
     topic_of = np.array([t.topic for t in templates], np.int64)
     tags_code_of = np.array([t.tags_code for t in templates], np.int64)
     keys_at = np.array([t.keys_at for t in templates], np.int64)
+    has_user = np.array([t.hashes[2] != 0 for t in templates])
+    hash_of = np.array([t.hashes for t in templates], np.int64)
+    keys: list[npt.NDArray[np.int64]] = []  # of (hash, physical offset, store time), in a broker's order
     uniq_at = np.array([t.uniq_at for t in templates], np.int64)
     if sizes.max() + BLANK.size > spec.segment_size:
         raise SystemExit(f"segments of {spec.segment_size} bytes cannot hold units of {sizes.max()} bytes")
@@ -166,6 +174,16 @@ def _write(root: Path, spec: Spec) -> tuple[int, int, int]:
             keyed = keys_at[chosen] >= 0
             _store(data, (unit + keys_at[chosen])[keyed], _digits(index[keyed], 10, KEY_DIGITS))
             os.pwrite(segment, data.data, position - (segment_end - spec.segment_size))
+            hashes = np.stack(
+                [
+                    _continued(hash_of[chosen, 0], _digits((times - MONTH_START << 16) | (index & 0xFFFF), 16, 12)),
+                    _continued(hash_of[chosen, 1], _digits(index, 10, KEY_DIGITS)),
+                    hash_of[chosen, 2],
+                ]
+            )
+            has_key = np.stack([np.ones(fit, bool), keyed, has_user[chosen]])
+            rows = np.stack([hashes, np.tile(at, (3, 1)), np.tile(times, (3, 1))], axis=2)
+            keys.append(rows.transpose(1, 0, 2)[has_key.T])
 
             entries = np.empty(fit, CQ_UNIT)
             entries["phy"], entries["size"], entries["tags_code"] = at, sizes[chosen], tags_code_of[chosen]
@@ -189,9 +207,46 @@ def _write(root: Path, spec: Spec) -> tuple[int, int, int]:
         segment = _create(root / "commitlog" / f"{segment_end:020d}", spec.segment_size)
         position, segment_end, segments = segment_end, segment_end + spec.segment_size, segments + 1
     os.close(segment)
+    _write_index(root / "index", np.concatenate(keys))
     checkpoint = struct.pack(">qqq", store_time, store_time, 0)
     (root / "checkpoint").write_bytes(checkpoint.ljust(CHECKPOINT_SIZE, b"\0"))
     return number, position, segments
+
+
+def _write_index(directory: Path, keys: npt.NDArray[np.int64]) -> None:
+    """IndexFiles as a broker fills them: rows of `keys` are (hash, physical offset, store time)."""
+    directory.mkdir()
+    for number, first in enumerate(range(0, len(keys), ITEMS - 1)):
+        hashes, positions, times = keys[first : first + ITEMS - 1].T
+        hashes = np.abs((hashes + (1 << 31)) % (1 << 32) - (1 << 31))  # the remainder as a signed 32-bit number
+        hashes[hashes == 1 << 31] = 0
+        slot = hashes % SLOTS
+        items = np.zeros(len(hashes) + 1, INDEX_ITEM)  # item 0 is never used
+        items["hash"][1:], items["phy"][1:] = hashes, positions
+        # The first item of a later file is counted from the end of the file before, until this one has a begin.
+        begin = np.full(len(times), times[0])
+        begin[0] = keys[first - 1, 2] if first else times[0]
+        items["seconds"][1:] = (times - begin) // 1000
+        by_slot = np.argsort(slot, kind="stable")
+        same = slot[by_slot][1:] == slot[by_slot][:-1]
+        items["previous"][1 + by_slot[1:][same]] = 1 + by_slot[:-1][same]
+        slots = np.zeros(SLOTS, ">i4")
+        slots[slot] = np.arange(1, len(hashes) + 1)  # of several, the last one stays
+        header = INDEX_HEADER.pack(
+            times[0], times[-1], positions[0], positions[-1], int(np.count_nonzero(slots)), len(hashes) + 1
+        )
+        fd = _create(directory / f"{20251009000000000 + number:017d}", 40 + 4 * SLOTS + INDEX_ITEM.itemsize * ITEMS)
+        os.pwrite(fd, header, 0)
+        os.pwrite(fd, slots.tobytes(), INDEX_HEADER.size)
+        os.pwrite(fd, items.tobytes(), INDEX_HEADER.size + slots.nbytes)
+        os.close(fd)
+
+
+def _continued(hashes: IntArray, text: npt.NDArray[Any]) -> IntArray:
+    """String.hashCode of texts of which the first part has these hashes (modulo 2**32)."""
+    for char in text.view(np.uint8).reshape(len(text), -1).T:
+        hashes = (31 * hashes + char) & 0xFFFFFFFF
+    return hashes
 
 
 def _create(path: Path, size: int) -> int:
@@ -257,12 +312,15 @@ def _template(rng: np.random.Generator, spec: Spec) -> Template:
         0, 0, len(body),
     )  # fmt: skip
     keys_at = properties.find(b"KEYS\x01")
+    words = dict(pairs).get("KEYS", "").split(" ")
+    in_topic = _topic(topic).decode() + "#"
     return Template(
         header + body + tail + properties,
         topic,
         _java_hash(tags),
         before + keys_at + len(b"KEYS\x01") if keys_at >= 0 else -1,
         before + properties.index(b"UNIQ_KEY\x01") + len(b"UNIQ_KEY\x01") + 20,
+        (_java_hash(in_topic + uniq[:20]), _java_hash(in_topic), _java_hash(in_topic + words[1]) if words[1:] else 0),
     )
 
 

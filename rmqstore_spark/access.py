@@ -17,7 +17,7 @@ from rmqstore_spark.store.consumequeue import UNIT_SIZE
 from rmqstore_spark.store.indexfile import IndexFile, index_files, key_hash
 
 _REQUEST = 16 * 1024
-_SEARCH = 4 * _REQUEST  # for a place in one ConsumeQueue: many requests, but most of the same pages
+_SEARCH = 8 * _REQUEST  # for a place in one ConsumeQueue, and to read on there
 _LARGE_PIECE = 512 * 1024 * 1024
 _MATCHING = 4  # one message in so many is taken to have the wanted tag
 
@@ -147,8 +147,9 @@ def _by_index(
     count = sum(len(piece.positions) for piece in found)
     by_index = Access(
         "index",
-        f"{len(names)} names in {len(topics)} topics: {count:,} places to look at in {len(known)} index files; "
-        f"{sum(piece.stop - piece.start for piece in rest):,} bytes of the log are in none",
+        f"{_counted(len(names), 'name')} in {_counted(len(topics), 'topic')}, looked up in "
+        f"{_counted(len(files), 'index file')}: {_counted(count, 'place')} to look at; "
+        f"{_counted(sum(piece.stop - piece.start for piece in rest), 'byte')} of the log are not covered",
         [(piece, len(piece.positions) * 2 * _REQUEST) for piece in found] + uncovered.pieces,
         unused,
     )
@@ -222,16 +223,20 @@ def _cut(ranges: list[Range], known: list[_Known]) -> tuple[list[Indexed], list[
                 rest.append(replace(r, start=at, stop=start))
             positions = k.positions[(start <= k.positions) & (k.positions < stop)]
             if len(positions):
-                found.append(Indexed(r.home, r.segment, start, stop, positions))
+                found.append(Indexed(r.home, r.segment, start, stop, r.later, positions))
             at = stop
         if at < r.stop:
             rest.append(replace(r, start=at))
     return found, rest
 
 
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def _scan(piece: Range) -> Scan:
-    return Scan(piece.home, piece.segment, piece.start, piece.stop)
+    return Scan(piece.home, piece.segment, piece.start, piece.stop, piece.later)
 
 
 def _queued(piece: Range) -> Queued:
-    return Queued(piece.home, piece.segment, piece.start, piece.stop)
+    return Queued(piece.home, piece.segment, piece.start, piece.stop, piece.later)

@@ -7,7 +7,7 @@ from rmqstore_spark.partition import Home, Range
 from rmqstore_spark.selection import ALL, Numbers, Selection
 from rmqstore_spark.splitter import Splitter
 from rmqstore_spark.store.commitlog import SegmentReader
-from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue
+from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue, QueueUnit
 from rmqstore_spark.store.files import Counters
 from rmqstore_spark.timeline import may_hold
 
@@ -68,8 +68,12 @@ def place_of(offset_msg_id: str) -> int | None:
 
 def narrowed(log: Log, selection: Selection, splitter: Splitter) -> list[Range]:
     """The parts of the log that can hold wanted messages."""
-    spans = _both(_by_place(selection), _by_queue_offset(log, selection))
-    ranges = log.ranges if spans is None else list(around(log, spans, splitter))
+    ranges = log.ranges
+    if (places := _places(selection)) is not None:
+        ranges = list(around(log, places, splitter))
+    if (parts := _by_queue_offset(log, selection)) is not None:
+        met = ((r, max(r.start, start), min(r.stop, stop)) for r in ranges for start, stop in parts)
+        ranges = [replace(r, start=start, stop=stop) for r, start, stop in met if start < stop]
     return in_time(log, ranges, selection.store_timestamp)
 
 
@@ -101,17 +105,8 @@ def around(log: Log, spans: list[tuple[int, int]], splitter: Splitter) -> Iterat
             yield last
 
 
-Spans = list[tuple[int, int]] | None  # None: everywhere
-
-
-def _both(one: Spans, other: Spans) -> Spans:
-    if one is None or other is None:
-        return other if one is None else one
-    met = ((max(a, c), min(b, d)) for a, b in one for c, d in other)
-    return [(least, most) for least, most in met if least <= most]
-
-
-def _by_place(selection: Selection) -> Spans:
+def _places(selection: Selection) -> list[tuple[int, int]] | None:
+    """Between which physical offsets wanted messages begin, both included; None: anywhere."""
     wanted = selection.commit_log_offset
     if selection.offset_msg_id is not None:
         places = map(place_of, selection.offset_msg_id)
@@ -123,22 +118,29 @@ def _by_place(selection: Selection) -> Spans:
     return [] if wanted.is_empty else [(wanted.least, wanted.most)]
 
 
-def _by_queue_offset(log: Log, selection: Selection) -> Spans:
-    """Along a queue physical offsets grow with queue offsets, so what queue and log agree on bounds the rest."""
+def _by_queue_offset(log: Log, selection: Selection) -> list[tuple[int, int]] | None:
+    """The parts of the log that can hold the wanted queue offsets, as physical offsets [start, stop) where units begin;
+    None: all of it. Along a queue physical offsets grow with queue offsets."""
     named = _named_queues(selection)
     if named is None or any(queue.topic in dict(named) for queue in log.queues.batch):
         return None
-    spans = []
+    parts: list[tuple[int, int]] = []
     for topic, queue_id in named:
         wanted = selection.queue(topic, queue_id)
         if wanted is None:
             continue
         queue = log.queues.queue(topic, queue_id)
-        span = None if queue is None else _span(log, queue, wanted)
-        if span is None:
+        part = None if queue is None else _part(log, queue, wanted)
+        if part is None:
             return None
-        spans.append(span)
-    return spans
+        parts.append(part)
+    merged: list[tuple[int, int]] = []
+    for start, stop in sorted(parts):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], stop)
+        else:
+            merged.append((start, stop))
+    return merged
 
 
 def _named_queues(selection: Selection) -> list[tuple[str, int]] | None:
@@ -151,27 +153,28 @@ def _named_queues(selection: Selection) -> list[tuple[str, int]] | None:
     return [(topic, queue_id) for topic in topics for queue_id in ids]
 
 
-def _span(log: Log, queue: Queue, wanted: Numbers) -> tuple[int, int] | None:
-    least, most = 0, (1 << 63) - 1
-    start = min(wanted.least, queue.end - 1)  # what is not in the queue yet lies behind its last message
-    if start > queue.first:
-        unit = _confirmed(log, queue, start)
+def _part(log: Log, queue: Queue, wanted: Numbers) -> tuple[int, int] | None:
+    """Where the log can hold these offsets of a queue; None where queue and log do not agree on that."""
+    start, stop = 0, (1 << 63) - 1
+    first = min(wanted.least, queue.end - 1)  # what is not in the queue yet lies behind its last message
+    if first > queue.first:
+        unit = _confirmed(log, queue, first)
         if unit is None:
             return None
-        least = unit
-    if wanted.most + 1 < queue.end:
-        unit = _confirmed(log, queue, max(wanted.most + 1, queue.first))
+        start = unit.position
+    if wanted.most < queue.end:
+        unit = _confirmed(log, queue, wanted.most)
         if unit is None:
             return None
-        most = unit - 1
-    return None if (least, most) == (0, (1 << 63) - 1) else (least, most)
+        stop = unit.position + unit.size
+    return start, stop
 
 
-def _confirmed(log: Log, queue: Queue, queue_offset: int) -> int | None:
-    """Where the message of a queue offset is, when the log agrees."""
+def _confirmed(log: Log, queue: Queue, queue_offset: int) -> QueueUnit | None:
+    """The unit of a queue offset, when the log agrees."""
     unit = queue.unit(queue_offset)
     place = None if unit is None else log.range_at(unit.position)
     if unit is None or place is None:
         return None
     with log.open(place) as reader:
-        return unit.position if reader.holds(queue, queue_offset, unit) else None
+        return unit if reader.holds(queue, queue_offset, unit) else None

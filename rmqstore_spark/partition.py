@@ -24,12 +24,17 @@ class Home:
 
 @dataclass(frozen=True)
 class Range:
-    """The units of a segment that begin at the physical offsets [start, stop)."""
+    """The units of a segment that begin at the physical offsets [start, stop).
+
+    Attributes:
+        later: the next segment that has messages, or None when this is the last one.
+    """
 
     home: Home
     segment: Segment
     start: int
     stop: int
+    later: Segment | None
 
 
 @dataclass(frozen=True)

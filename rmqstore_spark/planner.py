@@ -89,12 +89,12 @@ def _look_at(root: str, options: ReadOptions, counters: Counters) -> _Store:
     queues = ConsumeQueues(layout.consumequeue, counters, layout.batchconsumequeue)
     home = Home(root, layout.consumequeue, layout.batchconsumequeue)
     end = LogEnd(layout, segments, queues, counters).find()
-    ranges = []
-    for segment in end.segments:
+    ranges: list[Range] = []
+    for segment in reversed(end.segments):
         # A cut file is read as far as it goes: what is missing behind is one of the faults.
         stop = min(segment.end, segment.start + segment.size, end.position)
         if stop > segment.start:
-            ranges.append(Range(home, segment, segment.start, stop))
+            ranges.insert(0, Range(home, segment, segment.start, stop, ranges[0].segment if ranges else None))
     return _Store(Log(home, ranges, queues, counters), layout.index, faults)
 
 

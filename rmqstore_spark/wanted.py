@@ -12,10 +12,10 @@ import numpy as np
 
 from native_io import Filter
 from rmqstore_spark.partition import Home, Indexed, Queued, Range, Scan
-from rmqstore_spark.selection import ALL, REPLACEMENT, Numbers, Selection
-from rmqstore_spark.store.commitlog import Claims, Damage, Positions, Run, SegmentReader
+from rmqstore_spark.selection import ALL, EVERYTHING, REPLACEMENT, Numbers, Selection
+from rmqstore_spark.store.commitlog import Claims, Damage, Header, Positions, Run, SegmentReader, headers
 from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue, QueueUnits
-from rmqstore_spark.store.coverage import QueueCursors
+from rmqstore_spark.store.coverage import Coverage, QueueCursors
 from rmqstore_spark.store.decode import BatchBuilder
 from rmqstore_spark.store.files import Counters
 from rmqstore_spark.store.javahash import tags_code
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 _DELAYED = "SCHEDULE_TOPIC_XXXX"  # its tagsCode is a time (TopicValidator.RMQ_SYS_SCHEDULE_TOPIC)
 _WORTH_NARROWING = 64  # fewer units of a queue are looked at one by one
-_TIMES = Numbers(-(1 << 63) // 1000, ((1 << 63) - 1) // 1000)  # milliseconds that fit an Arrow timestamp[us]
+_TIMES = Numbers(-((1 << 63) // 1000), ((1 << 63) - 1) // 1000)  # milliseconds that fit an Arrow timestamp[us]
 
 
 class _ContradictedError(Exception):
@@ -48,6 +48,9 @@ class WantedUnits:
         self._filter = kernel_filter(selection)
         self._checked = BatchBuilder(selection.checked_columns) if selection.checked_columns else None
         self._cursors: dict[Home, QueueCursors] = {}
+        self._believed: set[tuple[QueueCursors, int]] = set()
+        self._all_units = kernel_filter(EVERYTHING)
+        self._live_ends: dict[str, int] = {}  # by segment
         tags = selection.tags
         # The broker hashed what Java makes of bytes that are no UTF-8.
         can_hash = tags is not None and not any(REPLACEMENT in tag for tag in tags)
@@ -77,7 +80,7 @@ class WantedUnits:
             case Queued():
                 return self._by_queues(piece, reader)
             case Indexed():
-                return self._picked(reader, Claims(piece.positions))
+                return self._by_index(piece, reader)
         return iter(())
 
     def _scanned(self, piece: Range, reader: SegmentReader) -> Iterator[Run | Damage]:
@@ -98,10 +101,7 @@ class WantedUnits:
             if run is not None:
                 yield self._checked_run(run)
             if not hold:
-                raise _ContradictedError(
-                    f"{reader.segment.path}: commitLogOffset {claims.positions[first]} does not hold the message that "
-                    "an index or a ConsumeQueue says"
-                )
+                raise _no_message(reader, int(claims.positions[first]))
 
     def _by_queues(self, piece: Range, reader: SegmentReader) -> Iterator[Run]:
         cursors = self._cursors_of(piece.home)
@@ -109,23 +109,77 @@ class WantedUnits:
         coverage = cursors.cover(piece.start, piece.stop, wanted)
         if coverage is None:
             raise _ContradictedError(f"{piece.home.consumequeue}: units contradict each other")
+        self._believe(cursors, coverage, reader)
         claims = _merged([self._claimed(cursors.queues[i], units, reader) for i, units in coverage.units.items()])
+        if not (np.diff(claims.positions) > 0).all():
+            raise _ContradictedError(f"{piece.home.consumequeue}: a message is in two queues")
+        live = self._live_end(piece, reader)
+        gaps = [(start, min(stop, live)) for start, stop in coverage.gaps if start < live]
         first = 0
-        for start, stop in coverage.gaps:
+        for start, stop in [*gaps, (live, piece.stop)]:
             behind = int(np.searchsorted(claims.positions, start))
             yield from self._picked(reader, claims.part(first, behind))
             first = behind
-            for found in reader.select(start, stop, self._filter, self._selection.commit_log_offset.most):
-                if isinstance(found, Damage):
-                    raise _ContradictedError(str(found))
-                yield self._checked_run(found)
-        yield from self._picked(reader, claims.part(first, len(claims)))
+            yield from self._between(start, stop, reader)
+
+    def _by_index(self, piece: Indexed, reader: SegmentReader) -> Iterator[Run]:
+        live = self._live_end(piece, reader)
+        yield from self._picked(reader, Claims(piece.positions[piece.positions < live]))
+        yield from self._between(live, piece.stop, reader)
+
+    def _between(self, start: int, stop: int, reader: SegmentReader) -> Iterator[Run]:
+        """The wanted units of what no accelerator knows."""
+        for found in reader.select(start, stop, self._filter, self._selection.commit_log_offset.most):
+            if isinstance(found, Damage):
+                raise _ContradictedError(str(found))
+            yield self._checked_run(found)
+
+    def _live_end(self, piece: Range, reader: SegmentReader) -> int:
+        """Up to where in its segment accelerators can be trusted to know live messages only.
+
+        A truncated log keeps its old units, behind the blank of a segment that was written anew, and so do its queues
+        and index files. In a queue all of them lie behind its live units. So what comes in a queue before one of the
+        first units of a later segment, which are live, is live, and so is all of the log before it.
+        """
+        if piece.later is None:
+            return piece.stop
+        path = piece.segment.path
+        if path not in self._live_ends:
+            queues = ConsumeQueues(piece.home.consumequeue, self._counters)
+            with SegmentReader(piece.later, False, queues, self._counters) as later:
+                run = later.run_at(piece.later.start, piece.later.end)
+                first = headers(run) if run is not None else []
+            self._live_ends[path] = max(
+                (end for header in first if (end := _end_before(header, queues, reader)) is not None),
+                default=piece.segment.start,
+            )
+        return min(max(self._live_ends[path], piece.start), piece.stop)
 
     def _cursors_of(self, home: Home) -> QueueCursors:
         if home not in self._cursors:
             queues = ConsumeQueues(home.consumequeue, self._counters, home.batchconsumequeue)
             self._cursors[home] = QueueCursors(queues.with_batch)
         return self._cursors[home]
+
+    def _believe(self, cursors: QueueCursors, coverage: Coverage, reader: SegmentReader) -> None:
+        """Look at one unit of each queue that is new here: directories may have been mixed up, and then what is known
+        of a wanted queue stands under another name."""
+        new = [number for number in coverage.firsts if (cursors, number) not in self._believed]
+        claims = _merged([coverage.firsts[number] for number in new])
+        found: dict[int, tuple[str, int, int]] = {}
+        first = 0
+        while first < len(claims):
+            run, first, hold = reader.pick(claims, first, self._all_units)
+            for header in headers(run) if run is not None else ():
+                found[header.position] = header.topic, header.queue_id, header.queue_offset
+            if not hold:
+                raise _no_message(reader, int(claims.positions[first]))
+        for number in new:
+            queue, unit = cursors.queues[number], coverage.firsts[number]
+            position = int(unit.positions[0])
+            if found[position] != (queue.topic, queue.queue_id, int(unit.queue_offsets[0])):
+                raise _no_message(reader, position)
+            self._believed.add((cursors, number))
 
     def _offsets(self, queue: Queue) -> Numbers | None:
         return None if queue.is_lmq else self._selection.queue(queue.topic, queue.queue_id)
@@ -151,10 +205,12 @@ class WantedUnits:
         def timestamp(position: int) -> int:
             header = reader.header(position)
             if header is None or header.store_timestamp is None:
-                raise _ContradictedError(f"{reader.segment.path}: no message at commitLogOffset {position}")
+                raise _no_message(reader, position)
             return header.store_timestamp // 1000
 
         positions = units.positions.tolist()
+        if timestamp(positions[-1]) < timestamp(positions[0]) - CLOCK_SLACK:
+            return units  # the clock went back somewhere between them
         first = bisect.bisect_left(positions, wanted.least - CLOCK_SLACK, key=timestamp)
         behind = bisect.bisect_right(positions, wanted.most + CLOCK_SLACK, lo=first, key=timestamp)
         return units.only(slice(first, behind))
@@ -175,6 +231,21 @@ def kernel_filter(selection: Selection) -> Filter:
         commit_log_offset=(selection.commit_log_offset.least, selection.commit_log_offset.most),
         judge=None if selection.wants_all_queues else judge,
     )
+
+
+def _end_before(header: Header, queues: ConsumeQueues, reader: SegmentReader) -> int | None:
+    """Where the message ends that comes before this one in its queue, if it is in the reader's segment."""
+    queue = queues.queue(header.topic, header.queue_id)
+    unit = None if queue is None else queue.unit(header.queue_offset - 1)
+    if queue is None or unit is None or not reader.segment.start <= unit.position < reader.segment.end:
+        return None
+    is_known = queues.vouches(header.topic, header.queue_id, header.queue_offset, header.position, header.size)
+    return unit.position + unit.size if is_known and reader.holds(queue, header.queue_offset - 1, unit) else None
+
+
+def _no_message(reader: SegmentReader, position: int) -> _ContradictedError:
+    where = f"{reader.segment.path}: commitLogOffset {position}"
+    return _ContradictedError(f"{where} does not hold the message that an index or a ConsumeQueue says")
 
 
 def _merged(parts: list[QueueUnits]) -> Claims:

@@ -15,7 +15,7 @@ import stores
 
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.files import Counters
-from rmqstore_spark.store.indexfile import DEFAULT_SLOTS, Header, IndexFile, Item, index_files, key_hash, uncovered
+from rmqstore_spark.store.indexfile import DEFAULT_SLOTS, IndexFile, index_files, key_hash
 from rmqstore_spark.store.javahash import java_hash, tags_code
 
 DATA = Path(__file__).parent / "data"
@@ -163,18 +163,6 @@ def test_every_key_that_rocketmq_finds(version: str, tmp_path: Path) -> None:
         assert set(filter(has_key, found)) == set(filter(has_key, expected)) != set()
 
 
-def test_little_of_a_real_log_is_uncovered(store: Path) -> None:
-    files = sound(store)
-    rows = reference.read_store(store, decompress=False)
-    end = rows[-1]["commitLogOffset"] + rows[-1]["storeSize"]
-    parts = uncovered(files, 0, end)
-    positions = [row["commitLogOffset"] for row in rows]
-    looked_at = [p for p in positions if any(start <= p < stop for start, stop in parts)]
-    assert positions[0] in looked_at
-    assert positions[-1] in looked_at
-    assert len(looked_at) <= 2 * len(files) + 1  # the broker that ran into a restart included
-
-
 # ---- built ones
 
 COLLIDING = ("Aa", "BB")  # the same hash
@@ -215,39 +203,14 @@ def test_lookup_is_brute_force(seed: int, rng: random.Random, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_covered_is_complete(seed: int, rng: random.Random, tmp_path: Path) -> None:
-    """Also where index files are missing."""
-    store = random_index(tmp_path / "store", rng)
+def test_each_file_alone_has_all_keys_of_what_it_covers(seed: int, rng: random.Random, tmp_path: Path) -> None:
+    """The keys of the messages at its two ends can be in the files beside it."""
+    store = random_index(tmp_path / "store", rng, index_items=rng.choice((3, 10, 30)))
     keys, _ = keys_of(store.root)
-    (store.root / "index").mkdir(exist_ok=True)
-    for path in sorted((store.root / "index").iterdir()):
-        if rng.random() < 0.3:
-            path.unlink()
-    files = sound(store.root)
-    start, stop = sorted(rng.choices(range(store.start, store.end + 1), k=2))
-    parts = uncovered(files, start, stop)
-    assert parts == sorted(parts)
-    assert all(start <= begin < end for begin, end in parts)
-    for wanted, positions in by_hash(keys).items():
-        inside = {p for p in positions if start <= p < stop and not any(a <= p < b for a, b in parts)}
-        assert ask(files, wanted) >= inside
-
-
-def test_uncovered() -> None:
-    def parts(covered: list[tuple[int, int]], start: int = 100, stop: int = 1000) -> list[tuple[int, int]]:
-        headers = [Header(0, 0, begin, end, 1, 2) for begin, end in covered]
-        files = [IndexFile("", header, 1, 2, Item(0, header.end_position, 0, 0), Counters()) for header in headers]
-        return uncovered(files, start, stop)
-
-    assert parts([]) == [(100, 1000)]
-    assert parts([(100, 900)]) == [(100, 101), (900, 1000)]
-    assert parts([(100, 500), (500, 900)]) == [(100, 101), (500, 501), (900, 1000)]
-    assert parts([(100, 500), (600, 900)]) == [(100, 101), (500, 601), (900, 1000)]
-    assert parts([(0, 50), (60, 2000)]) == []
-    assert parts([(0, 50), (2000, 3000)]) == [(100, 1000)]
-    assert parts([(0, 500), (400, 900)]) == [(900, 1000)]  # the copy of an older state of a file
-    assert parts([(0, 900), (100, 200)]) == [(900, 1000)]
-    assert parts([], 7, 7) == []
+    for file in sound(store.root) if keys else []:
+        begin, end = file.covered()
+        for wanted, positions in by_hash(keys).items():
+            assert ask([file], wanted) >= {position for position in positions if begin < position < end}
 
 
 # ---- slots and items of any number
@@ -574,6 +537,76 @@ def test_slots_that_lead_astray(damaged: Damaged) -> None:
 
 def overwritten(data: bytes, at: int, part: bytes) -> bytes:
     return data[:at] + part + data[at + len(part) :]
+
+
+def test_negative_hash(tmp_path: Path) -> None:
+    """It has the same slot as the positive one where the number of slots is a power of two."""
+    path = tmp_path / "1"
+    write_index(path, 8, 30, [(3, 100), (11, 200), (3, 300)])
+    data = path.read_bytes()
+    for number in (1, 2):
+        at = reference.index_item_at(8, number)
+        path.write_bytes(overwritten(data, at, bytes([data[at] ^ 0x80])))
+        file = IndexFile.open(str(path), Counters())
+        assert file
+        assert file.lookup(3) is file.lookup(11) is None
+
+
+def test_positions_along_a_chain(tmp_path: Path) -> None:
+    """They lie within the header's and do not grow towards older items, or else the chain says nothing."""
+    entries = [(3, 100), (3, 200), (4, 250), (3, 300), (4, 400)]
+    path = tmp_path / "1"
+    write_index(path, 10, 30, entries)
+    data = path.read_bytes()
+
+    def lookup(number: int, position: int, header: bytes = b"") -> list[int] | None:
+        at = reference.index_item_at(10, number) + 4
+        path.write_bytes(overwritten(overwritten(data, at, position.to_bytes(8, "big", signed=True)), 0, header))
+        file = IndexFile.open(str(path), Counters(), [10])
+        assert file
+        return file.lookup(3)
+
+    assert lookup(2, 200) == [300, 200, 100]
+    assert lookup(2, 300) == [300, 100]
+    assert lookup(2, 100) == [300, 100]
+    for lie in (301, 99, 0, -1, 1 << 62):
+        assert lookup(2, lie) is None
+    assert lookup(4, 400) == [400, 200, 100]
+    assert lookup(4, 401) is None
+    # The same once more with a header that does not know the last two items yet.
+    older = reference.encode_index_header(reference.decode_index_header(data)._replace(end_physical_offset=250))
+    older = older[:36] + (4).to_bytes(4, "big")
+    assert lookup(4, 300, older) == [200, 100]
+    assert lookup(4, 250, older) == [200, 100]
+    assert lookup(4, 249, older) is None
+
+
+def test_ends_that_contradict_the_header(tmp_path: Path) -> None:
+    path = tmp_path / "1"
+    write_index(path, 10, 30, [(3, 100), (4, 200), (3, 300)])
+    data = path.read_bytes()
+    slot = reference.INDEX_HEADER_SIZE + 3 * reference.INDEX_SLOT_SIZE
+    oldest, newest = reference.index_item_at(10, 1), reference.index_item_at(10, 3)
+    lies = {
+        "newest in no chain": (slot, bytes(4)),
+        "newest not first in its chain": (slot, (1).to_bytes(4, "big")),
+        "item 0 in use": (reference.index_item_at(10, 0), b"\1"),
+        "oldest has an older one": (oldest + 16, (1).to_bytes(4, "big")),
+        "newest has another hash": (newest, (4).to_bytes(4, "big")),
+        "newest has a negative hash": (newest, (-7).to_bytes(4, "big", signed=True)),
+        "newest is elsewhere": (newest + 4, (299).to_bytes(8, "big")),
+        "oldest is elsewhere": (oldest + 4, (101).to_bytes(8, "big")),
+    }
+    assert IndexFile.open(str(path), Counters(), [10])
+    for what, (at, part) in lies.items():
+        path.write_bytes(overwritten(data, at, part))
+        for slots in ([], [10]):
+            with pytest.raises(RmqStoreError, match="expected the first and the last of 3 items"):
+                pytest.fail(f"{what}: {IndexFile.open(str(path), Counters(), slots)}")
+    for entries in ([(3, -5)], [(3, -5), (4, 0)], [(3, 5), (4, 4)]):
+        write_index(path, 10, 30, entries)
+        with pytest.raises(RmqStoreError):
+            IndexFile.open(str(path), Counters(), [10])
 
 
 def test_file_that_shrinks_or_goes_after_it_was_opened(damaged: Damaged) -> None:

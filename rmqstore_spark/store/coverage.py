@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from rmqstore_spark.store.consumequeue import Queue, QueueUnits
 
@@ -20,10 +21,12 @@ class Coverage:
 
     Attributes:
         units: the units in it of each queue that was asked for, by its number.
+        firsts: the first unit in it of each queue that has one, by its number; not of light message queues.
         gaps: the parts that no queue knows, as (start, stop), growing.
     """
 
     units: dict[int, QueueUnits]
+    firsts: dict[int, QueueUnits]
     gaps: list[tuple[int, int]]
 
 
@@ -46,27 +49,30 @@ class QueueCursors:
             stop: a unit's start, the log's end, or a segment's end: a gap reaches to it then.
             wanted: which queues' units to keep.
         """
-        firsts = self._numbers_at(start)
+        begins = self._numbers_at(start)
         behind: list[int] = []
         kept: dict[int, QueueUnits] = {}
-        known, furthest = 0, start
-        for place, queue in enumerate(self.queues):
-            units, number = queue.units(firsts[place], stop)
-            behind.append(number)
+        firsts: dict[int, QueueUnits] = {}
+        open_ends, furthest = 0, start
+        for number, queue in enumerate(self.queues):
+            units, next_unit = queue.units(begins[number], stop)
+            behind.append(next_unit)
             if not _is_sound(units, start, stop):
                 return None
-            if place in wanted:
-                kept[place] = units
+            if number in wanted:
+                kept[number] = units
             if len(units.positions) and not queue.is_lmq:
-                known += int(units.sizes.sum(dtype=np.int64))
-                furthest = max(furthest, int(units.positions[-1]) + int(units.sizes[-1]))
+                firsts[number] = units.only(slice(1))
+                ends = units.positions + units.sizes
+                open_ends += _fingerprint(ends) - _fingerprint(units.positions)
+                furthest = max(furthest, int(ends[-1]))
         self._reached = stop, behind
-        if known == furthest - start:
-            return Coverage(kept, [(furthest, stop)] if furthest < stop else [])
-        gaps = _gaps(
-            [queue.units(first, stop)[0] for queue, first in zip(self.queues, firsts, strict=True)], start, stop
-        )
-        return None if gaps is None else Coverage(kept, gaps)
+        # Without gaps and overlaps each unit begins where another ends, all but the first and the last.
+        bounds = _fingerprint(np.array([furthest])) - _fingerprint(np.array([start]))
+        if (open_ends - bounds) % (1 << 64) == 0:
+            return Coverage(kept, firsts, [(furthest, stop)] if furthest < stop else [])
+        gaps = _gaps([self.queues[number].units(begins[number], stop)[0] for number in firsts], start, stop)
+        return None if gaps is None else Coverage(kept, firsts, gaps)
 
     def _numbers_at(self, position: int) -> list[int]:
         if self._reached is None or self._reached[0] != position:
@@ -74,25 +80,34 @@ class QueueCursors:
         return self._reached[1]
 
 
+def _fingerprint(places: npt.NDArray[np.int64]) -> int:
+    """A number that other places would hardly have, in whatever order they come. Of two sets it is the sum of theirs,
+    modulo 2**64."""
+    mixed = places.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= mixed >> np.uint64(32)
+    mixed *= np.uint64(0xD6E8FEB86659FD93)
+    mixed ^= mixed >> np.uint64(29)
+    return int(mixed.sum(dtype=np.uint64))
+
+
 def _is_sound(units: QueueUnits, start: int, stop: int) -> bool:
     """Do the units lie in [start, stop), one behind the other?"""
     if not len(units.positions):
         return True
+    if bool((units.positions >= stop).any()):  # and then no end is beyond what an int64 holds
+        return False
     ends = units.positions + units.sizes
     in_order = bool((units.positions[1:] >= ends[:-1]).all())
     return in_order and bool(units.positions[0] >= start) and bool(ends[-1] <= stop)
 
 
 def _gaps(parts: list[QueueUnits], start: int, stop: int) -> list[tuple[int, int]] | None:
-    """What is between the units; None when two different ones overlap."""
+    """What is between the units; None when two overlap."""
     spans = [np.stack([units.positions, units.positions + units.sizes]) for units in parts]
     begins, ends = np.concatenate([np.empty((2, 0), np.int64), *spans], axis=1)
     order = np.argsort(begins, kind="stable")
     begins, ends = begins[order], ends[order]
-    # A message in several queues (multi-dispatch) is known several times.
-    again = (begins[1:] == begins[:-1]) & (ends[1:] == ends[:-1])
-    first = np.insert(~again, 0, values=True)[: len(begins)]
-    begins, ends = np.append(begins[first], stop), np.insert(ends[first], 0, start)
+    begins, ends = np.append(begins, stop), np.insert(ends, 0, start)
     if (begins < ends).any():
         return None
     return [(int(ends[i]), int(begins[i])) for i in np.flatnonzero(begins > ends)]

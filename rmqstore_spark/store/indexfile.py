@@ -121,7 +121,7 @@ class IndexFile:
                 f"{path}: expected the first and the last of {header.index_count - 1} items to be of the messages at "
                 f"{header.begin_position} and {header.end_position} as the header says, found no place for them"
             )
-        return cls(path, header, tried, (size - _item_at(tried, 0)) // ITEM.size, newest, counters)
+        return cls(path, header, tried, _room(size, tried), newest, counters)
 
     def covered(self) -> tuple[int, int]:
         """The physical offsets of the first and of the last item's message.
@@ -176,6 +176,10 @@ def _item_at(slots: int, number: int) -> int:
     return HEADER.size + slots * SLOT.size + number * ITEM.size
 
 
+def _room(size: int, slots: int) -> int:
+    return (size - _item_at(slots, 0)) // ITEM.size
+
+
 def _chain(file: ReadFile, header: Header, slots: int, items: int, slot: int) -> Iterator[tuple[int, Item]]:
     """A slot's items that the header knows, with their numbers, newest first; raises where the chain is broken."""
     (number,) = SLOT.unpack(file.read(HEADER.size + slot * SLOT.size, SLOT.size))
@@ -199,8 +203,7 @@ def _chain(file: ReadFile, header: Header, slots: int, items: int, slot: int) ->
 
 def _newest(file: ReadFile, size: int, header: Header, slots: int) -> Item | None:
     """The last item, when a file of `size` bytes with so many slots is what its header says; else None."""
-    room, rest = divmod(size - _item_at(slots, 0), ITEM.size)
-    if slots <= 0 or rest or room < header.index_count or not 0 <= header.begin_position <= header.end_position:
+    if slots <= 0 or header.begin_position < 0:
         return None
     last = header.index_count - 1
     try:
@@ -208,10 +211,10 @@ def _newest(file: ReadFile, size: int, header: Header, slots: int) -> Item | Non
         newest = Item(*ITEM.unpack(file.read(_item_at(slots, last), ITEM.size)))
         if unused != _UNUSED or (oldest.position, oldest.previous) != (header.begin_position, 0):
             return None
-        if newest.position != header.end_position or newest.key_hash < 0:
+        if newest.position != header.end_position:
             return None
         # The newest item is the head of its chain. This is what noise and a wrong number of slots do not get right.
-        head = next(_chain(file, header, slots, room, newest.key_hash % slots), None)
+        head = next(_chain(file, header, slots, _room(size, slots), newest.key_hash % slots), None)
         return newest if head == (last, newest) else None
     except (_BrokenError, ValueError, struct.error):  # ValueError, struct.error: the file has become shorter
         return None
@@ -284,24 +287,3 @@ def _is_file(path: str) -> bool:
         return stat.S_ISREG(os.stat(path).st_mode)
     except OSError as why:
         raise cannot_read(path, why) from None
-
-
-def uncovered(files: list[IndexFile], start: int, stop: int) -> list[tuple[int, int]]:
-    """The parts of the log [start, stop) of which these index files need not know all messages, growing.
-
-    A part between two files begins with a message and ends within one: every message that begins in it is meant.
-
-    Args:
-        files: as index_files() sorts them.
-    """
-    parts: list[tuple[int, int]] = []
-    known = start  # nothing before it is in doubt
-    for begin, end in (file.covered() for file in files):
-        if begin >= stop:
-            break
-        if known <= begin:
-            parts.append((known, begin + 1))
-        known = max(known, end)
-    if known < stop:
-        parts.append((known, stop))
-    return parts

@@ -1,0 +1,88 @@
+"""explain(): what it says is what the plan is."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import stores
+from reading import make_plan
+
+import rmqstore_spark
+from rmqstore_spark import OptionError, access
+from rmqstore_spark.partition import Indexed, Queued, Scan
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two topics, each in one queue, in several segments; so small a store that only free requests are worth it."""
+    monkeypatch.setattr(access, "_REQUEST", 0)
+    monkeypatch.setattr(access, "_SEARCH", 0)
+    builder = stores.StoreBuilder(tmp_path, segment_size=8192, index=True)
+    for i in range(100):
+        builder.append(topic=f"Topic{i % 2}", keys=f"key{i}", body=b"x" * 200, store_timestamp=1_700_000_000_000 + i)
+    builder.close()
+    return tmp_path
+
+
+def explained(capsys: pytest.CaptureFixture[str], path: Path, **options: object) -> str:
+    rmqstore_spark.explain(str(path), **options)
+    return capsys.readouterr().out
+
+
+def test_everything_is_scanned(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = explained(capsys, store)
+    planned = make_plan(store)
+    assert f"store {store}: {len(list((store / 'commitlog').iterdir()))} commitlog files" in text
+    assert "access: scan: nothing else is cheaper" in text
+    assert f"partitions: {len(planned.tasks)};" in text
+    assert "not used" not in text
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "kind"),
+    [
+        ({"key": "key7"}, "index", Indexed),
+        ({"subscribe": "Topic1"}, "consumequeue", Queued),
+        ({"verifyCrc": False}, "scan", Scan),
+    ],
+)
+def test_it_names_the_way_that_is_taken(
+    store: Path, capsys: pytest.CaptureFixture[str], options: dict[str, object], name: str, kind: type
+) -> None:
+    assert f"\n  access: {name}: " in explained(capsys, store, **options)
+    pieces = [piece for task in make_plan(store, **options).tasks for piece in task.ranges]
+    assert any(isinstance(piece, kind) for piece in pieces)
+
+
+def test_it_says_what_could_not_be_used(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = sorted((store / "index").iterdir())
+    for file in files:
+        file.write_bytes(file.read_bytes()[:50])
+    text = explained(capsys, store, key="key7")
+    assert "access: scan" in text
+    assert all(f"not used: index: {file}: " in text for file in files)
+    shutil.rmtree(store / "consumequeue")
+    text = explained(capsys, store, subscribe="Topic1")
+    assert "not used: ConsumeQueues: there are none with a message in them" in text
+
+
+def test_nothing_can_be_wanted(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = explained(capsys, store, endingTimestamp=1_600_000_000_000)
+    assert "access: scan: nothing in the log can be wanted\n  reads:  nothing; about 0 bytes in all" in text
+    assert "partitions: 0;" in text
+
+
+def test_several_stores(store: Path, small_store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rmqstore_spark.explain([str(store), str(small_store)], subscribe="Topic1")
+    text = capsys.readouterr().out
+    assert text.count("\n  access: ") == 2
+    assert f"store {small_store}: " in text
+
+
+def test_errors_are_the_reads(store: Path) -> None:
+    with pytest.raises(OptionError, match=r"unknown topic 'Tropic1'\. Did you mean 'Topic1'"):
+        rmqstore_spark.explain(str(store), assign='{"Tropic1": [0]}')
+    with pytest.raises(OptionError, match="topic 'Topic1' has no queue 5; it has 0"):
+        rmqstore_spark.explain(str(store), startingOffsets='{"Topic1": {"5": 1}}')
