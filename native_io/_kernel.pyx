@@ -209,14 +209,19 @@ def crc32(const uint8_t[::1] data not None, *, bint portable=False):
     return crc
 
 
+cdef rmq_bounds _bounds(pair) except *:
+    least, most = pair  # not pair[0], pair[1]: with boundscheck=False they are not checked
+    return rmq_bounds(least, most)
+
+
 cdef class Filter:
     cdef rmq_filter filter
     cdef object judge
     cdef bint busy
 
     def __cinit__(self, *, store_timestamp, commit_log_offset, judge):
-        self.filter.store_timestamp = rmq_bounds(store_timestamp[0], store_timestamp[1])
-        self.filter.physical_offset = rmq_bounds(commit_log_offset[0], commit_log_offset[1])
+        self.filter.store_timestamp = _bounds(store_timestamp)
+        self.filter.physical_offset = _bounds(commit_log_offset)
         self.filter.any_queue = judge is None
         self.judge = judge
 
@@ -232,9 +237,7 @@ cdef class Filter:
     cdef int _ask(self, const rmq_unit *unit) except -1:
         cdef int32_t queue_id = rmq_i32(unit.start + RMQ_AT_QUEUE_ID)
         wanted = self.judge(unit.topic[:unit.topic_length], queue_id)
-        cdef rmq_bounds bounds = rmq_bounds(0, -1)
-        if wanted is not None:
-            bounds = rmq_bounds(wanted[0], wanted[1])
+        cdef rmq_bounds bounds = rmq_bounds(0, -1) if wanted is None else _bounds(wanted)
         if rmq_judge(&self.filter, unit.topic, unit.topic_length, queue_id, bounds) != 0:
             raise MemoryError()
         return 0

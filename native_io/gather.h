@@ -23,10 +23,12 @@ static int64_t rmq_gather(int fd, const int64_t *offsets, const int32_t *sizes, 
     while (done < count) {
         const int64_t start = offsets[done];
         if (start < 0 || sizes[done] <= 0 || sizes[done] > out->capacity - used) break;
+        if (start > INT64_MAX - sizes[done]) break;
         int64_t stop = start + sizes[done], behind = done + 1;
         for (; behind < count; behind++) {
             const int64_t next = offsets[behind];
             if (sizes[behind] <= 0 || next < offsets[behind - 1] || next - stop > slack) break;
+            if (next > INT64_MAX - sizes[behind]) break;
             const int64_t end = next + sizes[behind];
             if (end - start > out->capacity - used) break;
             if (end > stop) stop = end;

@@ -4,7 +4,7 @@ Prices are in bytes: a request costs as much as reading some more would.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,6 +21,8 @@ _SEARCH = 8 * _REQUEST  # for a place in one ConsumeQueue, and to read on there
 _LARGE_PIECE = 512 * 1024 * 1024
 _MATCHING = 4  # one message in so many is taken to have the wanted tag
 
+Pieces = list[tuple[Range, int]]  # each with about how many bytes are to be read in it
+
 
 @dataclass
 class Access:
@@ -29,19 +31,41 @@ class Access:
     Attributes:
         name: `index`, `consumequeue` or `scan`.
         why: in words.
-        pieces: what to read, each with its price.
+        pieces: what to read.
         unused: what could have helped, and why it did not.
     """
 
     name: str
     why: str
-    pieces: list[tuple[Range, int]] = field(default_factory=list)
-    unused: list[str] = field(default_factory=list)
+    pieces: Pieces
+    unused: list[str]
 
-    @property
-    def price(self) -> int:
-        """Of all pieces."""
-        return sum(price for _, price in self.pieces)
+
+@dataclass(frozen=True)
+class _Way:
+    """Through the ConsumeQueues or the log itself.
+
+    Attributes:
+        price: of all that is to be read.
+        queued: what share of a piece is read in ConsumeQueues and, as they say, in the log; None: it is scanned.
+    """
+
+    name: str
+    why: str
+    price: int
+    queued: float | None
+    unused: list[str]
+
+    def pieces(
+        self, log: Log, ranges: list[Range], selection: Selection, splitter: Splitter
+    ) -> list[tuple[Range, int]]:
+        """What to read, cut up."""
+        # All queues are searched for where a piece begins, so pieces are large there.
+        least = 0 if self.queued is None else _LARGE_PIECE
+        cut = in_time(log, [piece for r in ranges for piece in splitter.split(r, least)], selection.store_timestamp)
+        if self.queued is None:
+            return [(_scan(piece), piece.stop - piece.start) for piece in cut]
+        return [(_queued(piece), int(self.queued * (piece.stop - piece.start))) for piece in cut]
 
 
 @dataclass(frozen=True)
@@ -63,26 +87,19 @@ def choose(log: Log, index: str | None, ranges: list[Range], selection: Selectio
         selection: what is wanted.
         splitter: cuts ranges where units begin.
     """
-    by_log = _by_log(log, ranges, selection, splitter)
-    if not (selection.names or selection.ids) or by_log.price == 0:
-        return by_log
+    way = _by_log(log, ranges, selection)
     unused: list[str] = []
-    by_index = _by_index(log, index, ranges, selection, splitter, by_log.price, unused)
-    if by_index is not None and by_index.price < by_log.price:
-        return by_index
-    if by_index is not None:
-        unused.append(f"index: it would cost as much as reading {by_index.price:,} bytes")
-    by_log.unused += unused
-    return by_log
+    if way.price > 0 and (selection.names or selection.ids):
+        by_index = _by_index(log, index, ranges, selection, splitter, way.price, unused)
+        if by_index is not None:
+            return by_index
+    return Access(way.name, way.why, way.pieces(log, ranges, selection, splitter), way.unused + unused)
 
 
-def _by_log(log: Log, ranges: list[Range], selection: Selection, splitter: Splitter) -> Access:
+def _by_log(log: Log, ranges: list[Range], selection: Selection) -> _Way:
     """Through the ConsumeQueues or the log itself, whichever is cheaper."""
-    times = selection.store_timestamp
-    pieces = in_time(log, [piece for r in ranges for piece in splitter.split(r)], times)
-    size = sum(piece.stop - piece.start for piece in pieces)
-    scan = Access("scan", "nothing else is cheaper" if size else "nothing in the log can be wanted")
-    scan.pieces = [(_scan(piece), piece.stop - piece.start) for piece in pieces]
+    size = sum(r.stop - r.start for r in ranges)
+    scan = _Way("scan", "nothing else is cheaper" if size else "nothing in the log can be wanted", size, None, [])
     if size == 0 or (selection.wants_all_queues and selection.tags is None):
         return scan
     queues = log.queues.with_batch
@@ -95,21 +112,16 @@ def _by_log(log: Log, ranges: list[Range], selection: Selection, splitter: Split
         offsets = None if queue.is_lmq else selection.queue(queue.topic, queue.queue_id)
         if offsets is not None:
             wanted += max(0, min(offsets.most + 1, queue.end) - max(offsets.least, queue.first))
-    matching = wanted / (_MATCHING if selection.tags is not None else 1)
-    read_each = log.size / total + _REQUEST
-
-    def price(piece: Range) -> int:
-        length = piece.stop - piece.start
-        share = length / log.size
-        return int(len(queues) * _SEARCH + share * total * UNIT_SIZE + min(length, share * matching * read_each))
-
     why = f"{wanted:,} of {total:,} messages are in wanted queues"
-    # All queues are searched for where a piece begins, so pieces are large.
-    large = in_time(log, [piece for r in ranges for piece in splitter.split(r, _LARGE_PIECE)], times)
-    by_queues = Access("consumequeue", why, [(_queued(piece), price(piece)) for piece in large])
-    if by_queues.price < size:
-        return by_queues
-    scan.unused.append(f"ConsumeQueues: {why}; it would cost as much as reading {by_queues.price:,} bytes")
+    matching = wanted / (_MATCHING if selection.tags is not None else 1)
+    searches = len(queues) * sum(-(-(r.stop - r.start) // _LARGE_PIECE) for r in ranges)
+    share = size / log.size
+    price = int(
+        searches * _SEARCH + share * (total * UNIT_SIZE + min(log.size, matching * (log.size / total + _REQUEST)))
+    )
+    if price < size:
+        return _Way("consumequeue", why, price, min(1.0, total * UNIT_SIZE / log.size + matching / total), [])
+    scan.unused.append(f"ConsumeQueues: {why}; it would cost as much as reading {price:,} bytes")
     return scan
 
 
@@ -122,8 +134,8 @@ def _by_index(
     limit: int,
     unused: list[str],
 ) -> Access | None:
-    """Through index files, and for what they do not cover as _by_log() says. None when that is not possible, or when
-    the look-ups alone would cost more than `limit`."""
+    """Through index files, and for what they do not cover as _by_log() says. None when that is not possible, or costs
+    more than `limit`."""
     # Of a text that may be one of two ids, the unit at its place is looked at as well.
     names = selection.names or frozenset([min(selection.ids)])
     places = [] if selection.names else [place for name in names if (place := place_of(name)) is not None]
@@ -143,18 +155,20 @@ def _by_index(
     for hole in around(log, [(place, place) for place in places], splitter):
         known = [part for k in known for part in _without(k, hole)]
     found, rest = _cut(ranges, known)
-    uncovered = _by_log(log, rest, selection, splitter)
+    rest_way = _by_log(log, rest, selection)
     count = sum(len(piece.positions) for piece in found)
-    by_index = Access(
-        "index",
+    price += 2 * _REQUEST * count + rest_way.price
+    if price >= limit:
+        unused.append(f"index: it would cost as much as reading {price:,} bytes")
+        return None
+    pieces: Pieces = [(piece, len(piece.positions) * _REQUEST) for piece in found]
+    pieces += rest_way.pieces(log, rest, selection, splitter)
+    why = (
         f"{_counted(len(names), 'name')} in {_counted(len(topics), 'topic')}, looked up in "
         f"{_counted(len(files), 'index file')}: {_counted(count, 'place')} to look at; "
-        f"{_counted(sum(piece.stop - piece.start for piece in rest), 'byte')} of the log are not covered",
-        [(piece, len(piece.positions) * 2 * _REQUEST) for piece in found] + uncovered.pieces,
-        unused,
+        f"{_counted(sum(piece.stop - piece.start for piece in rest), 'byte')} of the log are not covered"
     )
-    by_index.pieces.sort(key=lambda piece: piece[0].start)
-    return by_index
+    return Access("index", why, sorted(pieces, key=lambda piece: piece[0].start), unused)
 
 
 def _topics(log: Log, selection: Selection) -> list[str]:

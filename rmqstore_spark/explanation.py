@@ -35,7 +35,8 @@ def _of_store(log: Log, access: Access) -> Iterator[str]:
     pieces = [piece for piece, _ in access.pieces]
     yield f"store {log.home.root}: {_files(log.ranges)}, {_size(log.size)} of messages"
     yield f"  access: {access.name}: {access.why}"
-    yield f"  reads:  {', '.join(_parts(pieces)) or 'nothing'}; about {_size(access.price)} in all"
+    size = _size(sum(size for _, size in access.pieces))
+    yield f"  reads:  {', '.join(_parts(pieces)) or 'nothing'}; about {size} in all"
     for reason in access.unused:
         yield f"  not used: {reason}"
 

@@ -72,10 +72,8 @@ def plan(options: ReadOptions) -> Plan:
     for store in stores:
         wanted = [] if selection.is_nothing else narrowed(store.log, selection, splitter)
         result.accesses.append((store.log, choose(store.log, store.index, wanted, selection, splitter)))
-    priced = [piece for _, access in result.accesses for piece in access.pieces]
-    if not selection.is_everything:
-        target = _target(sum(price for _, price in priced), options)
-    result.tasks = _pack(priced, target)
+    pieces = [piece for _, access in result.accesses for piece in access.pieces]
+    result.tasks = _pack(pieces, _target(sum(size for _, size in pieces), options, len(pieces)))
     if faults:
         result.tasks.append(Task(faults=tuple(faults)))
     return result
@@ -122,22 +120,23 @@ def _check_queues(selection: Selection, logs: list[Log]) -> None:
             )
 
 
-def _target(total: int, options: ReadOptions) -> int:
+def _target(total: int, options: ReadOptions, pieces: int = 0) -> int:
     """Bytes a partition should have: as Spark's file sources reckon, with the driver's cores for the cluster's, which
-    planning cannot see."""
+    planning cannot see. So many pieces are to be divided evenly, and they are not all of one size."""
     if options.min_partitions is not None:
         return min(options.max_partition_bytes, max(1, total // options.min_partitions))
-    return min(options.max_partition_bytes, max(_SMALL_PARTITION, total // (os.cpu_count() or 1)))
+    share = (total + pieces * _OPEN_COST) // (os.cpu_count() or 1)
+    return min(options.max_partition_bytes, max(_SMALL_PARTITION, share + share // 16))
 
 
 def _pack(pieces: list[tuple[Range, int]], target: int) -> list[Task]:
-    """Put small ranges together: Spark pays some 20 ms for a task."""
+    """Put pieces, each with its bytes to read, together where they are small: Spark pays some 20 ms for a task."""
     open_cost = min(_OPEN_COST, target // 16)
     tasks: list[Task] = []
     packed: list[Range] = []
     size = 0
-    for piece, price in pieces:
-        cost = price + open_cost
+    for piece, bytes_to_read in pieces:
+        cost = bytes_to_read + open_cost
         if packed and size + cost > target:
             tasks.append(Task(tuple(packed)))
             packed, size = [], 0

@@ -42,7 +42,7 @@ UNIT_SIZE = _SIMPLE.itemsize
 
 
 _UNITS_AT_ONCE = 128  # so few are read in one request rather than searched
-_MOST_AT_ONCE = 64 * 1024
+_LEAST_AT_ONCE, _MOST_AT_ONCE = 1024, 64 * 1024  # in a walk along a queue: it begins small and grows
 
 
 class QueueUnit(NamedTuple):
@@ -123,7 +123,7 @@ class Queue:
     def units(self, start: int, position: int) -> tuple[QueueUnits, int]:
         """The used units from number `start` up to the first that points to `position` or behind it, or is not used;
         and the number of that one."""
-        parts, count, number = [], _UNITS_AT_ONCE, start
+        parts, count, number = [], _LEAST_AT_ONCE, start
         while True:
             data = self._read_units(number, count)
             found = np.frombuffer(data, self._layout)
@@ -133,7 +133,7 @@ class Queue:
             number += end
             if end < count:
                 break
-            count = min(4 * count, _MOST_AT_ONCE)
+            count = min(8 * count, _MOST_AT_ONCE)
         units = np.frombuffer(b"".join(parts), self._layout)
         positions, sizes = units["position"].astype(np.int64), units["size"].astype(np.int32)
         numbers = np.arange(start, number)
