@@ -1,7 +1,22 @@
 """Compiled kernels: buffers in, arrays out. No policy, no file names, no Spark."""
 
 try:
-    from native_io._kernel import COLUMNS, FORMAT, Decoder, Status, crc32, find_unit, scan
+    from native_io._kernel import (
+        COLUMNS,
+        ENCODE_COLUMNS,
+        FORMAT,
+        Decoder,
+        Dispatched,
+        Dispatcher,
+        EncodeError,
+        Encoder,
+        Status,
+        crc32,
+        find_unit,
+        java_hash,
+        put_index,
+        scan,
+    )
 except ModuleNotFoundError as missing:
     # Spark workers put the current directory first on sys.path: in a checkout that was never built they end here.
     raise ImportError(
@@ -9,4 +24,19 @@ except ModuleNotFoundError as missing:
         "or run from another one"
     ) from missing
 
-__all__ = ["COLUMNS", "FORMAT", "Decoder", "Status", "crc32", "find_unit", "scan"]
+__all__ = [
+    "COLUMNS",
+    "ENCODE_COLUMNS",
+    "FORMAT",
+    "Decoder",
+    "Dispatched",
+    "Dispatcher",
+    "EncodeError",
+    "Encoder",
+    "Status",
+    "crc32",
+    "find_unit",
+    "java_hash",
+    "put_index",
+    "scan",
+]
