@@ -436,6 +436,10 @@ cdef object _refusal(const rmq_refusal *why, int longest):
     return EncodeError(why.row, ENCODE_COLUMNS[why.column], f"expected {expected}, found {found}")
 
 
+cdef object _text(const char *text):
+    return repr((<bytes>text).decode("utf-8", "backslashreplace")) if text != NULL else "nothing"
+
+
 cdef class _Units:
     """Encoded units; their memory goes back to the pool with the last view of them."""
     cdef const uint8_t *data
@@ -483,8 +487,8 @@ cdef class Encoder:
             raise TypeError(f"expected a struct of the columns {', '.join(ENCODE_COLUMNS)}")
         if wrong >= 0:
             raise TypeError(
-                f"column {wrong}: expected {ENCODE_COLUMNS[wrong]!r} of Arrow format {rmq_in_formats[wrong].decode()!r}, "
-                f"found {schema.children[wrong].name!r} of format {schema.children[wrong].format!r}"
+                f"column {wrong}: expected {ENCODE_COLUMNS[wrong]!r} of Arrow format {_text(rmq_in_formats[wrong])}, found "
+                f"{_text(schema.children[wrong].name)} of format {_text(schema.children[wrong].format)}"
             )
         if rmq_read_batch(&rows, array) != 0:
             raise ValueError("the batch's arrays do not keep to Arrow's layout")

@@ -10,7 +10,7 @@ import re
 import socket
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -551,3 +551,97 @@ def tags_code(topic: str, properties: Mapping[str, str], store_timestamp: int) -
     if level > 0:
         return store_timestamp + DELAY_LEVELS[min(level, len(DELAY_LEVELS)) - 1]
     return java_hash(properties.get("TAGS", ""))
+
+
+def java_text(data: bytes) -> str:
+    """`new String(data, UTF_8)` of Java: bytes that are no character become U+FFFD. Python's decoder differs only in a
+    surrogate written as UTF-8, or the beginning of one, which to Java is one U+FFFD."""
+    return re.sub(rb"\xed[\xa0-\xbf][\x80-\xbf]?", "\ufffd".encode(), data).decode("utf-8", "replace")
+
+
+def java_properties(data: bytes) -> dict[str, str]:
+    """As parse_properties, with text as a broker gets it."""
+    pairs = (segment.partition(b"\x01") for segment in data.split(b"\x02"))
+    return {java_text(name): java_text(value) for name, separator, value in pairs if name and separator and value}
+
+
+# ---- IndexFile
+
+
+class IndexItem(NamedTuple):
+    key_hash: int
+    physical_offset: int
+    seconds: int  # since the file's beginTimestamp, or what was there when the file was new
+    before: int  # number of the item before it in its chain; 0: none
+
+
+def index_keys(unit: Unit) -> list[str]:
+    """What a broker indexes a unit under, in order: nothing for ROLLBACK."""
+    if unit.sys_flag & TRANSACTION_BITS == ROLLBACK:
+        return []
+    properties = java_properties(unit.properties)
+    keys = [properties["UNIQ_KEY"]] if "UNIQ_KEY" in properties else []
+    keys += [key for key in properties.get("KEYS", "").split(" ") if key]
+    return [f"{java_text(unit.topic)}#{key}" for key in keys]
+
+
+def index_hash(key: str) -> int:
+    """Math.abs of the hash; of Integer.MIN_VALUE, whose abs is negative, 0."""
+    value = abs(java_hash(key))
+    return 0 if value > 0x7FFFFFFF else value
+
+
+# | 8 beginTimestamp | 8 endTimestamp | 8 beginPhyOffset | 8 endPhyOffset | 4 hashSlotCount | 4 indexCount |
+# | 4 x slots: number of the newest item | 20 x items: 4 keyHash, 8 phyOffset, 4 timeDiff, 4 the item before |
+_INDEX_HEADER = struct.Struct(">qqqqii")
+_INDEX_ITEM = struct.Struct(">iqii")
+
+
+class IndexFile:
+    """One index file, written as org.apache.rocketmq.store.index.IndexFile does. `before`: the one that is full."""
+
+    def __init__(self, slots: int, items: int, before: IndexFile | None = None) -> None:
+        self.slots = [0] * slots
+        self.items: dict[int, IndexItem] = {}
+        self.capacity = items
+        self.begin_time = self.end_time = before.end_time if before else 0
+        self.begin_offset = self.end_offset = before.end_offset if before else 0
+        self.slot_count = 0
+        self.count = 1
+
+    def put(self, key_hash: int, physical_offset: int, timestamp: int) -> bool:
+        if self.count >= self.capacity:
+            return False
+        slot = key_hash % len(self.slots)
+        before = self.slots[slot]
+        if before < 0 or before > self.count:
+            before = 0
+        seconds = 0
+        if self.begin_time > 0:
+            seconds = min(max(0, int((timestamp - self.begin_time) / 1000)), 0x7FFFFFFF)
+        self.items[self.count] = IndexItem(key_hash, physical_offset, seconds, before)
+        self.slots[slot] = self.count
+        if self.count == 1:
+            self.begin_time, self.begin_offset = timestamp, physical_offset
+        if before == 0:
+            self.slot_count += 1
+        self.count += 1
+        self.end_time, self.end_offset = timestamp, physical_offset
+        return True
+
+    def encode(self) -> bytes:
+        times, offsets = (self.begin_time, self.end_time), (self.begin_offset, self.end_offset)
+        parts = [_INDEX_HEADER.pack(*times, *offsets, self.slot_count, self.count)]
+        parts += [slot.to_bytes(4, "big") for slot in self.slots]
+        parts += [_INDEX_ITEM.pack(*self.items.get(i, (0, 0, 0, 0))) for i in range(self.capacity)]
+        return b"".join(parts)
+
+
+def build_index(entries: Iterable[tuple[int, int, int]], slots: int, items: int) -> list[IndexFile]:
+    """The files that (key hash, physical offset, store time in ms) fill one after the other."""
+    files: list[IndexFile] = []
+    for entry in entries:
+        if not files or not files[-1].put(*entry):
+            files.append(IndexFile(slots, items, files[-1] if files else None))
+            files[-1].put(*entry)
+    return files
