@@ -1,21 +1,31 @@
 """The Spark face: what Spark asks of a data source, answered by the modules below."""
 
 import os
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
 from pyspark.sql.types import StructType
 
 from rmqstore_spark.columns import COLUMNS, DEFAULT_COLUMNS
 from rmqstore_spark.errors import OptionError, RmqStoreError
-from rmqstore_spark.options import ReadOptions, check_columns, parse_options
+from rmqstore_spark.options import ReadOptions, WriteOptions, check_columns, parse_options, parse_write_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from rmqstore_spark.planner import Task
+    from rmqstore_spark.store.write.commit import Settings
+    from rmqstore_spark.store.write.staging import Staged
 
 FORMAT_NAME = "rmqstore"
 
@@ -64,6 +74,17 @@ class RmqStoreDataSource(DataSource):
                 )
             return RmqStoreReader(options, schema)
 
+    def writer(self, schema: StructType, overwrite: bool) -> "RmqStoreWriter":
+        """A writer of these columns, unless it is clear already that the store cannot be written to."""
+        from rmqstore_spark.store.write.commit import check
+
+        with one_line_errors():
+            options = parse_write_options(self.options)
+            check_input(schema, options)
+            writer = RmqStoreWriter(options, overwrite)
+            check(writer.root, writer.settings)
+            return writer
+
 
 class RmqStoreReader(DataSourceReader):
     """Plans once, then reads partitions."""
@@ -95,6 +116,99 @@ class RmqStoreReader(DataSourceReader):
                 decompress=self._options.decompress,
             )
             yield from read_task(task, settings)
+
+
+@dataclass
+class StagedMessage(WriterCommitMessage):
+    """What a task tells the driver: where its units are."""
+
+    staged: "Staged"
+
+
+class RmqStoreWriter(DataSourceArrowWriter):
+    """Encodes rows in tasks, and commits them all at once on the driver.
+
+    Attributes:
+        root: the store directory, absolute.
+    """
+
+    def __init__(self, options: WriteOptions, overwrite: bool) -> None:
+        from rmqstore_spark.store.layout import local_path
+
+        self.root = os.path.abspath(local_path(options.path))
+        self._options = options
+        self._overwrite = overwrite
+        self._job = uuid.uuid4().hex
+
+    @property
+    def settings(self) -> "Settings":
+        """How the store is written."""
+        from rmqstore_spark.store.write.commit import Settings
+        from rmqstore_spark.store.write.target import Sizes
+
+        given, options = self._options.given, self._options
+        sizes = Sizes(
+            options.mapped_file_size_commit_log if "mappedFileSizeCommitLog" in given else None,
+            options.mapped_file_size_consume_queue if "mappedFileSizeConsumeQueue" in given else None,
+            options.max_hash_slot_num if "maxHashSlotNum" in given else None,
+            options.max_index_num if "maxIndexNum" in given else None,
+        )
+        return Settings(sizes, options.message_index_enable, self._overwrite)
+
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
+        """Encode a task's rows. Nobody hears of them before commit()."""
+        from pyspark import TaskContext
+
+        from rmqstore_spark.store.write.journal import staging
+        from rmqstore_spark.writer import stage
+
+        with one_line_errors():
+            task = TaskContext.get()
+            partition, attempt = (task.partitionId(), task.taskAttemptId()) if task else (0, 0)
+            name = f"{partition:05d}-{attempt}-{uuid.uuid4().hex}"
+            return StagedMessage(stage(iterator, self._options, staging(self.root, self._job), name, partition))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Publish what the tasks have encoded, in the order of the partitions."""
+        from rmqstore_spark.store.write.commit import commit, forget
+
+        with one_line_errors():
+            staged = [message.staged for message in messages if isinstance(message, StagedMessage)]
+            commit(self.root, staged, self.settings)
+            forget(self.root, self._job)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Throw away what the tasks have encoded. Some of them may still run."""
+        from rmqstore_spark.store.write.commit import forget
+
+        forget(self.root, self._job)
+
+
+_ALSO_ACCEPTED = {
+    "binary": {"string"},
+    "int": {"smallint", "tinyint"},
+    "bigint": {"int", "smallint", "tinyint"},
+}
+
+
+def check_input(schema: StructType, options: WriteOptions) -> None:
+    """Refuse columns that cannot be written.
+
+    Raises:
+        OptionError: naming the column.
+    """
+    check_columns(schema.names)
+    for field in schema.fields:
+        column, found = COLUMNS[field.name], field.dataType.simpleString()
+        accepted = {column.spark} | _ALSO_ACCEPTED.get(column.spark, set())
+        if field.name not in ("body", "topic"):
+            accepted.add("void")
+        if found not in accepted and not column.derived:
+            raise OptionError(f"column {field.name!r}: expected type {column.spark}, found {found}; cast it")
+    if "body" not in schema.names:
+        raise OptionError("column 'body': expected one of type binary or string, found none")
+    if "topic" not in schema.names and options.topic is None:
+        raise OptionError("column 'topic': expected one of type string, or option 'topic', found neither")
 
 
 def check_schema(schema: StructType) -> None:
