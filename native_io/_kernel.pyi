@@ -220,9 +220,12 @@ class Dispatcher:
 
     It learns queues as it meets them. Delay levels are those of a broker's default messageDelayLevel. While one thread
     uses it, and for ever after it ran out of memory, it answers others with RuntimeError.
+
+    Args:
+        index_tags: whether a message's tags are an index key too (`topic#T#tags`), as for brokers of 5.5.0.
     """
 
-    def __init__(self) -> None: ...
+    def __init__(self, *, index_tags: bool = False) -> None: ...
     @property
     def queues(self) -> list[tuple[str, int]]:
         """(topic, queueId) of each queue by its number."""

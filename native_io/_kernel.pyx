@@ -138,6 +138,7 @@ cdef extern from "dispatch.h" nogil:
         int64_t offset
         int64_t count
     ctypedef struct rmq_dispatcher:
+        int index_tags
         rmq_list queues
         rmq_list topics
         rmq_list units
@@ -535,10 +536,11 @@ cdef class Dispatcher:
     cdef rmq_dispatcher *dispatcher
     cdef bint busy
 
-    def __cinit__(self):
+    def __cinit__(self, *, bint index_tags=False):
         self.dispatcher = <rmq_dispatcher *>calloc(1, sizeof(rmq_dispatcher))
         if self.dispatcher == NULL:
             raise MemoryError()
+        self.dispatcher.index_tags = index_tags
 
     def __dealloc__(self):
         if self.dispatcher != NULL:

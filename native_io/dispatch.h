@@ -66,6 +66,7 @@ typedef struct {
 } rmq_run;
 
 typedef struct {
+    int index_tags;   /* whether tags are index keys too, as for brokers of 5.5.0 */
     rmq_list queues;  /* of rmq_queue */
     rmq_list topics;  /* their names, one behind the other */
     int32_t *table;   /* open addressing over `queues`: 1 + number, 0 is free */
@@ -235,6 +236,11 @@ static inline int rmq_collect(rmq_dispatcher *d, const rmq_unit *u, int32_t numb
         const rmq_property *keys = &s->found[names->keys];
         RMQ_TRY(rmq_put_keys(d, q->key_prefix, p + keys->separator + 1, keys->end - keys->separator - 1, position,
                              timestamp));
+    }
+    if (d->index_tags && names->tags >= 0) { /* topic#T#tags */
+        const rmq_property *tags = &s->found[names->tags];
+        const uint32_t prefix = 31 * (31 * q->key_prefix + 'T') + '#';
+        RMQ_TRY(rmq_put_entry(d, prefix, p + tags->separator + 1, tags->end - tags->separator - 1, position, timestamp));
     }
     return 0;
 }

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -174,3 +178,12 @@ def _maps(maps: Sequence[Any]) -> pa.Array:
     offsets = [None if entries is None else end for entries, end in zip(maps, ends, strict=False)] + ends[-1:]
     names = _texts([name for entries in pairs for name, _ in entries])
     return pa.MapArray.from_arrays(pa.array(offsets, _I32), names, _texts([v for entries in pairs for _, v in entries]))
+
+
+def run_python(code: str) -> tuple[str, str]:
+    """Its stdout and stderr, in a process of its own that can import what tests can."""
+    python_path = os.pathsep.join(map(str, (Path(__file__).parent, Path(__file__).parents[1])))
+    answer = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": python_path}, capture_output=True, text=True
+    )
+    return answer.stdout, answer.stderr

@@ -565,6 +565,11 @@ def java_properties(data: bytes) -> dict[str, str]:
     return {java_text(name): java_text(value) for name, separator, value in pairs if name and separator and value}
 
 
+def wrap(number: int) -> int:
+    """To 64 bits, as Java's sums and differences are."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
 # ---- IndexFile
 
 
@@ -575,13 +580,15 @@ class IndexItem(NamedTuple):
     before: int  # number of the item before it in its chain; 0: none
 
 
-def index_keys(unit: Unit) -> list[str]:
-    """What a broker indexes a unit under, in order: nothing for ROLLBACK."""
+def index_keys(unit: Unit, index_tags: bool = False) -> list[str]:
+    """What a broker indexes a unit under, in order: nothing for ROLLBACK. `index_tags`: as 5.5.0 does."""
     if unit.sys_flag & TRANSACTION_BITS == ROLLBACK:
         return []
     properties = java_properties(unit.properties)
     keys = [properties["UNIQ_KEY"]] if "UNIQ_KEY" in properties else []
     keys += [key for key in properties.get("KEYS", "").split(" ") if key]
+    if index_tags and "TAGS" in properties:
+        keys.append(f"T#{properties['TAGS']}")
     return [f"{java_text(unit.topic)}#{key}" for key in keys]
 
 
@@ -604,8 +611,8 @@ class IndexFile:
         self.slots = [0] * slots
         self.items: dict[int, IndexItem] = {}
         self.capacity = items
-        self.begin_time = self.end_time = before.end_time if before else 0
-        self.begin_offset = self.end_offset = before.end_offset if before else 0
+        self.begin_time = self.end_time = max(0, before.end_time) if before else 0
+        self.begin_offset = self.end_offset = max(0, before.end_offset) if before else 0
         self.slot_count = 0
         self.count = 1
 
@@ -618,7 +625,8 @@ class IndexFile:
             before = 0
         seconds = 0
         if self.begin_time > 0:
-            seconds = min(max(0, int((timestamp - self.begin_time) / 1000)), 0x7FFFFFFF)
+            difference = wrap(timestamp - self.begin_time)
+            seconds = min(max(0, difference) // 1000, 0x7FFFFFFF)
         self.items[self.count] = IndexItem(key_hash, physical_offset, seconds, before)
         self.slots[slot] = self.count
         if self.count == 1:

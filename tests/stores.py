@@ -127,7 +127,7 @@ class StoreBuilder:
         if queued:
             queue.next_offset += 1
         if queued and self.consume_queue:
-            code = reference.tags_code(topic, reference.parse_properties(properties), self.now)
+            code = reference.tags_code(topic, reference.java_properties(properties), self.now)
             queue.pending += reference.encode_queue_unit(stored.position, stored.size, code)
         return stored.position
 
