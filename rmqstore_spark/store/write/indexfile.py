@@ -16,6 +16,8 @@ import struct
 import time
 from typing import NamedTuple
 
+import numpy as np
+
 from native_io import Dispatched, put_index
 from rmqstore_spark.errors import DamagedStoreError, OptionError, RmqStoreError
 from rmqstore_spark.store.files import Counters, ReadFile
@@ -24,6 +26,7 @@ from rmqstore_spark.store.write import disk
 _HEADER = struct.Struct(">qqqqii")
 _ENTRY = struct.Struct(">iqii")
 _SLOT = struct.Struct(">i")
+_ENTRY_TYPE = np.dtype([("key_hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("before", ">i4")])
 _NAME = re.compile(r"[0-9]{17}")
 _LOOK_SIZE = 1024 * 1024
 
@@ -65,15 +68,17 @@ def read_header(path: str) -> Header:
 
 
 def geometry(directory: str, slots: int | None, items: int | None) -> tuple[int | None, int | None]:
-    """How many slots and items a store's index files have; (None, None) where there is no file with an entry.
+    """How many slots and items a store's index files have; (None, None) where there is no file.
 
-    The file does not say, but its first entry, whose place depends on them, has the header's beginPhyOffset.
+    A file does not say, but only with the right numbers its slots and entries make sense.
 
     Args:
-        slots, items: what the user says: tried where the files say nothing.
+        slots: what the user says, or None.
+        items: the same.
 
     Raises:
         DamagedStoreError: the files are of different sizes, or of none that fits.
+        OptionError: they are without entries, and the user does not say.
     """
     sizes = {name: os.stat(os.path.join(directory, name)).st_size for name in names(directory)}
     usual = next(iter(sizes.values()), 0)
@@ -83,54 +88,67 @@ def geometry(directory: str, slots: int | None, items: int | None) -> tuple[int 
                 f"{os.path.join(directory, name)}: expected an index file of {usual} bytes like its neighbours, "
                 f"found {size}; call rmqstore_spark.rebuild(store)"
             )
-    for name, size in sizes.items():
+    for name in sizes:
         path = os.path.join(directory, name)
         header = read_header(path)
-        if header.index_count <= 1:
-            continue
-        found = _slots_of(path, size, header)
-        if found is None:
-            raise DamagedStoreError(f"{path}: its first entry is not to be found; call rmqstore_spark.rebuild(store)")
-        return found, (size - _HEADER.size - _SLOT.size * found) // _ENTRY.size
+        if header.index_count > 1:
+            found = _slots_of(path, usual, header, slots)
+            if found is None:
+                raise DamagedStoreError(f"{path}: its entries make no sense; call rmqstore_spark.rebuild(store)")
+            return found, _items(usual, found)
     if sizes and (slots is None or items is None or file_size(slots, items) != usual):
         raise OptionError(
             f"{directory}: index files of {usual} bytes without an entry: "
             "give options 'maxHashSlotNum' and 'maxIndexNum' as in broker.conf, or delete them"
         )
-    return None, None
+    return (slots, items) if sizes else (None, None)
 
 
-def _slots_of(path: str, size: int, header: Header) -> int | None:
-    wanted = struct.pack(">q", header.begin_position)
+def _items(size: int, slots: int) -> int:
+    """How many entries a file of this size has beside its slots; 0 where that comes out wrong."""
+    items, rest = divmod(size - _HEADER.size - _SLOT.size * slots, _ENTRY.size)
+    return items if rest == 0 and slots > 0 and items > 1 else 0
+
+
+def _slots_of(path: str, size: int, header: Header, told: int | None) -> int | None:
+    usual_ratio = (size - _HEADER.size) // (_SLOT.size + 4 * _ENTRY.size)  # RocketMQ's own numbers are 1 to 4
     with ReadFile(path, Counters()) as file:
-
-        def is_first(at: int) -> int | None:
-            """Is there the first entry's physical offset? Then the number of slots."""
-            start = at - 4
-            slots, rest = divmod(start - _ENTRY.size - _HEADER.size, _SLOT.size)
-            if rest or slots < 1 or (size - _HEADER.size - _SLOT.size * slots) % _ENTRY.size:
-                return None
-            data = file.read(start, _ENTRY.size)
-            if len(data) < _ENTRY.size:
-                return None
-            key_hash, _, _, before = _ENTRY.unpack(data)
-            if key_hash < 0 or before != 0:
-                return None
-            (newest,) = _SLOT.unpack(file.read(_HEADER.size + _SLOT.size * (key_hash % slots), _SLOT.size))
-            at_newest = start + _ENTRY.size * (newest - 1)
-            newest_hash = _ENTRY.unpack(file.read(at_newest, _ENTRY.size))[0] if 0 < newest < header.index_count else -1
-            return slots if newest_hash >= 0 and newest_hash % slots == key_hash % slots else None
-
+        for slots in filter(None, (told, usual_ratio)):
+            if _make_sense(file, size, header, slots):
+                return slots
+        # The place of the first entry depends on the number of slots, and the header knows what stands in it.
+        wanted = struct.pack(">q", header.begin_position)
         for start, stop in file.extents(_HEADER.size, size):
             for base in range(start, stop, _LOOK_SIZE):
                 data = file.read(base, min(_LOOK_SIZE, size - base) + len(wanted) - 1)
                 hit = data.find(wanted)
                 while hit >= 0:
-                    slots = is_first(base + hit)
-                    if slots is not None:
+                    slots, rest = divmod(base + hit - 4 - _ENTRY.size - _HEADER.size, _SLOT.size)
+                    if rest == 0 and _make_sense(file, size, header, slots):
                         return slots
                     hit = data.find(wanted, hit + 1)
     return None
+
+
+def _make_sense(file: ReadFile, size: int, header: Header, slots: int) -> bool:
+    """Do the slots of a file lead to entries that belong there, if there are so many?"""
+    if header.index_count > _items(size, slots):
+        return False
+    at_entries = _HEADER.size + _SLOT.size * slots
+    key_hash, position, _, before = _ENTRY.unpack(file.read(at_entries + _ENTRY.size, _ENTRY.size))
+    if key_hash < 0 or before != 0 or position != header.begin_position:
+        return False
+    if file.read(_HEADER.size + _SLOT.size * (key_hash % slots), _SLOT.size) == bytes(_SLOT.size):
+        return False
+    entries = np.frombuffer(file.read(at_entries, header.index_count * _ENTRY.size), _ENTRY_TYPE)
+    newest = np.frombuffer(file.read(_HEADER.size, _SLOT.size * slots), ">i4")
+    used = np.flatnonzero(newest)
+    newest = newest[used]
+    if len(entries) < header.index_count or entries["position"][-1] != header.end_position:
+        return False
+    return bool(np.all((newest > 0) & (newest < len(entries)))) and bool(
+        np.all(entries["key_hash"][newest] % slots == used)
+    )
 
 
 class IndexWriter:
