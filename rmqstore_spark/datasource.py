@@ -144,16 +144,8 @@ class RmqStoreWriter(DataSourceArrowWriter):
     def settings(self) -> "Settings":
         """How the store is written."""
         from rmqstore_spark.store.write.commit import Settings
-        from rmqstore_spark.store.write.target import Sizes
 
-        given, options = self._options.given, self._options
-        sizes = Sizes(
-            options.mapped_file_size_commit_log if "mappedFileSizeCommitLog" in given else None,
-            options.mapped_file_size_consume_queue if "mappedFileSizeConsumeQueue" in given else None,
-            options.max_hash_slot_num if "maxHashSlotNum" in given else None,
-            options.max_index_num if "maxIndexNum" in given else None,
-        )
-        return Settings(sizes, options.message_index_enable, self._overwrite)
+        return Settings(self._options.sizes, self._options.message_index_enable, self._overwrite)
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
         """Encode a task's rows. Nobody hears of them before commit()."""

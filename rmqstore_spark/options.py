@@ -10,6 +10,7 @@ from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.errors import OptionError, nearest
 from rmqstore_spark.store.consumequeue import UNIT_SIZE as QUEUE_UNIT_SIZE
 from rmqstore_spark.store.message import host_bytes
+from rmqstore_spark.store.sizes import Sizes
 
 Mode = Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
 MODES: tuple[Mode, ...] = ("FAILFAST", "DROPMALFORMED", "PERMISSIVE")
@@ -181,6 +182,8 @@ _WRITE_TABLE = (
     ),
 )
 
+_SIZES = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")  # as in Sizes
+
 OPTIONS: dict[str, Option] = {option.name: option for option in _READ_TABLE}
 WRITE_OPTIONS: dict[str, Option] = {option.name: option for option in _WRITE_TABLE}
 
@@ -207,22 +210,18 @@ class WriteOptions:
     """The write options, understood. Attributes are the options' names in Python's spelling; hosts are as stored.
 
     Attributes:
-        given: those that the user has set. A store has sizes of its own, which the others' defaults do not contradict.
+        sizes: those that the user gives; a store has its own, and RocketMQ's are for what neither says.
     """
 
     path: str
     topic: str | None
     queues: int
-    mapped_file_size_commit_log: int
-    mapped_file_size_consume_queue: int
-    max_hash_slot_num: int
-    max_index_num: int
+    sizes: Sizes
     message_index_enable: bool
     store_host: bytes
     born_host: bytes
     decompress: bool
     auto_message_version_on_topic_len: bool
-    given: frozenset[str]
 
 
 def parse_options(given: Mapping[str, str]) -> ReadOptions:
@@ -270,17 +269,23 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         path=values["path"][0],
         topic=values["topic"],
         queues=values["queues"],
-        mapped_file_size_commit_log=values["mappedFileSizeCommitLog"],
-        mapped_file_size_consume_queue=values["mappedFileSizeConsumeQueue"],
-        max_hash_slot_num=values["maxHashSlotNum"],
-        max_index_num=values["maxIndexNum"],
+        sizes=Sizes(*(values[name] if name in named else None for name in _SIZES)),
         message_index_enable=values["messageIndexEnable"],
         store_host=values["storeHost"],
         born_host=values["bornHost"],
         decompress=values["decompress"],
         auto_message_version_on_topic_len=values["autoMessageVersionOnTopicLen"],
-        given=frozenset(named),
     )
+
+
+def parse_rebuild_options(given: Mapping[str, str]) -> WriteOptions:
+    """Understand the options of rmqstore_spark.rebuild, which are some of those for writing.
+
+    Raises:
+        OptionError: one that has no meaning there, or a value that cannot be understood.
+    """
+    _understand(given, {name: WRITE_OPTIONS[name] for name in ("path", *_SIZES[1:], "messageIndexEnable")})
+    return parse_write_options(given)
 
 
 def _understand(given: Mapping[str, str], table: Mapping[str, Option]) -> tuple[dict[str, Any], set[str]]:

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
 import random
-import struct
-import subprocess
-import sys
-import time
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import golden
-import pyarrow as pa
 import pytest
 import reading
 import reference
 import stores
 import writing
-from writing import SMALL, Row, assert_whole, write
+from writing import Row, assert_whole, write
 
-from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
-from rmqstore_spark.options import parse_write_options
+from rmqstore_spark.errors import OptionError
+from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.store.write import indexfile, topics
-from rmqstore_spark.store.write.commit import Settings, check
-from rmqstore_spark.store.write.target import Sizes
-from rmqstore_spark.writer import BadRowError
 
 # What a copy keeps of a message. Its places are new, and a broker's own checksum is gone.
 KEPT = ("topic", "queueId", "tags", "keys", "msgId", "body", "flag", "bornTimestamp", "bornHost", "storeTimestamp")

@@ -14,10 +14,10 @@ import reference
 
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.options import parse_write_options
+from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.store.write.commit import Settings, commit, forget
 from rmqstore_spark.store.write.journal import staging
 from rmqstore_spark.store.write.staging import Staged
-from rmqstore_spark.store.write.target import Sizes
 from rmqstore_spark.writer import stage
 
 Row = dict[str, Any]
@@ -57,8 +57,10 @@ def write(
 ) -> None:
     """Write rows, each part by a task of its own."""
     job, staged = stage_rows(root, parts, **options)
-    commit(str(root), staged, Settings(sizes, index, overwrite))
-    forget(str(root), job)
+    try:
+        commit(str(root), staged, Settings(sizes, index, overwrite))
+    finally:
+        forget(str(root), job)
 
 
 # ---- is a store whole, by the reference alone?

@@ -16,17 +16,15 @@ from rmqstore_spark.store import checkpoint
 from rmqstore_spark.store.files import Counters
 from rmqstore_spark.store.layout import find_store
 from rmqstore_spark.store.message import FORMAT, explain, store_timestamp_at
+from rmqstore_spark.store.sizes import DEFAULT_SIZES, FileSizes, Sizes
 from rmqstore_spark.store.write import disk, journal, topics
 from rmqstore_spark.store.write.indexfile import IndexWriter
 from rmqstore_spark.store.write.lanes import Lane, ahead
 from rmqstore_spark.store.write.lock import StoreLock, check_lock
-from rmqstore_spark.store.write.logfiles import LogWriter
+from rmqstore_spark.store.write.logfiles import LogReader, LogWriter
 from rmqstore_spark.store.write.queuefiles import QueueWriter
 from rmqstore_spark.store.write.staging import Chunk, Staged, UnitSizes, read_chunks
 from rmqstore_spark.store.write.target import (
-    DEFAULT_SIZES,
-    FileSizes,
-    Sizes,
     Target,
     check_can_exchange,
     check_writable,
@@ -156,7 +154,7 @@ def _make(
 
     stream = _Stream(target, dispatcher, segments, queues, index if settings.index else None)
     stream.append(staged)
-    queues.finish(segments.store_timestamp)
+    queues.finish(LogReader(os.path.join(new, "commitlog"), target.sizes.segment).store_timestamp)
     index.finish()
     indexed = index.end_timestamp
     if not settings.index and old is not None:
@@ -167,9 +165,7 @@ def _make(
         for topic, count in part.topics.items():
             needed[topic] = max(count, needed.get(topic, 0))
     disk.make_directory(os.path.join(new, "config"))
-    disk.write_file(
-        os.path.join(new, "config", "topics.json"), topics.merge(known, needed, time.time_ns() // 1_000_000)
-    )
+    disk.write_file(os.path.join(new, "config", "topics.json"), topics.merge(known, needed, milliseconds_now()))
 
 
 class _Stream:
@@ -248,7 +244,7 @@ class _Stream:
         fresh = sizes < 0
         if not fresh.any():
             return
-        self._clock = max(self._clock, time.time_ns() // 1_000_000)
+        self._clock = max(self._clock, milliseconds_now())
         units = np.frombuffer(window, np.uint8)
         starts = np.cumsum(np.abs(sizes), dtype=np.int64)[fresh] + sizes[fresh]
         v6 = units[starts + (FORMAT["AT_SYSFLAG"] + 3)] & FORMAT["SYSFLAG_BORNHOST_V6"]
@@ -261,7 +257,12 @@ class _Stream:
         for number, queue_offset, units in dispatched.runs():
             self._queues.put(names[number], queue_offset, units)
         if self._index is not None:
-            self._index.put(dispatched)
+            self._index.put(dispatched.key_hash, dispatched.key_position, dispatched.key_timestamp)
+
+
+def milliseconds_now() -> int:
+    """The clock, as RocketMQ tells time."""
+    return time.time_ns() // 1_000_000
 
 
 class Progress:

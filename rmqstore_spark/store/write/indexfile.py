@@ -17,8 +17,9 @@ import time
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from native_io import Dispatched, put_index
+from native_io import put_index
 from rmqstore_spark.errors import DamagedStoreError, OptionError, RmqStoreError
 from rmqstore_spark.store.files import Counters, ReadFile
 from rmqstore_spark.store.write import disk
@@ -178,10 +179,15 @@ class IndexWriter:
             self._last_name = existing[-1]
             self._going_on = path
 
-    def put(self, dispatched: Dispatched) -> None:
-        """The entries of some messages, which come after all those before."""
+    def put(
+        self,
+        key_hash: npt.NDArray[np.int32],
+        key_position: npt.NDArray[np.int64],
+        key_timestamp: npt.NDArray[np.int64],
+    ) -> None:
+        """Put entries, which come after all those before; see native_io.Dispatched."""
         start = 0
-        while start < len(dispatched.key_hash):
+        while start < len(key_hash):
             if self._map is None:
                 self._open()
             assert self._map is not None
@@ -189,13 +195,13 @@ class IndexWriter:
                 self._map,
                 slots=self._slots,
                 items=self._items,
-                key_hash=dispatched.key_hash,
-                key_position=dispatched.key_position,
-                key_timestamp=dispatched.key_timestamp,
+                key_hash=key_hash,
+                key_position=key_position,
+                key_timestamp=key_timestamp,
                 start=start,
                 previous_end=self._previous_end,
             )
-            if start < len(dispatched.key_hash):
+            if start < len(key_hash):
                 self._close()
 
     def finish(self) -> None:

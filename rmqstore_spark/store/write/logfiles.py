@@ -56,13 +56,25 @@ class LogWriter:
             self._file.__exit__()
             self._file = None
 
+    def _path(self, start: int) -> str:
+        return _segment_path(self._new, start)
+
+
+class LogReader:
+    """Single facts of a commitlog directory that is known to be sound."""
+
+    def __init__(self, directory: str, segment_size: int) -> None:
+        self._directory = directory
+        self._size = segment_size
+
     def store_timestamp(self, position: int) -> int:
         """The store time (ms) of the message at a physical offset."""
         start = position - position % self._size
-        with ReadFile(self._path(start), Counters()) as file:
+        with ReadFile(_segment_path(self._directory, start), Counters()) as file:
             head = file.read(position - start, store_timestamp_at(FORMAT["SYSFLAG_BORNHOST_V6"]) + _TIME.size)
         (sys_flag,) = _SYS_FLAG.unpack_from(head, FORMAT["AT_SYSFLAG"])
         return int(_TIME.unpack_from(head, store_timestamp_at(sys_flag))[0])
 
-    def _path(self, start: int) -> str:
-        return os.path.join(self._new, f"{start:020d}")
+
+def _segment_path(directory: str, start: int) -> str:
+    return os.path.join(directory, f"{start:020d}")

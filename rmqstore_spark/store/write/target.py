@@ -1,5 +1,6 @@
 """The store that is written to, as it is before: file sizes, where the log ends, where each queue goes on."""
 
+import contextlib
 import os
 from dataclasses import dataclass, replace
 
@@ -9,6 +10,7 @@ from rmqstore_spark.store.consumequeue import UNIT_SIZE, ConsumeQueues
 from rmqstore_spark.store.files import Counters
 from rmqstore_spark.store.layout import SEGMENT_NAME, Layout, find_store
 from rmqstore_spark.store.logend import LogEnd
+from rmqstore_spark.store.sizes import DEFAULT_SIZES, FileSizes, Sizes
 from rmqstore_spark.store.write import indexfile
 from rmqstore_spark.store.write.disk import can_exchange
 from rmqstore_spark.store.write.journal import WORKSHOP
@@ -21,36 +23,6 @@ _BROKERS_OWN = {
     *("rocksdbstore", WORKSHOP),
 }
 _BROKERS_OWN_EMPTY = _BROKERS_OWN | {"lost+found"}
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Of the files of a store; None is what the user leaves to the store, or else to RocketMQ's default.
-
-    Attributes:
-        segment: bytes of a commitlog file (mappedFileSizeCommitLog).
-        queue_file: bytes of a ConsumeQueue file (mappedFileSizeConsumeQueue), a multiple of 20.
-        slots: hash slots of an index file (maxHashSlotNum).
-        items: entries of an index file, the unused first one included (maxIndexNum).
-    """
-
-    segment: int | None = None
-    queue_file: int | None = None
-    slots: int | None = None
-    items: int | None = None
-
-
-@dataclass(frozen=True)
-class FileSizes:
-    """Sizes, all known."""
-
-    segment: int
-    queue_file: int
-    slots: int
-    items: int
-
-
-DEFAULT_SIZES = FileSizes(1 << 30, 300_000 * UNIT_SIZE, 5_000_000, 20_000_000)
 
 
 @dataclass(frozen=True)
@@ -180,6 +152,26 @@ def _queue_file_size(layout: Layout) -> int | None:
     return size
 
 
+def sizes_to_rebuild(layout: Layout, wanted: Sizes) -> FileSizes:
+    """The sizes for files that are made anew: those wanted, else those of the files that are there, if they can be
+    known; they may be what is broken."""
+    segment = layout.segments[0].size if layout.segments else DEFAULT_SIZES.segment
+    queue_file, slots, items = wanted.queue_file, wanted.slots, wanted.items
+    if queue_file is None:
+        with contextlib.suppress(DamagedStoreError):
+            queue_file = _queue_file_size(layout)
+    if slots is None or items is None:
+        with contextlib.suppress(DamagedStoreError, OptionError):
+            found = indexfile.geometry(os.path.join(layout.root, "index"), slots, items)
+            slots, items = slots or found[0], items or found[1]
+    return FileSizes(
+        segment,
+        queue_file or DEFAULT_SIZES.queue_file,
+        slots or DEFAULT_SIZES.slots,
+        items or DEFAULT_SIZES.items,
+    )
+
+
 def inspect(root: str, wanted: Sizes) -> Target:
     """Look at a store that is to go on. The lock is held.
 
@@ -202,7 +194,9 @@ def find_end(layout: Layout, sizes: FileSizes, queues: ConsumeQueues, counters: 
     Raises:
         DamagedStoreError: something in the last segment is damaged.
     """
-    segments, _ = segments_of(layout)
+    segments, faults = segments_of(layout)
+    if faults:
+        raise DamagedStoreError(f"{faults[0]}; a store that is not whole is not written to")
     end = LogEnd(layout, segments, queues, counters).find()
     used = tuple(segment for segment in end.segments if segment.start < end.position)
     last_timestamp = 0
