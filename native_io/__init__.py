@@ -14,6 +14,7 @@ try:
         crc32,
         find_unit,
         java_hash,
+        java_hashes,
         put_index,
         scan,
     )
@@ -37,6 +38,7 @@ __all__ = [
     "crc32",
     "find_unit",
     "java_hash",
+    "java_hashes",
     "put_index",
     "scan",
 ]

@@ -311,3 +311,12 @@ def put_index(
 
 def java_hash(text: str) -> int:
     """java.lang.String.hashCode: a signed 32-bit number."""
+
+def java_hashes(texts: ArrowArrayExporter) -> npt.NDArray[np.int32]:
+    """java_hash of each text of an Arrow array of utf8, and 0 of a null. Bytes that are not UTF-8 count as Java decodes
+    them.
+
+    Raises:
+        TypeError: the array is of another type.
+        ValueError: it is not sound.
+    """

@@ -67,6 +67,7 @@ cdef extern from "arrow_abi.h" nogil:
         int64_t n_children
         ArrowSchema **children
     cdef struct ArrowArray:
+        int64_t length
         void (*release)(ArrowArray *)
 
 cdef extern from "arrow.h" nogil:
@@ -82,6 +83,14 @@ cdef extern from "memory.h" nogil:
     void rmq_leave_pool(rmq_pool *pool)
     uint8_t *rmq_get_buffer(rmq_pool *pool, int64_t size, int64_t *capacity)
     void rmq_put_buffer(const void *buffer)
+
+cdef extern from "arrow_in.h" nogil:
+    ctypedef struct rmq_in:
+        pass
+    int rmq_has_format(const ArrowSchema *schema, const char *format, int64_t children)
+    int rmq_read_column(rmq_in *c, const ArrowArray *array, int64_t begin, int64_t n, char format)
+    int rmq_in_valid(const rmq_in *c, int64_t row)
+    const uint8_t *rmq_in_text(const rmq_in *c, int64_t row, int64_t *size)
 
 cdef extern from "java_hash.h" nogil:
     uint32_t rmq_java_hash(uint32_t hash, const uint8_t *p, int64_t n)
@@ -421,6 +430,7 @@ _REFUSALS = {
     RMQ_REFUSE_HOST_LENGTH: "8 or 20 bytes (address, 4 bytes of port)",
 }
 _SHOWN = 80  # bytes of a text that was found
+_NOT_SOUND = "the array does not keep to Arrow's layout"
 
 
 cdef object _refusal(const rmq_refusal *why, int longest):
@@ -492,7 +502,7 @@ cdef class Encoder:
                 f"{_text(schema.children[wrong].name)} of format {_text(schema.children[wrong].format)}"
             )
         if rmq_read_batch(&rows, array) != 0:
-            raise ValueError("the batch's arrays do not keep to Arrow's layout")
+            raise ValueError(_NOT_SOUND)
         sizes = np.empty(rows.rows, np.int32)
         cdef int32_t[::1] sizes_view = sizes
         cdef int32_t *sizes_at = &sizes_view[0] if rows.rows else NULL
@@ -705,3 +715,26 @@ def java_hash(str text not None):
         for i in range(0, len(units), 2):
             value = 31 * value + (<uint32_t>p[i] << 8 | p[i + 1])
     return <int32_t>value
+
+
+def java_hashes(texts):
+    cdef object schema_capsule, array_capsule
+    cdef int64_t i, size = 0
+    cdef const uint8_t *text
+    cdef int32_t[::1] view
+    cdef rmq_in column
+    schema_capsule, array_capsule = texts.__arrow_c_array__()
+    cdef const ArrowSchema *schema = <const ArrowSchema *>PyCapsule_GetPointer(schema_capsule, "arrow_schema")
+    cdef const ArrowArray *array = <const ArrowArray *>PyCapsule_GetPointer(array_capsule, "arrow_array")
+    if not rmq_has_format(schema, b"u", 0):
+        raise TypeError(f"expected an array of Arrow format 'u', found {_text(schema.format)}")
+    if rmq_read_column(&column, array, 0, array.length, b"u") != 0:
+        raise ValueError(_NOT_SOUND)
+    hashes = np.zeros(array.length, np.int32)
+    view = hashes
+    with nogil:
+        for i in range(view.shape[0]):
+            if rmq_in_valid(&column, i):
+                text = rmq_in_text(&column, i, &size)
+                view[i] = <int32_t>rmq_java_hash(0, text, size)
+    return hashes

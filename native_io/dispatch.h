@@ -90,15 +90,24 @@ static void rmq_free_dispatcher(rmq_dispatcher *d) {
 
 /* ---- queues */
 
+static inline uint64_t rmq_hash_step(uint64_t hash, uint64_t word) {
+    hash = (hash ^ word) * 0xD6E8FEB86659FD93ull;
+    return hash ^ hash >> 32;
+}
+
+/* By 8 bytes, of which the last ones may overlap those before. */
 static inline uint64_t rmq_hash_queue(const uint8_t *topic, int32_t size, int32_t id) {
-    uint64_t hash = (uint32_t)id * 0x9E3779B97F4A7C15ull + (uint32_t)size;
-    for (int32_t i = 0; i < size; i += 8) {
-        uint64_t word = 0;
-        memcpy(&word, topic + i, (size_t)(size - i < 8 ? size - i : 8));
-        hash = (hash ^ word) * 0xD6E8FEB86659FD93ull;
-        hash ^= hash >> 32;
+    uint64_t word = 0, hash = (uint64_t)(uint32_t)id << 32 | (uint32_t)size;
+    if (size < 8) {
+        for (int32_t i = 0; i < size; i++) word = word << 8 | topic[i];
+        return rmq_hash_step(rmq_hash_step(hash, word), 0);
     }
-    return hash;
+    for (int32_t i = 0; i < size - 8; i += 8) {
+        memcpy(&word, topic + i, 8);
+        hash = rmq_hash_step(hash, word);
+    }
+    memcpy(&word, topic + size - 8, 8);
+    return rmq_hash_step(hash, word);
 }
 
 static int rmq_grow_table(rmq_dispatcher *d) {

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "arrow_abi.h"
+#include "arrow_in.h"
 #include "crc32.h"
 #include "memory.h"
 #include "properties.h"
@@ -85,46 +85,20 @@ typedef struct {
     int64_t size;
 } rmq_refusal;
 
-/* A column of a batch; index 0 is the batch's first row. */
-typedef struct {
-    const uint8_t *validity; /* NULL: no nulls */
-    int64_t first;           /* where in the buffers that row is */
-    const void *values;      /* numbers, or the int32 offsets of text and map */
-    const uint8_t *data, *data_end;
-} rmq_in;
-
 typedef struct {
     int64_t rows;
     int may_have_nulls; /* where none are allowed */
     const uint8_t *validity; /* of the rows themselves, should the batch be a struct array */
     int64_t first;
     rmq_in columns[RMQ_IN_COLUMNS];
-    rmq_in names, contents; /* the map's entries; index 0 is entry 0 */
+    rmq_in names, contents; /* the map's entries, of which there are those that the rows have */
 } rmq_rows;
-
-static inline int rmq_is_valid(const uint8_t *validity, int64_t i) {
-    return validity == NULL || (validity[i / 8] >> i % 8 & 1);
-}
-static inline int rmq_in_valid(const rmq_in *c, int64_t row) { return rmq_is_valid(c->validity, c->first + row); }
-static inline int32_t rmq_in_i32(const rmq_in *c, int64_t row) { return ((const int32_t *)c->values)[c->first + row]; }
-static inline int64_t rmq_in_i64(const rmq_in *c, int64_t row) { return ((const int64_t *)c->values)[c->first + row]; }
-
-static inline const uint8_t *rmq_in_text(const rmq_in *c, int64_t row, int64_t *size) {
-    const int32_t begin = rmq_in_i32(c, row);
-    *size = rmq_in_i32(c, row + 1) - begin;
-    return c->data + begin;
-}
 
 static inline int rmq_may_be_null(int column) {
     return column == RMQ_IN_TAGS || column == RMQ_IN_KEYS || column == RMQ_IN_UNIQ_KEY || column == RMQ_IN_PROPERTIES;
 }
 
 /* ---- from Arrow's C data interface */
-
-static int rmq_has_format(const struct ArrowSchema *schema, const char *format, int64_t children) {
-    return schema->format != NULL && strcmp(schema->format, format) == 0 && schema->n_children == children &&
-           schema->dictionary == NULL;
-}
 
 /* Is it a struct of exactly these columns? -1 yes, else the first that is not, or RMQ_IN_COLUMNS. */
 static int rmq_check_schema(const struct ArrowSchema *schema, const char *const *names) {
@@ -140,30 +114,6 @@ static int rmq_check_schema(const struct ArrowSchema *schema, const char *const 
         if (!rmq_has_format(entries->children[0], "u", 0) || !rmq_has_format(entries->children[1], "u", 0)) return i;
     }
     return -1;
-}
-
-/* Elements [begin, begin + n) of an array of text, map or numbers; -1 when there are not so many, or its offsets lie. */
-static int rmq_read_column(rmq_in *c, const struct ArrowArray *array, int64_t begin, int64_t n, char format) {
-    static const uint8_t nothing[1];
-    const int is_text = format == 'u' || format == 'z';
-    if (array->n_buffers != (is_text ? 3 : 2) || array->offset < 0 || array->length < begin + n) return -1;
-    c->validity = array->null_count == 0 ? NULL : array->buffers[0];
-    c->first = array->offset + begin;
-    c->values = array->buffers[1];
-    c->data = c->data_end = nothing;
-    if (n == 0) return 0;
-    if (c->values == NULL) return -1;
-    if (!is_text && format != '+') return 0;
-    const int32_t *offsets = (const int32_t *)c->values + c->first;
-    int backwards = offsets[0] < 0;
-    for (int64_t i = 0; i < n; i++) backwards |= offsets[i + 1] < offsets[i];
-    if (backwards) return -1;
-    if (is_text && offsets[n] > 0) {
-        if (array->buffers[2] == NULL) return -1;
-        c->data = array->buffers[2];
-        c->data_end = c->data + offsets[n];
-    }
-    return 0;
 }
 
 /* A batch whose schema rmq_check_schema took. 0, or -1 when its arrays are not sound. */
@@ -182,9 +132,14 @@ static int rmq_read_batch(rmq_rows *r, const struct ArrowArray *batch) {
     if (map->n_children != 1 || map->children[0]->n_children != 2) return -1;
     const struct ArrowArray *entries = map->children[0];
     const rmq_in *c = &r->columns[RMQ_IN_PROPERTIES];
-    if (entries->offset < 0 || (batch->length > 0 && rmq_in_i32(c, batch->length) > entries->length)) return -1;
-    RMQ_TRY(rmq_read_column(&r->names, entries->children[0], entries->offset, entries->length, 'u'));
-    return rmq_read_column(&r->contents, entries->children[1], entries->offset, entries->length, 'u');
+    const int64_t first = r->rows > 0 ? rmq_in_i32(c, 0) : 0, last = r->rows > 0 ? rmq_in_i32(c, r->rows) : 0;
+    if (entries->offset < 0 || last > entries->length) return -1;
+    for (int i = 0; i < 2; i++) { /* a slice of a large array shall cost no more than its own entries */
+        rmq_in *side = i == 0 ? &r->names : &r->contents;
+        RMQ_TRY(rmq_read_column(side, entries->children[i], entries->offset + first, last - first, 'u'));
+        side->first -= first;
+    }
+    return 0;
 }
 
 /* ---- encoding */
@@ -274,9 +229,16 @@ static inline void rmq_put_named(const rmq_rows *r, int64_t row, int which, rmq_
     rmq_put_pair(out, rmq_named[which].name, rmq_named[which].size, 1, value, size, c->data_end - value >= 32);
 }
 
-static int64_t rmq_count(const uint8_t *p, int64_t n, uint8_t byte) {
+/* How many of `n` bytes are 0x01 or 0x02. The RMQ_SLACK bytes behind them are overwritten. */
+static inline int64_t rmq_count_separators(uint8_t *p, int64_t n) {
     int64_t count = 0;
-    for (int64_t i = 0; i < n; i++) count += p[i] == byte;
+    memset(p + n, 0, RMQ_SLACK);
+    for (int64_t i = 0; i < n;) {
+        uint8_t lanes[RMQ_SLACK] = {0};
+        for (int rounds = 0; rounds < 255 && i < n; rounds++, i += RMQ_SLACK)
+            for (int lane = 0; lane < RMQ_SLACK; lane++) lanes[lane] += (uint8_t)(p[i + lane] - 1) < 2;
+        for (int lane = 0; lane < RMQ_SLACK; lane++) count += lanes[lane];
+    }
     return count;
 }
 
@@ -340,7 +302,7 @@ static inline int64_t rmq_put_property_string(const rmq_rows *r, int64_t row, ui
     for (int which = 0; which < RMQ_NAMED; which++)
         if (pending[which] > 0) rmq_put_named(r, row, which, &out);
     const int64_t n = out.to - to;
-    if (left_out || rmq_count(to, n, 1) != out.count || rmq_count(to, n, 2) != out.count)
+    if (left_out || rmq_count_separators(to, n) != 2 * out.count)
         RMQ_TRY(rmq_check_separators(r, row, why));
     if (n > RMQ_MAX_PROPERTIES_SIZE) return rmq_refuse(why, RMQ_REFUSE_PROPERTIES_LENGTH, RMQ_IN_PROPERTIES, n);
     return n;

@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 import golden
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pytest
 import reference
 import stores
 from kernels import encode_log, run_python, scan_units
 
-from native_io import Dispatched, Dispatcher, Status, java_hash, put_index
+from native_io import Dispatched, Dispatcher, Status, java_hash, java_hashes, put_index
 
 I32, I64 = 1 << 31, 1 << 63
 DATA = golden.DIRECTORY.parent
@@ -68,6 +69,19 @@ def test_hash_of_any_bytes(rng: random.Random) -> None:
     tags += [bytes(rng.randrange(3, 256) for _ in range(rng.randrange(1, 30))) for _ in range(5000)]
     expected = [reference.java_hash(reference.java_text(tag)) for tag in tags]
     assert _tags_codes(tags) == expected
+    texts = pa.array(tags, pa.binary()).view(pa.string())
+    assert java_hashes(texts).tolist() == expected
+
+
+def test_hashes_of_an_array() -> None:
+    texts = pa.array(["before", None, "", "TagA", None, "中文", "behind"])
+    assert java_hashes(texts[1:6]).tolist() == [0, 0, 2598919, 0, 646394]
+    for empty in (texts[:0], pa.array([], pa.string()), pa.nulls(0, pa.string())):
+        assert java_hashes(empty).tolist() == []
+    assert java_hashes(pa.nulls(3, pa.string())).tolist() == [0, 0, 0]
+    for other in (pa.array([b"a"]), pa.array([1]), pa.array(["a"], pa.large_string())):
+        with pytest.raises(TypeError, match="expected an array of Arrow format 'u', found '"):
+            java_hashes(other)
 
 
 # ---- as real brokers do it

@@ -447,7 +447,7 @@ def test_offsets_that_lie(offsets: list[int]) -> None:
     def refused(liar: _Liar, at: int, column: pa.Array) -> None:
         batch = good.set_column(at, ENCODE_SCHEMA.field(at), column)
         liar.lie()
-        with pytest.raises(ValueError, match="the batch's arrays do not keep to Arrow's layout"):
+        with pytest.raises(ValueError, match="the array does not keep to Arrow's layout"):
             _encode(batch)
 
     for i, field in enumerate(ENCODE_SCHEMA):
