@@ -28,11 +28,12 @@ from measure import MIB, Row, Stores, batches_of, busy_cores, in_turns, noop, re
 from null_source import save_batch
 from peers import decoder_rows, naive_rows, parquet_rows
 from pyspark.sql import SparkSession
+from write_kernel import write_kernel_rows
 
 from native_io import Decoder
 from rmqstore_spark.reader import BATCH_BYTES, BATCH_ROWS
 
-SECTIONS = ("kernel", "spark", "plan", "memory", "peers")
+SECTIONS = ("kernel", "write-kernel", "spark", "plan", "memory", "peers")
 MEMCPY_BYTES = 256 * MIB
 WINDOW_BYTES = 256 * MIB  # far more than any cache holds
 RUN_BYTES = MIB // 2
@@ -249,6 +250,8 @@ def main() -> None:
     rows: list[Row] = []
     if "kernel" in sections:
         rows += kernel_rows(stores, args.repeat)
+    if "write-kernel" in sections:
+        rows += write_kernel_rows(stores, args.repeat)
     if "plan" in sections:
         rows += plan_rows(stores, args.repeat)
     if "peers" in sections:
