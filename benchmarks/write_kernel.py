@@ -1,11 +1,10 @@
-"""Section `write kernel`: rows that lie in memory to units, units to their places, and what follows from them; one core.
+"""Section `write-kernel`: rows in memory to units, units to their places, and what follows from them; one core.
 
 Before anything is timed, rows read from a store have to become that store's log again, byte for byte.
 """
 
 from __future__ import annotations
 
-import itertools
 import mmap
 from collections.abc import Callable, Iterator
 
@@ -67,8 +66,7 @@ class Staged:
 def _rows(store: Store) -> Iterator[pa.RecordBatch]:
     """The store's first rows, as an Encoder wants them."""
     size = 0
-    for batch in itertools.takewhile(lambda _: size < LOG_BYTES, batches_of(store)):
-        size += batch.nbytes
+    for batch in batches_of(store):
         columns = []
         for name in ENCODE_COLUMNS:
             column = batch.column(name)
@@ -79,6 +77,9 @@ def _rows(store: Store) -> Iterator[pa.RecordBatch]:
                 column = pa.array(map(host_bytes, hosts.dictionary.to_pylist()), pa.binary()).take(hosts.indices)
             columns.append(column)
         yield pa.record_batch(columns, ENCODE_COLUMNS)
+        size += batch.nbytes
+        if size >= LOG_BYTES:
+            return
 
 
 class Index:
