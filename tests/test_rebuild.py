@@ -161,7 +161,7 @@ def test_refusals(tmp_path: Path, rng: random.Random) -> None:
     data = bytearray(segment.read_bytes())
     data[100] ^= 1  # in the body of its first message
     segment.write_bytes(data)
-    with pytest.raises(DamagedStoreError, match="bodyCRC differs.*nothing was changed"):
+    with pytest.raises(DamagedStoreError, match=r"bodyCRC differs.*nothing was changed"):
         rmqstore_spark.rebuild(root)
     segment.write_bytes(before[str(segment.relative_to(root))])
     assert {name: data for name, data in writing.files(root, "**/*").items() if "commit" not in name} == {

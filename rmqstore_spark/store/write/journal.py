@@ -65,6 +65,7 @@ class Commit:
         self._old = os.path.join(self._home, "old")
         self._journal = os.path.join(self._home, "journal")
         self._abort = self._in_root("abort")
+        self._new_abort = os.path.join(self._home, "abort")
         self._checkpoint = self._in_root("checkpoint")
         self._old_checkpoint = os.path.join(self._old, "checkpoint")
         self._new_checkpoint = os.path.join(self.new, "checkpoint")
@@ -102,7 +103,8 @@ class Commit:
             disk.sync_directory(self._old)
             disk.sync_directory(self.root)
         if not os.path.exists(self._abort):
-            disk.write_file(self._abort, _ABORT)
+            disk.write_file(self._new_abort, _ABORT)  # with one without content nobody would know whose it is
+            disk.rename(self._new_abort, self._abort)
             disk.sync_directory(self.root)
         if journal["has_topics"]:
             disk.make_directory(os.path.dirname(self._topics))
@@ -116,8 +118,21 @@ class Commit:
                 "stop the broker and write again"
             )
         self._exchange(exchanged[0])
-        disk.sync_directory(self.root)
-        self._finish(journal)
+        try:
+            disk.sync_directory(self.root)
+            self._finish(journal)
+        except Exception as why:
+            log.warning("%s; trying once more", why)
+            self._finish_again(why)
+
+    def _finish_again(self, why: Exception) -> None:
+        try:
+            self.recover()
+        except Exception:
+            raise RmqStoreError(
+                f"{why}: the messages are all written, do not write them again; but the store is not tidy: "
+                "call rmqstore_spark.rebuild(store), or let a broker recover it"
+            ) from None
 
     def recover(self) -> None:
         """Finish what a killed or failed writer left where it was through with what counts, else undo it."""
