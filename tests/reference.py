@@ -616,6 +616,18 @@ class IndexFile:
         self.slot_count = 0
         self.count = 1
 
+    @classmethod
+    def decode(cls, data: bytes, slots: int, items: int) -> IndexFile:
+        """Whatever stands there."""
+        file = cls(slots, items)
+        header = _INDEX_HEADER.unpack(data[:40])
+        file.begin_time, file.end_time, file.begin_offset, file.end_offset, file.slot_count, count = header
+        file.count = max(1, count)
+        file.slots = list(struct.unpack(f">{slots}i", data[40 : 40 + 4 * slots]))
+        at = 40 + 4 * slots
+        file.items = {i: IndexItem(*_INDEX_ITEM.unpack(data[at + 20 * i : at + 20 * i + 20])) for i in range(items)}
+        return file
+
     def put(self, key_hash: int, physical_offset: int, timestamp: int) -> bool:
         if self.count >= self.capacity:
             return False
@@ -640,7 +652,7 @@ class IndexFile:
     def encode(self) -> bytes:
         times, offsets = (self.begin_time, self.end_time), (self.begin_offset, self.end_offset)
         parts = [_INDEX_HEADER.pack(*times, *offsets, self.slot_count, self.count)]
-        parts += [slot.to_bytes(4, "big") for slot in self.slots]
+        parts += [slot.to_bytes(4, "big", signed=True) for slot in self.slots]
         parts += [_INDEX_ITEM.pack(*self.items.get(i, (0, 0, 0, 0))) for i in range(self.capacity)]
         return b"".join(parts)
 
