@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from native_io import ENCODE_COLUMNS, EncodeError, Encoder, java_hash
+from native_io import ENCODE_COLUMNS, EncodeError, Encoder, java_hashes
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.options import WriteOptions
@@ -135,14 +135,11 @@ class RowEncoder:
         if not spread.any():
             return given, spread
         queues = self._options.queues
-        key = pc.coalesce(keys, pc.map_lookup(properties, "KEYS", "last"))
-        key = pc.if_else(pc.equal(key, ""), None, key).filter(pa.array(spread)).dictionary_encode()
-        by_hash = np.array([abs(java_hash(word)) % queues for word in key.dictionary.to_pylist()], np.int32)
-        chosen = np.empty(len(key), np.int32)
-        has_key = _to_numpy(pc.is_valid(key))
-        chosen[has_key] = by_hash[_to_numpy(key.indices.drop_null())]
-        in_turn = len(key) - int(has_key.sum())
-        chosen[~has_key] = (self._turn + np.arange(in_turn)) % queues
+        key = pc.coalesce(keys, pc.map_lookup(properties, "KEYS", "last")).filter(pa.array(spread))
+        chosen = np.abs(java_hashes(key).astype(np.int64)) % queues
+        keyless = ~_to_numpy(pc.fill_null(pc.not_equal(key, ""), False))
+        in_turn = int(keyless.sum())
+        chosen[keyless] = (self._turn + np.arange(in_turn)) % queues
         self._turn = (self._turn + in_turn) % queues
         filled = _to_numpy(pc.fill_null(given, 0)).copy()
         filled[spread] = chosen
