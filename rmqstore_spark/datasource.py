@@ -76,13 +76,14 @@ class RmqStoreDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> "RmqStoreWriter":
         """A writer of these columns, unless it is clear already that the store cannot be written to."""
-        from rmqstore_spark.store.write.commit import check
+        from rmqstore_spark.store.write.commit import check, prepare
 
         with one_line_errors():
             options = parse_write_options(self.options)
             check_input(schema, options)
             writer = RmqStoreWriter(options, overwrite)
             check(writer.root, writer.settings)
+            prepare(writer.root, writer.job)
             return writer
 
 
@@ -130,6 +131,7 @@ class RmqStoreWriter(DataSourceArrowWriter):
 
     Attributes:
         root: the store directory, absolute.
+        job: a name of its own.
     """
 
     def __init__(self, options: WriteOptions, overwrite: bool) -> None:
@@ -138,7 +140,7 @@ class RmqStoreWriter(DataSourceArrowWriter):
         self.root = os.path.abspath(local_path(options.path))
         self._options = options
         self._overwrite = overwrite
-        self._job = uuid.uuid4().hex
+        self.job = uuid.uuid4().hex
 
     @property
     def settings(self) -> "Settings":
@@ -158,7 +160,7 @@ class RmqStoreWriter(DataSourceArrowWriter):
             task = TaskContext.get()
             partition, attempt = (task.partitionId(), task.taskAttemptId()) if task else (0, 0)
             name = f"{partition:05d}-{attempt}-{uuid.uuid4().hex}"
-            return StagedMessage(stage(iterator, self._options, staging(self.root, self._job), name, partition))
+            return StagedMessage(stage(iterator, self._options, staging(self.root, self.job), name, partition))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Publish what the tasks have encoded, in the order of the partitions."""
@@ -167,13 +169,13 @@ class RmqStoreWriter(DataSourceArrowWriter):
         with one_line_errors():
             staged = [message.staged for message in messages if isinstance(message, StagedMessage)]
             commit(self.root, staged, self.settings)
-            forget(self.root, self._job)
+            forget(self.root, self.job)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Throw away what the tasks have encoded. Some of them may still run."""
         from rmqstore_spark.store.write.commit import forget
 
-        forget(self.root, self._job)
+        forget(self.root, self.job)
 
 
 _ALSO_ACCEPTED = {

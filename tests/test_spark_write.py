@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import golden
+import pyarrow as pa
 import pytest
 import reference
 import writing
@@ -141,6 +143,21 @@ def test_retried_and_failed_tasks_leave_nothing_twice(spark: SparkSession, tmp_p
     assert len(writing.assert_whole(root)) == 20
     save(spark.range(20).selectExpr("string(id) body"), root, topic="T")
     assert len(writing.assert_whole(root)) == 40
+
+
+def test_a_task_that_outlives_its_job_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """One task fails at once; the other has still to write when the job has been given up."""
+
+    def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.column("id")[0].as_py() == 0:
+                time.sleep(3)
+            yield batch
+
+    numbers = spark.range(0, 2, numPartitions=2).mapInArrow(wait, "id bigint")
+    assert "found null" in refusal(numbers.selectExpr("if(id = 1, null, 'x') body"), tmp_path / "store", topic="T")
+    time.sleep(4)
+    assert not (tmp_path / "store").exists()
 
 
 def test_rebuild(spark: SparkSession, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import reference
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.options import parse_write_options
 from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.store.write.commit import Settings, commit, forget
+from rmqstore_spark.store.write.commit import Settings, commit, forget, prepare
 from rmqstore_spark.store.write.journal import staging
 from rmqstore_spark.store.write.staging import Staged
 from rmqstore_spark.writer import stage
@@ -39,6 +39,7 @@ def batch_of(rows: Sequence[Row], **types: pa.DataType) -> pa.RecordBatch:
 def stage_rows(root: Path, parts: Sequence[Sequence[Row]], **options: Any) -> tuple[str, list[Staged]]:
     """What the tasks of a job do, one for each part. The job's name, and what they tell."""
     job = f"job-{next(_jobs)}"
+    prepare(str(root), job)
     understood = parse_write_options({"path": str(root), **{name: str(value) for name, value in options.items()}})
     staged = [
         stage([batch_of(part)] if part else [], understood, staging(str(root), job), str(number), number)

@@ -108,9 +108,20 @@ def check(root: str, settings: Settings) -> None:
         sizes_of(find_store(root, None, Counters()), settings.sizes)
 
 
+def prepare(root: str, job: str) -> None:
+    """Make the directory that a job's tasks stage in."""
+    disk.make_directory(journal.staging(root, job))
+
+
 def forget(root: str, job: str) -> None:
-    """Throw away what a job's tasks have staged, and directories that are empty without it."""
-    disk.remove_tree(journal.staging(root, job))
+    """Throw away what a job's tasks have staged, and directories that are empty without it.
+
+    Tasks that still run find their directory gone, and can make nothing new.
+    """
+    staging = journal.staging(root, job)
+    if os.path.exists(staging):
+        disk.rename(staging, staging + journal.GONE)
+        disk.remove_tree(staging + journal.GONE)
     disk.remove_empty(journal.workshop(root))
     disk.remove_empty(root)
 

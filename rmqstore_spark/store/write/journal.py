@@ -37,6 +37,7 @@ WORKSHOP = ".rmqstore-spark"
 _ABORT = b"rmqstore-spark"
 _ABANDONED_SECONDS = 7 * 24 * 3600
 _STAGING = "staging-"
+GONE = "-gone"  # behind the name of a staging directory that is being deleted
 
 Journal = dict[str, Any]  # made: inode of each exchanged directory, in their order; had_topics, has_topics: bool
 

@@ -52,12 +52,19 @@ class StagingWriter:
     """Writes a task's file. A context manager that deletes it when the task fails.
 
     Args:
-        directory: the job's (journal.staging); made where it is missing.
+        directory: the job's (journal.staging). It is not made here: a task that outlives its job is to leave nothing.
         name: unlike that of every other task and attempt.
+
+    Raises:
+        RmqStoreError: there is no such directory.
     """
 
     def __init__(self, directory: str, name: str) -> None:
-        disk.make_directory(directory)
+        if not os.path.isdir(directory):
+            raise RmqStoreError(
+                f"{directory}: no such directory: the write was given up, or this executor does not see the driver's "
+                "directories; write to a path that all of them share"
+            )
         self._path = os.path.join(directory, name)
         self._units = disk.NewFile(self._path)
         self._sizes = disk.NewFile(_sizes_path(self._path))
