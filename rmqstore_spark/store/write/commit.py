@@ -28,6 +28,7 @@ from rmqstore_spark.store.write.target import (
     Target,
     check_can_exchange,
     check_writable,
+    indexes_tags,
     inspect,
     is_new,
     refuse_foreign_files,
@@ -159,7 +160,7 @@ def _make(
     index_directory = os.path.join(old or new, "index")
     index = IndexWriter(index_directory, os.path.join(new, "index"), target.sizes.slots, target.sizes.items)
     segments = LogWriter(target, os.path.join(new, "commitlog"))
-    dispatcher = Dispatcher()
+    dispatcher = Dispatcher(index_tags=old is not None and indexes_tags(target))
     for (topic, queue_id), offset in target.queues.items():
         dispatcher.set_next(topic, queue_id, offset)
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from native_io import put_index
+from native_io import java_hash, put_index
 from rmqstore_spark.errors import DamagedStoreError, OptionError, RmqStoreError
 from rmqstore_spark.store.files import Counters, ReadFile
 from rmqstore_spark.store.write import disk
@@ -150,6 +150,29 @@ def _make_sense(file: ReadFile, size: int, header: Header, slots: int) -> bool:
     return bool(np.all((newest > 0) & (newest < len(entries)))) and bool(
         np.all(entries["key_hash"][newest] % slots == used)
     )
+
+
+def last_entries(directory: str, slots: int, most: int) -> set[tuple[int, int]]:
+    """Key hash and physical offset of the newest entries there are, in the newest file that has any."""
+    for name in reversed(names(directory)):
+        path = os.path.join(directory, name)
+        count = read_header(path).index_count
+        if count > 1:
+            first = max(1, count - most)
+            with ReadFile(path, Counters()) as file:
+                at = _HEADER.size + _SLOT.size * slots + _ENTRY.size * first
+                data = file.read(at, (count - first) * _ENTRY.size)
+            return {
+                (key_hash, position)
+                for key_hash, position, _, _ in _ENTRY.iter_unpack(data[: len(data) // _ENTRY.size * _ENTRY.size])
+            }
+    return set()
+
+
+def key_hash(key: str) -> int:
+    """The hash that an entry has for `topic#key`: Math.abs of Java's, but 0 for Integer.MIN_VALUE."""
+    value = abs(java_hash(key))
+    return 0 if value > 0x7FFFFFFF else value
 
 
 class IndexWriter:

@@ -1,5 +1,6 @@
 """ConsumeQueue and index files anew from the commitlog: as a broker would, but at the speed of the disk."""
 
+import contextlib
 import os
 from collections import deque
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ from rmqstore_spark.store.write.target import (
     check_can_exchange,
     check_writable,
     find_end,
+    indexes_tags,
     sizes_to_rebuild,
 )
 
@@ -139,25 +141,28 @@ class _Part:
 def _dispatch_all(target: Target) -> Iterator[_Part]:
     """The parts of the log in its order. Segments are worked on side by side, one for each core."""
     workers = os.cpu_count() or 1
+    tags = False
+    with contextlib.suppress(DamagedStoreError):  # the index may be what is broken
+        tags = indexes_tags(target)
     with ThreadPoolExecutor(workers) as pool:
         waiting: deque[Future[list[_Part]]] = deque()
         segments = deque(target.segments)
         while segments or waiting:
             while segments and len(waiting) <= workers:
-                waiting.append(pool.submit(lambda s: list(_dispatch(s, target)), segments.popleft()))
+                waiting.append(pool.submit(lambda s: list(_dispatch(s, target, tags)), segments.popleft()))
             yield from waiting.popleft().result()
 
 
 class _Scanner:
     """A dispatcher that is handed windows as a decoder is."""
 
-    def __init__(self) -> None:
-        self.dispatcher = Dispatcher()
+    def __init__(self, tags: bool) -> None:
+        self.dispatcher = Dispatcher(index_tags=tags)
         self.scan = self.dispatcher.dispatch
 
 
-def _dispatch(segment: Segment, target: Target) -> Iterator[_Part]:
-    scanner = _Scanner()
+def _dispatch(segment: Segment, target: Target, tags: bool) -> Iterator[_Part]:
+    scanner = _Scanner(tags)
     stop = min(segment.end, target.end)
     with SegmentReader(segment, True, ConsumeQueues(None, Counters()), Counters()) as reader:
         for step, damage in enumerate(reader.decode(segment.start, stop, scanner, lambda: 1 << 30), 1):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
 from rmqstore_spark.store.commitlog import Segment, SegmentReader, headers, segments_of
 from rmqstore_spark.store.consumequeue import UNIT_SIZE, ConsumeQueues
+from rmqstore_spark.store.decode import BatchBuilder
 from rmqstore_spark.store.files import Counters
 from rmqstore_spark.store.layout import SEGMENT_NAME, Layout, find_store
 from rmqstore_spark.store.logend import LogEnd
@@ -22,6 +23,7 @@ _BROKERS_OWN = {
     *("epochFileCheckpoint.bak", "brokerIdentity", "brokerIdentity-temp", "tiered_index_file", "transaction"),
     *("rocksdbstore", WORKSHOP),
 }
+_ENTRIES_TO_LOOK_AT = 64
 _BROKERS_OWN_EMPTY = _BROKERS_OWN | {"lost+found"}
 
 
@@ -185,34 +187,46 @@ def inspect(root: str, wanted: Sizes) -> Target:
     sizes = sizes_of(layout, wanted)
     queues = ConsumeQueues(layout.consumequeue, counters)
     target = find_end(layout, sizes, queues, counters)
-    return replace(target, queues=_queues_go_on(target, queues, counters))
+    return replace(
+        target,
+        last_timestamp=_check_last_segment(target, queues, counters),
+        queues=_queues_go_on(target, queues, counters),
+    )
 
 
 def find_end(layout: Layout, sizes: FileSizes, queues: ConsumeQueues, counters: Counters) -> Target:
-    """Where the log ends; its last segment is read and checked.
+    """Where the log ends. What comes before is not checked yet.
 
     Raises:
-        DamagedStoreError: something in the last segment is damaged.
+        DamagedStoreError: a segment is missing, or has another size.
     """
     segments, faults = segments_of(layout)
     if faults:
         raise DamagedStoreError(f"{faults[0]}; a store that is not whole is not written to")
     end = LogEnd(layout, segments, queues, counters).find()
     used = tuple(segment for segment in end.segments if segment.start < end.position)
-    last_timestamp = 0
-    if used:
-        with SegmentReader(used[-1], True, queues, counters) as reader:
-            last, at, status = reader.walk(used[-1].start, end.position)
-            if at != end.position or used[-1].end != used[-1].start + sizes.segment:
-                raise DamagedStoreError(
-                    f"{used[-1].path}: position {at - used[-1].start} (commitLogOffset {at}): damaged ({status.name}): "
-                    f"expected messages up to commitLogOffset {end.position}; a damaged store is not written to: "
-                    "copy what can be read (mode=DROPMALFORMED) into a new one"
-                )
-            header = reader.header(last) if last is not None else None
-            if header is not None and header.store_timestamp is not None:
-                last_timestamp = header.store_timestamp // 1000
-    return Target(layout.root, sizes, used, end.position, last_timestamp, {})
+    return Target(layout.root, sizes, used, end.position, 0, {})
+
+
+def _check_last_segment(target: Target, queues: ConsumeQueues, counters: Counters) -> int:
+    """Read the last segment, behind which the log goes on; the store time (ms) of its last message, 0 without one.
+
+    Raises:
+        DamagedStoreError: a broker would cut the log off there.
+    """
+    if not target.segments:
+        return 0
+    segment = target.segments[-1]
+    with SegmentReader(segment, True, queues, counters) as reader:
+        last, at, status = reader.walk(segment.start, target.end)
+        if at != target.end or segment.end != segment.start + target.sizes.segment:
+            raise DamagedStoreError(
+                f"{segment.path}: position {at - segment.start} (commitLogOffset {at}): damaged ({status.name}): "
+                f"expected messages up to commitLogOffset {target.end}; a damaged store is not written to: "
+                "copy what can be read (mode=DROPMALFORMED) into a new one"
+            )
+        header = reader.header(last) if last is not None else None
+    return header.store_timestamp // 1000 if header is not None and header.store_timestamp is not None else 0
 
 
 def _queues_go_on(target: Target, queues: ConsumeQueues, counters: Counters) -> dict[tuple[str, int], int]:
@@ -238,6 +252,24 @@ def _queues_go_on(target: Target, queues: ConsumeQueues, counters: Counters) -> 
                 queued_to = max(queued_to, unit.position + unit.size)
     _refuse_unqueued(target, queued_to, queues, counters)
     return next_offsets
+
+
+def indexes_tags(target: Target) -> bool:
+    """Has the store's broker also put tags into the index? Those since 5.4 do, as `topic#T#tags`."""
+    entries = indexfile.last_entries(os.path.join(target.root, "index"), target.sizes.slots, _ENTRIES_TO_LOOK_AT)
+    builder = BatchBuilder(["topic", "tags"])
+    for position in sorted({position for _, position in entries}):
+        segment = _segment_of(target, position)
+        if segment is None:
+            continue
+        with SegmentReader(segment, False, ConsumeQueues(None, Counters()), Counters()) as reader:
+            run = reader.run_at(position, segment.end)
+        if run is not None:
+            builder.append(run.window, run.positions[:1], base=run.base)
+            ((topic, tags),) = zip(*(column.to_pylist() for column in builder.finish().columns), strict=True)
+            if (indexfile.key_hash(f"{topic}#T#{tags}"), position) in entries:
+                return True
+    return False
 
 
 def _segment_of(target: Target, position: int) -> Segment | None:
