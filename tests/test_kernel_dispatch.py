@@ -403,6 +403,14 @@ def test_set_next() -> None:
     assert dispatcher.next_offsets.tolist() == [most]
 
 
+def test_keys() -> None:
+    """Single spaces separate them. One's hash is Integer.MIN_VALUE, which has no absolute value."""
+    log, _ = encode_log([{"properties": {"KEYS": "  a hiucm6i\tb  k0 "}}, {"properties": {"KEYS": "hiucm6i"}}])
+    expected = [reference.java_hash(f"TopicA#{key}") for key in ("a", "hiucm6i\tb", "k0", "hiucm6i")]
+    assert expected[2:] == [-1903240650, -I32]
+    assert _dispatch(log)[0].key_hash.tolist() == [abs(value) for value in expected[:3]] + [0]
+
+
 # ---- hostile bytes, and arguments
 
 
