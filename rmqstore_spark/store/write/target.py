@@ -1,12 +1,13 @@
 """The store that is written to, as it is before: file sizes, where the log ends, where each queue goes on."""
 
+import bisect
 import contextlib
 import os
 from dataclasses import dataclass, replace
 
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
-from rmqstore_spark.store.commitlog import Segment, SegmentReader, headers, segments_of
-from rmqstore_spark.store.consumequeue import UNIT_SIZE, ConsumeQueues
+from rmqstore_spark.store.commitlog import Header, Segment, SegmentReader, headers, segments_of
+from rmqstore_spark.store.consumequeue import UNIT_SIZE, ConsumeQueues, Queue
 from rmqstore_spark.store.decode import BatchBuilder
 from rmqstore_spark.store.files import Counters
 from rmqstore_spark.store.layout import SEGMENT_NAME, Layout, find_store
@@ -238,20 +239,50 @@ def _queues_go_on(target: Target, queues: ConsumeQueues, counters: Counters) -> 
     next_offsets = {}
     begin = queued_to = target.segments[0].start if target.segments else target.end
     for queue in queues:
-        offset = queue.search(target.end)
-        unit = queue.unit(offset - 1) if offset > queue.first else None
-        if unit is None or unit.position < begin:
-            next_offsets[queue.topic, queue.queue_id] = offset  # it is empty, or all its messages have expired
-            continue
-        segment = _segment_of(target, unit.position)
-        if segment is None:
-            continue
-        with SegmentReader(segment, False, queues, counters) as reader:
-            if reader.holds(queue, offset - 1, unit):
-                next_offsets[queue.topic, queue.queue_id] = offset
+        live = _LiveUnits(target, queue, begin)
+        end = bisect.bisect_left(range(queue.search(target.end)), True, lo=queue.first, key=lambda at: not live.has(at))
+        if live.may_go_on(end):
+            next_offsets[queue.topic, queue.queue_id] = end
+            unit = queue.unit(end - 1) if end > queue.first else None
+            if unit is not None and unit.position >= begin:
                 queued_to = max(queued_to, unit.position + unit.size)
     _refuse_unqueued(target, queued_to, queues, counters)
     return next_offsets
+
+
+class _LiveUnits:
+    """Which units of a queue are the live log's."""
+
+    def __init__(self, target: Target, queue: Queue, begin: int) -> None:
+        self._target = target
+        self._queue = queue
+        self._begin = begin
+
+    def has(self, queue_offset: int) -> bool:
+        """Does the log confirm a unit, or has its message expired?"""
+        unit = self._queue.unit(queue_offset)
+        if unit is None or unit.position < self._begin:  # None: pre-blank
+            return True
+        header = self._header(unit.position)
+        return header is not None and (header.queue_offset, header.size) == (queue_offset, unit.size)
+
+    def may_go_on(self, end: int) -> bool:
+        """Is what lies behind `end` the remains of a cut log, and no more? A message of this queue with a greater
+        queueOffset means that a broker has lost count; and LMQ queues have messages of other ones."""
+        if self._queue.topic.startswith("%LMQ%"):
+            return False
+        unit = self._queue.unit(end)
+        header = self._header(unit.position) if unit is not None else None
+        return header is None or header.queue_offset <= end
+
+    def _header(self, position: int) -> Header | None:
+        segment = _segment_of(self._target, position)
+        if segment is None:
+            return None
+        with SegmentReader(segment, False, ConsumeQueues(None, Counters()), Counters()) as reader:
+            header = reader.header(position)
+        mine = (self._queue.topic, self._queue.queue_id)
+        return header if header is not None and (header.topic, header.queue_id) == mine else None
 
 
 def indexes_tags(target: Target) -> bool:
