@@ -29,11 +29,13 @@ from measure import MIB, Row, Stores, batches_of, busy_cores, in_turns, noop, re
 from null_source import save_batch
 from peers import decoder_rows, naive_rows, parquet_rows
 from pyspark.sql import SparkSession
+from write_kernel import write_kernel_rows
+from write_store import commit_rows, write_rows
 
 from native_io import Decoder
 from rmqstore_spark.reader import BATCH_BYTES, BATCH_ROWS
 
-SECTIONS = ("kernel", "spark", "plan", "select", "memory", "peers")
+SECTIONS = ("kernel", "write-kernel", "commit", "spark", "write", "plan", "select", "memory", "peers")
 MEMCPY_BYTES = 256 * MIB
 WINDOW_BYTES = 256 * MIB  # far more than any cache holds
 RUN_BYTES = MIB // 2
@@ -250,11 +252,16 @@ def main() -> None:
     rows: list[Row] = []
     if "kernel" in sections:
         rows += kernel_rows(stores, args.repeat)
+    if "write-kernel" in sections:
+        rows += write_kernel_rows(stores, args.repeat)
+    if "commit" in sections:
+        with tempfile.TemporaryDirectory(prefix="rmqstore-bench-") as scratch:
+            rows += commit_rows(stores, args.repeat, Path(scratch))
     if "plan" in sections:
         rows += plan_rows(stores, args.repeat)
     if "peers" in sections:
         rows += decoder_rows(stores, args.repeat)
-    if {"spark", "select", "memory", "peers"} & set(sections):
+    if {"spark", "select", "write", "memory", "peers"} & set(sections):
         with tempfile.TemporaryDirectory(prefix="rmqstore-bench-") as scratch, spark_session(Path(scratch)) as spark:
             if "memory" in sections:  # before the workers have met other sources
                 rows += memory_rows(stores, spark)
@@ -263,6 +270,8 @@ def main() -> None:
             if "select" in sections:
                 rows += lookup_rows(stores, args.repeat, spark, Path(scratch))
                 rows += selection_rows(stores, args.repeat, spark)
+            if "write" in sections:
+                rows += write_rows(stores, args.repeat, spark, Path(scratch))
             if "peers" in sections:
                 rows += parquet_rows(stores, args.repeat, spark)
                 rows += naive_rows(stores, args.repeat, spark)

@@ -1,7 +1,25 @@
 """Compiled kernels: buffers in, arrays out. No policy, no file names, no Spark."""
 
 try:
-    from native_io._kernel import COLUMNS, FORMAT, Decoder, Filter, Status, crc32, find_unit, gather, scan
+    from native_io._kernel import (
+        COLUMNS,
+        ENCODE_COLUMNS,
+        FORMAT,
+        Decoder,
+        Dispatched,
+        Dispatcher,
+        EncodeError,
+        Encoder,
+        Filter,
+        Status,
+        crc32,
+        find_unit,
+        gather,
+        java_hash,
+        java_hashes,
+        put_index,
+        scan,
+    )
 except ModuleNotFoundError as missing:
     # Spark workers put the current directory first on sys.path: in a checkout that was never built they end here.
     raise ImportError(
@@ -9,4 +27,22 @@ except ModuleNotFoundError as missing:
         "or run from another one"
     ) from missing
 
-__all__ = ["COLUMNS", "FORMAT", "Decoder", "Filter", "Status", "crc32", "find_unit", "gather", "scan"]
+__all__ = [
+    "COLUMNS",
+    "ENCODE_COLUMNS",
+    "FORMAT",
+    "Decoder",
+    "Dispatched",
+    "Dispatcher",
+    "EncodeError",
+    "Encoder",
+    "Filter",
+    "Status",
+    "crc32",
+    "find_unit",
+    "gather",
+    "java_hash",
+    "java_hashes",
+    "put_index",
+    "scan",
+]

@@ -1,5 +1,4 @@
-/* The decoded columns handed over by Arrow's C data interface: one struct array, whose children own their buffers.
- * The struct is the interface's own definition (https://arrow.apache.org/docs/format/CDataInterface.html). */
+/* The decoded columns handed over by Arrow's C data interface: one struct array, whose children own their buffers. */
 #ifndef RMQ_ARROW_H
 #define RMQ_ARROW_H
 
@@ -7,23 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arrow_abi.h"
 #include "decode.h"
-
-#ifndef ARROW_C_DATA_INTERFACE
-#define ARROW_C_DATA_INTERFACE
-struct ArrowArray {
-    int64_t length;
-    int64_t null_count;
-    int64_t offset;
-    int64_t n_buffers;
-    int64_t n_children;
-    const void **buffers;
-    struct ArrowArray **children;
-    struct ArrowArray *dictionary;
-    void (*release)(struct ArrowArray *);
-    void *private_data;
-};
-#endif
 
 /* Frees the children that nobody took, and all that rmq_new_array allocated. */
 static void rmq_release_array(struct ArrowArray *array) {
@@ -118,7 +102,7 @@ static int rmq_export(struct ArrowArray *array, rmq_decoder *d, const int *order
         }
     }
     d->rows = d->entries = d->compressed = 0;
-    d->text_high = 0;
+    d->splitter.high = 0;
     return 0;
 }
 

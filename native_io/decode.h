@@ -93,13 +93,10 @@ typedef struct {
     int64_t rows;
     int64_t entries;     /* of the map */
     int64_t compressed;  /* rows whose body says it is compressed */
-    uint64_t text_high;  /* non-zero: a property holds a byte that is not ASCII */
     rmq_column columns[RMQ_COLUMNS];
     rmq_column names, contents; /* the map's entries */
     rmq_host hosts[RMQ_HOSTS]; /* where the hash of rmq_see_host says */
-    rmq_known_names known[RMQ_KNOWN_SETS];
-    rmq_masks masks; /* room to work in */
-    rmq_property properties[RMQ_MAX_PROPERTIES];
+    rmq_splitter splitter;
 } rmq_decoder;
 
 /* All columns, and behind them the two of the map's entries. */
@@ -122,14 +119,6 @@ static rmq_decoder *rmq_new_decoder(void) {
     }
     return d;
 }
-
-enum { RMQ_SLACK = 32 }; /* behind every buffer, so that short texts can be copied 32 bytes at a time */
-
-#define RMQ_TRY(call)                     \
-    do {                                  \
-        const int status_ = (call);       \
-        if (status_ != 0) return status_; \
-    } while (0)
 
 static inline int rmq_wants(uint32_t wanted, int column) { return wanted >> column & 1; }
 
@@ -180,16 +169,6 @@ static inline int rmq_set_timestamp(rmq_column *c, int64_t row, int64_t millisec
     }
     rmq_set_i64(c, row, microseconds);
     return 0;
-}
-
-/* Short texts go 32 bytes at a time, over what is behind them: `to` always has RMQ_SLACK, `p` has it if can_overread. */
-static inline void rmq_copy(uint8_t *to, const uint8_t *p, int64_t n, int can_overread) {
-    if (n <= 32 && can_overread) {
-        memcpy(to, p, 16);
-        memcpy(to + 16, p + 16, 16);
-    } else {
-        memcpy(to, p, (size_t)n);
-    }
 }
 
 static inline int rmq_set_text(rmq_column *c, int64_t row, const uint8_t *p, int64_t n, const uint8_t *readable_end) {
@@ -279,7 +258,7 @@ static inline int rmq_set_property(rmq_decoder *d, int column, const uint8_t *p,
     rmq_column *c = &d->columns[column];
     const int64_t row = d->rows;
     if (which >= 0) {
-        const rmq_property *found = &d->properties[which];
+        const rmq_property *found = &d->splitter.found[which];
         return rmq_set_text(c, row, p + found->separator + 1, found->end - found->separator - 1, readable_end);
     }
     rmq_set_i32(c, row + 1, (int32_t)c->data.size);
@@ -306,13 +285,13 @@ static inline int rmq_put_entries(rmq_decoder *d, const uint8_t *p, int32_t size
         name_size += text;
     } else {
         for (int32_t i = 0; i < n; i++) {
-            const int32_t name = d->properties[i].name, length = d->properties[i].separator - name;
+            const int32_t name = d->splitter.found[i].name, length = d->splitter.found[i].separator - name;
             rmq_copy(name_data + name_size, p + name, length, can_overread);
             name_offsets[i] = (int32_t)(name_size += length);
         }
     }
     for (int32_t i = 0; i < n; i++) {
-        const int32_t content = d->properties[i].separator + 1, length = d->properties[i].end - content;
+        const int32_t content = d->splitter.found[i].separator + 1, length = d->splitter.found[i].end - content;
         rmq_copy(content_data + content_size, p + content, length, can_overread);
         content_offsets[i] = (int32_t)(content_size += length);
     }
@@ -327,23 +306,8 @@ static inline int rmq_put_properties(rmq_decoder *d, const rmq_unit *u, const ui
                                      rmq_classifier *classify) {
     const uint8_t *p = u->properties;
     const int32_t size = u->properties_length;
-    const rmq_known_names *known = NULL, *names;
-    int32_t n;
-#if RMQ_X86
-    if (classify == rmq_classify_avx2 && readable_end - p >= size + 64)
-        known = rmq_split_as_known(d->known, p, size, d->properties, &d->text_high);
-#endif
-    if (known != NULL) {
-        names = known;
-        n = known->count;
-    } else {
-        uint64_t high = 0;
-        n = rmq_split_properties(p, size, readable_end - p, classify, &d->masks, d->properties, &high);
-        rmq_known_names *learned = &d->known[n % RMQ_KNOWN_SETS];
-        rmq_know_names(learned, p, size, d->properties, n, high != 0);
-        names = learned;
-        d->text_high |= high;
-    }
+    const rmq_known_names *known, *names;
+    const int32_t n = rmq_split(&d->splitter, p, size, readable_end, classify, &names, &known);
     RMQ_TRY(rmq_set_property(d, RMQ_TAGS, p, names->tags, readable_end));
     RMQ_TRY(rmq_set_property(d, RMQ_KEYS, p, names->keys, readable_end));
     RMQ_TRY(rmq_set_property(d, RMQ_UNIQ_KEY, p, names->uniq_key, readable_end));
@@ -493,7 +457,7 @@ static int64_t rmq_decoded_bytes(const rmq_decoder *d) {
 /* May any text be other than UTF-8? Topics are looked at here, all at once; properties were while they were split. */
 static int rmq_not_ascii(const rmq_decoder *d) {
     const rmq_buffer *topics = &d->columns[RMQ_TOPIC].data;
-    uint8_t high = d->text_high != 0;
+    uint8_t high = d->splitter.high != 0;
     for (int64_t i = 0; i < topics->size; i++) high |= topics->data[i] & 0x80;
     return high != 0;
 }

@@ -17,6 +17,12 @@ enum {
     RMQ_MAX_KEPT = 16 * 1024 * 1024, /* bytes; what a rare huge batch needed goes back */
 };
 
+#define RMQ_TRY(call)                     \
+    do {                                  \
+        const int status_ = (call);       \
+        if (status_ != 0) return status_; \
+    } while (0)
+
 struct rmq_pool;
 
 /* What stands before each buffer; as long as a cache line, so that the buffer begins with one. */
@@ -99,6 +105,18 @@ static void rmq_put_buffer(const void *buffer) {
     rmq_unlock(pool);
     if (!keep) free(block);
     rmq_leave_pool(pool);
+}
+
+enum { RMQ_SLACK = 32 }; /* behind every buffer, so that short texts can be copied 32 bytes at a time */
+
+/* Short texts go 32 bytes at a time, over what is behind them: `to` always has RMQ_SLACK, `p` has it if can_overread. */
+static inline void rmq_copy(uint8_t *to, const uint8_t *p, int64_t n, int can_overread) {
+    if (n <= 32 && can_overread) {
+        memcpy(to, p, 16);
+        memcpy(to + 16, p + 16, 16);
+    } else {
+        memcpy(to, p, (size_t)n);
+    }
 }
 
 #endif

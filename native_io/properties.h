@@ -277,4 +277,34 @@ RMQ_AVX2 static inline const rmq_known_names *rmq_split_as_known(const rmq_known
 }
 #endif
 
+/* What splitting keeps from one unit to the next, and room to work in. All zeros at first. */
+typedef struct {
+    rmq_known_names known[RMQ_KNOWN_SETS];
+    rmq_masks masks;
+    rmq_property found[RMQ_MAX_PROPERTIES]; /* of the last unit */
+    uint64_t high;                          /* non-zero: a property held a byte that is not ASCII */
+} rmq_splitter;
+
+/* Split `n` bytes at `p` into s->found[0 .. answer), the quickest way there is. *names says which of them are TAGS, KEYS and
+ * UNIQ_KEY; *known is it too where the names were known before, or NULL. */
+static inline int32_t rmq_split(rmq_splitter *s, const uint8_t *p, int32_t n, const uint8_t *readable_end,
+                                rmq_classifier *classify, const rmq_known_names **names, const rmq_known_names **known) {
+    *known = NULL;
+#if RMQ_X86
+    if (classify == rmq_classify_avx2 && readable_end - p >= n + 64)
+        *known = rmq_split_as_known(s->known, p, n, s->found, &s->high);
+#endif
+    if (*known != NULL) {
+        *names = *known;
+        return (*known)->count;
+    }
+    uint64_t high = 0;
+    const int32_t count = rmq_split_properties(p, n, readable_end - p, classify, &s->masks, s->found, &high);
+    rmq_known_names *const learned = &s->known[count % RMQ_KNOWN_SETS];
+    rmq_know_names(learned, p, n, s->found, count, high != 0);
+    *names = learned;
+    s->high |= high;
+    return count;
+}
+
 #endif

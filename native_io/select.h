@@ -51,20 +51,6 @@ static void rmq_free_filter(rmq_filter *f) {
     free(f->slots);
 }
 
-static inline uint64_t rmq_hash_queue(const uint8_t *topic, int32_t n, int32_t queue_id) {
-    uint64_t h = (uint64_t)(uint32_t)queue_id << 32 | (uint32_t)n;
-    for (; n >= 8; topic += 8, n -= 8) {
-        uint64_t v;
-        memcpy(&v, topic, 8);
-        h = (h ^ v) * 0x9E3779B97F4A7C15ull;
-        h ^= h >> 29;
-    }
-    uint64_t v = 0;
-    memcpy(&v, topic, (size_t)n);
-    h = (h ^ v) * 0x9E3779B97F4A7C15ull;
-    return h ^ h >> 32;
-}
-
 static inline int rmq_is_judged(const rmq_judged *j, const uint8_t *topic, int32_t n, int32_t queue_id) {
     return j->queue_id == queue_id && j->topic_length == n && memcmp(j->topic, topic, (size_t)n) == 0;
 }

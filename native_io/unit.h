@@ -28,8 +28,12 @@ enum {
     RMQ_FIXED_SIZE = 90,      /* every field but the topic length, the body, the topic and the properties; IPv4 hosts */
     RMQ_SMALLEST_UNIT = 91,
     RMQ_SYSFLAG_COMPRESSED = 0x1,
+    RMQ_SYSFLAG_TRANSACTION_TYPE = 0xC,     /* two bits, of which NOT is 0 */
+    RMQ_SYSFLAG_TRANSACTION_PREPARED = 0x4, /* this and ROLLBACK are in no queue */
+    RMQ_SYSFLAG_TRANSACTION_ROLLBACK = 0xC,
     RMQ_SYSFLAG_BORNHOST_V6 = 0x10,
     RMQ_SYSFLAG_STOREHOST_V6 = 0x20,
+    RMQ_SYSFLAG_INNER_BATCH = 0x80, /* the body holds several messages; of a BatchConsumeQueue only */
     RMQ_AT_BODY_CRC = 8,
     RMQ_AT_QUEUE_ID = 12,
     RMQ_AT_FLAG = 16,
@@ -75,6 +79,9 @@ enum {
 static inline int16_t rmq_i16(const uint8_t *p) { uint16_t v; memcpy(&v, p, 2); return (int16_t)RMQ_BE16(v); }
 static inline int32_t rmq_i32(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); return (int32_t)RMQ_BE32(v); }
 static inline int64_t rmq_i64(const uint8_t *p) { uint64_t v; memcpy(&v, p, 8); return (int64_t)RMQ_BE64(v); }
+static inline void rmq_put_i16(uint8_t *p, int16_t v) { const uint16_t u = RMQ_BE16((uint16_t)v); memcpy(p, &u, 2); }
+static inline void rmq_put_i32(uint8_t *p, int32_t v) { const uint32_t u = RMQ_BE32((uint32_t)v); memcpy(p, &u, 4); }
+static inline void rmq_put_i64(uint8_t *p, int64_t v) { const uint64_t u = RMQ_BE64((uint64_t)v); memcpy(p, &u, 8); }
 
 typedef struct {
     int32_t total, sys_flag, body_length, topic_length, properties_length;
@@ -222,6 +229,26 @@ static int rmq_find(const uint8_t *window, int64_t size, int64_t base, int64_t *
         }
         at += 1;
     }
+}
+
+static inline uint64_t rmq_hash_step(uint64_t hash, uint64_t word) {
+    hash = (hash ^ word) * 0xD6E8FEB86659FD93ull;
+    return hash ^ hash >> 32;
+}
+
+/* Hash of a queue: its topic by 8 bytes, of which the last ones may overlap those before. */
+static inline uint64_t rmq_hash_queue(const uint8_t *topic, int32_t size, int32_t id) {
+    uint64_t word = 0, hash = (uint64_t)(uint32_t)id << 32 | (uint32_t)size;
+    if (size < 8) {
+        for (int32_t i = 0; i < size; i++) word = word << 8 | topic[i];
+        return rmq_hash_step(rmq_hash_step(hash, word), 0);
+    }
+    for (int32_t i = 0; i < size - 8; i += 8) {
+        memcpy(&word, topic + i, 8);
+        hash = rmq_hash_step(hash, word);
+    }
+    memcpy(&word, topic + size - 8, 8);
+    return rmq_hash_step(hash, word);
 }
 
 #endif

@@ -3,6 +3,7 @@
 >>> spark.read.format("rmqstore").load("/data/broker-a/store").groupBy("topic", "queueId").count().show()
 """
 
+import os
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
@@ -17,7 +18,40 @@ try:
 except PackageNotFoundError:  # a checkout that was never installed
     __version__ = "0+unknown"
 
-__all__ = ["DamagedStoreError", "NotAStoreError", "OptionError", "RmqStoreError", "__version__", "explain", "register"]
+__all__ = [
+    "DamagedStoreError",
+    "NotAStoreError",
+    "OptionError",
+    "RmqStoreError",
+    "__version__",
+    "explain",
+    "rebuild",
+    "register",
+]
+
+
+def rebuild(store: "str | os.PathLike[str]", **options: object) -> int:
+    """Make ConsumeQueue and IndexFile anew from the commitlog, as a broker would have built them.
+
+    No broker may run on the store. It may be what a crashed one left (`abort`): afterwards a broker starts on it as
+    after a clean stop. All is made beside what is there, and takes its place at once; the commitlog is only read.
+
+    Args:
+        store: the store directory.
+        options: of the write options those that give sizes (mappedFileSizeConsumeQueue, maxHashSlotNum, maxIndexNum),
+            as in broker.conf, where there are no files left to tell; and messageIndexEnable=False for no index files.
+
+    Returns:
+        How many messages the queues have got.
+
+    Raises:
+        RmqStoreError: it cannot be done; the store is as it was.
+    """
+    from rmqstore_spark.options import parse_rebuild_options
+    from rmqstore_spark.store.write.rebuild import rebuild as rebuild_store
+
+    understood = parse_rebuild_options({"path": os.fspath(store), **{k: str(v) for k, v in options.items()}})
+    return rebuild_store(os.path.abspath(understood.path), understood.sizes, understood.message_index_enable)
 
 
 def register(spark: "SparkSession") -> None:

@@ -17,6 +17,7 @@ class Column:
         arrow: its type in a record batch; Spark compares it exactly.
         meaning: one line for people.
         default: False for a column that comes only when it is asked for by name.
+        derived: whether it follows from the others and the message's place; on writing it is not looked at.
     """
 
     name: str
@@ -24,16 +25,23 @@ class Column:
     arrow: pa.DataType
     meaning: str
     default: bool = True
+    derived: bool = False
 
 
 _TABLE = (
     Column("topic", "string", pa.string(), "topic the message is stored under"),
     Column("queueId", "int", pa.int32(), "queue of the topic"),
-    Column("queueOffset", "bigint", pa.int64(), "place in the queue"),
+    Column("queueOffset", "bigint", pa.int64(), "place in the queue", derived=True),
     Column("tags", "string", pa.string(), "property `TAGS`"),
     Column("keys", "string", pa.string(), "property `KEYS` as stored: words with spaces between them"),
     Column("msgId", "string", pa.string(), "property `UNIQ_KEY`, the client's message id; null when absent"),
-    Column("offsetMsgId", "string", pa.string(), "the broker's message id: store host and physical offset in hex"),
+    Column(
+        "offsetMsgId",
+        "string",
+        pa.string(),
+        "the broker's message id: store host and physical offset in hex",
+        derived=True,
+    ),
     Column("body", "binary", pa.binary(), "decompressed; with `decompress=false` as stored"),
     Column("properties", "map<string,string>", _MAP, "all properties, as RocketMQ 4.9.1 and later parse them"),
     Column("flag", "int", pa.int32(), "the application's own number"),
@@ -44,12 +52,19 @@ _TABLE = (
     Column("storeHost", "string", pa.string(), "the broker, `ip:port` or `[ipv6]:port`"),
     Column("reconsumeTimes", "int", pa.int32(), "how often it was delivered in vain"),
     Column("preparedTransactionOffset", "bigint", pa.int64(), "physical offset of a committed message's half message"),
-    Column("commitLogOffset", "bigint", pa.int64(), "absolute physical offset"),
-    Column("storeSize", "int", pa.int32(), "bytes of the whole unit"),
-    Column("bodyCRC", "int", pa.int32(), "CRC-32 of the stored body, without its highest bit"),
-    Column("file", "string", pa.string(), "path of the segment", default=False),
-    Column("store", "string", pa.string(), "path of the store", default=False),
-    Column("corrupt", "string", pa.string(), "what is wrong here, with `mode=PERMISSIVE`; else null", default=False),
+    Column("commitLogOffset", "bigint", pa.int64(), "absolute physical offset", derived=True),
+    Column("storeSize", "int", pa.int32(), "bytes of the whole unit", derived=True),
+    Column("bodyCRC", "int", pa.int32(), "CRC-32 of the stored body, without its highest bit", derived=True),
+    Column("file", "string", pa.string(), "path of the segment", default=False, derived=True),
+    Column("store", "string", pa.string(), "path of the store", default=False, derived=True),
+    Column(
+        "corrupt",
+        "string",
+        pa.string(),
+        "what is wrong here, with `mode=PERMISSIVE`; else null",
+        default=False,
+        derived=True,
+    ),
 )
 
 COLUMNS: dict[str, Column] = {column.name: column for column in _TABLE}

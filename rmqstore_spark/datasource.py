@@ -2,22 +2,39 @@
 
 import os
 import sys
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    Filter,
+    InputPartition,
+    WriterCommitMessage,
+)
 from pyspark.sql.types import StructType
 
 from rmqstore_spark.columns import COLUMNS, DEFAULT_COLUMNS
 from rmqstore_spark.errors import OptionError, RmqStoreError
-from rmqstore_spark.options import Pushdown, ReadOptions, check_columns, parse_options
+from rmqstore_spark.options import (
+    Pushdown,
+    ReadOptions,
+    WriteOptions,
+    check_columns,
+    parse_options,
+    parse_write_options,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from rmqstore_spark.partition import Task
+    from rmqstore_spark.store.write.commit import Settings
+    from rmqstore_spark.store.write.staging import Staged
 
 FORMAT_NAME = "rmqstore"
 PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -66,6 +83,18 @@ class RmqStoreDataSource(DataSource):
                     "give one of them"
                 )
             return (PushdownReader if takes_filters(options.pushdown) else RmqStoreReader)(options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> "RmqStoreWriter":
+        """A writer of these columns, unless it is clear already that the store cannot be written to."""
+        from rmqstore_spark.store.write.commit import check, prepare
+
+        with one_line_errors():
+            options = parse_write_options(self.options)
+            check_input(schema, options)
+            writer = RmqStoreWriter(options, overwrite)
+            check(writer.root, writer.settings)
+            prepare(writer.root, writer.job)
+            return writer
 
 
 class RmqStoreReader(DataSourceReader):
@@ -125,6 +154,92 @@ def takes_filters(pushdown: Pushdown) -> bool:
     # The daemon imports the worker's module, and without a daemon it is __main__.
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return PUSHDOWN_WORKER in sys.modules or getattr(spec, "name", None) == PUSHDOWN_WORKER
+
+
+@dataclass
+class StagedMessage(WriterCommitMessage):
+    """What a task tells the driver: where its units are."""
+
+    staged: "Staged"
+
+
+class RmqStoreWriter(DataSourceArrowWriter):
+    """Encodes rows in tasks, and commits them all at once on the driver.
+
+    Attributes:
+        root: the store directory, absolute.
+        job: a name of its own.
+    """
+
+    def __init__(self, options: WriteOptions, overwrite: bool) -> None:
+        from rmqstore_spark.store.layout import local_path
+
+        self.root = os.path.abspath(local_path(options.path))
+        self._options = options
+        self._overwrite = overwrite
+        self.job = uuid.uuid4().hex
+
+    @property
+    def settings(self) -> "Settings":
+        """How the store is written."""
+        from rmqstore_spark.store.write.commit import Settings
+
+        return Settings(self._options.sizes, self._options.message_index_enable, self._overwrite)
+
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
+        """Encode a task's rows. Nobody hears of them before commit()."""
+        from pyspark import TaskContext
+
+        from rmqstore_spark.store.write.journal import staging
+        from rmqstore_spark.writer import stage
+
+        with one_line_errors():
+            task = TaskContext.get()
+            partition, attempt = (task.partitionId(), task.taskAttemptId()) if task else (0, 0)
+            name = f"{partition:05d}-{attempt}-{uuid.uuid4().hex}"
+            return StagedMessage(stage(iterator, self._options, staging(self.root, self.job), name, partition))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Publish what the tasks have encoded, in the order of the partitions."""
+        from rmqstore_spark.store.write.commit import commit, forget
+
+        with one_line_errors():
+            staged = [message.staged for message in messages if isinstance(message, StagedMessage)]
+            commit(self.root, staged, self.settings)
+            forget(self.root, self.job)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Throw away what the tasks have encoded. Some of them may still run."""
+        from rmqstore_spark.store.write.commit import forget
+
+        forget(self.root, self.job)
+
+
+_ALSO_ACCEPTED = {
+    "binary": {"string"},
+    "int": {"smallint", "tinyint"},
+    "bigint": {"int", "smallint", "tinyint"},
+}
+
+
+def check_input(schema: StructType, options: WriteOptions) -> None:
+    """Refuse columns that cannot be written.
+
+    Raises:
+        OptionError: naming the column.
+    """
+    check_columns(schema.names)
+    for field in schema.fields:
+        column, found = COLUMNS[field.name], field.dataType.simpleString()
+        accepted = {column.spark} | _ALSO_ACCEPTED.get(column.spark, set())
+        if field.name not in ("body", "topic"):
+            accepted.add("void")
+        if found not in accepted and not column.derived:
+            raise OptionError(f"column {field.name!r}: expected type {column.spark}, found {found}; cast it")
+    if "body" not in schema.names:
+        raise OptionError("column 'body': expected one of type binary or string, found none")
+    if "topic" not in schema.names and options.topic is None:
+        raise OptionError("column 'topic': expected one of type string, or option 'topic', found neither")
 
 
 def check_schema(schema: StructType) -> None:

@@ -20,6 +20,9 @@ from rmqstore_spark.select_options import (
     selection_of,
 )
 from rmqstore_spark.selection import EVERYTHING, Selection
+from rmqstore_spark.store.consumequeue import UNIT_SIZE as QUEUE_UNIT_SIZE
+from rmqstore_spark.store.message import host_bytes
+from rmqstore_spark.store.sizes import Sizes
 
 Mode = Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -59,6 +62,29 @@ def _one_of(words: tuple[str, ...]) -> Callable[[str], str]:
         raise ValueError(" or ".join(words))
 
     return parse
+
+
+def _items(text: str) -> int:
+    if _count(text) < 2:
+        raise ValueError("a whole number of at least 2: the first entry is never used")
+    return _count(text)
+
+
+def _queue_size(text: str) -> int:
+    return -(-_size(text) // QUEUE_UNIT_SIZE) * QUEUE_UNIT_SIZE  # a broker rounds it up as well
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise ValueError("a name")
+    return text
+
+
+def _host(text: str) -> bytes:
+    host = host_bytes(text)
+    if host is None:
+        raise ValueError("ip:port or [ipv6]:port")
+    return host
 
 
 def _names(text: str) -> list[str]:
@@ -120,7 +146,7 @@ class Option:
     help: str
 
 
-_TABLE = (
+_READ_TABLE = (
     Option("path", "", _path, "the store directory, or a glob; what `load(path)` sets"),
     Option("paths", "", _paths, "several of them as a JSON list; what `load([...])` sets"),
     Option(
@@ -170,8 +196,41 @@ _TABLE = (
     ),
 )
 
-OPTIONS: dict[str, Option] = {option.name: option for option in _TABLE}
-_BY_LOWER_NAME = {option.name.lower(): option for option in _TABLE}
+_WRITE_TABLE = (
+    Option("path", "", _path, "the store directory; what `save(path)` sets"),
+    Option("topic", "", _text, "the topic of rows without one"),
+    Option(
+        "queues",
+        "4",
+        _count,
+        "rows without a `queueId` go to this many queues of their topic: by the hash of `keys`, or else in turn",
+    ),
+    Option("mappedFileSizeCommitLog", "1g", _size, "bytes of a commitlog file, for a new store"),
+    Option("mappedFileSizeConsumeQueue", "6000000", _queue_size, "bytes of a ConsumeQueue file, for a new store"),
+    Option("maxHashSlotNum", "5000000", _count, "hash slots of an index file, for a new store"),
+    Option("maxIndexNum", "20000000", _items, "entries of an index file, for a new store"),
+    Option("messageIndexEnable", "true", _boolean, "put the messages' keys and ids into index files"),
+    Option("storeHost", "127.0.0.1:10911", _host, "`ip:port` or `[ipv6]:port` of the broker, for rows without one"),
+    Option("bornHost", "127.0.0.1:0", _host, "the same of the producer"),
+    Option(
+        "decompress",
+        "true",
+        _boolean,
+        "as the rows were read: `true`: bodies are plain, and `sysFlag` loses its compression bits; `false`: they are "
+        "as they were stored, and it keeps them",
+    ),
+    Option(
+        "autoMessageVersionOnTopicLen",
+        "false",
+        _boolean,
+        "allow topics of 128 to 255 bytes; brokers before 5.1.0 delete such messages and all behind them",
+    ),
+)
+
+_SIZES = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")  # as in Sizes
+
+OPTIONS: dict[str, Option] = {option.name: option for option in _READ_TABLE}
+WRITE_OPTIONS: dict[str, Option] = {option.name: option for option in _WRITE_TABLE}
 
 # What Spark adds of its own accord when a table is created over the source.
 _SPARKS_OWN = {"location", "provider", "owner"}
@@ -197,24 +256,32 @@ class ReadOptions:
     pushdown: Pushdown = "auto"
 
 
+@dataclass(frozen=True)
+class WriteOptions:
+    """The write options, understood. Attributes are the options' names in Python's spelling; hosts are as stored.
+
+    Attributes:
+        sizes: those that the user gives; a store has its own, and RocketMQ's are for what neither says.
+    """
+
+    path: str
+    topic: str | None
+    queues: int
+    sizes: Sizes
+    message_index_enable: bool
+    store_host: bytes
+    born_host: bytes
+    decompress: bool
+    auto_message_version_on_topic_len: bool
+
+
 def parse_options(given: Mapping[str, str]) -> ReadOptions:
     """Understand a reader's options; their names in any case.
 
     Raises:
         OptionError: an unknown option (with the nearest known one), or a value that cannot be understood.
     """
-    values: dict[str, Any] = {}
-    for name, text in given.items():
-        if name.lower() in _SPARKS_OWN or name.lower().startswith("option."):
-            continue
-        option = _BY_LOWER_NAME.get(name.lower())
-        if option is None:
-            known = ", ".join(OPTIONS)
-            raise OptionError(f"unknown option {name!r}.{nearest(name, list(OPTIONS))} The options are {known}")
-        values[option.name] = _parse(option, text)
-    for option in _TABLE:
-        if option.name not in values:
-            values[option.name] = _parse(option, option.default) if option.default else None
+    values, _ = _understand(given, OPTIONS)
     if values["path"] and values["paths"]:
         raise OptionError("options 'path' and 'paths' are both given; give one of them")
     paths = values["paths"] or values["path"]
@@ -237,6 +304,60 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         selection=selection_of(values),
         pushdown=values["pushdown"],
     )
+
+
+def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
+    """Understand a writer's options; their names in any case.
+
+    Raises:
+        OptionError: an unknown option (with the nearest known one), or a value that cannot be understood.
+    """
+    values, named = _understand(given, WRITE_OPTIONS)
+    if not values["path"]:
+        raise OptionError(
+            "no path is given; use save(path), or in SQL: INSERT INTO a temporary view "
+            "(Spark hands no options to the tables that CREATE TABLE makes)"
+        )
+    return WriteOptions(
+        path=values["path"][0],
+        topic=values["topic"],
+        queues=values["queues"],
+        sizes=Sizes(*(values[name] if name in named else None for name in _SIZES)),
+        message_index_enable=values["messageIndexEnable"],
+        store_host=values["storeHost"],
+        born_host=values["bornHost"],
+        decompress=values["decompress"],
+        auto_message_version_on_topic_len=values["autoMessageVersionOnTopicLen"],
+    )
+
+
+def parse_rebuild_options(given: Mapping[str, str]) -> WriteOptions:
+    """Understand the options of rmqstore_spark.rebuild, which are some of those for writing.
+
+    Raises:
+        OptionError: one that has no meaning there, or a value that cannot be understood.
+    """
+    _understand(given, {name: WRITE_OPTIONS[name] for name in ("path", *_SIZES[1:], "messageIndexEnable")})
+    return parse_write_options(given)
+
+
+def _understand(given: Mapping[str, str], table: Mapping[str, Option]) -> tuple[dict[str, Any], set[str]]:
+    """The values of all options of a table, and the names of those that are given."""
+    by_lower_name = {name.lower(): option for name, option in table.items()}
+    values: dict[str, Any] = {}
+    for name, text in given.items():
+        if name.lower() in _SPARKS_OWN or name.lower().startswith("option."):
+            continue
+        option = by_lower_name.get(name.lower())
+        if option is None:
+            known = ", ".join(table)
+            raise OptionError(f"unknown option {name!r}.{nearest(name, list(table))} The options are {known}")
+        values[option.name] = _parse(option, text)
+    named = set(values)
+    for option in table.values():
+        if option.name not in values:
+            values[option.name] = _parse(option, option.default) if option.default else None
+    return values, named
 
 
 def _parse(option: Option, text: str) -> Any:

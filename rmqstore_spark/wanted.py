@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from native_io import Filter
+from native_io import Filter, java_hash
 from rmqstore_spark.partition import Home, Indexed, Queued, Range, Scan
 from rmqstore_spark.selection import ALL, EVERYTHING, REPLACEMENT, Numbers, Selection
 from rmqstore_spark.store.commitlog import Claims, Damage, Header, Positions, Run, SegmentReader, headers
@@ -18,7 +18,6 @@ from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue, QueueUnits
 from rmqstore_spark.store.coverage import Coverage, QueueCursors
 from rmqstore_spark.store.decode import BatchBuilder
 from rmqstore_spark.store.files import Counters
-from rmqstore_spark.store.javahash import tags_code
 from rmqstore_spark.timeline import CLOCK_SLACK
 
 log = logging.getLogger(__name__)
@@ -54,7 +53,7 @@ class WantedUnits:
         tags = selection.tags
         # The broker hashed what Java makes of bytes that are no UTF-8.
         can_hash = tags is not None and not any(REPLACEMENT in tag for tag in tags)
-        self._tags_codes = [tags_code(tag) for tag in tags or ()] if can_hash else None
+        self._tags_codes = [java_hash(tag) for tag in tags or ()] if can_hash else None
 
     def read(self, piece: Range) -> Iterator[Run | Damage]:
         """The wanted units of a piece, run by run, and the damage that is met while they are looked for."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,10 +14,32 @@ import numpy.typing as npt
 import pyarrow as pa
 import reference
 
-from native_io import Status, find_unit, scan
+from native_io import ENCODE_COLUMNS, Status, find_unit, scan
 from rmqstore_spark.store.decode import BatchBuilder
 
 Positions = npt.NDArray[np.int64]
+
+_TEXT, _I32, _I64 = pa.string(), pa.int32(), pa.int64()
+ENCODE_SCHEMA = pa.schema(
+    {
+        "topic": _TEXT,
+        "queueId": _I32,
+        "tags": _TEXT,
+        "keys": _TEXT,
+        "msgId": _TEXT,
+        "properties": pa.map_(_TEXT, _TEXT),
+        "body": pa.binary(),
+        "flag": _I32,
+        "sysFlag": _I32,
+        "bornTimestamp": _I64,
+        "bornHost": pa.binary(),
+        "storeTimestamp": _I64,
+        "storeHost": pa.binary(),
+        "reconsumeTimes": _I32,
+        "preparedTransactionOffset": _I64,
+    }
+)
+assert tuple(ENCODE_SCHEMA.names) == ENCODE_COLUMNS
 
 
 def encode_log(units: Iterable[Mapping[str, Any]], base: int = 0) -> tuple[bytes, Positions]:
@@ -117,3 +143,47 @@ def _chains(window: memoryview, positions: list[int], base: int) -> Iterator[tup
         count += 1
     if count:
         yield start, count, stop
+
+
+def message(**changes: Any) -> dict[str, Any]:
+    """A row for Encoder; text may be given as bytes that are not UTF-8."""
+    row = {field.name: b"" if pa.types.is_binary(field.type) else 0 for field in ENCODE_SCHEMA}
+    row |= dict.fromkeys(("tags", "keys", "msgId", "properties"))
+    row |= {"topic": "TopicA", "bornTimestamp": 1_700_000_000_000, "storeTimestamp": 1_700_000_000_001}
+    row |= {"bornHost": reference.host_bytes("10.0.0.1:50000"), "storeHost": reference.host_bytes("10.0.0.2:10911")}
+    assert changes.keys() <= row.keys()
+    return {**row, **changes}
+
+
+def batch_of(rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+    """Rows as an Encoder wants them. A map may be given as a list of pairs, so that it holds a name twice."""
+    arrays = []
+    for field in ENCODE_SCHEMA:
+        values = [row[field.name] for row in rows]
+        if pa.types.is_map(field.type):
+            arrays.append(_maps(values))
+        else:
+            arrays.append(_texts(values) if field.type == _TEXT else pa.array(values, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=ENCODE_SCHEMA)
+
+
+def _texts(values: Sequence[str | bytes | None]) -> pa.Array:
+    """As binary first: Spark's strings may hold any bytes, and Arrow does not look."""
+    return pa.array(values, pa.binary()).view(_TEXT)
+
+
+def _maps(maps: Sequence[Any]) -> pa.Array:
+    pairs = [list(entries.items() if isinstance(entries, Mapping) else entries or []) for entries in maps]
+    ends = np.cumsum([0, *map(len, pairs)]).tolist()
+    offsets = [None if entries is None else end for entries, end in zip(maps, ends, strict=False)] + ends[-1:]
+    names = _texts([name for entries in pairs for name, _ in entries])
+    return pa.MapArray.from_arrays(pa.array(offsets, _I32), names, _texts([v for entries in pairs for _, v in entries]))
+
+
+def run_python(code: str) -> tuple[str, str]:
+    """Its stdout and stderr, in a process of its own that can import what tests can."""
+    python_path = os.pathsep.join(map(str, (Path(__file__).parent, Path(__file__).parents[1])))
+    answer = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": python_path}, capture_output=True, text=True
+    )
+    return answer.stdout, answer.stderr

@@ -10,7 +10,7 @@ import re
 import socket
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -615,3 +615,91 @@ def tags_code(topic: str, properties: Mapping[str, str], store_timestamp: int) -
     if level > 0:
         return store_timestamp + DELAY_LEVELS[min(level, len(DELAY_LEVELS)) - 1]
     return java_hash(properties.get("TAGS", ""))
+
+
+def java_text(data: bytes) -> str:
+    """`new String(data, UTF_8)` of Java: bytes that are no character become U+FFFD. Python's decoder differs only in a
+    surrogate written as UTF-8, or the beginning of one, which to Java is one U+FFFD."""
+    return re.sub(rb"\xed[\xa0-\xbf][\x80-\xbf]?", "\ufffd".encode(), data).decode("utf-8", "replace")
+
+
+def java_properties(data: bytes) -> dict[str, str]:
+    """As parse_properties, with text as a broker gets it."""
+    pairs = (segment.partition(b"\x01") for segment in data.split(b"\x02"))
+    return {java_text(name): java_text(value) for name, separator, value in pairs if name and separator and value}
+
+
+def wrap(number: int) -> int:
+    """To 64 bits, as Java's sums and differences are."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def unit_index_keys(unit: Unit, index_tags: bool = False) -> list[tuple[str, str]]:
+    """(topic, key) of all that a broker indexes a unit under, in order: nothing for ROLLBACK."""
+    if unit.sys_flag & TRANSACTION_BITS == ROLLBACK:
+        return []
+    topic = java_text(unit.topic)
+    return [(topic, key) for key in index_keys(java_properties(unit.properties), index_tags)]
+
+
+class IndexFile:
+    """One index file, written as org.apache.rocketmq.store.index.IndexFile does. `before`: the one that is full."""
+
+    def __init__(self, slots: int, items: int, before: IndexFile | None = None) -> None:
+        self.slots = [0] * slots
+        self.items: dict[int, IndexItem] = {}
+        self.capacity = items
+        self.begin_time = self.end_time = max(0, before.end_time) if before else 0
+        self.begin_offset = self.end_offset = max(0, before.end_offset) if before else 0
+        self.slot_count = 0
+        self.count = 1
+
+    @classmethod
+    def decode(cls, data: bytes, slots: int, items: int) -> IndexFile:
+        """Whatever stands there."""
+        file = cls(slots, items)
+        header = _INDEX_HEADER.unpack(data[:40])
+        file.begin_time, file.end_time, file.begin_offset, file.end_offset, file.slot_count, count = header
+        file.count = max(1, count)
+        file.slots = list(struct.unpack(f">{slots}i", data[40 : 40 + 4 * slots]))
+        at = 40 + 4 * slots
+        file.items = {i: IndexItem(*_INDEX_ITEM.unpack(data[at + 20 * i : at + 20 * i + 20])) for i in range(items)}
+        return file
+
+    def put(self, key_hash: int, physical_offset: int, timestamp: int) -> bool:
+        if self.count >= self.capacity:
+            return False
+        slot = key_hash % len(self.slots)
+        before = self.slots[slot]
+        if before < 0 or before > self.count:
+            before = 0
+        seconds = 0
+        if self.begin_time > 0:
+            difference = wrap(timestamp - self.begin_time)
+            seconds = min(max(0, difference) // 1000, 0x7FFFFFFF)
+        self.items[self.count] = IndexItem(key_hash, physical_offset, seconds, before)
+        self.slots[slot] = self.count
+        if self.count == 1:
+            self.begin_time, self.begin_offset = timestamp, physical_offset
+        if before == 0:
+            self.slot_count += 1
+        self.count += 1
+        self.end_time, self.end_offset = timestamp, physical_offset
+        return True
+
+    def encode(self) -> bytes:
+        times, offsets = (self.begin_time, self.end_time), (self.begin_offset, self.end_offset)
+        parts = [_INDEX_HEADER.pack(*times, *offsets, self.slot_count, self.count)]
+        parts += [slot.to_bytes(4, "big", signed=True) for slot in self.slots]
+        parts += [_INDEX_ITEM.pack(*self.items.get(i, (0, 0, 0, 0))) for i in range(self.capacity)]
+        return b"".join(parts)
+
+
+def build_index(entries: Iterable[tuple[int, int, int]], slots: int, items: int) -> list[IndexFile]:
+    """The files that (key hash, physical offset, store time in ms) fill one after the other."""
+    files: list[IndexFile] = []
+    for entry in entries:
+        if not files or not files[-1].put(*entry):
+            files.append(IndexFile(slots, items, files[-1] if files else None))
+            files[-1].put(*entry)
+    return files

@@ -204,7 +204,7 @@ class StoreBuilder:
             queue.next_offset += 1
         parsed = reference.parse_properties(properties)
         if queued and self.consume_queue:
-            code = reference.tags_code(topic, parsed, self.now)
+            code = reference.tags_code(topic, reference.java_properties(properties), self.now)
             queue.pending += reference.encode_queue_unit(stored.position, stored.size, code)
         rolled_back = sys_flag & reference.TRANSACTION_BITS == reference.ROLLBACK
         self._last_keys = [] if rolled_back else reference.index_keys(parsed)

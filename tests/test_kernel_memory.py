@@ -8,8 +8,6 @@ import mmap
 import os
 import queue
 import random
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import reference
-from kernels import decode, encode_log, rows_of
+from kernels import decode, encode_log, rows_of, run_python
 
 from native_io import COLUMNS, Decoder
 from rmqstore_spark.columns import arrow_schema
@@ -69,11 +67,7 @@ except MemoryError:
     except RuntimeError:
         print("shut")
 """
-    python_path = os.pathsep.join(map(str, (Path(__file__).parent, Path(__file__).parents[1])))
-    answer = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": python_path}, capture_output=True, text=True
-    )
-    assert (answer.stdout, answer.stderr) == ("shut\n", "")
+    assert run_python(code) == ("shut\n", "")
 
 
 def test_batches_outlive_their_decoder(rng: random.Random) -> None:

@@ -90,7 +90,7 @@ def test_uris(tmp_path: Path) -> None:
         assert read(uri) == rows, uri
     for uri in ("hdfs://host/store", "s3a://bucket/store", "dbfs:/store", "https://host/store"):
         scheme = uri.partition(":")[0]
-        assert f"{uri}: only local or mounted directories can be read, not {scheme!r}" in _refusal(uri, OptionError)
+        assert f"{uri}: only local or mounted directories can be used, not {scheme!r}" in _refusal(uri, OptionError)
     assert "only local" in _refusal("file://otherhost/store", OptionError)
 
 

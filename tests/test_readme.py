@@ -14,13 +14,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rmqstore_spark.columns import COLUMNS
-from rmqstore_spark.options import OPTIONS
+from rmqstore_spark.options import OPTIONS, WRITE_OPTIONS, Option
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 
 
-def options_table() -> str:
-    rows = [f"| `{option.name}` | {option.default or ''} | {option.help} |" for option in OPTIONS.values()]
+def options_table(options: dict[str, Option] = OPTIONS) -> str:
+    rows = [f"| `{option.name}` | {option.default or ''} | {option.help} |" for option in options.values()]
     return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows])
 
 
@@ -33,7 +33,11 @@ def columns_table() -> str:
     return "\n".join(["| column | type | what it is |", "|---|---|---|", *rows, "", "\\* only when asked for by name."])
 
 
-TABLES = {"options": options_table, "columns": columns_table}
+TABLES = {
+    "options": options_table,
+    "write-options": lambda: options_table(WRITE_OPTIONS),
+    "columns": columns_table,
+}
 
 
 def block(name: str) -> re.Pattern[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -167,14 +167,17 @@ def test_encoding_a_row_gives_the_real_unit(name: str) -> None:
         assert encoded == unit
 
 
-def _assert_queues_agree(root: Path, rows: list[dict[str, Any]]) -> None:
+def _assert_queues_agree(
+    root: Path, rows: list[dict[str, Any]], commitlogs: Sequence[str | Path] | None = None
+) -> None:
     """Every message of type NOT or COMMIT has its unit, and there is no other unit."""
     expected = {}
-    for row in rows:
+    for row, (position, data) in zip(rows, reference.read_units(root, commitlogs), strict=True):
         if row["sysFlag"] & 0xC in (0, 0x8):
             place = (row["topic"], row["queueId"], row["queueOffset"])
             assert place not in expected
-            code = reference.tags_code(row["topic"], row["properties"], row["storeTimestamp"] // 1000)
+            properties = reference.java_properties(reference.parse_unit(data, position).properties)
+            code = reference.tags_code(row["topic"], properties, row["storeTimestamp"] // 1000)
             expected[place] = (row["commitLogOffset"], row["storeSize"], code)
     assert {(topic, queue, offset): unit for topic, queue, offset, unit in reference.read_queues(root)} == expected
 
@@ -607,7 +610,7 @@ def test_several_directories_and_a_later_start(tmp_path: Path) -> None:
     store.close(clean=False)
     rows = reference.read_store(tmp_path / "store", commitlogs=directories)
     _assert_holds(store, rows)
-    _assert_queues_agree(tmp_path / "store", rows)
+    _assert_queues_agree(tmp_path / "store", rows, directories)
     assert rows[0]["commitLogOffset"] == 8192 * 10
     names = {file.name: directories.index(file.parent) for file in reference.segment_files("", directories)}
     assert len(names) > 3

@@ -1,6 +1,7 @@
 """`checkpoint`: how far the broker knew its files to be written (org.apache.rocketmq.store.StoreCheckpoint).
 
-0  i64 physicMsgTimestamp   8  i64 logicsMsgTimestamp   16  i64 indexMsgTimestamp   (ms; any may be 0)
+ 0  i64 physicMsgTimestamp    8  i64 logicsMsgTimestamp   16  i64 indexMsgTimestamp   (ms; any may be 0)
+24  i64 masterFlushedOffset  32  i64 confirmPhyOffset     (since 5.0.0 and 5.1.1); zeros up to 4096 bytes
 """
 
 import struct
@@ -9,13 +10,36 @@ from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.files import Counters, ReadFile
 
 _LAYOUT = struct.Struct(">qqq")
+_OFFSETS = struct.Struct(">qq")
+_FILE_SIZE = 4096
+
+
+def encode(message: int, index: int, end: int) -> bytes:
+    """The file for a store that is whole on disk.
+
+    Args:
+        message: store time (ms) of the last message.
+        index: store time of the last entry in an index file. A broker that crashes later deletes newer index files.
+        end: physical offset behind the last message.
+    """
+    return (_LAYOUT.pack(message, message, index) + _OFFSETS.pack(0, end)).ljust(_FILE_SIZE, b"\0")
+
+
+def index_timestamp(path: str, counters: Counters) -> int:
+    """Store time (ms) up to which the index files are complete; 0 when that is not known."""
+    return _timestamps(path, counters)[2]
 
 
 def logics_timestamp(path: str, counters: Counters) -> int:
     """Store time (ms) of the last message put into a ConsumeQueue, as of the last flush; 0 when that is not known."""
+    return _timestamps(path, counters)[1]
+
+
+def _timestamps(path: str, counters: Counters) -> tuple[int, int, int]:
     try:
         with ReadFile(path, counters) as file:
             data = file.read(0, _LAYOUT.size)
     except RmqStoreError:  # a hint: a missing or unreadable one is no error
-        return 0
-    return int(_LAYOUT.unpack(data)[1]) if len(data) == _LAYOUT.size else 0
+        return 0, 0, 0
+    physic, logics, index = _LAYOUT.unpack(data) if len(data) == _LAYOUT.size else (0, 0, 0)
+    return physic, logics, index

@@ -6,12 +6,13 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from native_io import Decoder, Filter, Status, find_unit, scan
+from native_io import Filter, Status, find_unit, scan
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue, QueueUnit
 from rmqstore_spark.store.decode import BatchBuilder
@@ -173,6 +174,23 @@ def _gap(before: Segment, file: SegmentFile) -> list[Damage]:
     ]
 
 
+class Scans(Protocol):
+    """What takes units from a window, as a native_io.Decoder does."""
+
+    def scan(
+        self,
+        window: memoryview,
+        *,
+        base: int,
+        position: int,
+        stop: int,
+        segment_end: int,
+        verify_crc: bool,
+        most: int,
+    ) -> tuple[int, int, Status, int, int]:
+        """Take units from `position` on; see native_io.Decoder.scan."""
+
+
 class SegmentReader:
     """Reads units of one segment through a window that slides over it. A context manager.
 
@@ -201,7 +219,7 @@ class SegmentReader:
     def __exit__(self, *_: object) -> None:
         self._file.__exit__()
 
-    def decode(self, start: int, stop: int, decoder: Decoder, room: Callable[[], int]) -> Iterator[Damage | None]:
+    def decode(self, start: int, stop: int, decoder: "Scans", room: Callable[[], int]) -> Iterator[Damage | None]:
         """Decode all units that begin in [start, stop), step by step.
 
         Args:

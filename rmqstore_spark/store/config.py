@@ -27,7 +27,7 @@ def load(path: str, counters: Counters) -> dict[str, Any] | None:
     """
     for candidate in (path, path + ".bak"):
         try:
-            found = _parse(_read(candidate, counters))
+            found = parse(_read(candidate, counters))
         except (RmqStoreError, ValueError, RecursionError):  # ValueError: a JSONDecodeError, or a number without end
             continue
         if isinstance(found, dict):
@@ -43,7 +43,8 @@ def _read(path: str, counters: Counters) -> str:
         return file.read(0, size).decode(errors="replace") if size <= _MOST_BYTES else ""
 
 
-def _parse(text: str) -> Any:
+def parse(text: str) -> Any:
+    """What a broker's JSON says; a ValueError where it is none."""
     return json.loads(_TEXT_OR_KEY.sub(lambda found: found[1] or f'"{found[2]}"', text))
 
 

@@ -21,9 +21,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from native_io import java_hash
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
 from rmqstore_spark.store.files import Counters, ReadFile, cannot_read
-from rmqstore_spark.store.javahash import java_hash
 
 HEADER = struct.Struct(">qqqqii")
 SLOT = struct.Struct(">i")

@@ -70,7 +70,7 @@ def expand(paths: list[str]) -> list[str]:
     """
     found: dict[str, str] = {}  # by real path: a store named twice is still one store
     for path in paths:
-        local = _local(path)
+        local = local_path(path)
         matches = sorted(glob.glob(local)) if _GLOB.search(local) and not os.path.exists(local) else [local]
         if not matches:
             raise NotAStoreError(f"{path}: nothing matches this pattern")
@@ -79,14 +79,19 @@ def expand(paths: list[str]) -> list[str]:
     return list(found.values())
 
 
-def _local(path: str) -> str:
+def local_path(path: str) -> str:
+    """A path or `file:` URI as a path.
+
+    Raises:
+        OptionError: a URI of another scheme.
+    """
     uri = urlsplit(path)
     if not uri.scheme or os.path.exists(path):
         return path
     if uri.scheme == "file" and uri.netloc in ("", "localhost"):
         return unquote(uri.path)
     if len(uri.scheme) > 1 and "/" in path:
-        raise OptionError(f"{path}: only local or mounted directories can be read, not {uri.scheme!r}; copy the store")
+        raise OptionError(f"{path}: only local or mounted directories can be used, not {uri.scheme!r}; copy the store")
     return path
 
 

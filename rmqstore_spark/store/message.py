@@ -4,6 +4,8 @@ The wire layout stands in native_io/unit.h, where it is executed. FORMAT below i
 tests hold the two equal. Source: org.apache.rocketmq.store.MessageExtEncoder, CommitLog.checkMessageAndReturnSize.
 """
 
+import re
+import socket
 import struct
 
 from native_io import Status
@@ -33,13 +35,21 @@ TRANSACTION_TYPE = 0xC
 TRANSACTION_PREPARED = 0x4
 TRANSACTION_ROLLBACK = 0xC
 
+_HOST = re.compile(r"(?:\[([^\]]+)\]|([0-9.]+)):(-?[0-9]{1,10})")
+
 # sysFlag bits 8-10, meaningful only with SYSFLAG_COMPRESSED. 0 is from before 4.9.4, when there was zlib only.
+COMPRESSION_TYPE = 0x700
 COMPRESSION_TYPES = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}
 
 
 def compression_type(sys_flag: int) -> int:
     """The number in COMPRESSION_TYPES that a compressed body's sysFlag names."""
     return sys_flag >> 8 & 0x7
+
+
+def store_timestamp_at(sys_flag: int) -> int:
+    """Where a unit's storeTimestamp is."""
+    return FORMAT["AT_BORN_HOST"] + (20 if sys_flag & FORMAT["SYSFLAG_BORNHOST_V6"] else 8)
 
 
 def behind_body(head: memoryview) -> int:
@@ -49,6 +59,18 @@ def behind_body(head: memoryview) -> int:
     numbers = 8 + 4 + 8 + 4  # storeTimestamp, reconsumeTimes, preparedTransactionOffset, bodyLength
     at_body = FORMAT["AT_BORN_HOST"] + hosts + numbers
     return at_body + int(struct.unpack_from(">i", head, at_body - 4)[0])
+
+
+def host_bytes(text: str) -> bytes | None:
+    """`ip:port` or `[ipv6]:port` as a unit has it: 4 or 16 bytes and an i32. None where it is neither."""
+    match = _HOST.fullmatch(text)
+    if match is None:
+        return None
+    family, address = (socket.AF_INET6, match[1]) if match[1] else (socket.AF_INET, match[2])
+    try:
+        return socket.inet_pton(family, address) + struct.pack(">i", int(match[3]))
+    except (OSError, struct.error):
+        return None
 
 
 def explain(status: Status, expected: int, found: int) -> str:

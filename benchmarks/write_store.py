@@ -1,0 +1,132 @@
+"""What writing costs beside the kernel: `df.write`, the commit, and rebuild, each against what it cannot beat."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from generate import Store
+from measure import Row, Stores, batches_of, in_turns
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+import rmqstore_spark
+from rmqstore_spark.options import parse_write_options
+from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.store.write.commit import Settings, commit, forget, prepare
+from rmqstore_spark.store.write.journal import staging
+from rmqstore_spark.store.write.staging import Staged
+from rmqstore_spark.writer import stage
+
+_JOB = "bench"
+_TASKS = 8
+_CACHED = 256 << 20  # bytes that lie in Spark's memory at ease
+
+
+class NullSink(DataSource):
+    """Takes record batches and throws them away: what Spark's own side of an Arrow writer costs."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "nullsink"
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return NullWriter()
+
+
+class NullWriter(DataSourceArrowWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        pass
+
+
+def commit_rows(stores: Stores, repeat: int, scratch: Path) -> Iterator[Row]:
+    """Without Spark: staged files to a store, and the store's derived files anew."""
+    store = stores.large
+    root = scratch / "written"
+    staged = _stage(store, root)
+    size = sum(part.nbytes for part in staged)
+    files = [part.path for part in staged]
+
+    def copy() -> None:
+        target = scratch / "copied"
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir()
+        subprocess.run(["cp", *files, str(target)], check=True)
+        for path in target.iterdir():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+
+    def write() -> None:
+        for name in os.listdir(root):
+            if name != ".rmqstore-spark":
+                path = root / name
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        commit(str(root), staged, Settings(Sizes()))
+
+    best = in_turns(repeat, {"cp": copy, "commit": write})
+    yield Row("cp and fsync of staged units", size / best["cp"] / 1e9, "GB/s")
+    yield Row(
+        "commit, 1 KiB bodies, ConsumeQueue and index included / cp and fsync",
+        size / best["commit"] / 1e9,
+        "GB/s",
+        best["cp"] / best["commit"],
+        ">= 0.5",
+    )
+    best = in_turns(repeat, {"rebuild": lambda: rmqstore_spark.rebuild(root)})
+    yield Row("rebuild, 1 KiB bodies, of log", size / best["rebuild"] / 1e9, "GB/s", None, ">= 1.5")
+    forget(str(root), _JOB)
+    shutil.rmtree(scratch / "copied")
+    shutil.rmtree(root)
+
+
+def _stage(store: Store, root: Path) -> list[Staged]:
+    prepare(str(root), _JOB)
+    options = parse_write_options({"path": str(root)})
+    batches = list(batches_of(store))
+    share = -(-len(batches) // _TASKS)
+    return [
+        stage(batches[i : i + share], options, staging(str(root), _JOB), f"part-{i}", i)
+        for i in range(0, len(batches), share)
+    ]
+
+
+def write_rows(stores: Stores, repeat: int, spark: SparkSession, scratch: Path) -> Iterator[Row]:
+    """`df.write` end to end. What is written lies in Spark's memory, so that no reader is measured with it."""
+    spark.dataSource.register(NullSink)
+    for text, store in (("1 KiB", stores.of(1024, total_bytes=_CACHED)), ("100 B", stores.small_segmented)):
+        frame = spark.read.format("rmqstore").load(str(store.root)).drop("offsetMsgId", "storeSize", "bodyCRC").cache()
+        assert frame.count() == store.units
+        best = in_turns(
+            repeat,
+            {
+                "null": lambda frame=frame: frame.write.format("nullsink").mode("append").save(),
+                "ours": _into(frame, scratch / "store", "rmqstore"),
+                "parquet": _into(frame, scratch / "parquet", "parquet"),
+            },
+        )
+        frame.unpersist(blocking=True)
+        rate = store.units / best["ours"] / 1e6
+        what = f"df.write, {text} bodies, local[2]"
+        yield Row(f"{what} / null writer", rate, "M messages/s", best["null"] / best["ours"], ">= 0.6")
+        yield Row(f"{what} / Parquet", rate, "M messages/s", best["parquet"] / best["ours"], ">= 1")
+
+
+def _into(frame: DataFrame, path: Path, format_name: str) -> Callable[[], None]:
+    def write() -> None:
+        shutil.rmtree(path, ignore_errors=True)
+        writer = frame.write.format(format_name).mode("append")
+        if format_name == "parquet":
+            writer = writer.option("compression", "none")
+        writer.save(str(path))
+
+    return write

@@ -1,0 +1,300 @@
+"""From staged units to a store that a broker starts on: all of them, or none (journal.py says how)."""
+
+import contextlib
+import logging
+import os
+import queue
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from native_io import Dispatched, Dispatcher, Status
+from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.store import checkpoint
+from rmqstore_spark.store.files import Counters
+from rmqstore_spark.store.layout import find_store
+from rmqstore_spark.store.message import FORMAT, explain, store_timestamp_at
+from rmqstore_spark.store.sizes import DEFAULT_SIZES, FileSizes, Sizes
+from rmqstore_spark.store.write import disk, journal, topics
+from rmqstore_spark.store.write.indexfile import IndexWriter
+from rmqstore_spark.store.write.lanes import Lane, ahead
+from rmqstore_spark.store.write.lock import StoreLock, check_lock
+from rmqstore_spark.store.write.logfiles import LogReader, LogWriter
+from rmqstore_spark.store.write.queuefiles import QueueWriter
+from rmqstore_spark.store.write.staging import Chunk, Staged, UnitSizes, read_chunks
+from rmqstore_spark.store.write.target import (
+    Target,
+    check_can_exchange,
+    check_writable,
+    indexes_tags,
+    inspect,
+    is_new,
+    refuse_foreign_files,
+    sizes_of,
+)
+
+log = logging.getLogger(__name__)
+
+_BUFFERS = 4
+_REPORT_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a store is written.
+
+    Attributes:
+        sizes: of the files of a new store, or to hold against those of one that is there.
+        index: whether the messages get index entries (messageIndexEnable).
+        overwrite: whether the whole store is replaced.
+    """
+
+    sizes: Sizes
+    index: bool = True
+    overwrite: bool = False
+
+
+def commit(root: str, staged: Sequence[Staged], settings: Settings) -> None:
+    """Write staged units into a store, in their order.
+
+    Args:
+        root: the store directory, absolute; it is made if it is not there.
+
+    Raises:
+        RmqStoreError: something is in the way. The store is as it was.
+    """
+    disk.make_directory(root)
+    new = is_new(root)
+    with StoreLock(root):
+        disk.make_directory(journal.workshop(root))
+        check_can_exchange(journal.workshop(root))
+        change = journal.Commit(root)
+        change.recover()
+        change.sweep()
+        check_writable(root)
+        if settings.overwrite and not new:
+            refuse_foreign_files(root)
+            with journal.Replacement(root) as replacement, StoreLock(replacement.new):
+                target = Target(root, settled(settings.sizes), (), 0, 0, {})
+                _make(target, None, replacement.new, staged, settings, {})
+                replacement.publish()
+            return
+        target = Target(root, settled(settings.sizes), (), 0, 0, {}) if new else inspect(root, settings.sizes)
+        known = topics.load(root)
+        topics.refuse_unwritable(known, {topic for part in staged for topic in part.topics}, root)
+        change.begin()
+        try:
+            _make(target, root, change.new, staged, settings, known)
+            change.publish(("commitlog",))
+        except Exception:
+            change.recover()
+            raise
+
+
+def check(root: str, settings: Settings) -> None:
+    """Refuse early what commit() would refuse; nothing is changed.
+
+    Raises:
+        RmqStoreError: something is in the way.
+    """
+    if is_new(root):
+        return
+    check_lock(root)
+    check_writable(root)
+    if settings.overwrite:
+        refuse_foreign_files(root)
+    else:
+        sizes_of(find_store(root, None, Counters()), settings.sizes)
+
+
+def prepare(root: str, job: str) -> None:
+    """Make the directory that a job's tasks stage in."""
+    disk.make_directory(journal.staging(root, job))
+
+
+def forget(root: str, job: str) -> None:
+    """Throw away what a job's tasks have staged, and directories that are empty without it.
+
+    Tasks that still run find their directory gone, and can make nothing new.
+    """
+    staging = journal.staging(root, job)
+    if os.path.exists(staging):
+        disk.rename(staging, staging + journal.GONE)
+        disk.remove_tree(staging + journal.GONE)
+    disk.remove_empty(journal.workshop(root))
+    disk.remove_empty(root)
+
+
+def settled(sizes: Sizes) -> FileSizes:
+    """The sizes of a new store."""
+    return FileSizes(
+        sizes.segment or DEFAULT_SIZES.segment,
+        sizes.queue_file or DEFAULT_SIZES.queue_file,
+        sizes.slots or DEFAULT_SIZES.slots,
+        sizes.items or DEFAULT_SIZES.items,
+    )
+
+
+def _make(
+    target: Target,
+    old: str | None,
+    new: str,
+    staged: Sequence[Staged],
+    settings: Settings,
+    known: topics.Table,
+) -> None:
+    """Make all files that are changed or new.
+
+    Args:
+        old: the store that is gone on with; None where there is none.
+        new: where they are made, in a tree like the store's.
+    """
+    queues = QueueWriter(
+        None if old is None else os.path.join(old, "consumequeue"),
+        os.path.join(new, "consumequeue"),
+        target.sizes.queue_file,
+        target.queues,
+    )
+    index_directory = os.path.join(old or new, "index")
+    index = IndexWriter(index_directory, os.path.join(new, "index"), target.sizes.slots, target.sizes.items)
+    segments = LogWriter(target, os.path.join(new, "commitlog"))
+    dispatcher = Dispatcher(index_tags=old is not None and indexes_tags(target))
+    for (topic, queue_id), offset in target.queues.items():
+        dispatcher.set_next(topic, queue_id, offset)
+
+    stream = _Stream(target, dispatcher, segments, queues, index if settings.index else None)
+    stream.append(staged)
+    queues.finish(LogReader(os.path.join(new, "commitlog"), target.sizes.segment).store_timestamp)
+    index.finish()
+    indexed = index.end_timestamp
+    if not settings.index and old is not None:
+        indexed = checkpoint.index_timestamp(os.path.join(old, "checkpoint"), Counters())
+    disk.write_file(os.path.join(new, "checkpoint"), checkpoint.encode(stream.last_timestamp, indexed, stream.position))
+    needed: dict[str, int] = {}
+    for part in staged:
+        for topic, count in part.topics.items():
+            needed[topic] = max(count, needed.get(topic, 0))
+    disk.make_directory(os.path.join(new, "config"))
+    disk.write_file(os.path.join(new, "config", "topics.json"), topics.merge(known, needed, milliseconds_now()))
+
+
+class _Stream:
+    """Gives staged units their places, and writes them and what follows from them, chunk by chunk."""
+
+    def __init__(
+        self,
+        target: Target,
+        dispatcher: Dispatcher,
+        segments: LogWriter,
+        queues: QueueWriter,
+        index: IndexWriter | None,
+    ) -> None:
+        self._root = target.root
+        self._segment_size = target.sizes.segment
+        self._dispatcher = dispatcher
+        self._segments = segments
+        self._queues = queues
+        self._index = index
+        self.position = target.end
+        self.last_timestamp = target.last_timestamp
+        self._clock = target.last_timestamp
+        self._buffers: queue.SimpleQueue[bytearray] = queue.SimpleQueue()
+        for _ in range(_BUFFERS):
+            self._buffers.put(bytearray())
+
+    def append(self, staged: Sequence[Staged]) -> None:
+        """Append all units of some files."""
+        progress = Progress(self._root, sum(part.nbytes for part in staged))
+        chunks = (chunk for part in staged for chunk in read_chunks(part, self._buffers.get))
+        with Lane(2 * _BUFFERS) as writes, Lane(_BUFFERS) as derives, contextlib.closing(ahead(chunks)) as coming:
+            try:
+                for chunk in coming:
+                    self._place(chunk, writes)
+                    dispatched = self._dispatcher.finish()
+                    self.last_timestamp = dispatched.last_timestamp or self.last_timestamp
+                    derives.submit(self._derive, dispatched, self._dispatcher.queues)
+                    progress.add(chunk.nbytes)
+                writes.submit(self._segments.finish)
+                writes.wait()
+                derives.wait()
+            except BaseException:
+                self._buffers.put(bytearray())  # for the chunk that is being read, which nobody will take
+                raise
+
+    def _place(self, chunk: Chunk, writes: Lane) -> None:
+        window = memoryview(chunk.buffer)
+        self._stamp(window, chunk.sizes)
+        at = 0
+        while at < chunk.nbytes:
+            segment_end = self.position - self.position % self._segment_size + self._segment_size
+            count, reached, status, expected, found = self._dispatcher.place(
+                window, at=at, size=chunk.nbytes, position=self.position, segment_end=segment_end
+            )
+            if count:
+                writes.submit(self._segments.write, self.position, window[at:reached])
+                self.position += reached - at
+                at = reached
+            if status is Status.FULL:
+                if self.position + self._segment_size == segment_end:
+                    raise RmqStoreError(
+                        f"{self._root}: a message does not fit into a segment of {self._segment_size} bytes; give "
+                        "option 'mappedFileSizeCommitLog' a larger value (the broker's must be the same)"
+                    )
+                writes.submit(self._segments.end_segment, self.position)
+                self.position = segment_end
+            elif status is not Status.LIMIT:
+                raise RmqStoreError(f"{self._root}: a staged message is damaged: {explain(status, expected, found)}")
+        writes.submit(self._give_back, chunk.buffer)
+
+    def _give_back(self, buffer: bytearray) -> None:
+        self._buffers.put(buffer)
+
+    def _stamp(self, window: memoryview, sizes: UnitSizes) -> None:
+        """Give units without a storeTimestamp that of this moment, which never goes back."""
+        fresh = sizes < 0
+        if not fresh.any():
+            return
+        self._clock = max(self._clock, milliseconds_now())
+        units = np.frombuffer(window, np.uint8)
+        starts = np.cumsum(np.abs(sizes), dtype=np.int64)[fresh] + sizes[fresh]
+        v6 = units[starts + (FORMAT["AT_SYSFLAG"] + 3)] & FORMAT["SYSFLAG_BORNHOST_V6"]
+        v4_place, v6_place = (store_timestamp_at(flag) for flag in (0, FORMAT["SYSFLAG_BORNHOST_V6"]))
+        places = starts + np.where(v6, v6_place, v4_place)
+        for i, byte in enumerate(self._clock.to_bytes(8, "big")):
+            units[places + i] = byte
+
+    def _derive(self, dispatched: Dispatched, names: list[tuple[str, int]]) -> None:
+        for number, queue_offset, units in dispatched.runs():
+            self._queues.put(names[number], queue_offset, units)
+        if self._index is not None:
+            self._index.put(dispatched.key_hash, dispatched.key_position, dispatched.key_timestamp)
+
+
+def milliseconds_now() -> int:
+    """The clock, as RocketMQ tells time."""
+    return time.time_ns() // 1_000_000
+
+
+class Progress:
+    """Says in the log how far a long write is."""
+
+    def __init__(self, what: str, total: int) -> None:
+        self._what = what
+        self._total = total
+        self._done = 0
+        self._begin = self._reported = time.monotonic()
+
+    def add(self, nbytes: int) -> None:
+        """So much more is done."""
+        self._done += nbytes
+        now = time.monotonic()
+        if now - self._reported >= _REPORT_SECONDS:
+            self._reported = now
+            rate = self._done / (now - self._begin)
+            # A worker of Spark's shows warnings only, and who waits wants to know.
+            log.warning(
+                "%s: %.1f of %.1f MB (%d %%), %.0f MB/s",
+                *(self._what, self._done / 1e6, self._total / 1e6, 100 * self._done // self._total, rate / 1e6),
+            )

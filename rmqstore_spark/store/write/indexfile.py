@@ -1,0 +1,188 @@
+"""Index files, written: what stands in them is in rmqstore_spark.store.indexfile."""
+
+import contextlib
+import mmap
+import os
+import re
+import time
+
+import numpy as np
+import numpy.typing as npt
+
+from native_io import put_index
+from rmqstore_spark.errors import DamagedStoreError, OptionError, RmqStoreError
+from rmqstore_spark.store.files import Counters, ReadFile
+from rmqstore_spark.store.indexfile import DEFAULT_SLOTS, HEADER, ITEM, SLOT, Header, IndexFile
+from rmqstore_spark.store.write import disk
+
+_NAME = re.compile(r"[0-9]{17}")
+
+
+def file_size(slots: int, items: int) -> int:
+    """Bytes of a file."""
+    return HEADER.size + SLOT.size * slots + ITEM.size * items
+
+
+def names(directory: str) -> list[str]:
+    """The index files in a directory, oldest first."""
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(name for name in os.listdir(directory) if _NAME.fullmatch(name))
+    return []
+
+
+def read_header(path: str) -> Header:
+    """The header of a file.
+
+    Raises:
+        DamagedStoreError: the file is too short to have one.
+    """
+    with ReadFile(path, Counters()) as file:
+        data = file.read(0, HEADER.size)
+    if len(data) < HEADER.size:
+        raise DamagedStoreError(f"{path}: expected an index file, found {len(data)} bytes; delete it")
+    return Header(*HEADER.unpack(data))
+
+
+def geometry(directory: str, slots: int | None, items: int | None) -> tuple[int | None, int | None]:
+    """How many slots and items a store's index files have; (None, None) where there is no file.
+
+    A file does not say, but only with the right numbers its slots and entries make sense.
+
+    Args:
+        slots: what the user says, or None.
+        items: the same.
+
+    Raises:
+        DamagedStoreError: the files are of different sizes, or of none that fits.
+        OptionError: they are without entries, and the user does not say.
+    """
+    sizes = {name: os.stat(os.path.join(directory, name)).st_size for name in names(directory)}
+    usual = next(iter(sizes.values()), 0)
+    for name, size in sizes.items():
+        if size != usual:
+            raise DamagedStoreError(
+                f"{os.path.join(directory, name)}: expected an index file of {usual} bytes like its neighbours, "
+                f"found {size}; call rmqstore_spark.rebuild(store)"
+            )
+    for name in sizes:
+        path = os.path.join(directory, name)
+        try:
+            file = IndexFile.open(path, Counters(), [slots or DEFAULT_SLOTS, DEFAULT_SLOTS])
+        except DamagedStoreError as why:
+            raise DamagedStoreError(f"{why}; call rmqstore_spark.rebuild(store)") from None
+        if file is not None:
+            return file.slots, file.items
+    if sizes and (slots is None or items is None or file_size(slots, items) != usual):
+        raise OptionError(
+            f"{directory}: index files of {usual} bytes without an entry: "
+            "give options 'maxHashSlotNum' and 'maxIndexNum' as in broker.conf, or delete them"
+        )
+    return (slots, items) if sizes else (None, None)
+
+
+def last_entries(directory: str, slots: int, most: int) -> set[tuple[int, int]]:
+    """Key hash and physical offset of the newest entries there are, in the newest file that has any."""
+    for name in reversed(names(directory)):
+        path = os.path.join(directory, name)
+        count = read_header(path).index_count
+        if count > 1:
+            first = max(1, count - most)
+            with ReadFile(path, Counters()) as file:
+                at = HEADER.size + SLOT.size * slots + ITEM.size * first
+                data = file.read(at, (count - first) * ITEM.size)
+            return {
+                (key_hash, position)
+                for key_hash, position, _, _ in ITEM.iter_unpack(data[: len(data) // ITEM.size * ITEM.size])
+            }
+    return set()
+
+
+class IndexWriter:
+    """Puts entries into index files, going on with the last one that is there.
+
+    Args:
+        directory: where the store's index files are.
+        new: where the changed and the new ones are made.
+    """
+
+    def __init__(self, directory: str, new: str, slots: int, items: int) -> None:
+        if items < 2:
+            raise RmqStoreError(f"an index file needs room for an entry: expected at least 2 items, found {items}")
+        self._new = new
+        self._slots = slots
+        self._items = items
+        self._file: disk.NewFile | None = None
+        self._map: mmap.mmap | None = None
+        self._last_name = ""
+        self._going_on: str | None = None
+        self._previous_end = (0, 0)
+        self.end_timestamp = 0
+        existing = names(directory)
+        if existing:
+            path = os.path.join(directory, existing[-1])
+            self._take_end(read_header(path))
+            self._last_name = existing[-1]
+            self._going_on = path
+
+    def put(
+        self,
+        key_hash: npt.NDArray[np.int32],
+        key_position: npt.NDArray[np.int64],
+        key_timestamp: npt.NDArray[np.int64],
+    ) -> None:
+        """Put entries, which come after all those before; see native_io.Dispatched."""
+        start = 0
+        while start < len(key_hash):
+            if self._map is None:
+                self._open()
+            assert self._map is not None
+            start = put_index(
+                self._map,
+                slots=self._slots,
+                items=self._items,
+                key_hash=key_hash,
+                key_position=key_position,
+                key_timestamp=key_timestamp,
+                start=start,
+                previous_end=self._previous_end,
+            )
+            if start < len(key_hash):
+                self._close()
+
+    def finish(self) -> None:
+        """Bring the last file to disk."""
+        if self._map is not None:
+            self._close()
+
+    def _open(self) -> None:
+        disk.make_directory(self._new)
+        size = file_size(self._slots, self._items)
+        if self._going_on is not None:
+            self._file = disk.NewFile(os.path.join(self._new, self._last_name), size)
+            self._file.copy_from(self._going_on, size)
+            self._going_on = None
+        else:
+            self._last_name = _next_name(self._last_name)
+            self._file = disk.NewFile(os.path.join(self._new, self._last_name), size)
+        self._map = self._file.map()
+
+    def _close(self) -> None:
+        assert self._map is not None
+        assert self._file is not None
+        self._take_end(Header(*HEADER.unpack(self._map[: HEADER.size])))
+        self._map.flush()
+        self._map.close()
+        self._file.sync()
+        self._file.__exit__()
+        self._map = None
+
+    def _take_end(self, header: Header) -> None:
+        self._previous_end = (header.end_timestamp, header.end_position)
+        self.end_timestamp = header.end_timestamp
+
+
+def _next_name(last: str) -> str:
+    """The local time as yyyyMMddHHmmssSSS, as IndexService does it; behind the last one, whatever the clock says."""
+    now = time.time_ns() // 1_000_000
+    name = time.strftime("%Y%m%d%H%M%S", time.localtime(now // 1000)) + f"{now % 1000:03d}"
+    return name if name > last else f"{int(last) + 1:017d}"

@@ -1,0 +1,47 @@
+"""Threads that work a little ahead of each other: the kernel and the file system both let go of Python's lock."""
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+
+
+class Lane:
+    """A thread that does one thing after the other. A context manager.
+
+    Args:
+        ahead: how many things may wait; then submit() does.
+    """
+
+    def __init__(self, ahead: int) -> None:
+        self._ahead = ahead
+        self._pool = ThreadPoolExecutor(1)
+        self._waiting: deque[Future[Any]] = deque()
+
+    def __enter__(self) -> "Lane":
+        return self
+
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=failed is not None)
+
+    def submit(self, work: Callable[..., Any], *arguments: Any) -> None:
+        """Do this next. What went wrong before is raised here, or by wait()."""
+        while len(self._waiting) >= self._ahead:
+            self._waiting.popleft().result()
+        self._waiting.append(self._pool.submit(work, *arguments))
+
+    def wait(self) -> None:
+        """Until all is done."""
+        while self._waiting:
+            self._waiting.popleft().result()
+
+
+def ahead(items: Iterator[_T]) -> Generator[_T, None, None]:
+    """The same items, the next one always made while this one is worked on."""
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = pool.submit(next, items, None)
+            yield item

@@ -1,0 +1,123 @@
+"""ConsumeQueue files: units in, files out, as ConsumeQueue.putMessagePositionInfo writes them."""
+
+import os
+import struct
+from collections.abc import Callable
+
+from rmqstore_spark.errors import DamagedStoreError
+from rmqstore_spark.store.consumequeue import UNIT_SIZE
+from rmqstore_spark.store.write import disk
+
+_PRE_BLANK = struct.pack(">qiq", 0, 0x7FFFFFFF, 0)  # stands for the queue offsets before a queue's first message
+_POSITION = struct.Struct(">q")
+_MOST_PENDING = 64 * 1024 * 1024
+
+Queue = tuple[str, int]  # topic, queueId
+
+
+class _Tail:
+    """The end of a queue: units that are not written yet, and the place they go to, a byte offset in the queue."""
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.pending = bytearray()
+
+    @property
+    def next_offset(self) -> int:
+        return (self.start + len(self.pending)) // UNIT_SIZE
+
+
+class QueueWriter:
+    """Puts units into ConsumeQueue files.
+
+    Args:
+        directory: the store's ConsumeQueue, to go on with; None to begin all queues anew.
+        new: where the changed and the new files are made.
+        file_size: of each file.
+        go_on: where the queues in `directory` go on, as queue offsets.
+    """
+
+    def __init__(self, directory: str | None, new: str, file_size: int, go_on: dict[Queue, int]) -> None:
+        self._directory = directory
+        self._new = new
+        self._file_size = file_size
+        self._go_on = go_on
+        self._tails: dict[Queue, _Tail] = {}
+        self._pending = 0
+        self._last_units: dict[str, bytes] = {}  # of each file that was made
+
+    def put(self, queue: Queue, queue_offset: int, units: memoryview) -> None:
+        """Units of a queue in the order of the log, whose queueOffsets begin with `queue_offset` and have no gap.
+
+        A broker puts a unit at its queue's end, unless its queueOffset is below that and not 0: it has that one then.
+
+        Raises:
+            DamagedStoreError: the store has files of this queue that its commitlog does not confirm.
+        """
+        tail = self._tails.get(queue)
+        if tail is None:
+            tail = self._tails[queue] = self._begin(queue, queue_offset)
+        if 0 < queue_offset < tail.next_offset:
+            units = units[(tail.next_offset - queue_offset) * UNIT_SIZE :]
+        elif queue_offset == 0 < tail.next_offset:
+            self._append(tail, units[:UNIT_SIZE])
+            units = units[tail.next_offset * UNIT_SIZE :]
+        self._append(tail, units)
+        if self._pending > _MOST_PENDING:
+            self._flush()
+
+    def finish(self, store_timestamp: Callable[[int], int]) -> None:
+        """Bring everything to disk.
+
+        Args:
+            store_timestamp: the store time (ms) of the message at a physical offset. Old brokers search a queue by the
+                times of its files, so each gets that of its last message.
+        """
+        self._flush()
+        for path, unit in self._last_units.items():
+            disk.set_time(path, store_timestamp(_POSITION.unpack_from(unit)[0]))
+            with disk.reopen(path) as file:
+                file.sync()
+
+    def _append(self, tail: _Tail, units: memoryview) -> None:
+        tail.pending += units
+        self._pending += len(units)
+
+    def _begin(self, queue: Queue, queue_offset: int) -> _Tail:
+        directory = self._path(self._directory, queue) if self._directory is not None else None
+        if directory is not None and queue not in self._go_on and os.path.isdir(directory) and os.listdir(directory):
+            raise DamagedStoreError(
+                f"{directory}: expected units that the commitlog confirms, found others; "
+                "call rmqstore_spark.rebuild(store) first"
+            )
+        return _Tail(self._go_on.get(queue, queue_offset) * UNIT_SIZE)
+
+    def _path(self, top: str, queue: Queue) -> str:
+        return os.path.join(top, queue[0], str(queue[1]))
+
+    def _flush(self) -> None:
+        for queue, tail in self._tails.items():
+            while tail.pending:
+                inside = tail.start % self._file_size
+                part = bytes(tail.pending[: self._file_size - inside])
+                self._write(queue, tail.start - inside, inside, part)
+                del tail.pending[: len(part)]
+                tail.start += len(part)
+        self._pending = 0
+
+    def _write(self, queue: Queue, start: int, inside: int, units: bytes) -> None:
+        path = os.path.join(self._path(self._new, queue), f"{start:020d}")
+        with disk.reopen(path) if path in self._last_units else self._make(path, queue, start, inside) as file:
+            file.write(units, inside)
+        self._last_units[path] = units[-UNIT_SIZE:]
+
+    def _make(self, path: str, queue: Queue, start: int, inside: int) -> disk.NewFile:
+        disk.make_directory(os.path.dirname(path))
+        file = disk.NewFile(path, self._file_size)
+        if inside:
+            there = os.path.join(self._path(self._directory, queue), f"{start:020d}") if self._directory else None
+            if there is not None and os.path.exists(there):
+                file.copy_from(there, inside)
+            else:
+                file.write(_PRE_BLANK * (inside // UNIT_SIZE), 0)
+        return file

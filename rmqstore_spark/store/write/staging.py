@@ -1,0 +1,146 @@
+"""Staged units: what the tasks of a write encode, before anybody knows its place in the log.
+
+A file of units back to back, their offsets 0, and beside it `.sizes`: an i32 in the machine's order for each of them,
+its size, negative where the unit gets the time of the commit as its storeTimestamp.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.store.files import Counters, ReadFile
+from rmqstore_spark.store.write import disk
+
+CHUNK_SIZE = 4 * 1024 * 1024
+_SIZE = np.dtype(np.int32)
+_SIZES_AT_ONCE = 256 * 1024
+
+UnitSizes = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A task's file.
+
+    Attributes:
+        path: of the units.
+        nbytes: all of them together.
+        rows: how many there are.
+        topics: their topics, with the number of queues that each needs.
+    """
+
+    path: str
+    nbytes: int
+    rows: int
+    topics: dict[str, int] = field(default_factory=dict)
+
+
+class Chunk(NamedTuple):
+    """Whole units, in the first `nbytes` of a buffer; the caller's to change."""
+
+    buffer: bytearray
+    nbytes: int
+    sizes: UnitSizes
+
+
+class StagingWriter:
+    """Writes a task's file. A context manager that deletes it when the task fails.
+
+    Args:
+        directory: the job's (journal.staging). It is not made here: a task that outlives its job is to leave nothing.
+        name: unlike that of every other task and attempt.
+
+    Raises:
+        RmqStoreError: there is no such directory.
+    """
+
+    def __init__(self, directory: str, name: str) -> None:
+        if not os.path.isdir(directory):
+            raise RmqStoreError(
+                f"{directory}: no such directory: the write was given up, or this executor does not see the driver's "
+                "directories; write to a path that all of them share"
+            )
+        self._path = os.path.join(directory, name)
+        self._units = disk.NewFile(self._path)
+        self._sizes = disk.NewFile(_sizes_path(self._path))
+        self._nbytes = self._rows = 0
+        self._topics: dict[str, int] = {}
+
+    def __enter__(self) -> "StagingWriter":
+        return self
+
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        self._units.__exit__()
+        self._sizes.__exit__()
+        if failed is not None:
+            disk.remove(self._path)
+            disk.remove(_sizes_path(self._path))
+
+    def write(self, units: Any, sizes: UnitSizes, topics: dict[str, int]) -> None:
+        """Add units.
+
+        Args:
+            units: bytes-like.
+            sizes: of each; negative to give it the commit's time.
+            topics: how many queues each of their topics needs.
+        """
+        self._units.write(units, self._nbytes)
+        self._sizes.write(np.ascontiguousarray(sizes, _SIZE), self._rows * _SIZE.itemsize)
+        self._nbytes += len(memoryview(units))
+        self._rows += len(sizes)
+        for topic, queues in topics.items():
+            self._topics[topic] = max(queues, self._topics.get(topic, 0))
+
+    def finish(self) -> Staged:
+        """What was written."""
+        return Staged(self._path, self._nbytes, self._rows, self._topics)
+
+
+def read_chunks(staged: Staged, take_buffer: Callable[[], bytearray]) -> Iterator[Chunk]:
+    """The units of a file, in chunks of whole ones of about CHUNK_SIZE.
+
+    Args:
+        take_buffer: gives memory for a chunk, which is made larger where a unit needs it.
+
+    Raises:
+        RmqStoreError: the file is not what the task wrote.
+    """
+    counters = Counters()
+    at = rows = 0
+    with ReadFile(staged.path, counters) as units, ReadFile(_sizes_path(staged.path), counters) as sizes_file:
+        while rows < staged.rows:
+            wanted = min(_SIZES_AT_ONCE, staged.rows - rows)
+            sizes = np.frombuffer(sizes_file.read(rows * _SIZE.itemsize, wanted * _SIZE.itemsize), _SIZE)
+            ends = at + np.cumsum(np.abs(sizes), dtype=np.int64)
+            if len(sizes) != wanted or ends[-1] > staged.nbytes:
+                raise _changed(staged)
+            first = 0
+            while first < wanted:
+                behind = max(int(np.searchsorted(ends, at + CHUNK_SIZE, "right")), first + 1)
+                size = int(ends[behind - 1]) - at
+                buffer = take_buffer()
+                if len(buffer) < size:
+                    buffer = bytearray(max(size, CHUNK_SIZE))
+                if units.read_into(memoryview(buffer)[:size], at) != size:
+                    raise _changed(staged)
+                yield Chunk(buffer, size, sizes[first:behind])
+                first, at = behind, at + size
+            rows += wanted
+        if at != staged.nbytes or units.size != staged.nbytes:
+            raise _changed(staged)
+
+
+def _sizes_path(path: str) -> str:
+    return path + ".sizes"
+
+
+def _changed(staged: Staged) -> RmqStoreError:
+    return RmqStoreError(
+        f"{staged.path}: expected the {staged.rows} messages that a task wrote there, found something else; "
+        "the store's directory must be the same one on the driver and on all executors"
+    )

@@ -1,0 +1,211 @@
+"""From a task's record batches to staged units: types, defaults, queues."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from native_io import ENCODE_COLUMNS, EncodeError, Encoder, java_hashes
+from rmqstore_spark.columns import COLUMNS
+from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.options import WriteOptions
+from rmqstore_spark.store.message import COMPRESSION_TYPE, FORMAT, host_bytes
+from rmqstore_spark.store.write.staging import Staged, StagingWriter, UnitSizes
+
+_PLAIN_BODY = ~(FORMAT["SYSFLAG_COMPRESSED"] | COMPRESSION_TYPE)
+
+
+class BadRowError(RmqStoreError):
+    """A row that no message can be made of."""
+
+    __module__ = "rmqstore_spark"
+
+
+class _BadValueError(Exception):
+    """What is wrong with a column in a row of a batch."""
+
+    def __init__(self, row: int, column: str, reason: str) -> None:
+        super().__init__(row, column, reason)
+        self.row = row
+        self.column = column
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The units of a batch; see StagingWriter.write."""
+
+    units: memoryview
+    sizes: UnitSizes
+    topics: dict[str, int]
+
+
+def stage(
+    batches: Iterable[pa.RecordBatch], options: WriteOptions, directory: str, name: str, partition: int
+) -> Staged:
+    """Encode a task's rows into a file.
+
+    Args:
+        directory: the job's staging directory.
+        name: of the file, unlike that of every other task and attempt.
+        partition: its number; rows of different tasks that go to queues in turn begin at different ones.
+
+    Raises:
+        BadRowError: naming row and column. The file is deleted.
+    """
+    with StagingWriter(directory, name) as file:
+        encoder = RowEncoder(options, partition)
+        for batch in batches:
+            if batch.num_rows:
+                encoded = encoder.encode(batch)
+                file.write(encoded.units, encoded.sizes, encoded.topics)
+        return file.finish()
+
+
+class RowEncoder:
+    """Makes units of rows.
+
+    Args:
+        partition: the task's number.
+    """
+
+    def __init__(self, options: WriteOptions, partition: int) -> None:
+        self._options = options
+        self._partition = partition
+        self._rows = 0
+        self._turn = partition
+        self._encoder = Encoder(allow_v2=options.auto_message_version_on_topic_len)
+
+    def encode(self, batch: pa.RecordBatch) -> Encoded:
+        """The units of a batch, which has rows.
+
+        Raises:
+            BadRowError: naming row and column.
+        """
+        try:
+            encoded = self._encode(batch)
+        except (_BadValueError, EncodeError) as why:
+            raise BadRowError(
+                f"partition {self._partition}, row {self._rows + why.row}: column {why.column!r}: {why.reason}; "
+                "nothing was written"
+            ) from None
+        self._rows += batch.num_rows
+        return encoded
+
+    def _encode(self, batch: pa.RecordBatch) -> Encoded:
+        rows = _Rows(batch)
+        now = time.time_ns() // 1_000_000
+        topic = rows.filled("topic", self._options.topic)
+        keys, properties = rows.get("keys"), rows.get("properties")
+        queue_id, spread = self._queue_ids(rows, keys, properties)
+        store_timestamp, fresh = rows.milliseconds("storeTimestamp", pa.scalar(now, pa.int64()))
+        sys_flag = rows.filled("sysFlag", 0)
+        if self._options.decompress:
+            sys_flag = pc.bit_wise_and(sys_flag, pa.scalar(_PLAIN_BODY, pa.int32()))
+        columns = {
+            "topic": topic,
+            "queueId": queue_id,
+            "tags": rows.get("tags"),
+            "keys": keys,
+            "msgId": rows.get("msgId"),
+            "properties": properties,
+            "body": rows.filled("body", None),
+            "flag": rows.filled("flag", 0),
+            "sysFlag": sys_flag,
+            "bornTimestamp": rows.milliseconds("bornTimestamp", store_timestamp)[0],
+            "bornHost": rows.hosts("bornHost", self._options.born_host),
+            "storeTimestamp": store_timestamp,
+            "storeHost": rows.hosts("storeHost", self._options.store_host),
+            "reconsumeTimes": rows.filled("reconsumeTimes", 0),
+            "preparedTransactionOffset": rows.filled("preparedTransactionOffset", 0),
+        }
+        units, sizes = self._encoder.encode(pa.record_batch([columns[name] for name in ENCODE_COLUMNS], ENCODE_COLUMNS))
+        topics = _queues_needed(topic, queue_id, spread, self._options.queues)
+        return Encoded(units, np.where(fresh, -sizes, sizes), topics)
+
+    def _queue_ids(self, rows: "_Rows", keys: pa.Array, properties: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+        """The queue of each row, and which rows had none."""
+        given = rows.get("queueId")
+        spread = _to_numpy(pc.is_null(given))
+        if not spread.any():
+            return given, spread
+        queues = self._options.queues
+        key = pc.coalesce(keys, pc.map_lookup(properties, "KEYS", "last")).filter(pa.array(spread))
+        chosen = np.abs(java_hashes(key).astype(np.int64)) % queues
+        keyless = ~_to_numpy(pc.fill_null(pc.not_equal(key, ""), False))
+        in_turn = int(keyless.sum())
+        chosen[keyless] = (self._turn + np.arange(in_turn)) % queues
+        self._turn = (self._turn + in_turn) % queues
+        filled = _to_numpy(pc.fill_null(given, 0)).copy()
+        filled[spread] = chosen
+        return pa.array(filled, pa.int32()), spread
+
+
+class _Rows:
+    """The columns of a batch, in the types that the kernel takes."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+
+    def get(self, name: str, arrow: pa.DataType | None = None) -> pa.Array:
+        """A column; nulls where there is none."""
+        arrow = arrow or COLUMNS[name].arrow
+        at = self._batch.schema.get_field_index(name)
+        if at < 0:
+            return pa.nulls(self._batch.num_rows, arrow)
+        column = self._batch.column(at)
+        return column if column.type == arrow else column.cast(arrow)
+
+    def filled(self, name: str, default: Any) -> pa.Array:
+        """A column with no nulls left.
+
+        Raises:
+            _BadValueError: there is one, and no default for it.
+        """
+        column = self.get(name)
+        if column.null_count == 0:
+            return column
+        if default is None:
+            row = int(np.argmax(_to_numpy(pc.is_null(column))))
+            raise _BadValueError(row, name, f"expected a {COLUMNS[name].spark}, found null")
+        return pc.fill_null(column, pa.scalar(default, column.type))
+
+    def milliseconds(self, name: str, default: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+        """A timestamp column in ms, and which of it came from the default (an array, or a scalar)."""
+        column = self.get(name).cast(pa.int64())
+        missing = _to_numpy(pc.is_null(column))
+        if missing.all():
+            return (pa.repeat(default, len(column)) if isinstance(default, pa.Scalar) else default), missing
+        times = np.floor_divide(_to_numpy(pc.fill_null(column, 0)), 1000)
+        if missing.any():
+            times = np.where(missing, default.as_py() if isinstance(default, pa.Scalar) else _to_numpy(default), times)
+        return pa.array(times, pa.int64()), missing
+
+    def hosts(self, name: str, default: bytes) -> pa.Array:
+        """A column of hosts as a unit has them."""
+        column = self.get(name)
+        if column.null_count == len(column):
+            return pa.repeat(pa.scalar(default, pa.binary()), len(column))
+        encoded = column.dictionary_encode()
+        stored = [host_bytes(text) for text in encoded.dictionary.to_pylist()]
+        if None in stored:
+            wrong = encoded.dictionary[stored.index(None)]
+            row = int(np.argmax(_to_numpy(pc.fill_null(pc.equal(column, wrong), False))))
+            raise _BadValueError(row, name, f"expected ip:port or [ipv6]:port, found {wrong.as_py()!r}")
+        return pc.fill_null(pa.array(stored, pa.binary()).take(encoded.indices), pa.scalar(default, pa.binary()))
+
+
+def _queues_needed(topic: pa.Array, queue_id: pa.Array, spread: npt.NDArray[np.bool_], queues: int) -> dict[str, int]:
+    """How many queues each topic needs: all that rows may have been spread over, else up to the last one named."""
+    needed = np.where(spread, queues, _to_numpy(queue_id).astype(np.int64) + 1)
+    grouped = pa.table({"topic": topic, "needed": needed}).group_by("topic").aggregate([("needed", "max")])
+    return dict(zip(grouped["topic"].to_pylist(), grouped["needed_max"].to_pylist(), strict=True))
+
+
+def _to_numpy(array: pa.Array) -> npt.NDArray[Any]:
+    return array.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]

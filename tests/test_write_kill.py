@@ -1,0 +1,305 @@
+"""Writers that are killed: of their messages all are there, or none, and the next writer cleans up."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import reading
+import reference
+import writing
+from writing import Row, assert_whole, write
+
+import rmqstore_spark
+from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.store.write import disk
+from rmqstore_spark.store.write.commit import Settings, commit
+
+SIZES = Sizes(segment=2048, queue_file=400, slots=10, items=100)
+
+
+class Killed(BaseException):
+    """No code handles it: what it leaves is what a kill leaves."""
+
+
+class Stopper:
+    """Lets the n-th change on disk fail: as a kill, and all behind it as well; as an error, only that one."""
+
+    def __init__(self) -> None:
+        self._real = disk._do
+        self._left: int | None = None
+        self._error: type[BaseException] = Killed
+        self.calls = 0
+
+    def at(self, number: int | None, error: type[BaseException] = Killed) -> None:
+        self._left, self._error, self.calls = number, error, 0
+
+    def __call__(self, call: Any, path: str, *arguments: Any) -> Any:
+        self.calls += 1
+        if self._left is not None and self.calls > self._left:
+            if self._error is not Killed:
+                self._left = None
+            raise self._error(path)
+        return self._real(call, path, *arguments)
+
+
+@pytest.fixture
+def stop(monkeypatch: pytest.MonkeyPatch) -> Stopper:
+    stopper = Stopper()
+    monkeypatch.setattr(disk, "_do", stopper)
+    return stopper
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """A directory, in memory where there is such: here nothing depends on a disk."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as path:
+        yield Path(path)
+
+
+def rows(count: int, topic: str, first: int = 0) -> list[Row]:
+    return [
+        {
+            "topic": topic if i % 3 else "Both",
+            "queueId": i % 2,
+            "keys": f"k{i}",
+            "msgId": f"{topic}-{i}",
+            "body": b"%d " % i * (10 + i % 7),
+            "storeTimestamp": (1_700_000_000_000 + i) * 1000,
+        }
+        for i in range(first, first + count)
+    ]
+
+
+def ids(root: Path) -> list[str]:
+    """As a broker sees it that recovers: from the first segment to the first thing that is no message."""
+    found: list[str] = []
+    segments = reference.segment_files(root) if (root / "commitlog").exists() else []
+    expected = int(segments[0].name) if segments else 0
+    for path in segments:
+        if int(path.name) != expected:
+            break
+        data = path.read_bytes()
+        last = expected
+        for at, unit in reference.read_segment(data, expected, last=True):
+            found.append(reference.decode_unit(unit, at)["msgId"])
+            last = at + len(unit)
+        inside = last - expected
+        if not reference.is_blank(data[inside : inside + 8], len(data) - inside):
+            break
+        expected += len(data)
+    return found
+
+
+def ours(root: Path) -> list[str]:
+    return [row["msgId"] for row in reading.read(root)] if (root / "commitlog").exists() else []
+
+
+def assert_all_or_none(root: Path, none: list[str], all_: list[str]) -> bool:
+    """Whether it is all. The reference, which expects every file to be sound, ours, and one that recovers, agree."""
+    found = ids(root)
+    assert found in (none, all_)
+    assert ours(root) == found
+    if (root / "commitlog").exists():
+        assert [row["msgId"] for row in reference.read_store(root)] == found
+    if not (root / "abort").exists():
+        # A broker takes it for a clean stop: ConsumeQueue has to know every message.
+        units = [(at, reference.parse_unit(data, at)) for at, data in reference.read_units(root)] if found else []
+        queued = {(t, q, o): unit.physical_offset for t, q, o, unit in reference.read_queues(root)}
+        wanted = {(u.topic.decode(), u.queue_id, u.queue_offset): at for at, u in units}
+        assert queued == wanted
+    else:
+        assert not (root / "checkpoint").exists()
+    return found == all_
+
+
+def state(root: Path) -> dict[str, bytes]:
+    return {name: data for name, data in writing.files(root, "**/*").items() if not name.startswith(".rmqstore")}
+
+
+def assert_goes_on(root: Path) -> None:
+    """The next write cleans up, or finishes; then the store is whole, and has no trace of what was."""
+    found = ids(root)
+    write(root, rows(1, "Next", 9000), sizes=SIZES)
+    shutil.rmtree(root / ".rmqstore-spark", ignore_errors=True)  # staged by a job that was not told to abort
+    assert [row["msgId"] for row in assert_whole(root, SIZES)] == [*found, "Next-9000"]
+
+
+@pytest.mark.parametrize("existing", [0, 40])
+@pytest.mark.parametrize("error", [Killed, RmqStoreError])
+def test_stopped_at_every_change(home: Path, stop: Stopper, existing: int, error: type[BaseException]) -> None:
+    before = home / "before"
+    if existing:
+        write(before, rows(existing, "Old"), sizes=SIZES)
+    none, new = ids(before), rows(40, "New", 1000)
+    all_ = none + [row["msgId"] for row in new]
+    outcomes = []
+    for number in itertools.count():
+        root = home / "store"
+        if existing:
+            shutil.copytree(before, root)
+        _, staged = writing.stage_rows(root, [new])
+        stop.at(number, error)
+        done = True
+        try:
+            commit(str(root), staged, Settings(SIZES))
+        except error:
+            done = False
+        finally:
+            calls = stop.calls
+            stop.at(None)
+        outcomes.append(assert_all_or_none(root, none, all_))
+        if error is not Killed:
+            # What fails has left nothing. What has been published does not fail any more.
+            assert done == outcomes[-1]
+            if not done and existing:
+                assert state(root) == state(before)
+        assert_goes_on(root)
+        shutil.rmtree(root)
+        if calls <= number:
+            break
+    assert outcomes == sorted(outcomes)  # first none, then all
+    assert outcomes.count(False) > 30
+    assert outcomes.count(True) > 10
+
+
+def test_stopped_again_while_cleaning_up(home: Path, stop: Stopper, rng: random.Random) -> None:
+    before, root = home / "before", home / "store"
+    write(before, rows(40, "Old"), sizes=SIZES)
+    none, new = ids(before), rows(40, "New", 1000)
+    all_ = none + [row["msgId"] for row in new]
+    shutil.copytree(before, root)
+    _, staged = writing.stage_rows(root, [new])
+    stop.at(None)
+    commit(str(root), staged, Settings(SIZES))
+    total = stop.calls
+    for _ in range(60):
+        shutil.rmtree(root)
+        shutil.copytree(before, root)
+        _, staged = writing.stage_rows(root, [new])
+        stop.at(rng.randrange(total))
+        with pytest.raises(Killed):
+            commit(str(root), staged, Settings(SIZES))
+        outcome = assert_all_or_none(root, none, all_)
+        for _ in range(3):
+            stop.at(None)
+            _, staged = writing.stage_rows(root, [])
+            stop.at(rng.randrange(60))
+            with contextlib.suppress(Killed):
+                commit(str(root), staged, Settings(SIZES))
+            stop.at(None)
+            assert assert_all_or_none(root, none, all_) == outcome
+        assert_goes_on(root)
+
+
+@pytest.mark.parametrize("error", [Killed, RmqStoreError])
+def test_overwrite_stopped_at_every_change(home: Path, stop: Stopper, error: type[BaseException]) -> None:
+    before, root = home / "before", home / "store"
+    write(before, rows(40, "Old"), sizes=SIZES)
+    none, new = ids(before), rows(40, "New", 1000)
+    all_ = [row["msgId"] for row in new]
+    outcomes = []
+    for number in itertools.count():
+        shutil.copytree(before, root)
+        _, staged = writing.stage_rows(root, [new])
+        stop.at(number, error)
+        with contextlib.suppress(error):
+            commit(str(root), staged, Settings(SIZES, overwrite=True))
+        calls = stop.calls
+        stop.at(None)
+        outcomes.append(assert_all_or_none(root, none, all_))
+        assert_goes_on(root)
+        assert [path.name for path in sorted(home.iterdir())] == ["before", "store"]
+        shutil.rmtree(root)
+        if calls <= number:
+            break
+    assert outcomes == sorted(outcomes)
+    assert set(outcomes) == {False, True}
+
+
+@pytest.mark.parametrize("error", [Killed, RmqStoreError])
+def test_rebuild_stopped_at_every_change(home: Path, stop: Stopper, error: type[BaseException]) -> None:
+    before, root = home / "before", home / "store"
+    write(before, rows(40, "Old"), sizes=SIZES)
+    found = ids(before)
+    for number in itertools.count():
+        shutil.copytree(before, root)
+        stop.at(number, error)
+        with contextlib.suppress(error):
+            rmqstore_spark.rebuild(root)
+        calls = stop.calls
+        stop.at(None)
+        assert ids(root) == ours(root) == found
+        assert_goes_on(root)
+        shutil.rmtree(root)
+        if calls <= number:
+            break
+
+
+CHILD = """
+import sys
+sys.path[:0] = sys.argv[3:]
+from pathlib import Path
+import test_write_kill, writing
+from rmqstore_spark.store.write.commit import Settings, commit
+root = Path(sys.argv[1])
+_, staged = writing.stage_rows(root, [test_write_kill.rows(600, "New", 1000)] * int(sys.argv[2]))
+print("ready", flush=True)
+sys.stdin.readline()
+commit(str(root), staged, Settings(test_write_kill.SIZES))
+print("done", flush=True)
+"""
+
+
+def test_sigkill_at_random_moments(home: Path, rng: random.Random) -> None:
+    """A process of its own is killed, wherever it is just then."""
+    before = home / "before"
+    write(before, rows(40, "Old"), sizes=SIZES)
+    none = ids(before)
+    all_ = none + [row["msgId"] for row in rows(600, "New", 1000)]
+    longest = 0.3
+    outcomes = Counter[str]()
+    for number in range(int(os.environ.get("RMQ_KILLS", "40"))):
+        root = home / f"store-{number}"
+        shutil.copytree(before, root)
+        with subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(root), "1", *sys.path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as child:
+            assert child.stdout
+            assert child.stdin
+            assert child.stdout.readline() == "ready\n", child.communicate()[1]
+            begin = time.monotonic()
+            child.stdin.write("go\n")
+            child.stdin.flush()
+            if number < 3:
+                assert child.stdout.readline() == "done\n", child.communicate()[1]
+                longest = time.monotonic() - begin
+            else:
+                time.sleep(rng.uniform(0, longest))
+            child.send_signal(signal.SIGKILL)
+        outcome = assert_all_or_none(root, none, all_)
+        outcomes["all" if outcome else "none"] += 1
+        outcomes["in between"] += (root / ".rmqstore-spark" / "commit").exists()
+        assert_goes_on(root)
+        shutil.rmtree(root)
+    print(outcomes)
+    assert outcomes["in between"] > 0
