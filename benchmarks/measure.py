@@ -95,10 +95,10 @@ class Stores:
 
     def __init__(self, directory: Path, total_bytes: int) -> None:
         self._directory = directory
-        self._bytes = total_bytes
+        self.total_bytes = total_bytes
 
     def of(self, body: int, *, total_bytes: int | None = None, segment: int = 1 << 30) -> Store:
-        total = self._bytes if total_bytes is None else total_bytes
+        total = self.total_bytes if total_bytes is None else total_bytes
         name = f"body{body}-total{total}-segment{segment}"
         begin = time.perf_counter()
         store = generate(self._directory / name, total, body, segment)
@@ -125,7 +125,7 @@ class Stores:
 
     @property
     def small_segmented(self) -> Store:
-        return self.of(100, total_bytes=self._bytes // 4, segment=32 * MIB)
+        return self.of(100, total_bytes=self.total_bytes // 4, segment=32 * MIB)
 
     @property
     def nearly_empty(self) -> Store:
