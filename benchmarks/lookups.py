@@ -52,7 +52,7 @@ def lookup_rows(stores: Stores, repeat: int, spark: SparkSession, scratch: Path)
 
 def selection_rows(stores: Stores, repeat: int, spark: SparkSession) -> Iterator[Row]:
     """A topic and a tag of a larger store, against the full scan and Spark's filter on it."""
-    store = stores.of(1024, total_bytes=LARGE_FACTOR * stores.bytes, topics=TOPICS, queues=1)
+    store = stores.of(1024, total_bytes=LARGE_FACTOR * stores.total_bytes, topics=TOPICS, queues=1)
     everything = read(spark, store)
     topic = min((store.root / "consumequeue").iterdir()).name
     by_topic = read(spark, store, subscribe=topic)

@@ -95,12 +95,12 @@ class Stores:
 
     def __init__(self, directory: Path, total_bytes: int) -> None:
         self._directory = directory
-        self.bytes = total_bytes
+        self.total_bytes = total_bytes
 
     def of(
         self, body: int, *, total_bytes: int | None = None, segment: int = 1 << 30, topics: int = 4, queues: int = 8
     ) -> Store:
-        total = self.bytes if total_bytes is None else total_bytes
+        total = self.total_bytes if total_bytes is None else total_bytes
         name = f"body{body}-total{total}-segment{segment}-topics{topics}x{queues}"
         begin = time.perf_counter()
         store = generate(self._directory / name, total, body, segment, topics, queues)
@@ -127,7 +127,7 @@ class Stores:
 
     @property
     def small_segmented(self) -> Store:
-        return self.of(100, total_bytes=self.bytes // 4, segment=32 * MIB)
+        return self.of(100, total_bytes=self.total_bytes // 4, segment=32 * MIB)
 
     @property
     def nearly_empty(self) -> Store:

@@ -313,6 +313,26 @@ def test_what_is_no_store_is_left_alone(tmp_path: Path, rng: random.Random) -> N
     refuses(tmp_path, rng, RmqStoreError, "expected a directory of the store's own, found a link or a mount point")
 
 
+def test_a_store_whose_commitlog_is_elsewhere(tmp_path: Path, rng: random.Random) -> None:
+    """storePathCommitLog of a broker: without it we would begin at 0 again, over its queues."""
+    write(tmp_path / "store", some_rows(rng, 30))
+    (tmp_path / "store" / "commitlog").rename(tmp_path / "commitlog")
+    for overwrite in (False, True):
+        refuses(tmp_path / "store", rng, NotAStoreError, "storePathCommitLog", overwrite=overwrite)
+
+
+def test_a_file_system_that_cannot_exchange(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(one: str, other: str) -> None:
+        raise OSError(22, "Invalid argument", other)
+
+    monkeypatch.setattr("rmqstore_spark.store.write.disk._exchange", refuse)
+    with pytest.raises(RmqStoreError, match="cannot exchange two directories in one step"):
+        write(tmp_path / "store", some_rows(rng, 3))
+    assert not (tmp_path / "store").exists()
+
+
 def test_topics_with_other_queues(tmp_path: Path, rng: random.Random) -> None:
     write(tmp_path, some_rows(rng, 3))
     path = tmp_path / "config" / "topics.json"

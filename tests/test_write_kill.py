@@ -27,7 +27,7 @@ import rmqstore_spark
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.store.write import disk
-from rmqstore_spark.store.write.commit import Settings, commit
+from rmqstore_spark.store.write.commit import Settings, check, commit
 
 SIZES = Sizes(segment=2048, queue_file=400, slots=10, items=100)
 
@@ -135,6 +135,8 @@ def state(root: Path) -> dict[str, bytes]:
 def assert_goes_on(root: Path) -> None:
     """The next write cleans up, or finishes; then the store is whole, and has no trace of what was."""
     found = ids(root)
+    check(str(root), Settings(SIZES))  # as Spark does before it plans
+    assert ids(root) == found
     write(root, rows(1, "Next", 9000), sizes=SIZES)
     shutil.rmtree(root / ".rmqstore-spark", ignore_errors=True)  # staged by a job that was not told to abort
     assert [row["msgId"] for row in assert_whole(root, SIZES)] == [*found, "Next-9000"]
@@ -256,7 +258,7 @@ import sys
 sys.path[:0] = sys.argv[3:]
 from pathlib import Path
 import test_write_kill, writing
-from rmqstore_spark.store.write.commit import Settings, commit
+from rmqstore_spark.store.write.commit import Settings, check, commit
 root = Path(sys.argv[1])
 _, staged = writing.stage_rows(root, [test_write_kill.rows(600, "New", 1000)] * int(sys.argv[2]))
 print("ready", flush=True)

@@ -65,14 +65,16 @@ def commit(root: str, staged: Sequence[Staged], settings: Settings) -> None:
     Raises:
         RmqStoreError: something is in the way. The store is as it was.
     """
+    change = journal.Commit(root)
     disk.make_directory(root)
-    new = is_new(root)
+    if not change.is_pending:
+        is_new(root)  # or it refuses, before there is a lock in it
     with StoreLock(root):
         disk.make_directory(journal.workshop(root))
         check_can_exchange(journal.workshop(root))
-        change = journal.Commit(root)
         change.recover()
         change.sweep()
+        new = is_new(root)
         check_writable(root)
         if settings.overwrite and not new:
             refuse_foreign_files(root)
@@ -94,11 +96,15 @@ def commit(root: str, staged: Sequence[Staged], settings: Settings) -> None:
 
 
 def check(root: str, settings: Settings) -> None:
-    """Refuse early what commit() would refuse; nothing is changed.
+    """Refuse early what commit() would refuse. Nothing is changed, but what a killed writer left is tidied up.
 
     Raises:
         RmqStoreError: something is in the way.
     """
+    change = journal.Commit(root)
+    if change.is_pending:
+        with StoreLock(root):
+            change.recover()
     if is_new(root):
         return
     check_lock(root)
@@ -110,8 +116,17 @@ def check(root: str, settings: Settings) -> None:
 
 
 def prepare(root: str, job: str) -> None:
-    """Make the directory that a job's tasks stage in."""
+    """Make the directory that a job's tasks stage in.
+
+    Raises:
+        RmqStoreError: the file system is none that can be written to; there is no trace then.
+    """
     disk.make_directory(journal.staging(root, job))
+    try:
+        check_can_exchange(journal.workshop(root))
+    except RmqStoreError:
+        forget(root, job)
+        raise
 
 
 def forget(root: str, job: str) -> None:

@@ -18,7 +18,9 @@ from rmqstore_spark.errors import RmqStoreError
 _T = TypeVar("_T")
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
+_SYNC_FILE_RANGE_WRITE = 2
 _COPY_SIZE = 8 * 1024 * 1024
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def _do(call: Callable[..., _T], path: str, *arguments: Any) -> _T:
@@ -77,6 +79,13 @@ class NewFile:
             if why.errno not in (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL):
                 raise
             return os.pwrite(self._fd, os.pread(source, size, at), at)
+
+    def start_sync(self, offset: int, size: int) -> None:
+        """Let a part go to disk while other work goes on; sync() has less to wait for then."""
+        if _LIBC.sync_file_range(self._fd, ctypes.c_int64(offset), ctypes.c_int64(size), _SYNC_FILE_RANGE_WRITE) != 0:
+            code = ctypes.get_errno()
+            if code not in (errno.ENOSYS, errno.EINVAL, errno.ESPIPE):  # it is a hint
+                raise cannot_write(self.path, OSError(code, os.strerror(code)))
 
     def sync(self) -> None:
         """Wait until it is on disk."""
@@ -200,8 +209,7 @@ def exchange(one: str, other: str) -> None:
 
 
 def _exchange(one: str, other: str) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) != 0:
+    if _LIBC.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), other)
 

@@ -150,6 +150,11 @@ class Commit:
         if os.path.exists(self._home):
             disk.remove_tree(self._home)
 
+    @property
+    def is_pending(self) -> bool:
+        """Has a killed writer left something to finish or to undo?"""
+        return os.path.exists(self._journal)
+
     def sweep(self) -> None:
         """Throw away what a killed overwrite has left, and jobs that ended long ago."""
         disk.remove_tree(_beside(self.root) + "new")

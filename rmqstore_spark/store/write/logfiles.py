@@ -8,6 +8,7 @@ from rmqstore_spark.store.message import FORMAT, store_timestamp_at
 from rmqstore_spark.store.write import disk
 from rmqstore_spark.store.write.target import Target
 
+_DIRTY_SIZE = 32 * 1024 * 1024
 _BLANK = struct.Struct(">ii")
 _SYS_FLAG = struct.Struct(">i")
 _TIME = struct.Struct(">q")
@@ -26,6 +27,7 @@ class LogWriter:
         self._new = new
         self._size = target.sizes.segment
         self._file: disk.NewFile | None = None
+        self._dirty = 0  # bytes behind which nothing has been sent to disk yet
         disk.make_directory(new)
         for segment in target.segments:
             path = self._path(segment.start)
@@ -41,6 +43,10 @@ class LogWriter:
         if self._file is None:
             self._file = disk.NewFile(self._path(start), self._size)
         self._file.write(units, position - start)
+        self._dirty += len(units)
+        if self._dirty >= _DIRTY_SIZE:
+            self._file.start_sync(position - start + len(units) - self._dirty, self._dirty)
+            self._dirty = 0
 
     def end_segment(self, position: int) -> None:
         """Close the segment with a blank."""
@@ -55,6 +61,7 @@ class LogWriter:
             self._file.sync()
             self._file.__exit__()
             self._file = None
+            self._dirty = 0
 
     def _path(self, start: int) -> str:
         return _segment_path(self._new, start)

@@ -102,7 +102,8 @@ class StagingWriter:
 
 
 def read_chunks(staged: Staged, take_buffer: Callable[[], bytearray]) -> Iterator[Chunk]:
-    """The units of a file, in chunks of whole ones of about CHUNK_SIZE.
+    """The units of a file, in chunks of whole ones of about CHUNK_SIZE. It is deleted then: what has not come to disk
+    yet never has to.
 
     Args:
         take_buffer: gives memory for a chunk, which is made larger where a unit needs it.
@@ -133,6 +134,8 @@ def read_chunks(staged: Staged, take_buffer: Callable[[], bytearray]) -> Iterato
             rows += wanted
         if at != staged.nbytes or units.size != staged.nbytes:
             raise _changed(staged)
+    disk.remove(staged.path)
+    disk.remove(_sizes_path(staged.path))
 
 
 def _sizes_path(path: str) -> str:

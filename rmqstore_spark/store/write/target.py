@@ -26,7 +26,8 @@ _BROKERS_OWN = {
     *("rocksdbstore", WORKSHOP),
 }
 _ENTRIES_TO_LOOK_AT = 64
-_BROKERS_OWN_EMPTY = _BROKERS_OWN | {"lost+found"}
+# What may be in a directory that is to become a store. Where only the commitlog is missing, it is elsewhere.
+_BEFORE_A_STORE = {"config", "lock", "lost+found", WORKSHOP}
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,12 @@ def is_new(root: str) -> bool:
         raise NotAStoreError(f"{root}: this is a file; give a directory to write the store into") from None
     if "commitlog" in entries:
         return False
-    foreign = sorted(entries - _BROKERS_OWN_EMPTY)
+    foreign = sorted(entries - _BEFORE_A_STORE)
+    if foreign and set(foreign) <= _BROKERS_OWN:
+        raise NotAStoreError(
+            f"{root}: expected a directory commitlog/ beside {foreign[0]}, found none; "
+            "a store whose commitlog is elsewhere (storePathCommitLog) is not written to"
+        )
     if foreign:
         raise NotAStoreError(
             f"{root}: expected a store, an empty directory or none, found {foreign[0]!r} in it; give another directory"
@@ -80,6 +86,12 @@ def check_writable(root: str, may_have_abort: bool = False) -> None:
         raise RmqStoreError(
             f"{os.path.join(root, 'abort')}: the broker runs or did not stop cleanly: expected no such file; start the "
             "broker and stop it (mqshutdown broker), or call rmqstore_spark.rebuild(store) if there is none any more"
+        )
+    owner = os.stat(root).st_uid
+    if os.geteuid() not in (0, owner):
+        raise RmqStoreError(
+            f"{root}: belongs to user {owner}, whose broker could not go on with files of user {os.geteuid()}; "
+            "write as that user"
         )
     commitlog = os.path.join(root, "commitlog")
     if os.path.islink(commitlog) or os.path.ismount(commitlog):
