@@ -42,7 +42,7 @@ UNIT_SIZE = _SIMPLE.itemsize
 
 
 _UNITS_AT_ONCE = 128  # so few are read in one request rather than searched
-_LEAST_AT_ONCE, _MOST_AT_ONCE = 1024, 64 * 1024  # in a walk along a queue: it begins small and grows
+_LEAST_AT_ONCE, _MOST_AT_ONCE = 256, 64 * 1024  # in a walk along a queue: it begins small and grows
 
 
 class QueueUnit(NamedTuple):
@@ -133,7 +133,7 @@ class Queue:
             number += end
             if end < count:
                 break
-            count = min(8 * count, _MOST_AT_ONCE)
+            count = min(2 * count, _MOST_AT_ONCE)
         units = np.frombuffer(b"".join(parts), self._layout)
         positions, sizes = units["position"].astype(np.int64), units["size"].astype(np.int32)
         numbers = np.arange(start, number)
