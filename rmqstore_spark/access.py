@@ -208,9 +208,9 @@ def _look_up(log: Log, file: IndexFile, hashes: list[int], unused: list[str]) ->
 
 
 def _end_of(log: Log, position: int, timestamp: int) -> int | None:
-    """Where the message at a physical offset ends, if there is one of this store time (ms)."""
+    """Where the live message at a physical offset ends, if there is one of this store time (ms)."""
     place = log.range_at(position)
-    if place is None or log.timestamp(position) != timestamp:
+    if place is None or log.timestamp(position) != timestamp or not log.is_live(position):
         return None
     with log.open(place) as reader:
         header = reader.header(position)

@@ -93,7 +93,7 @@ def _look_at(root: str, options: ReadOptions, counters: Counters) -> _Store:
         stop = min(segment.end, segment.start + segment.size, end.position)
         if stop > segment.start:
             ranges.insert(0, Range(home, segment, segment.start, stop, ranges[0].segment if ranges else None))
-    return _Store(Log(home, ranges, queues, counters), layout.index, faults)
+    return _Store(Log(home, ranges, end.timestamp, queues, counters), layout.index, faults)
 
 
 def _check_queues(selection: Selection, logs: list[Log]) -> None:

@@ -13,11 +13,12 @@ import numpy as np
 from native_io import Filter, java_hash
 from rmqstore_spark.partition import Home, Indexed, Queued, Range, Scan
 from rmqstore_spark.selection import ALL, EVERYTHING, REPLACEMENT, Numbers, Selection
-from rmqstore_spark.store.commitlog import Claims, Damage, Header, Positions, Run, SegmentReader, headers
+from rmqstore_spark.store.commitlog import Claims, Damage, Positions, Run, SegmentReader, headers
 from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue, QueueUnits
 from rmqstore_spark.store.coverage import Coverage, QueueCursors
 from rmqstore_spark.store.decode import BatchBuilder
 from rmqstore_spark.store.files import Counters
+from rmqstore_spark.store.live import live_end
 from rmqstore_spark.timeline import CLOCK_SLACK
 
 log = logging.getLogger(__name__)
@@ -134,24 +135,13 @@ class WantedUnits:
             yield self._checked_run(found)
 
     def _live_end(self, piece: Range, reader: SegmentReader) -> int:
-        """Up to where in its segment accelerators can be trusted to know live messages only.
-
-        A truncated log keeps its old units, behind the blank of a segment that was written anew, and so do its queues
-        and index files. In a queue all of them lie behind its live units. So what comes in a queue before one of the
-        first units of a later segment, which are live, is live, and so is all of the log before it.
-        """
+        """Up to where accelerators can be trusted to know live messages only."""
         if piece.later is None:
             return piece.stop
         path = piece.segment.path
         if path not in self._live_ends:
             queues = ConsumeQueues(piece.home.consumequeue, self._counters)
-            with SegmentReader(piece.later, False, queues, self._counters) as later:
-                run = later.run_at(piece.later.start, piece.later.end)
-                first = headers(run) if run is not None else []
-            self._live_ends[path] = max(
-                (end for header in first if (end := _end_before(header, queues, reader)) is not None),
-                default=piece.segment.start,
-            )
+            self._live_ends[path] = live_end(reader, piece.later, queues, self._counters)
         return min(max(self._live_ends[path], piece.start), piece.stop)
 
     def _cursors_of(self, home: Home) -> QueueCursors:
@@ -230,16 +220,6 @@ def kernel_filter(selection: Selection) -> Filter:
         commit_log_offset=(selection.commit_log_offset.least, selection.commit_log_offset.most),
         judge=None if selection.wants_all_queues else judge,
     )
-
-
-def _end_before(header: Header, queues: ConsumeQueues, reader: SegmentReader) -> int | None:
-    """Where the message ends that comes before this one in its queue, if it is in the reader's segment."""
-    queue = queues.queue(header.topic, header.queue_id)
-    unit = None if queue is None else queue.unit(header.queue_offset - 1)
-    if queue is None or unit is None or not reader.segment.start <= unit.position < reader.segment.end:
-        return None
-    is_known = queues.vouches(header.topic, header.queue_id, header.queue_offset, header.position, header.size)
-    return unit.position + unit.size if is_known and reader.holds(queue, header.queue_offset - 1, unit) else None
 
 
 def _no_message(reader: SegmentReader, position: int) -> _ContradictedError:

@@ -163,7 +163,9 @@ def _use_extension(store: stores.StoreBuilder, rng: random.Random) -> None:
 
 
 def _files(root: Path, rng: random.Random, *patterns: str) -> Path | None:
-    found = sorted(path for pattern in patterns for path in root.glob(pattern) if path.is_file())
+    found = sorted(
+        path for pattern in patterns for path in root.glob(pattern) if path.is_file() and path.stat().st_size
+    )
     return rng.choice(found) if found else None
 
 
@@ -197,9 +199,15 @@ def _zero_tail(root: Path, rng: random.Random) -> None:
         data = path.read_bytes()
         at = rng.randrange(len(data))
         if path.parent.name == "index":
-            items = reference.decode_index_header(data).index_count
-            at = reference.index_item_at(SLOTS, rng.randrange(1, items + 1))
+            at = reference.index_item_at(SLOTS, rng.randrange(1, _items(data) + 1))
         path.write_bytes(data[:at].ljust(len(data), b"\0"))
+
+
+def _items(data: bytes | bytearray) -> int:
+    """The number of items, and one more, as the header says, unless that is noise."""
+    room = (len(data) - reference.index_item_at(SLOTS, 0)) // reference.INDEX_ITEM_SIZE
+    said = reference.decode_index_header(data).index_count if len(data) >= reference.INDEX_HEADER_SIZE else 0
+    return max(1, min(said, room))
 
 
 def _old_units(root: Path, rng: random.Random) -> None:
@@ -231,7 +239,7 @@ def _wrong_units(root: Path, rng: random.Random) -> None:
 def _cycle(root: Path, rng: random.Random) -> None:
     if path := _files(root, rng, *_INDEX_FILES):
         data = bytearray(path.read_bytes())
-        items = reference.decode_index_header(data).index_count
+        items = _items(data)
         if items > 1:
             number = rng.randrange(1, items)
             at = reference.index_item_at(SLOTS, number) + 16
@@ -417,7 +425,7 @@ def by_filter(rng: random.Random, rows: list[Row], column: str) -> Wanted:
         return Wanted({}, Selection(topic=Texts(topics)), lambda row: row["topic"] in topics)
     if column in _TEXT_COLUMNS:
         there = [row[column] for row in rows if row[column] is not None] or ["nowhere"]
-        texts = frozenset(rng.choice((rng.choice(there), "nowhere")) for _ in range(rng.choice((1, 1, 3))))
+        texts = frozenset(rng.choice((*[rng.choice(there)] * 4, "nowhere")) for _ in range(rng.choice((1, 1, 3))))
         return Wanted({}, Selection(**{_TEXT_COLUMNS[column]: texts}), lambda row: row[column] in texts)
     scale = 1000 if column == "storeTimestamp" else 1
     there = [row[column] // scale for row in rows] or [0]

@@ -10,9 +10,13 @@ the log whose ends do not show them.
 
 from __future__ import annotations
 
+import itertools
+import json
 import random
+import shutil
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -23,11 +27,13 @@ import selecting
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from selecting import Row, Wanted
+from stores import UNUSUAL_TIMES, StoreBuilder
 
 from rmqstore_spark import access, wanted
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.planner import plan
+from rmqstore_spark.timeline import CLOCK_SLACK
 
 COLUMNS = ["topic", "queueId", "queueOffset", "tags", "keys", "msgId", "offsetMsgId", "commitLogOffset"]
 COLUMNS += ["storeTimestamp", "bodyCRC"]
@@ -151,5 +157,113 @@ def test_rows_are_those_of_the_filtered_full_scan(
     if prices == "none":
         assert paths.fruitful["Scan"] > 100
         assert paths.fruitful["Queued"] > 100
-        assert paths.fruitful["Indexed"] > 20
+        assert paths.pieces["Indexed"] > 30
+        assert paths.fruitful["Indexed"] > 5
         assert paths.contradictions > 20
+
+
+# ---- what random stores hardly ever have
+
+
+def _assert_same(root: Path, predicate: Callable[[Row], bool], **options: object) -> None:
+    everything = _read(reading.options_of(root))
+    assert everything == [_narrow(row) for row in reference.read_store(root)]
+    assert _read(reading.options_of(root, **options)) == [row for row in everything if predicate(row)], options
+
+
+@pytest.fixture
+def cut_store(tmp_path: Path, request: pytest.FixtureRequest) -> StoreBuilder:
+    """Truncated, and so much shorter before its first segment ends that whole old messages lie behind the blank; the
+    queue of TopicB still has units for them, and the index items."""
+    forgotten, again = request.param
+    store = StoreBuilder(tmp_path, 4096, 2000, index=True, index_slots=selecting.SLOTS, index_items=1000)
+    while store.end < 3600:
+        for topic in ("TopicA", "TopicB"):
+            store.append(topic, bytes(20), msg_id=f"ID{len(store.messages)}")
+    store.forget_last(forgotten)
+    store.append("TopicC", bytes(3000))
+    for _ in range(again):
+        store.append("TopicA", bytes(30))
+    store.append("TopicB", bytes(30))
+    store.close()
+    return store
+
+
+cut_stores = pytest.mark.parametrize("cut_store", [(6, 0), (6, 2), (10, 3), (20, 1)], indirect=True, ids=str)
+
+
+@cut_stores
+def test_queue_offsets_of_old_messages_behind_a_blank(cut_store: StoreBuilder) -> None:
+    offsets = [m.queue_offset for m in cut_store.messages if m.topic == "TopicA"]
+    near = range(max(0, max(offsets) - 8), max(offsets) + 12)
+    for start, end in itertools.combinations(near, 2):
+        _assert_same(
+            cut_store.root,
+            lambda row: row["topic"] == "TopicA" and start <= row["queueOffset"] < end,  # noqa: B023
+            assign='{"TopicA": [0]}',
+            startingOffsets=json.dumps({"TopicA": {"0": start}}),
+            endingOffsets=json.dumps({"TopicA": {"0": end}}),
+        )
+
+
+@pytest.mark.usefixtures("forced")
+@cut_stores
+def test_an_index_that_ends_with_an_old_message_behind_a_blank(cut_store: StoreBuilder) -> None:
+    for number in (0, 5, *range(len(cut_store.messages) - 8, len(cut_store.messages) + 22)):
+        _assert_same(cut_store.root, lambda row: row["msgId"] == f"ID{number}", key=f"ID{number}")  # noqa: B023
+
+
+@pytest.mark.usefixtures("forced")
+@pytest.mark.parametrize("tags", ["*", "Aa", "BB", "TagC"])
+def test_a_queue_that_stands_for_another_of_equal_sizes(tags: str, tmp_path: Path, paths: Paths) -> None:
+    """Units that are missing in one place and there twice in another add up to the same size."""
+    store = StoreBuilder(tmp_path)
+    for _ in range(40):
+        store.append("TopicA", b"12", tags="Aa")
+        store.append("TopicB", b"34", tags="Bc")
+    store.close()
+    shutil.rmtree(tmp_path / "consumequeue" / "TopicA")
+    shutil.copytree(tmp_path / "consumequeue" / "TopicB", tmp_path / "consumequeue" / "TopicA")
+    for topics in ("TopicA", "TopicB", "TopicA,TopicB"):
+        _assert_same(
+            tmp_path,
+            lambda row: row["topic"] in topics and tags in ("*", row["tags"]),  # noqa: B023
+            subscribe=topics,
+            tags=tags,
+        )
+    assert paths.contradictions > 0
+
+
+@pytest.mark.usefixtures("forced")
+@pytest.mark.parametrize("step", [CLOCK_SLACK, CLOCK_SLACK + 1, 7_200_000])
+def test_a_clock_that_was_set_back(step: int, tmp_path: Path, rng: random.Random) -> None:
+    """Pieces see it at their ends, however far it went."""
+    store = StoreBuilder(tmp_path, 65536, 20_000)
+    for number in range(300):
+        time = store.now + (1000 if number != 150 else -step)
+        store.append(rng.choice(("TopicA", "TopicB")), store_timestamp=time)
+    store.close()
+    times = [message.store_timestamp for message in store.messages]
+    for _ in range(30):
+        start, end = sorted(rng.choice(times) + rng.choice((0, 1)) for _ in range(2))
+        for subscribed in ({}, {"subscribe": "TopicA"}):
+            _assert_same(
+                tmp_path,
+                lambda row: (
+                    start <= row["storeTimestamp"] // 1000 < end  # noqa: B023
+                    and subscribed.get("subscribe", row["topic"]) == row["topic"]  # noqa: B023
+                ),
+                startingTimestamp=start,
+                endingTimestamp=end,
+                maxPartitionBytes=rng.choice((2000, 100_000)),
+                **subscribed,
+            )
+
+
+@pytest.mark.parametrize("time", UNUSUAL_TIMES)
+def test_times_that_no_column_holds_are_not_selected(time: int, tmp_path: Path) -> None:
+    store = StoreBuilder(tmp_path)
+    store.append(store_timestamp=time, born_timestamp=0)
+    store.close()
+    for options in ({"startingTimestamp": -((1 << 63) - 1)}, {"endingTimestamp": (1 << 63) - 1}):
+        _assert_same(tmp_path, lambda row: row["storeTimestamp"] is not None, **options)

@@ -38,10 +38,12 @@ class End:
     Attributes:
         position: the physical offset behind the last message. Damage before it is met when it is read.
         segments: the segments; one that was cut without its neighbours telling is a little longer than its file.
+        timestamp: store time (ms) of the last message, None when not known.
     """
 
     position: int
     segments: list[Segment]
+    timestamp: int | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,9 @@ class LogEnd:
         while (beyond := self._lost_unit(stop) or self._later_unit(stop)) is not None:
             stop = beyond
         position = self._settled(stop) if self._layout.abort else stop.at
-        return End(self._cut(stop) or position, self._segments)
+        last = stop.last if position == stop.at else None  # else it was torn
+        microseconds = None if last is None else last.store_timestamp
+        return End(self._cut(stop) or position, self._segments, None if microseconds is None else microseconds // 1000)
 
     def _open(self, index: int, verify_crc: bool = False) -> SegmentReader:
         return SegmentReader(self._segments[index], verify_crc, self._queues, self._counters)
