@@ -228,11 +228,14 @@ def _noise(root: Path, rng: random.Random) -> None:
 def _wrong_units(root: Path, rng: random.Random) -> None:
     """A position or a size that is not right, somewhere in a queue."""
     if path := _files(root, rng, *_QUEUE_FILES[:1]):
-        data = bytearray(path.read_bytes())
-        at = rng.randrange(0, len(data), 20)
+        data = bytearray(path.read_bytes().ljust(20, b"\0"))
+        at = rng.randrange(0, len(data) - 19, 20)
         position, size = struct.unpack_from(">qi", data, at)
-        position += rng.choice((0, 1, -100, 1 << 32, (1 << 63) - 1 - position))
-        struct.pack_into(">qi", data, at, position, max(0, size + rng.choice((0, 1, -1, 100, (1 << 31) - 1 - size))))
+        position = rng.choice((position, position + 1, position - 100, position + (1 << 32), (1 << 63) - 1))
+        size = rng.choice((size, size + 1, size - 1, size + 100, (1 << 31) - 1))
+        struct.pack_into(
+            ">qi", data, at, min(max(-(1 << 63), position), (1 << 63) - 1), min(max(0, size), (1 << 31) - 1)
+        )
         path.write_bytes(data)
 
 
