@@ -326,6 +326,19 @@ def test_without_holes_a_nearly_empty_file_has_the_slots_of_its_sibling(rng: ran
 # ---- chains
 
 
+def test_a_wiped_item_is_not_the_end_of_its_chain(tmp_path: Path) -> None:
+    """In slot 0 of an index that begins at physical offset 0 each of its numbers could be right."""
+    path = tmp_path / "1"
+    write_index(path, 8, 100, [(8, 0), (16, 0), (24, 9)])
+    file = IndexFile.open(str(path), Counters())
+    assert file is not None
+    assert file.lookup(8) == [0]
+    with path.open("r+b") as data:
+        data.seek(reference.index_item_at(8, 2))
+        data.write(bytes(reference.INDEX_ITEM_SIZE))
+    assert file.lookup(8) is None
+
+
 def test_long_chain_is_read_in_blocks(tmp_path: Path) -> None:
     count = 100_000
     for step in (1, 10):  # every item has the key; or every tenth

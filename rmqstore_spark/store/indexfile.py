@@ -196,6 +196,8 @@ def _chain(file: ReadFile, header: Header, slots: int, items: int, slot: int) ->
             earliest = header.end_position
         if not earliest <= item.position <= latest or item.key_hash < 0 or item.key_hash % slots != slot:
             raise _BrokenError
+        if item == _UNUSED:  # wiped: in slot 0 of the first file that would look like the end of a chain
+            raise _BrokenError
         if number < header.index_count:
             yield number, item
         number, before, latest = item.previous, number, item.position
