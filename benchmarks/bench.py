@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from broker_rebuild import rebuild_rows
 from generate import Store, size_of
 from lookups import lookup_rows, selection_rows
 from measure import MIB, Row, Stores, batches_of, busy_cores, in_turns, noop, reader_of, scan_store, show, spark_session
@@ -261,6 +262,7 @@ def main() -> None:
         rows += plan_rows(stores, args.repeat)
     if "peers" in sections:
         rows += decoder_rows(stores, args.repeat)
+        rows += rebuild_rows(stores, args.repeat)
     if {"spark", "select", "write", "memory", "peers"} & set(sections):
         with tempfile.TemporaryDirectory(prefix="rmqstore-bench-") as scratch, spark_session(Path(scratch)) as spark:
             if "memory" in sections:  # before the workers have met other sources

@@ -48,8 +48,8 @@ class RocketMq:
     def __init__(self) -> None:
         sys.path += [str(INTEROP), str(INTEROP.parent)]
         try:
-            bench = importlib.import_module("rocketmq")
-            found = bench.runtime(bench.NEWEST)
+            self.bench = importlib.import_module("rocketmq")
+            found = self.bench.runtime(self.bench.NEWEST)
         except subprocess.CalledProcessError as why:
             raise Unavailable(f"the Java of tests/interop does not compile: {why}") from why
         except (ImportError, OSError) as why:
