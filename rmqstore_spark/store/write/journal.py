@@ -4,8 +4,8 @@ Everything is made ready in `<store>/.rmqstore-spark/commit/new/`, a tree like t
 looks there. A broker ignores names in the store directory that it does not know. Then, step by step:
 
     1  `journal` says that it begins, and which directories are exchanged
-    2  `checkpoint` is moved away, and `abort` is made: from this state a broker rebuilds ConsumeQueue and IndexFile from
-       the whole commitlog; 5.5.0 only from its last ten files, unless commitLogRecoverMaxNum says otherwise
+    2  `checkpoint` is moved away, and `abort` is made: from this state a broker rebuilds ConsumeQueue and IndexFile
+       from the whole commitlog; 5.5.0 only from its last ten files, unless commitLogRecoverMaxNum says otherwise
     3  config/topics.json knows the new topics
     4  new/commitlog and commitlog swap their names: one system call. Before it there is nothing of the new messages,
        behind it all of them. (new/commitlog has hard links to the segments that stay as they are, and a copy of the one
