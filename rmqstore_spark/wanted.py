@@ -19,11 +19,11 @@ from rmqstore_spark.store.coverage import Coverage, QueueCursors
 from rmqstore_spark.store.decode import BatchBuilder
 from rmqstore_spark.store.files import Counters
 from rmqstore_spark.store.live import live_end
+from rmqstore_spark.store.message import SCHEDULE_TOPIC
 from rmqstore_spark.timeline import CLOCK_SLACK
 
 log = logging.getLogger(__name__)
 
-_DELAYED = "SCHEDULE_TOPIC_XXXX"  # its tagsCode is a time (TopicValidator.RMQ_SYS_SCHEDULE_TOPIC)
 _WORTH_NARROWING = 64  # fewer units of a queue are looked at one by one
 _TIMES = Numbers(-((1 << 63) // 1000), ((1 << 63) - 1) // 1000)  # milliseconds that fit an Arrow timestamp[us]
 
@@ -179,7 +179,7 @@ class WantedUnits:
         assert offsets is not None
         keep = (units.queue_offsets >= offsets.least) & (units.queue_offsets <= offsets.most)
         keep &= (units.positions >= places.least) & (units.positions <= places.most)
-        if self._tags_codes is not None and queue.topic != _DELAYED:
+        if self._tags_codes is not None and queue.topic != SCHEDULE_TOPIC:
             # What is no int is no hash, but an address in consumequeue_ext/.
             is_hash = units.tags_codes == units.tags_codes.astype(np.int32)
             keep &= np.isin(units.tags_codes, self._tags_codes) | ~is_hash

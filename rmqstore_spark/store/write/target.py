@@ -282,7 +282,7 @@ class _LiveUnits:
     def may_go_on(self, end: int) -> bool:
         """Is what lies behind `end` the remains of a cut log, and no more? A message of this queue with a greater
         queueOffset means that a broker has lost count; and LMQ queues have messages of other ones."""
-        if self._queue.topic.startswith("%LMQ%"):
+        if self._queue.is_lmq:
             return False
         unit = self._queue.unit(end)
         header = self._header(unit.position) if unit is not None else None

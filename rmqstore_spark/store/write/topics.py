@@ -7,8 +7,8 @@ from typing import Any
 
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.config import parse as parse_json
+from rmqstore_spark.store.message import SCHEDULE_TOPIC
 
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _SCHEDULE_QUEUES = 18  # one for each delay level; what the file says overrides what the broker gives it
 _PERM_READ_WRITE = 6
 _USUAL_QUEUES = 16  # TopicConfig's own, where the file does not say
