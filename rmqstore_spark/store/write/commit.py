@@ -1,9 +1,7 @@
 """From staged units to a store that a broker starts on: all of them, or none (journal.py says how)."""
 
-import contextlib
 import logging
 import os
-import queue
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,11 +17,11 @@ from rmqstore_spark.store.message import FORMAT, explain, store_timestamp_at
 from rmqstore_spark.store.sizes import DEFAULT_SIZES, FileSizes, Sizes
 from rmqstore_spark.store.write import disk, journal, topics
 from rmqstore_spark.store.write.indexfile import IndexWriter
-from rmqstore_spark.store.write.lanes import Lane, ahead
+from rmqstore_spark.store.write.lanes import Lane
 from rmqstore_spark.store.write.lock import StoreLock, check_lock
 from rmqstore_spark.store.write.logfiles import LogReader, LogWriter
 from rmqstore_spark.store.write.queuefiles import QueueWriter
-from rmqstore_spark.store.write.staging import Chunk, Staged, UnitSizes, read_chunks
+from rmqstore_spark.store.write.staging import Staged, UnitSizes, read_chunks
 from rmqstore_spark.store.write.target import (
     Target,
     check_can_exchange,
@@ -37,7 +35,7 @@ from rmqstore_spark.store.write.target import (
 
 log = logging.getLogger(__name__)
 
-_BUFFERS = 4
+_CHUNKS_AHEAD = 4
 _REPORT_SECONDS = 10.0
 
 
@@ -174,15 +172,14 @@ def _make(
     )
     index_directory = os.path.join(old or new, "index")
     index = IndexWriter(index_directory, os.path.join(new, "index"), target.sizes.slots, target.sizes.items)
-    segments = LogWriter(target, os.path.join(new, "commitlog"))
     dispatcher = Dispatcher(index_tags=old is not None and indexes_tags(target))
     for (topic, queue_id), offset in target.queues.items():
         dispatcher.set_next(topic, queue_id, offset)
 
-    stream = _Stream(target, dispatcher, segments, queues, index if settings.index else None)
-    stream.append(staged)
+    with LogWriter(target, os.path.join(new, "commitlog")) as segments:
+        stream = _Stream(target, dispatcher, segments, queues, index if settings.index else None)
+        stream.append(staged)
     queues.finish(LogReader(os.path.join(new, "commitlog"), target.sizes.segment).store_timestamp)
-    index.finish()
     indexed = index.end_timestamp
     if not settings.index and old is not None:
         indexed = checkpoint.index_timestamp(os.path.join(old, "checkpoint"), Counters())
@@ -215,56 +212,43 @@ class _Stream:
         self.position = target.end
         self.last_timestamp = target.last_timestamp
         self._clock = target.last_timestamp
-        self._buffers: queue.SimpleQueue[bytearray] = queue.SimpleQueue()
-        for _ in range(_BUFFERS):
-            self._buffers.put(bytearray())
 
     def append(self, staged: Sequence[Staged]) -> None:
         """Append all units of some files."""
         progress = Progress(self._root, sum(part.nbytes for part in staged))
-        chunks = (chunk for part in staged for chunk in read_chunks(part, self._buffers.get))
-        with Lane(2 * _BUFFERS) as writes, Lane(_BUFFERS) as derives, contextlib.closing(ahead(chunks)) as coming:
-            try:
-                for chunk in coming:
-                    self._place(chunk, writes)
+        with Lane(_CHUNKS_AHEAD) as derives:
+            for part in staged:
+                for window, sizes in read_chunks(part, self._segments.room):
+                    self._stamp(window, sizes)
+                    self._place(window)
                     dispatched = self._dispatcher.finish()
                     self.last_timestamp = dispatched.last_timestamp or self.last_timestamp
                     derives.submit(self._derive, dispatched, self._dispatcher.queues)
-                    progress.add(chunk.nbytes)
-                writes.submit(self._segments.finish)
-                writes.wait()
-                derives.wait()
-            except BaseException:
-                self._buffers.put(bytearray())  # for the chunk that is being read, which nobody will take
-                raise
+                    progress.add(len(window))
+            if self._index is not None:
+                derives.submit(self._index.finish)
+            self._segments.finish()
+            derives.wait()
 
-    def _place(self, chunk: Chunk, writes: Lane) -> None:
-        window = memoryview(chunk.buffer)
-        self._stamp(window, chunk.sizes)
-        at = 0
-        while at < chunk.nbytes:
+    def _place(self, window: memoryview) -> None:
+        while window:
             segment_end = self.position - self.position % self._segment_size + self._segment_size
-            count, reached, status, expected, found = self._dispatcher.place(
-                window, at=at, size=chunk.nbytes, position=self.position, segment_end=segment_end
+            _, taken, status, expected, found = self._dispatcher.place(
+                window, at=0, size=len(window), position=self.position, segment_end=segment_end
             )
-            if count:
-                writes.submit(self._segments.write, self.position, window[at:reached])
-                self.position += reached - at
-                at = reached
-            if status is Status.FULL:
-                if self.position + self._segment_size == segment_end:
-                    raise RmqStoreError(
-                        f"{self._root}: a message does not fit into a segment of {self._segment_size} bytes; give "
-                        "option 'mappedFileSizeCommitLog' a larger value (the broker's must be the same)"
-                    )
-                writes.submit(self._segments.end_segment, self.position)
-                self.position = segment_end
-            elif status is not Status.LIMIT:
+            if status is Status.LIMIT:
+                self._segments.put(self.position, taken)
+                self.position += taken
+                return
+            if status is not Status.FULL:
                 raise RmqStoreError(f"{self._root}: a staged message is damaged: {explain(status, expected, found)}")
-        writes.submit(self._give_back, chunk.buffer)
-
-    def _give_back(self, buffer: bytearray) -> None:
-        self._buffers.put(buffer)
+            if self.position + taken + self._segment_size == segment_end:
+                raise RmqStoreError(
+                    f"{self._root}: a message does not fit into a segment of {self._segment_size} bytes; give "
+                    "option 'mappedFileSizeCommitLog' a larger value (the broker's must be the same)"
+                )
+            window = self._segments.end_segment(self.position, taken, len(window) - taken)
+            self.position = segment_end
 
     def _stamp(self, window: memoryview, sizes: UnitSizes) -> None:
         """Give units without a storeTimestamp that of this moment, which never goes back."""
@@ -277,8 +261,8 @@ class _Stream:
         v6 = units[starts + (FORMAT["AT_SYSFLAG"] + 3)] & FORMAT["SYSFLAG_BORNHOST_V6"]
         v4_place, v6_place = (store_timestamp_at(flag) for flag in (0, FORMAT["SYSFLAG_BORNHOST_V6"]))
         places = starts + np.where(v6, v6_place, v4_place)
-        for i, byte in enumerate(self._clock.to_bytes(8, "big")):
-            units[places + i] = byte
+        fields = np.lib.stride_tricks.sliding_window_view(units, 8, writeable=True)
+        fields[places] = np.frombuffer(self._clock.to_bytes(8, "big"), np.uint8)
 
     def _derive(self, dispatched: Dispatched, names: list[tuple[str, int]]) -> None:
         for number, queue_offset, units in dispatched.runs():

@@ -7,6 +7,7 @@ disk already. Nothing that they see is changed in place.
 import contextlib
 import ctypes
 import errno
+import fcntl
 import mmap
 import os
 import stat
@@ -20,6 +21,7 @@ _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _SYNC_FILE_RANGE_WRITE = 2
 _COPY_SIZE = 8 * 1024 * 1024
+BLOCK = 4096  # direct I/O takes places, sizes and memory that are multiples of this, on every disk
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -44,19 +46,57 @@ class NewFile:
         self._fd: int = _do(os.open, path, path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         if size:
             _do(os.ftruncate, path, self._fd, size)
+        self._is_direct = False
 
     def __enter__(self) -> "NewFile":
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     def write(self, data: Any, offset: int) -> None:
         """Write all of a bytes-like object at a position."""
         view = memoryview(data).cast("B")
         while view:
-            done = _do(os.pwrite, self.path, self._fd, view, offset)
+            done = _do(self._pwrite, self.path, view, offset)
             view, offset = view[done:], offset + done
+
+    def write_blocks(self, data: Any, offset: int) -> None:
+        """Write whole blocks, aligned in memory and in the file, on their way to disk already when this returns.
+
+        They go past the page cache where the file system can do that: who waits for the disk anyway saves a copy.
+        """
+        self._set_direct(True)
+        self.write(data, offset)
+        if not self._is_direct:
+            self._start_sync(offset, len(data))
+        self._set_direct(False)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Some of its bytes."""
+        return os.pread(self._fd, size, offset)
+
+    def _pwrite(self, view: memoryview, offset: int) -> int:
+        try:
+            return os.pwrite(self._fd, view, offset)
+        except OSError as why:
+            if why.errno != errno.EINVAL or not self._is_direct:
+                raise
+            self._set_direct(False)  # only now it says that it cannot
+            return os.pwrite(self._fd, view, offset)
+
+    def _set_direct(self, direct: bool) -> None:
+        if direct != self._is_direct:
+            flags = fcntl.fcntl(self._fd, fcntl.F_GETFL)
+            try:
+                fcntl.fcntl(self._fd, fcntl.F_SETFL, flags | os.O_DIRECT if direct else flags & ~os.O_DIRECT)
+            except OSError as why:
+                if why.errno != errno.EINVAL:
+                    raise
+                return
+            self._is_direct = direct
 
     def copy_from(self, source: str, size: int) -> None:
         """The first `size` bytes of another file, holes left out."""
@@ -80,8 +120,7 @@ class NewFile:
                 raise
             return os.pwrite(self._fd, os.pread(source, size, at), at)
 
-    def start_sync(self, offset: int, size: int) -> None:
-        """Let a part go to disk while other work goes on; sync() has less to wait for then."""
+    def _start_sync(self, offset: int, size: int) -> None:
         if _LIBC.sync_file_range(self._fd, ctypes.c_int64(offset), ctypes.c_int64(size), _SYNC_FILE_RANGE_WRITE) != 0:
             code = ctypes.get_errno()
             if code not in (errno.ENOSYS, errno.EINVAL, errno.ESPIPE):  # it is a hint
@@ -101,6 +140,7 @@ def reopen(path: str) -> NewFile:
     file = NewFile.__new__(NewFile)
     file.path = path
     file._fd = _do(os.open, path, path, os.O_RDWR | os.O_CLOEXEC)
+    file._is_direct = False
     return file
 
 

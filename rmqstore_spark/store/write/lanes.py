@@ -1,11 +1,9 @@
 """Threads that work a little ahead of each other: the kernel and the file system both let go of Python's lock."""
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
-
-_T = TypeVar("_T")
+from typing import Any
 
 
 class Lane:
@@ -36,12 +34,3 @@ class Lane:
         """Until all is done."""
         while self._waiting:
             self._waiting.popleft().result()
-
-
-def ahead(items: Iterator[_T]) -> Generator[_T, None, None]:
-    """The same items, the next one always made while this one is worked on."""
-    with ThreadPoolExecutor(1) as pool:
-        coming = pool.submit(next, items, None)
-        while (item := coming.result()) is not None:
-            coming = pool.submit(next, items, None)
-            yield item

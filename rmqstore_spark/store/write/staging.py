@@ -41,10 +41,9 @@ class Staged:
 
 
 class Chunk(NamedTuple):
-    """Whole units, in the first `nbytes` of a buffer; the caller's to change."""
+    """Whole units; the caller's to change."""
 
-    buffer: bytearray
-    nbytes: int
+    units: memoryview
     sizes: UnitSizes
 
 
@@ -101,12 +100,12 @@ class StagingWriter:
         return Staged(self._path, self._nbytes, self._rows, self._topics)
 
 
-def read_chunks(staged: Staged, take_buffer: Callable[[], bytearray]) -> Iterator[Chunk]:
+def read_chunks(staged: Staged, room: Callable[[int], memoryview]) -> Iterator[Chunk]:
     """The units of a file, in chunks of whole ones of about CHUNK_SIZE. It is deleted then: what has not come to disk
     yet never has to.
 
     Args:
-        take_buffer: gives memory for a chunk, which is made larger where a unit needs it.
+        room: gives memory for a chunk of so many bytes.
 
     Raises:
         RmqStoreError: the file is not what the task wrote.
@@ -124,12 +123,10 @@ def read_chunks(staged: Staged, take_buffer: Callable[[], bytearray]) -> Iterato
             while first < wanted:
                 behind = max(int(np.searchsorted(ends, at + CHUNK_SIZE, "right")), first + 1)
                 size = int(ends[behind - 1]) - at
-                buffer = take_buffer()
-                if len(buffer) < size:
-                    buffer = bytearray(max(size, CHUNK_SIZE))
-                if units.read_into(memoryview(buffer)[:size], at) != size:
+                memory = room(size)
+                if units.read_into(memory, at) != size:
                     raise _changed(staged)
-                yield Chunk(buffer, size, sizes[first:behind])
+                yield Chunk(memory, sizes[first:behind])
                 first, at = behind, at + size
             rows += wanted
         if at != staged.nbytes or units.size != staged.nbytes:
