@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import sys
 import time
@@ -53,15 +54,27 @@ class Row:
         return "ok" if (found >= float(bound) if sign == ">=" else found <= float(bound)) else "MISS"
 
 
-def in_turns(repeat: int, cases: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Seconds of the best of `repeat` runs of each."""
+def in_turns(
+    repeat: int, cases: dict[str, Callable[[], object]], before: Callable[[], object] = lambda: None
+) -> dict[str, float]:
+    """Seconds of the best of `repeat` runs of each. `before` each of them something may have to be done."""
     best = dict.fromkeys(cases, float("inf"))
     for _ in range(repeat):
         for name, run in cases.items():
+            before()
             begin = time.perf_counter()
             run()
             best[name] = min(best[name], time.perf_counter() - begin)
     return best
+
+
+def claim_memory(nbytes: int) -> None:
+    """Take so much memory once, and leave it to the system.
+
+    A virtual machine may have given memory that is free back to its host. To get it again can take seconds a GiB, which
+    would be counted for whoever is the first to write files.
+    """
+    mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE).close()
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from generate import Store
-from measure import Row, Stores, batches_of, in_turns
+from measure import Row, Stores, batches_of, claim_memory, in_turns
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
@@ -62,9 +62,21 @@ def commit_rows(stores: Stores, repeat: int, scratch: Path) -> Iterator[Row]:
             os.link(name, f"{name}-kept")
             os.unlink(name)
 
-    def copy() -> None:
-        target = scratch / "copied"
+    target = scratch / "copied"
+
+    def clear() -> None:
         shutil.rmtree(target, ignore_errors=True)
+        for name in os.listdir(root):
+            if name != ".rmqstore-spark":
+                path = root / name
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for path in files:  # a commit deletes them
+            for name in (path, path + ".sizes"):
+                if not os.path.exists(name):
+                    os.link(f"{name}-kept", name)
+        claim_memory(2 * stores.total_bytes)
+
+    def copy() -> None:
         target.mkdir()
         subprocess.run(["cp", *(f"{path}-kept" for path in files), str(target)], check=True)
         for path in target.iterdir():
@@ -72,16 +84,9 @@ def commit_rows(stores: Stores, repeat: int, scratch: Path) -> Iterator[Row]:
                 os.fsync(file.fileno())
 
     def write() -> None:
-        for name in os.listdir(root):
-            if name != ".rmqstore-spark":
-                path = root / name
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-        for path in files:  # a commit deletes them
-            for name in (path, path + ".sizes"):
-                os.link(f"{name}-kept", name)
         commit(str(root), staged, Settings(Sizes()))
 
-    best = in_turns(repeat, {"cp": copy, "commit": write})
+    best = in_turns(repeat, {"cp": copy, "commit": write}, clear)
     yield Row("cp and fsync of staged units", size / best["cp"] / 1e9, "GB/s")
     yield Row(
         "commit, 1 KiB bodies, ConsumeQueue and index included / cp and fsync",
@@ -93,7 +98,7 @@ def commit_rows(stores: Stores, repeat: int, scratch: Path) -> Iterator[Row]:
     best = in_turns(repeat, {"rebuild": lambda: rmqstore_spark.rebuild(root)})
     yield Row("rebuild, 1 KiB bodies, of log", size / best["rebuild"] / 1e9, "GB/s", None, ">= 1.5")
     forget(str(root), _JOB)
-    shutil.rmtree(scratch / "copied")
+    shutil.rmtree(target, ignore_errors=True)
     shutil.rmtree(root)
 
 
@@ -111,16 +116,23 @@ def _stage(store: Store, root: Path) -> list[Staged]:
 def write_rows(stores: Stores, repeat: int, spark: SparkSession, scratch: Path) -> Iterator[Row]:
     """`df.write` end to end. Spark makes the rows up as it goes, which costs all sides the same and little."""
     spark.dataSource.register(NullSink)
+    store, parquet = scratch / "store", scratch / "parquet"
+
+    def clear() -> None:
+        shutil.rmtree(store, ignore_errors=True)
+        shutil.rmtree(parquet, ignore_errors=True)
+        claim_memory(2 * stores.total_bytes)
+
     for text, size in (("1 KiB", 1024), ("100 B", 100)):
         count = stores.total_bytes // (size + _OVERHEAD)
         frame = _rows(spark, count, size)
         cases = {
             "null": lambda frame=frame: frame.write.format("nullsink").mode("append").save(),
-            "ours": _into(frame, scratch / "store", "rmqstore"),
-            "parquet": _into(frame, scratch / "parquet", "parquet"),
+            "ours": _into(frame, store, "rmqstore"),
+            "parquet": _into(frame, parquet, "parquet"),
         }
-        in_turns(1, cases)
-        best = in_turns(repeat, cases)
+        in_turns(1, cases, clear)
+        best = in_turns(3 * repeat, cases, clear)
         rate = count / best["ours"] / 1e6
         what = f"df.write, {text} bodies, local[2]"
         yield Row(f"{what} / null writer", rate, "M messages/s", best["null"] / best["ours"], ">= 0.6")
@@ -141,7 +153,6 @@ def _rows(spark: SparkSession, count: int, size: int) -> DataFrame:
 
 def _into(frame: DataFrame, path: Path, format_name: str) -> Callable[[], None]:
     def write() -> None:
-        shutil.rmtree(path, ignore_errors=True)
         writer = frame.write.format(format_name).mode("append")
         if format_name == "parquet":
             writer = writer.option("compression", "none")
