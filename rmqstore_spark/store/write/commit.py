@@ -1,9 +1,11 @@
 """From staged units to a store that a broker starts on: all of them, or none (journal.py says how)."""
 
+import contextlib
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -216,19 +218,32 @@ class _Stream:
     def append(self, staged: Sequence[Staged]) -> None:
         """Append all units of some files."""
         progress = Progress(self._root, sum(part.nbytes for part in staged))
-        with Lane(_CHUNKS_AHEAD) as derives:
-            for part in staged:
-                for window, sizes in read_chunks(part, self._segments.room):
-                    self._stamp(window, sizes)
-                    self._place(window)
-                    dispatched = self._dispatcher.finish()
-                    self.last_timestamp = dispatched.last_timestamp or self.last_timestamp
-                    derives.submit(self._derive, dispatched, self._dispatcher.queues)
-                    progress.add(len(window))
+        with Lane(_CHUNKS_AHEAD) as derives, contextlib.closing(self._read(staged)) as chunks:
+            for window, sizes in chunks:
+                nbytes = len(window)
+                self._stamp(window, sizes)
+                self._place(window)
+                dispatched = self._dispatcher.finish()
+                self.last_timestamp = dispatched.last_timestamp or self.last_timestamp
+                derives.submit(self._derive, dispatched, self._dispatcher.queues)
+                progress.add(nbytes)
             if self._index is not None:
                 derives.submit(self._index.finish)
             self._segments.finish()
             derives.wait()
+
+    def _read(self, staged: Sequence[Staged]) -> Generator[tuple[memoryview, UnitSizes], None, None]:
+        """Units to place, and their sizes; the next ones are read while these are worked on."""
+        sizes: deque[UnitSizes] = deque()
+        with Lane(1) as reads:
+            for chunk in (chunk for part in staged for chunk in read_chunks(part)):
+                reads.submit(chunk.read_into, self._segments.room(chunk.nbytes))
+                sizes.append(chunk.sizes)
+                if len(sizes) == 2:
+                    yield self._segments.take(), sizes.popleft()
+                reads.wait()
+            if sizes:
+                yield self._segments.take(), sizes.popleft()
 
     def _place(self, window: memoryview) -> None:
         while window:

@@ -15,17 +15,20 @@ from rmqstore_spark.store.write.lanes import Lane
 from rmqstore_spark.store.write.staging import CHUNK_SIZE
 from rmqstore_spark.store.write.target import Target
 
-_BUFFER_SIZE = CHUNK_SIZE + 2 * disk.BLOCK  # a chunk, and what is carried over to it
 _IN_FLIGHT = 2
 _BLANK = struct.Struct(">ii")
 _SYS_FLAG = struct.Struct(">i")
 _TIME = struct.Struct(">q")
 
+_Buffer = npt.NDArray[np.uint8]
+
 
 class LogWriter:
     """Writes a commitlog that goes on where a store's ends. The segments that stay as they are, are linked.
 
-    A context manager. Units are placed in one of its buffers, while those before are on their way to disk.
+    A context manager. Units are read into a room, and placed there when it is taken: while one room is being read into
+    and another one is placed, those before are on their way to disk. That goes in whole blocks; what is behind the last
+    of them is carried over to the next room, which has space for it before the units.
 
     Args:
         target: the store.
@@ -37,9 +40,12 @@ class LogWriter:
         self._size = target.sizes.segment
         self._file: disk.NewFile | None = None
         self._ended: disk.NewFile | None = None  # that before, which may still be on its way
-        self._begin = 0  # of the buffer in the file: whole blocks
-        self._filled = 0
-        self._buffers = deque(_buffer(_BUFFER_SIZE) for _ in range(_IN_FLIGHT + 1))  # the first one is being filled
+        self._begin = 0  # where the taken room goes to in the file, with what is carried over
+        self._carried = b""
+        self._buffer = _buffer(0)  # that of the taken room
+        self._rooms: deque[tuple[_Buffer, int, int]] = deque()  # those not taken yet: where units begin, how many bytes
+        self._next_begin = 0  # where units will begin in the next one, if the segment does not end before
+        self._ring = deque(_buffer(CHUNK_SIZE + disk.BLOCK + _BLANK.size) for _ in range(_IN_FLIGHT + 2))
         self._lane = Lane(_IN_FLIGHT)
         disk.make_directory(new)
         for segment in target.segments:
@@ -60,82 +66,89 @@ class LogWriter:
                 file.__exit__()
 
     def room(self, nbytes: int) -> memoryview:
-        """Memory for units, behind those that are there. It is the caller's until put() or end_segment()."""
-        if self._filled + nbytes + _BLANK.size > len(self._buffers[0]):
-            larger = _buffer(self._filled + nbytes + _BLANK.size)
-            larger[: self._filled] = self._buffers[0][: self._filled]
-            self._buffers[0] = larger
-        return self._buffers[0].data[self._filled : self._filled + nbytes]
+        """Memory for units. One room more may be asked for than is taken and put()."""
+        if len(self._ring[0]) < disk.BLOCK + nbytes + _BLANK.size:
+            self._ring[0] = _buffer(disk.BLOCK + nbytes + _BLANK.size)
+        buffer, begin = self._ring[0], self._next_begin
+        self._ring.rotate(-1)  # the oldest comes next: put() has waited until it is on disk
+        self._rooms.append((buffer, begin, nbytes))
+        self._next_begin = (begin + nbytes) % disk.BLOCK
+        return buffer.data[begin : begin + nbytes]
+
+    def take(self) -> memoryview:
+        """The oldest room's units, where they are to be placed. Then put() or end_segment() is told."""
+        self._buffer, begin, nbytes = self._rooms.popleft()
+        return self._behind_carried(self._buffer[begin : begin + nbytes])
 
     def put(self, position: int, nbytes: int) -> None:
-        """So much of the room is taken, by units for this position. They do not reach over a segment's end."""
+        """All units are placed, from `position` on. They do not reach over a segment's end."""
         file = self._open(position)
-        self._filled += nbytes
-        whole = self._filled - self._filled % disk.BLOCK
-        if whole:
-            carried = self._buffers[0][whole : self._filled]
-            self._send(file, whole, is_last=False)
-            self._buffers[0][: len(carried)] = carried
-            self._begin += whole
-            self._filled = len(carried)
+        end = len(self._carried) + nbytes
+        whole = end - end % disk.BLOCK
+        self._carried = self._buffer[whole:end].tobytes()
+        self._lane.submit(_store, file, self._buffer[:whole], self._begin)
+        self._begin += whole
 
     def end_segment(self, position: int, nbytes: int, rest: int) -> memoryview:
-        """As put(), and the segment ends there, with a blank.
+        """Some units are placed, from `position` on, and behind them the segment ends with a blank.
 
         Args:
-            rest: how many bytes of units are behind those that are taken.
+            nbytes: how many bytes of units.
+            rest: how many there are behind them.
 
         Returns:
-            room with these.
+            the rest, where it is to be placed.
         """
         file = self._open(position)
-        self._filled += nbytes
-        end = self._filled
-        moved = self._buffers[0][end : end + rest].copy()
+        end = len(self._carried) + nbytes
+        moved = self._buffer[end : end + rest].copy()
         blank = _BLANK.pack(self._size - (self._begin + end), FORMAT["MAGIC_BLANK"])
-        self._buffers[0][end : end + _BLANK.size] = np.frombuffer(blank, np.uint8)
-        self._filled += _BLANK.size
-        self._end_file(file)
-        room = self.room(rest)
-        np.frombuffer(room, np.uint8)[:] = moved
-        return room
+        self._buffer[end : end + _BLANK.size] = np.frombuffer(blank, np.uint8)
+        self._end_file(file, self._buffer[: end + _BLANK.size])
+        self._next_begin = (self._next_begin - end) % disk.BLOCK
+        self._buffer = _buffer(rest + _BLANK.size)
+        return self._behind_carried(moved)
 
     def finish(self) -> None:
         """Bring all of it to disk."""
         if self._file is not None:
-            self._end_file(self._file)
+            self._end_file(self._file, np.frombuffer(self._carried, np.uint8))
         self._lane.wait()
 
     def _go_on(self, file: disk.NewFile, source: str, size: int) -> None:
         file.copy_from(source, size)
         self._file = file
-        self._filled = size % disk.BLOCK
-        self._begin = size - self._filled
-        self._buffers[0][: self._filled] = np.frombuffer(file.read(self._begin, self._filled), np.uint8)
+        self._next_begin = size % disk.BLOCK
+        self._begin = size - self._next_begin
+        self._carried = file.read(self._begin, self._next_begin)
 
     def _open(self, position: int) -> disk.NewFile:
         if self._file is None:
             self._file = disk.NewFile(self._path(position - position % self._size), self._size)
         return self._file
 
-    def _end_file(self, file: disk.NewFile) -> None:
-        self._send(file, self._filled, is_last=True)
-        self._ended, self._file = file, None
-        self._begin = self._filled = 0
+    def _behind_carried(self, units: _Buffer) -> memoryview:
+        begin = len(self._carried)
+        place = self._buffer[begin : begin + len(units)]
+        if place.ctypes.data != units.ctypes.data:  # a segment ended since the room was given
+            np.copyto(place, units.copy())
+        self._buffer[:begin] = np.frombuffer(self._carried, np.uint8)
+        return place.data
 
-    def _send(self, file: disk.NewFile, nbytes: int, *, is_last: bool) -> None:
-        self._lane.submit(_store, file, self._buffers[0][:nbytes], self._begin, is_last)
-        self._buffers.rotate(-1)  # submit() has waited for what was in the next one
+    def _end_file(self, file: disk.NewFile, data: _Buffer) -> None:
+        self._lane.submit(_store, file, data, self._begin, True)
+        self._ended, self._file = file, None
+        self._begin, self._carried = 0, b""
 
     def _path(self, start: int) -> str:
         return _segment_path(self._new, start)
 
 
-def _buffer(size: int) -> npt.NDArray[np.uint8]:
-    return np.frombuffer(mmap.mmap(-1, size), np.uint8)  # begins at a page, as direct I/O wants it
+def _buffer(size: int) -> _Buffer:
+    return np.frombuffer(mmap.mmap(-1, size or 1), np.uint8)  # begins at a page, as direct I/O wants it
 
 
-def _store(file: disk.NewFile, data: npt.NDArray[np.uint8], offset: int, is_last: bool) -> None:
+def _store(file: disk.NewFile, data: _Buffer, offset: int, is_last: bool = False) -> None:
     whole = len(data) - len(data) % disk.BLOCK
     if whole:
         file.write_blocks(data[:whole], offset)

@@ -41,10 +41,17 @@ class Staged:
 
 
 class Chunk(NamedTuple):
-    """Whole units; the caller's to change."""
+    """Whole units in a file.
 
-    units: memoryview
+    Attributes:
+        nbytes: all of them together.
+        sizes: of each.
+        read_into: reads them into memory of that size. To be called, once, before the next chunk is asked for.
+    """
+
+    nbytes: int
     sizes: UnitSizes
+    read_into: Callable[[memoryview], None]
 
 
 class StagingWriter:
@@ -100,18 +107,20 @@ class StagingWriter:
         return Staged(self._path, self._nbytes, self._rows, self._topics)
 
 
-def read_chunks(staged: Staged, room: Callable[[int], memoryview]) -> Iterator[Chunk]:
+def read_chunks(staged: Staged) -> Iterator[Chunk]:
     """The units of a file, in chunks of whole ones of about CHUNK_SIZE. It is deleted then: what has not come to disk
     yet never has to.
-
-    Args:
-        room: gives memory for a chunk of so many bytes.
 
     Raises:
         RmqStoreError: the file is not what the task wrote.
     """
     counters = Counters()
     at = rows = 0
+
+    def read_into(memory: memoryview) -> None:
+        if units.read_into(memory, at) != len(memory):
+            raise _changed(staged)
+
     with ReadFile(staged.path, counters) as units, ReadFile(_sizes_path(staged.path), counters) as sizes_file:
         while rows < staged.rows:
             wanted = min(_SIZES_AT_ONCE, staged.rows - rows)
@@ -123,10 +132,7 @@ def read_chunks(staged: Staged, room: Callable[[int], memoryview]) -> Iterator[C
             while first < wanted:
                 behind = max(int(np.searchsorted(ends, at + CHUNK_SIZE, "right")), first + 1)
                 size = int(ends[behind - 1]) - at
-                memory = room(size)
-                if units.read_into(memory, at) != size:
-                    raise _changed(staged)
-                yield Chunk(memory, sizes[first:behind])
+                yield Chunk(size, sizes[first:behind], read_into)
                 first, at = behind, at + size
             rows += wanted
         if at != staged.nbytes or units.size != staged.nbytes:
