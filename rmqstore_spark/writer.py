@@ -203,8 +203,10 @@ class _Rows:
 def _queues_needed(topic: pa.Array, queue_id: pa.Array, spread: npt.NDArray[np.bool_], queues: int) -> dict[str, int]:
     """How many queues each topic needs: all that rows may have been spread over, else up to the last one named."""
     needed = np.where(spread, queues, _to_numpy(queue_id).astype(np.int64) + 1)
-    grouped = pa.table({"topic": topic, "needed": needed}).group_by("topic").aggregate([("needed", "max")])
-    return dict(zip(grouped["topic"].to_pylist(), grouped["needed_max"].to_pylist(), strict=True))
+    topics = topic.dictionary_encode()
+    most = np.zeros(len(topics.dictionary), np.int64)
+    np.maximum.at(most, _to_numpy(topics.indices), needed)
+    return dict(zip(topics.dictionary.to_pylist(), most.tolist(), strict=True))
 
 
 def _to_numpy(array: pa.Array) -> npt.NDArray[Any]:
