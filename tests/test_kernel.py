@@ -18,7 +18,7 @@ import reference
 from kernels import decode, encode_log, find, rows_of, scan_units
 
 import native_io
-from native_io import Decoder, Status, crc32
+from native_io import Decoder, Dispatcher, Filter, Status, crc32
 from rmqstore_spark import columns
 from rmqstore_spark.store import message
 from rmqstore_spark.store.decode import BatchBuilder
@@ -127,7 +127,20 @@ def test_the_folding_constants_derived_anew() -> None:
 @pytest.fixture(scope="module")
 def big_unit() -> np.ndarray[Any, Any]:
     unit = reference.encode_unit(body=bytes(64 * MIB), properties={"TAGS": "a"})
-    return np.frombuffer(unit + bytes(8), np.uint8)
+    return np.frombuffer(bytearray(unit + bytes(8)), np.uint8)
+
+
+def filtered_scan(window: np.ndarray[Any, Any]) -> object:
+    wanted = Filter(store_timestamp=(-(1 << 63), (1 << 63) - 1), commit_log_offset=(0, 1 << 62), judge=None)
+    return wanted.scan(
+        window,
+        base=0,
+        position=0,
+        stop=len(window) - 8,
+        segment_end=1 << 30,
+        verify_crc=True,
+        positions=np.zeros(9, np.int64),
+    )
 
 
 @pytest.mark.parametrize(
@@ -137,8 +150,13 @@ def big_unit() -> np.ndarray[Any, Any]:
         lambda window: scan_units(window),
         lambda window: find(window[1:]),
         lambda window: Decoder(["body"]).append(window, np.zeros(1, np.int64), base=0),
+        lambda window: filtered_scan(window),
+        lambda window: Dispatcher().dispatch(
+            window, base=0, position=0, stop=len(window) - 8, segment_end=1 << 30, verify_crc=True, most=9
+        ),
+        lambda window: Dispatcher().place(window, at=0, size=len(window) - 8, position=0, segment_end=1 << 30),
     ],
-    ids=["crc32", "scan", "find_unit", "append"],
+    ids=["crc32", "scan", "find_unit", "append", "Filter.scan", "dispatch", "place"],
 )
 def test_the_gil_is_released(work: Callable[[Any], object], big_unit: np.ndarray[Any, Any]) -> None:
     """No thread is ever asked to give up the GIL here, so this one gets it only when the kernel lets go of it."""
