@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
+import os
 import random
 import shutil
 import struct
 import subprocess
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -399,6 +402,43 @@ def test_units_larger_than_a_chunk_and_progress(
     write(tmp_path, rows[:50], rows[50:])
     assert [row["body"] for row in assert_whole(tmp_path)] == [row["body"] for row in rows]
     assert "(100 %)" in caplog.messages[-1]
+
+
+@pytest.mark.parametrize("direct", ["as it is", "refused", "refused when it is used"])
+def test_many_chunks_and_segments(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, direct: str
+) -> None:
+    """Whole blocks go past the page cache, on a file system that can do that; files and chunks end anywhere in them."""
+    control, pwrite = fcntl.fcntl, os.pwrite
+    writes: Counter[bool] = Counter()
+
+    def set_flags(fd: int, command: int, argument: int = 0) -> int:
+        if direct == "refused" and command == fcntl.F_SETFL and argument & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return control(fd, command, argument)
+
+    def write_at(fd: int, data: memoryview, offset: int) -> int:
+        is_direct = bool(control(fd, fcntl.F_GETFL) & os.O_DIRECT)
+        writes[is_direct] += 1
+        if direct == "refused when it is used" and is_direct:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return pwrite(fd, data, offset)
+
+    monkeypatch.setattr("fcntl.fcntl", set_flags)
+    monkeypatch.setattr("os.pwrite", write_at)
+    sizes = Sizes(segment=5_000_011, queue_file=2000, slots=100, items=1000)
+    rows = [{"topic": "T", "body": rng.randbytes(rng.choice((1, 100, 60_000, 300_000)))} for _ in range(300)]
+    rows.insert(rng.randrange(300), {"topic": "T", "body": rng.randbytes(4 * 1024 * 1024)})  # more than a buffer takes
+    cuts = sorted(rng.sample(range(300), 5))
+    parts = [rows[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
+    write(tmp_path, *parts[:3], sizes=sizes)
+    write(tmp_path, *parts[3:], sizes=sizes)
+    assert [row["body"] for row in assert_whole(tmp_path, sizes)] == [row["body"] for row in rows]
+    assert len(list((tmp_path / "commitlog").iterdir())) > 5
+    if direct == "refused":
+        assert not writes[True]
+    elif direct == "refused when it is used":
+        assert writes[True] > 5  # each of them is tried once more, with the cache
 
 
 def test_staged_files_that_were_changed(tmp_path: Path, rng: random.Random) -> None:
