@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import reference
 from chispa import assert_df_equality
@@ -138,6 +141,16 @@ def test_temporary_view(spark: SparkSession, small_store: Path) -> None:
 def test_limit_stops_early(spark: SparkSession, small_store: Path) -> None:
     assert len(load(spark, small_store).limit(3).collect()) == 3
     assert len(load(spark, small_store).take(7)) == 7
+
+
+def test_garbage_collection_between_tasks_leaves_modules_out(spark: SparkSession, small_store: Path) -> None:
+    def frozen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch([[gc.get_freeze_count()]], ["objects"])
+
+    load(spark, small_store).count()
+    load(spark, small_store).count()
+    workers = spark.range(4, numPartitions=4).mapInArrow(frozen, "objects bigint").collect()
+    assert max(worker.objects for worker in workers) > 10_000
 
 
 def test_empty_store(spark: SparkSession, tmp_path: Path) -> None:
