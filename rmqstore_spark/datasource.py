@@ -43,27 +43,29 @@ PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 @contextmanager
-def one_line_errors() -> Iterator[None]:
-    """Let the errors this package raises on purpose reach the user as one line.
+def called_by_spark() -> Iterator[None]:
+    """What every call of Spark's is wrapped in. It changes the process, so outside Spark's workers it does nothing.
 
-    Spark prints the traceback of a worker's error unless this variable is set; the worker ends with the error, so no
-    later one loses its traceback. Outside a worker nothing is changed.
+    The errors this package raises on purpose reach the user as one line. Spark prints the traceback of a worker's
+    error unless a variable is set; the worker ends with the error, so no later one loses its traceback.
+
+    Garbage collection leaves out what the worker has now, modules for the most part. Spark collects after each task,
+    and looks at each of the 85,000 objects that the libraries have made: 30 to 100 ms, in which the next task waits.
     """
+    if "SPARK_JOB_ARTIFACT_UUID" not in os.environ:  # only Spark's workers have it
+        yield
+        return
+    freeze_modules()
     try:
         yield
     except RmqStoreError as error:
-        if "SPARK_JOB_ARTIFACT_UUID" in os.environ:  # only Spark's workers have it
-            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        os.environ["SPARK_HIDE_TRACEBACK"] = "1"
         raise error from None
 
 
 @functools.cache
 def freeze_modules() -> None:
-    """Let garbage collection leave out what a worker has now, modules for the most part.
-
-    Spark collects between any two tasks of a worker, and looks at each of the 85,000 objects that the libraries have
-    made: 30 to 100 ms, in which the next task waits.
-    """
+    """Once in a process: what is frozen by then and becomes garbage later, stays."""
     gc.freeze()
 
 
@@ -80,13 +82,13 @@ class RmqStoreDataSource(DataSource):
 
     def schema(self) -> str:
         """The columns asked for, or all but those that come only by name. Not called when the user gives a schema."""
-        with one_line_errors():
+        with called_by_spark():
             names = self._read_options().columns or DEFAULT_COLUMNS
             return ", ".join(f"{name} {COLUMNS[name].spark}" for name in names)
 
     def reader(self, schema: StructType) -> "RmqStoreReader":
         """A reader of these columns."""
-        with one_line_errors():
+        with called_by_spark():
             options = self._read_options()
             check_schema(schema)
             if options.columns is not None and options.columns != schema.names:
@@ -100,7 +102,7 @@ class RmqStoreDataSource(DataSource):
         """A writer of these columns, unless it is clear already that the store cannot be written to."""
         from rmqstore_spark.store.write.commit import check, prepare
 
-        with one_line_errors():
+        with called_by_spark():
             options = parse_write_options(self.options)
             check_input(schema, options)
             writer = RmqStoreWriter(options, overwrite)
@@ -120,7 +122,7 @@ class RmqStoreReader(DataSourceReader):
         """The byte ranges each task reads: a snapshot of the stores as they are now."""
         from rmqstore_spark.planner import plan
 
-        with one_line_errors():
+        with called_by_spark():
             return [InputPartition(task) for task in plan(self._options).tasks]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
@@ -131,8 +133,7 @@ class RmqStoreReader(DataSourceReader):
             return
         from rmqstore_spark.reader import ReadSettings, read_task
 
-        freeze_modules()
-        with one_line_errors():
+        with called_by_spark():
             settings = ReadSettings(
                 schema=arrow_schema_of(self._schema),
                 mode=self._options.mode,
@@ -206,8 +207,7 @@ class RmqStoreWriter(DataSourceArrowWriter):
         from rmqstore_spark.store.write.journal import staging
         from rmqstore_spark.writer import stage
 
-        freeze_modules()
-        with one_line_errors():
+        with called_by_spark():
             task = TaskContext.get()
             partition, attempt = (task.partitionId(), task.taskAttemptId()) if task else (0, 0)
             name = f"{partition:05d}-{attempt}-{uuid.uuid4().hex}"
@@ -217,7 +217,7 @@ class RmqStoreWriter(DataSourceArrowWriter):
         """Publish what the tasks have encoded, in the order of the partitions."""
         from rmqstore_spark.store.write.commit import commit, forget
 
-        with one_line_errors():
+        with called_by_spark():
             staged = [message.staged for message in messages if isinstance(message, StagedMessage)]
             commit(self.root, staged, self.settings)
             forget(self.root, self.job)
