@@ -132,6 +132,15 @@ def state(root: Path) -> dict[str, bytes]:
     return {name: data for name, data in writing.files(root, "**/*").items() if not name.startswith(".rmqstore")}
 
 
+def open_files(root: Path) -> list[str]:
+    """Those of this process; a deleted file takes space on disk as long as it is open."""
+    paths = []
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            paths.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return [path for path in paths if path.startswith(str(root))]
+
+
 def assert_goes_on(root: Path) -> None:
     """The next write cleans up, or finishes; then the store is whole, and has no trace of what was."""
     found = ids(root)
@@ -168,6 +177,7 @@ def test_stopped_at_every_change(home: Path, stop: Stopper, existing: int, error
         outcomes.append(assert_all_or_none(root, none, all_))
         if error is not Killed:
             # What fails has left nothing. What has been published does not fail any more.
+            assert open_files(home) == []
             assert done == outcomes[-1]
             if not done and existing:
                 assert state(root) == state(before)
@@ -224,6 +234,8 @@ def test_overwrite_stopped_at_every_change(home: Path, stop: Stopper, error: typ
             commit(str(root), staged, Settings(SIZES, overwrite=True))
         calls = stop.calls
         stop.at(None)
+        if error is not Killed:
+            assert open_files(home) == []
         outcomes.append(assert_all_or_none(root, none, all_))
         assert_goes_on(root)
         assert [path.name for path in sorted(home.iterdir())] == ["before", "store"]
@@ -246,6 +258,8 @@ def test_rebuild_stopped_at_every_change(home: Path, stop: Stopper, error: type[
             rmqstore_spark.rebuild(root)
         calls = stop.calls
         stop.at(None)
+        if error is not Killed:
+            assert open_files(home) == []
         assert ids(root) == ours(root) == found
         assert_goes_on(root)
         shutil.rmtree(root)

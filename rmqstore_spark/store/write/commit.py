@@ -178,7 +178,7 @@ def _make(
     for (topic, queue_id), offset in target.queues.items():
         dispatcher.set_next(topic, queue_id, offset)
 
-    with LogWriter(target, os.path.join(new, "commitlog")) as segments:
+    with index, LogWriter(target, os.path.join(new, "commitlog")) as segments:
         stream = _Stream(target, dispatcher, segments, queues, index if settings.index else None)
         stream.append(staged)
     queues.finish(LogReader(os.path.join(new, "commitlog"), target.sizes.segment).store_timestamp)

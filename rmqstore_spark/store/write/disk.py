@@ -44,9 +44,10 @@ class NewFile:
     def __init__(self, path: str, size: int = 0) -> None:
         self.path = path
         self._fd: int = _do(os.open, path, path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        if size:
-            _do(os.ftruncate, path, self._fd, size)
         self._is_direct = False
+        if size:
+            with closed_if_it_fails(self):
+                _do(os.ftruncate, path, self._fd, size)
 
     def __enter__(self) -> "NewFile":
         return self
@@ -133,6 +134,15 @@ class NewFile:
     def map(self) -> mmap.mmap:
         """Its bytes as memory that can be written to."""
         return mmap.mmap(self._fd, 0)
+
+
+@contextlib.contextmanager
+def closed_if_it_fails(file: contextlib.AbstractContextManager[object]) -> Iterator[None]:
+    """For what nobody else can close yet: a deleted file takes space on disk as long as it is open."""
+    with contextlib.ExitStack() as stack:
+        stack.push(file)
+        yield
+        stack.pop_all()
 
 
 def reopen(path: str) -> NewFile:

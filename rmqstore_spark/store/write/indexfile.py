@@ -98,7 +98,7 @@ def last_entries(directory: str, slots: int, most: int) -> set[tuple[int, int]]:
 
 
 class IndexWriter:
-    """Puts entries into index files, going on with the last one that is there.
+    """Puts entries into index files, going on with the last one that is there. A context manager.
 
     Args:
         directory: where the store's index files are.
@@ -123,6 +123,15 @@ class IndexWriter:
             self._take_end(read_header(path))
             self._last_name = existing[-1]
             self._going_on = path
+
+    def __enter__(self) -> "IndexWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._map is not None:
+            self._map.close()
+        if self._file is not None:
+            self._file.__exit__()
 
     def put(
         self,

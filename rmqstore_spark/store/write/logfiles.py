@@ -36,10 +36,11 @@ class LogWriter:
     """
 
     def __init__(self, target: Target, new: str) -> None:
+        self._target = target
         self._new = new
         self._size = target.sizes.segment
         self._file: disk.NewFile | None = None
-        self._ended: disk.NewFile | None = None  # that before, which may still be on its way
+        self._ended: deque[disk.NewFile] = deque(maxlen=_IN_FLIGHT)  # those before, which may still be on their way
         self._begin = 0  # where the taken room goes to in the file, with what is carried over
         self._carried = b""
         self._buffer = _buffer(0)  # that of the taken room
@@ -47,23 +48,19 @@ class LogWriter:
         self._next_begin = 0  # where units will begin in the next one, if the segment does not end before
         self._ring = deque(_buffer(CHUNK_SIZE + disk.BLOCK + _BLANK.size) for _ in range(_IN_FLIGHT + 2))
         self._lane = Lane(_IN_FLIGHT)
-        disk.make_directory(new)
-        for segment in target.segments:
-            path = self._path(segment.start)
-            if segment.start <= target.end < segment.end:
-                self._go_on(disk.NewFile(path, self._size), segment.path, target.end - segment.start)
-            else:
-                disk.link(segment.path, path)
 
     def __enter__(self) -> "LogWriter":
         self._lane.__enter__()
+        with disk.closed_if_it_fails(self):
+            self._take_over()
         return self
 
     def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
         self._lane.__exit__(failed)
-        for file in (self._ended, self._file):
-            if file is not None:
-                file.__exit__()
+        for file in self._ended:
+            file.__exit__()
+        if self._file is not None:
+            self._file.__exit__()
 
     def room(self, nbytes: int) -> memoryview:
         """Memory for units. One room more may be asked for than is taken and put()."""
@@ -115,12 +112,21 @@ class LogWriter:
             self._end_file(self._file, np.frombuffer(self._carried, np.uint8))
         self._lane.wait()
 
-    def _go_on(self, file: disk.NewFile, source: str, size: int) -> None:
-        file.copy_from(source, size)
-        self._file = file
+    def _take_over(self) -> None:
+        disk.make_directory(self._new)
+        for segment in self._target.segments:
+            path = self._path(segment.start)
+            if segment.start <= self._target.end < segment.end:
+                self._go_on(path, segment.path, self._target.end - segment.start)
+            else:
+                disk.link(segment.path, path)
+
+    def _go_on(self, path: str, source: str, size: int) -> None:
+        self._file = disk.NewFile(path, self._size)
+        self._file.copy_from(source, size)
         self._next_begin = size % disk.BLOCK
         self._begin = size - self._next_begin
-        self._carried = file.read(self._begin, self._next_begin)
+        self._carried = self._file.read(self._begin, self._next_begin)
 
     def _open(self, position: int) -> disk.NewFile:
         if self._file is None:
@@ -137,7 +143,8 @@ class LogWriter:
 
     def _end_file(self, file: disk.NewFile, data: _Buffer) -> None:
         self._lane.submit(_store, file, data, self._begin, True)
-        self._ended, self._file = file, None
+        self._ended.append(file)
+        self._file = None
         self._begin, self._carried = 0, b""
 
     def _path(self, start: int) -> str:

@@ -116,8 +116,9 @@ class QueueWriter:
         file = disk.NewFile(path, self._file_size)
         if inside:
             there = os.path.join(self._path(self._directory, queue), f"{start:020d}") if self._directory else None
-            if there is not None and os.path.exists(there):
-                file.copy_from(there, inside)
-            else:
-                file.write(_PRE_BLANK * (inside // UNIT_SIZE), 0)
+            with disk.closed_if_it_fails(file):
+                if there is not None and os.path.exists(there):
+                    file.copy_from(there, inside)
+                else:
+                    file.write(_PRE_BLANK * (inside // UNIT_SIZE), 0)
         return file

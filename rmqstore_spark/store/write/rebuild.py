@@ -89,7 +89,7 @@ def _make(target: Target, new: str, index: bool) -> int:
     progress = Progress(target.root, sum(min(s.end, target.end) - s.start for s in target.segments))
     count, last_timestamp = 0, 0
     needed: dict[str, int] = {}
-    with Lane(4) as puts:
+    with entries, Lane(4) as puts:
         for part in _dispatch_all(target):
             for (topic, queue_id), _, _ in part.runs:
                 needed[topic] = max(needed.get(topic, 0), queue_id + 1)
@@ -101,7 +101,7 @@ def _make(target: Target, new: str, index: bool) -> int:
             last_timestamp = part.last_timestamp or last_timestamp
             progress.add(part.nbytes)
         puts.wait()
-    entries.finish()
+        entries.finish()
     queues.finish(LogReader(os.path.join(target.root, "commitlog"), target.sizes.segment).store_timestamp)
     _keep_others(old_queues, new_queues)
     known = topics.load(target.root)
