@@ -8,7 +8,6 @@ import contextlib
 import ctypes
 import errno
 import fcntl
-import mmap
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -130,10 +129,6 @@ class NewFile:
     def sync(self) -> None:
         """Wait until it is on disk."""
         _do(os.fsync, self.path, self._fd)
-
-    def map(self) -> mmap.mmap:
-        """Its bytes as memory that can be written to."""
-        return mmap.mmap(self._fd, 0)
 
 
 @contextlib.contextmanager

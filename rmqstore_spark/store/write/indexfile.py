@@ -100,6 +100,8 @@ def last_entries(directory: str, slots: int, most: int) -> set[tuple[int, int]]:
 class IndexWriter:
     """Puts entries into index files, going on with the last one that is there. A context manager.
 
+    A file grows in memory, not in a mapping of it: on a full disk that would be a SIGBUS, which nobody can tell of.
+
     Args:
         directory: where the store's index files are.
         new: where the changed and the new ones are made.
@@ -111,8 +113,9 @@ class IndexWriter:
         self._new = new
         self._slots = slots
         self._items = items
+        self._head = HEADER.size + SLOT.size * slots
         self._file: disk.NewFile | None = None
-        self._map: mmap.mmap | None = None
+        self._image = mmap.mmap(-1, file_size(slots, items), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._last_name = ""
         self._going_on: str | None = None
         self._previous_end = (0, 0)
@@ -128,8 +131,7 @@ class IndexWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._map is not None:
-            self._map.close()
+        self._image.close()
         if self._file is not None:
             self._file.__exit__()
 
@@ -142,11 +144,11 @@ class IndexWriter:
         """Put entries, which come after all those before; see native_io.Dispatched."""
         start = 0
         while start < len(key_hash):
-            if self._map is None:
+            if self._file is None:
                 self._open()
-            assert self._map is not None
+            first = self._next_item()
             start = put_index(
-                self._map,
+                self._image,
                 slots=self._slots,
                 items=self._items,
                 key_hash=key_hash,
@@ -155,12 +157,13 @@ class IndexWriter:
                 start=start,
                 previous_end=self._previous_end,
             )
+            self._store_items(first, self._next_item())
             if start < len(key_hash):
                 self._close()
 
     def finish(self) -> None:
         """Bring the last file to disk."""
-        if self._map is not None:
+        if self._file is not None:
             self._close()
 
     def _open(self) -> None:
@@ -169,21 +172,37 @@ class IndexWriter:
         if self._going_on is not None:
             self._file = disk.NewFile(os.path.join(self._new, self._last_name), size)
             self._file.copy_from(self._going_on, size)
+            self._image[: self._head] = self._file.read(0, self._head)
             self._going_on = None
         else:
             self._last_name = _next_name(self._last_name)
             self._file = disk.NewFile(os.path.join(self._new, self._last_name), size)
-        self._map = self._file.map()
+
+    def _next_item(self) -> int:
+        """The header's count, which is 0 in a file without items and else counts item 0, never used, as well."""
+        return max(1, Header(*HEADER.unpack(self._image[: HEADER.size])).index_count)
+
+    def _store_items(self, first: int, behind: int) -> None:
+        """Items are never read again, so they need no memory once they are in the file."""
+        assert self._file is not None
+        start, stop = (self._head + ITEM.size * item for item in (first, behind))
+        self._file.write(self._image[start:stop], start)
+        kept = -(-self._head // mmap.PAGESIZE) * mmap.PAGESIZE
+        start, stop = max(kept, start - start % mmap.PAGESIZE), stop - stop % mmap.PAGESIZE
+        if start < stop:
+            self._image.madvise(mmap.MADV_DONTNEED, start, stop - start)
 
     def _close(self) -> None:
-        assert self._map is not None
         assert self._file is not None
-        self._take_end(Header(*HEADER.unpack(self._map[: HEADER.size])))
-        self._map.flush()
-        self._map.close()
+        self._take_end(Header(*HEADER.unpack(self._image[: HEADER.size])))
+        for start in range(0, self._head, disk.BLOCK):
+            block = self._image[start : min(start + disk.BLOCK, self._head)]
+            if block.count(0) < len(block):  # the file stays sparse
+                self._file.write(block, start)
         self._file.sync()
         self._file.__exit__()
-        self._map = None
+        self._file = None
+        self._image.madvise(mmap.MADV_DONTNEED)
 
     def _take_end(self, header: Header) -> None:
         self._previous_end = (header.end_timestamp, header.end_position)
