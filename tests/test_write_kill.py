@@ -44,12 +44,15 @@ class Stopper:
         self._left: int | None = None
         self._error: type[BaseException] = Killed
         self.calls = 0
+        self.written: set[str] = set()  # names of files
 
     def at(self, number: int | None, error: type[BaseException] = Killed) -> None:
         self._left, self._error, self.calls = number, error, 0
 
     def __call__(self, call: Any, path: str, *arguments: Any) -> Any:
         self.calls += 1
+        if call.__name__ == "_pwrite":
+            self.written.add(os.path.basename(path))
         if self._left is not None and self.calls > self._left:
             if self._error is not Killed:
                 self._left = None
@@ -188,6 +191,16 @@ def test_stopped_at_every_change(home: Path, stop: Stopper, existing: int, error
     assert outcomes == sorted(outcomes)  # first none, then all
     assert outcomes.count(False) > 30
     assert outcomes.count(True) > 10
+
+
+def test_every_file_is_written_where_it_can_be_stopped(home: Path, stop: Stopper) -> None:
+    """Not in a mapping, where a full disk is a SIGBUS."""
+    root = home / "store"
+    _, staged = writing.stage_rows(root, [rows(40, "New")])
+    stop.written.clear()
+    commit(str(root), staged, Settings(SIZES))
+    assert {path.name for path in root.rglob("*") if path.is_file()} - {"lock"} <= stop.written
+    assert any(path.parent.name == "index" for path in root.rglob("*"))
 
 
 def test_stopped_again_while_cleaning_up(home: Path, stop: Stopper, rng: random.Random) -> None:
