@@ -195,14 +195,22 @@ class IndexWriter:
     def _close(self) -> None:
         assert self._file is not None
         self._take_end(Header(*HEADER.unpack(self._image[: HEADER.size])))
+        run = 0  # where blocks begin that are not written yet; those of zeros are left out, the file stays sparse
         for start in range(0, self._head, disk.BLOCK):
-            block = self._image[start : min(start + disk.BLOCK, self._head)]
-            if block.count(0) < len(block):  # the file stays sparse
-                self._file.write(block, start)
+            stop = min(start + disk.BLOCK, self._head)
+            if self._image[start:stop].count(0) == stop - start:
+                self._store(run, start)
+                run = stop
+        self._store(run, self._head)
         self._file.sync()
         self._file.__exit__()
         self._file = None
         self._image.madvise(mmap.MADV_DONTNEED)
+
+    def _store(self, start: int, stop: int) -> None:
+        assert self._file is not None
+        if start < stop:
+            self._file.write(self._image[start:stop], start)
 
     def _take_end(self, header: Header) -> None:
         self._previous_end = (header.end_timestamp, header.end_position)
