@@ -178,15 +178,17 @@ class IndexWriter:
             self._last_name = _next_name(self._last_name)
             self._file = disk.NewFile(os.path.join(self._new, self._last_name), size)
 
+    def _header(self) -> Header:
+        return Header(*HEADER.unpack(self._image[: HEADER.size]))
+
     def _next_item(self) -> int:
         """The header's count, which is 0 in a file without items and else counts item 0, never used, as well."""
-        return max(1, Header(*HEADER.unpack(self._image[: HEADER.size])).index_count)
+        return max(1, self._header().index_count)
 
     def _store_items(self, first: int, behind: int) -> None:
         """Items are never read again, so they need no memory once they are in the file."""
-        assert self._file is not None
         start, stop = (self._head + ITEM.size * item for item in (first, behind))
-        self._file.write(self._image[start:stop], start)
+        self._store(start, stop)
         kept = -(-self._head // mmap.PAGESIZE) * mmap.PAGESIZE
         start, stop = max(kept, start - start % mmap.PAGESIZE), stop - stop % mmap.PAGESIZE
         if start < stop:
@@ -194,7 +196,7 @@ class IndexWriter:
 
     def _close(self) -> None:
         assert self._file is not None
-        self._take_end(Header(*HEADER.unpack(self._image[: HEADER.size])))
+        self._take_end(self._header())
         run = 0  # where blocks begin that are not written yet; those of zeros are left out, the file stays sparse
         for start in range(0, self._head, disk.BLOCK):
             stop = min(start + disk.BLOCK, self._head)
