@@ -20,7 +20,6 @@ import rmqstore_spark
 from rmqstore_spark.options import parse_write_options
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.store.write.commit import Settings, commit, forget, prepare
-from rmqstore_spark.store.write.journal import staging
 from rmqstore_spark.store.write.staging import Staged
 from rmqstore_spark.writer import stage
 
@@ -108,8 +107,7 @@ def _stage(store: Store, root: Path) -> list[Staged]:
     batches = list(batches_of(store))
     share = -(-len(batches) // _TASKS)
     return [
-        stage(batches[i : i + share], options, staging(str(root), _JOB), f"part-{i}", i)
-        for i in range(0, len(batches), share)
+        stage(batches[i : i + share], options, str(root), _JOB, f"part-{i}", i) for i in range(0, len(batches), share)
     ]
 
 

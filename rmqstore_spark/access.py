@@ -140,7 +140,7 @@ def _by_index(
     names = selection.names or frozenset([min(selection.ids)])
     places = [] if selection.names else [place for name in names if (place := place_of(name)) is not None]
     topics = _topics(log, selection)
-    files, unusable = index_files(index, log.counters)
+    files, unusable = index_files(index, log.files)
     unused += [f"index: {reason}" for reason in unusable]
     if not files or any(REPLACEMENT in text for text in (*names, *topics)):
         unused.append("index: there is none with a message in it" if not files else "index: no text in it has U+FFFD")
@@ -178,9 +178,9 @@ def _topics(log: Log, selection: Selection) -> list[str]:
     elif selection.assigned is not None:
         topics = set(selection.assigned)
     else:
-        root, counters = log.home.root, log.counters
+        root, files = log.home.root, log.files
         topics = {queue.topic for queue in log.queues.with_batch if not queue.is_lmq}
-        topics |= set(topic_queues(root, counters)) | offset_topics(root, counters)
+        topics |= set(topic_queues(root, files)) | offset_topics(root, files)
     return [topic for topic in sorted(topics) if selection.wants_topic(topic)]
 
 

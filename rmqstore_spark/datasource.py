@@ -204,14 +204,13 @@ class RmqStoreWriter(DataSourceArrowWriter):
         """Encode a task's rows. Nobody hears of them before commit()."""
         from pyspark import TaskContext
 
-        from rmqstore_spark.store.write.journal import staging
         from rmqstore_spark.writer import stage
 
         with called_by_spark():
             task = TaskContext.get()
             partition, attempt = (task.partitionId(), task.taskAttemptId()) if task else (0, 0)
             name = f"{partition:05d}-{attempt}-{uuid.uuid4().hex}"
-            return StagedMessage(stage(iterator, self._options, staging(self.root, self.job), name, partition))
+            return StagedMessage(stage(iterator, self._options, self.root, self.job, name, partition))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Publish what the tasks have encoded, in the order of the partitions."""

@@ -3,11 +3,24 @@
 The classes call themselves rmqstore_spark's, where users import them from: Spark prints that name before the text.
 """
 
+import re
+
+# What moves a terminal's cursor, breaks a line or turns the reading direction; and halves of characters.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+
+
+def one_line(text: object) -> str:
+    """A text that may have names from a store in it, fit to be shown: control characters are escaped as in Python."""
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), str(text))
+
 
 class RmqStoreError(Exception):
-    """Base of every error this package raises on purpose; its text is complete without a traceback."""
+    """Base of every error this package raises on purpose; its text is one line, complete without a traceback."""
 
     __module__ = "rmqstore_spark"
+
+    def __init__(self, text: str) -> None:
+        super().__init__(one_line(text))
 
 
 class OptionError(RmqStoreError):

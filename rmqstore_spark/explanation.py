@@ -27,8 +27,8 @@ def _text(value: object) -> str:
 def _lines(planned: Plan) -> Iterator[str]:
     for log, access in planned.accesses:
         yield from _of_store(log, access)
-    size = _size(planned.counters.bytes)
-    yield f"partitions: {len(planned.tasks)}; planning has read {size} in {planned.counters.requests:,} requests"
+    size = _size(planned.files.bytes)
+    yield f"partitions: {len(planned.tasks)}; planning has read {size} in {planned.files.requests:,} requests"
 
 
 def _of_store(log: Log, access: Access) -> Iterator[str]:

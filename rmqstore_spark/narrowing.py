@@ -8,7 +8,7 @@ from rmqstore_spark.selection import ALL, Numbers, Selection
 from rmqstore_spark.splitter import Splitter
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue, QueueUnit
-from rmqstore_spark.store.files import Counters
+from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.live import live_end
 from rmqstore_spark.timeline import may_hold
 
@@ -25,7 +25,7 @@ class Log:
         ranges: its segments as far as they hold messages.
         last_timestamp: store time (ms) of its last message, None when not known.
         queues: its ConsumeQueues.
-        counters: where to count requests and bytes.
+        files: how to reach files, and where requests and bytes are counted.
     """
 
     def __init__(
@@ -34,19 +34,19 @@ class Log:
         ranges: list[Range],
         last_timestamp: int | None,
         queues: ConsumeQueues,
-        counters: Counters,
+        files: Files,
     ) -> None:
         self.home = home
         self.ranges = ranges
         self.queues = queues
-        self.counters = counters
+        self.files = files
         self.size = sum(r.stop - r.start for r in ranges)
         self._timestamps = {ranges[-1].stop: last_timestamp} if ranges else {}
         self._live_ends: dict[int, int] = {}  # by where the segment starts
 
     def open(self, place: Range) -> SegmentReader:
         """A reader of the segment that a range is in. It does not look at bodies."""
-        return SegmentReader(place.segment, False, self.queues, self.counters)
+        return SegmentReader(place.segment, False, self.queues, self.files)
 
     def range_at(self, position: int) -> Range | None:
         """The range that holds a physical offset, or None."""
@@ -59,7 +59,7 @@ class Log:
             return place is not None
         with self.open(place) as reader:
             if place.start not in self._live_ends:
-                self._live_ends[place.start] = live_end(reader, place.later, self.queues, self.counters)
+                self._live_ends[place.start] = live_end(reader, place.later, self.queues, self.files)
             end = self._live_ends[place.start]
             if position < end:
                 return True

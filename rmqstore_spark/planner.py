@@ -17,7 +17,7 @@ from rmqstore_spark.splitter import Splitter
 from rmqstore_spark.store.commitlog import Damage, segments_of
 from rmqstore_spark.store.config import topic_queues
 from rmqstore_spark.store.consumequeue import ConsumeQueues
-from rmqstore_spark.store.files import Counters
+from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.layout import expand, find_store
 from rmqstore_spark.store.logend import LogEnd
 
@@ -41,7 +41,7 @@ class Plan:
 
     tasks: list[Task] = field(default_factory=list)
     accesses: list[tuple[Log, Access]] = field(default_factory=list)
-    counters: Counters = field(default_factory=Counters)
+    files: Files = field(default_factory=Files)
 
 
 def plan(options: ReadOptions) -> Plan:
@@ -57,7 +57,7 @@ def plan(options: ReadOptions) -> Plan:
     roots = expand(options.paths)
     if options.store_path_commit_log and len(roots) > 1:
         raise OptionError(f"option 'storePathCommitLog' belongs to one store, but the path gives {len(roots)}")
-    stores = [_look_at(root, options, result.counters) for root in roots]
+    stores = [_look_at(root, options, result.files) for root in roots]
     faults = [(store.log.home.root, fault) for store in stores for fault in store.faults]
     if faults and options.mode == "FAILFAST":
         raise DamagedStoreError(str(faults[0][1]))
@@ -68,7 +68,7 @@ def plan(options: ReadOptions) -> Plan:
     target = _target(sum(r.stop - r.start for r in ranges), options)
     may_walk = len(ranges) <= max(_SEGMENTS_TO_WALK, options.min_partitions or 0)
     queues = {store.log.home: store.log.queues for store in stores}
-    splitter = Splitter(ranges, target, may_walk, queues, result.counters)
+    splitter = Splitter(ranges, target, may_walk, queues, result.files)
     for store in stores:
         wanted = [] if selection.is_nothing else narrowed(store.log, selection, splitter)
         result.accesses.append((store.log, choose(store.log, store.index, wanted, selection, splitter)))
@@ -79,21 +79,21 @@ def plan(options: ReadOptions) -> Plan:
     return result
 
 
-def _look_at(root: str, options: ReadOptions, counters: Counters) -> _Store:
-    layout = find_store(root, options.store_path_commit_log, counters)
+def _look_at(root: str, options: ReadOptions, files: Files) -> _Store:
+    layout = find_store(root, options.store_path_commit_log, files)
     for stray in layout.strays:
         log.warning("%s: not a commitlog file, ignored; a broker would not start with it", stray)
     segments, faults = segments_of(layout)
-    queues = ConsumeQueues(layout.consumequeue, counters, layout.batchconsumequeue)
+    queues = ConsumeQueues(layout.consumequeue, files, layout.batchconsumequeue)
     home = Home(root, layout.consumequeue, layout.batchconsumequeue)
-    end = LogEnd(layout, segments, queues, counters).find()
+    end = LogEnd(layout, segments, queues, files).find()
     ranges: list[Range] = []
     for segment in reversed(end.segments):
         # A cut file is read as far as it goes: what is missing behind is one of the faults.
         stop = min(segment.end, segment.start + segment.size, end.position)
         if stop > segment.start:
             ranges.insert(0, Range(home, segment, segment.start, stop, ranges[0].segment if ranges else None))
-    return _Store(Log(home, ranges, end.timestamp, queues, counters), layout.index, faults)
+    return _Store(Log(home, ranges, end.timestamp, queues, files), layout.index, faults)
 
 
 def _check_queues(selection: Selection, logs: list[Log]) -> None:
@@ -108,7 +108,7 @@ def _check_queues(selection: Selection, logs: list[Log]) -> None:
     if not known:
         return
     for each in logs:
-        for topic, count in topic_queues(each.home.root, each.counters).items():
+        for topic, count in topic_queues(each.home.root, each.files).items():
             known.setdefault(topic, set()).update(range(min(count, 1 + max((q for t, q in named), default=0))))
     for topic, queue_id in named:
         if topic not in known:

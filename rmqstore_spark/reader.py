@@ -15,7 +15,7 @@ from rmqstore_spark.store.bodies import BadBodyError, decompress
 from rmqstore_spark.store.commitlog import Damage, SegmentReader
 from rmqstore_spark.store.consumequeue import ConsumeQueues
 from rmqstore_spark.store.decode import BatchBuilder
-from rmqstore_spark.store.files import Counters
+from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.message import FORMAT
 from rmqstore_spark.wanted import WantedUnits
 
@@ -42,13 +42,13 @@ class ReadSettings:
     selection: Selection = EVERYTHING
 
 
-def read_task(task: Task, settings: ReadSettings, counters: Counters | None = None) -> Iterator[pa.RecordBatch]:
+def read_task(task: Task, settings: ReadSettings, files: Files | None = None) -> Iterator[pa.RecordBatch]:
     """The record batches of a task, in log order.
 
     Raises:
         DamagedStoreError: mode FAILFAST, and something is damaged; or a column that is declared NOT NULL is null.
     """
-    reader = _TaskReader(settings, counters or Counters())
+    reader = _TaskReader(settings, files or Files())
     for store, fault in task.faults:
         yield from reader.damaged(store, fault)
     for piece in task.ranges:
@@ -56,9 +56,9 @@ def read_task(task: Task, settings: ReadSettings, counters: Counters | None = No
 
 
 class _TaskReader:
-    def __init__(self, settings: ReadSettings, counters: Counters) -> None:
+    def __init__(self, settings: ReadSettings, files: Files) -> None:
         self._settings = settings
-        self._counters = counters
+        self._files = files
         self._most_rows = FIRST_BATCH_ROWS
         names = settings.schema.names
         # Bodies can be decompressed only with the flag that tells how, and told where they fail.
@@ -67,7 +67,7 @@ class _TaskReader:
         helpers = ["sysFlag", "commitLogOffset", "storeSize"] if self._decompresses else []
         self._builder = BatchBuilder(wanted + [name for name in helpers if name not in wanted])
         everything = settings.selection.is_everything
-        self._wanted = None if everything else WantedUnits(settings.selection, settings.verify_crc, counters)
+        self._wanted = None if everything else WantedUnits(settings.selection, settings.verify_crc, files)
         self._is_plain = self._builder.decoder.columns == tuple(names) and settings.schema.equals(self._builder.schema)
 
     def read(self, piece: Range) -> Iterator[pa.RecordBatch]:
@@ -86,8 +86,8 @@ class _TaskReader:
 
     def _all(self, piece: Range) -> Iterator[Damage | None]:
         """Decode all units of a piece; yields after each step, and what is damaged."""
-        queues = ConsumeQueues(piece.home.consumequeue, self._counters)
-        with SegmentReader(piece.segment, self._settings.verify_crc, queues, self._counters) as reader:
+        queues = ConsumeQueues(piece.home.consumequeue, self._files)
+        with SegmentReader(piece.segment, self._settings.verify_crc, queues, self._files) as reader:
             yield from reader.decode(piece.start, piece.stop, self._builder.decoder, self._room)
 
     def _selected(self, piece: Range, wanted: WantedUnits) -> Iterator[Damage | None]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from rmqstore_spark.partition import Home, Range
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue
-from rmqstore_spark.store.files import Counters
+from rmqstore_spark.store.files import Files
 
 _QUEUES_TO_SPLIT_BY = 8  # the longest queues name units near any place where a split is wanted
 _QUEUES_TO_MEASURE = 256  # how many are measured to find them
@@ -22,7 +22,7 @@ class Splitter:
         target: bytes.
         may_walk: where no ConsumeQueue helps, whether to walk through a segment.
         queues: each store's ConsumeQueues.
-        counters: where to count requests and bytes.
+        files: how to reach files, and where requests and bytes are counted.
     """
 
     def __init__(
@@ -31,13 +31,13 @@ class Splitter:
         target: int,
         may_walk: bool,
         queues: dict[Home, ConsumeQueues],
-        counters: Counters,
+        files: Files,
     ) -> None:
         self._log = log
         self._target = target
         self._may_walk = may_walk
         self._consumequeues = queues
-        self._counters = counters
+        self._files = files
         self._longest: dict[Home, list[Queue]] = {}
 
     def split(self, whole: Range, least: int = 0) -> list[Range]:
@@ -74,7 +74,7 @@ class Splitter:
         return replace(whole, start=start, stop=stop)
 
     def _open(self, place: Range) -> SegmentReader:
-        return SegmentReader(place.segment, False, self._consumequeues[place.home], self._counters)
+        return SegmentReader(place.segment, False, self._consumequeues[place.home], self._files)
 
     def _queues_through(self, whole: Range) -> list[tuple[Queue, int]]:
         """Long queues, each with the queue offset before which its units are the live log's.

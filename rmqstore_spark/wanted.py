@@ -17,7 +17,7 @@ from rmqstore_spark.store.commitlog import Claims, Damage, Positions, Run, Segme
 from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue, QueueUnits
 from rmqstore_spark.store.coverage import Coverage, QueueCursors
 from rmqstore_spark.store.decode import BatchBuilder
-from rmqstore_spark.store.files import Counters
+from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.live import live_end
 from rmqstore_spark.store.message import SCHEDULE_TOPIC
 from rmqstore_spark.timeline import CLOCK_SLACK
@@ -38,13 +38,13 @@ class WantedUnits:
     Args:
         selection: which ones.
         verify_crc: whether the bodyCRC of a wanted one must be right.
-        counters: where to count requests and bytes.
+        files: how to reach files, and where requests and bytes are counted.
     """
 
-    def __init__(self, selection: Selection, verify_crc: bool, counters: Counters) -> None:
+    def __init__(self, selection: Selection, verify_crc: bool, files: Files) -> None:
         self._selection = selection
         self._verify_crc = verify_crc
-        self._counters = counters
+        self._files = files
         self._filter = kernel_filter(selection)
         self._checked = BatchBuilder(selection.checked_columns) if selection.checked_columns else None
         self._cursors: dict[Home, QueueCursors] = {}
@@ -58,8 +58,8 @@ class WantedUnits:
 
     def read(self, piece: Range) -> Iterator[Run | Damage]:
         """The wanted units of a piece, run by run, and the damage that is met while they are looked for."""
-        queues = ConsumeQueues(piece.home.consumequeue, self._counters)
-        with SegmentReader(piece.segment, self._verify_crc, queues, self._counters) as reader:
+        queues = ConsumeQueues(piece.home.consumequeue, self._files)
+        with SegmentReader(piece.segment, self._verify_crc, queues, self._files) as reader:
             given: list[Positions] = []
             try:
                 for run in self._by_accelerator(piece, reader):
@@ -140,13 +140,13 @@ class WantedUnits:
             return piece.stop
         path = piece.segment.path
         if path not in self._live_ends:
-            queues = ConsumeQueues(piece.home.consumequeue, self._counters)
-            self._live_ends[path] = live_end(reader, piece.later, queues, self._counters)
+            queues = ConsumeQueues(piece.home.consumequeue, self._files)
+            self._live_ends[path] = live_end(reader, piece.later, queues, self._files)
         return min(max(self._live_ends[path], piece.start), piece.stop)
 
     def _cursors_of(self, home: Home) -> QueueCursors:
         if home not in self._cursors:
-            queues = ConsumeQueues(home.consumequeue, self._counters, home.batchconsumequeue)
+            queues = ConsumeQueues(home.consumequeue, self._files, home.batchconsumequeue)
             self._cursors[home] = QueueCursors(queues.with_batch)
         return self._cursors[home]
 

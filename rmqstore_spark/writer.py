@@ -15,6 +15,8 @@ from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.options import WriteOptions
 from rmqstore_spark.store.message import COMPRESSION_TYPE, FORMAT, host_bytes
+from rmqstore_spark.store.write.disk import Tree
+from rmqstore_spark.store.write.journal import staging
 from rmqstore_spark.store.write.staging import Staged, StagingWriter, UnitSizes
 
 _PLAIN_BODY = ~(FORMAT["SYSFLAG_COMPRESSED"] | COMPRESSION_TYPE)
@@ -46,19 +48,20 @@ class Encoded:
 
 
 def stage(
-    batches: Iterable[pa.RecordBatch], options: WriteOptions, directory: str, name: str, partition: int
+    batches: Iterable[pa.RecordBatch], options: WriteOptions, root: str, job: str, name: str, partition: int
 ) -> Staged:
     """Encode a task's rows into a file.
 
     Args:
-        directory: the job's staging directory.
+        root: the store directory, absolute.
+        job: the job's name.
         name: of the file, unlike that of every other task and attempt.
         partition: its number; rows of different tasks that go to queues in turn begin at different ones.
 
     Raises:
         BadRowError: naming row and column. The file is deleted.
     """
-    with StagingWriter(directory, name) as file:
+    with Tree(root) as tree, StagingWriter(tree, staging(root, job), name) as file:
         encoder = RowEncoder(options, partition)
         for batch in batches:
             if batch.num_rows:

@@ -11,7 +11,7 @@ import pytest
 import stores
 
 from rmqstore_spark.store.config import load, offset_topics, topic_queues
-from rmqstore_spark.store.files import Counters
+from rmqstore_spark.store.files import Files
 
 
 @pytest.fixture
@@ -22,24 +22,24 @@ def config(tmp_path: Path) -> Path:
 
 def read(text: str | bytes, path: Path) -> object:
     path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return load(str(path), Counters())
+    return load(str(path), Files())
 
 
 @pytest.mark.parametrize("version", golden.VERSIONS)
 def test_real_stores(version: str, tmp_path: Path) -> None:
     root = golden.unpack(version, tmp_path / "store")
-    counters = Counters()
-    queues = topic_queues(str(root), counters)
+    files = Files()
+    queues = topic_queues(str(root), files)
     assert queues.items() >= {("SCHEDULE_TOPIC_XXXX", 18), ("Batches", 2), ("SELF_TEST_TOPIC", 1)}
     topics = {topic for topic, _ in golden.load_truth(version).bounds}
     assert {topic for topic in topics if topic[0] not in "%rR"} <= set(queues)  # some system topics are not in it
     for topic, queue_id in golden.load_truth(version).bounds:
         assert topic not in queues or queue_id < queues[topic]
-    assert offset_topics(str(root), counters) >= {"Retried", "RMQ_SYS_TRANS_HALF_TOPIC"}
-    assert all("@" not in topic for topic in offset_topics(str(root), counters))
-    assert counters.bytes > 1000
+    assert offset_topics(str(root), files) >= {"Retried", "RMQ_SYS_TRANS_HALF_TOPIC"}
+    assert all("@" not in topic for topic in offset_topics(str(root), files))
+    assert files.bytes > 1000
     for path in (root / "config").glob("*.json"):
-        assert load(str(path), counters) is not None, path
+        assert load(str(path), files) is not None, path
 
 
 def test_built_store(tmp_path: Path) -> None:
@@ -47,8 +47,8 @@ def test_built_store(tmp_path: Path) -> None:
     store.append("TopicA", queue_id=3)
     store.append("TopicB")
     store.close()
-    assert topic_queues(str(tmp_path), Counters()) == {"TopicA": 4, "TopicB": 1}
-    assert offset_topics(str(tmp_path), Counters()) == set()
+    assert topic_queues(str(tmp_path), Files()) == {"TopicA": 4, "TopicB": 1}
+    assert offset_topics(str(tmp_path), Files()) == set()
 
 
 @pytest.mark.parametrize(
@@ -97,25 +97,25 @@ def test_huge_file_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     with path.open("wb") as file:
         file.truncate(1 << 40)
-    counters = Counters()
-    assert load(str(path), counters) is None
-    assert counters.bytes == 0
+    files = Files()
+    assert load(str(path), files) is None
+    assert files.bytes == 0
 
 
 def test_backup(tmp_path: Path) -> None:
     path, backup = tmp_path / "x.json", tmp_path / "x.json.bak"
-    assert load(str(path), Counters()) is None
+    assert load(str(path), Files()) is None
     backup.write_text("{1:2}")
-    assert load(str(path), Counters()) == {"1": 2}
+    assert load(str(path), Files()) == {"1": 2}
     for broken in ("", '{"a":', "[]"):
         assert read(broken, path) == {"1": 2}
     assert read("{3:4}", path) == {"3": 4}
     path.unlink()
     path.mkdir()
-    assert load(str(path), Counters()) == {"1": 2}
+    assert load(str(path), Files()) == {"1": 2}
     path.rmdir()
     os.mkfifo(path)
-    assert load(str(path), Counters()) == {"1": 2}
+    assert load(str(path), Files()) == {"1": 2}
 
 
 def test_queues_of_topics(config: Path) -> None:
@@ -133,23 +133,23 @@ def test_queues_of_topics(config: Path) -> None:
     (config / "topics.json").write_text(json.dumps({"topicConfigTable": table}))
     expected = {"both": 8, "more to read": 8, "none": 0, "one named": 20, "none named": 16}
     expected |= {"wrong types": 16, "one wrong": 3, "out of range": 16}
-    assert topic_queues(str(config.parent), Counters()) == expected
+    assert topic_queues(str(config.parent), Files()) == expected
 
 
 def test_topics_with_offsets(config: Path) -> None:
     table = '{"T@G":{0:1},"T@H":{},"%RETRY%G@G":{0:0},"U@":5,"@G":{0:1},"no group":{0:1},7:{0:1}}'
     (config / "consumerOffset.json").write_text(f'{{"offsetTable":{table}}}')
-    assert offset_topics(str(config.parent), Counters()) == {"T", "%RETRY%G", "U"}
+    assert offset_topics(str(config.parent), Files()) == {"T", "%RETRY%G", "U"}
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"topicConfigTable":[1],"offsetTable":"x"}', '{"a":{"b":1}}'])
 def test_other_shapes_name_nothing(text: str, config: Path) -> None:
     for name in ("topics.json", "consumerOffset.json"):
         (config / name).write_text(text)
-    assert topic_queues(str(config.parent), Counters()) == {}
-    assert offset_topics(str(config.parent), Counters()) == set()
+    assert topic_queues(str(config.parent), Files()) == {}
+    assert offset_topics(str(config.parent), Files()) == set()
 
 
 def test_no_config(tmp_path: Path) -> None:
-    assert topic_queues(str(tmp_path), Counters()) == {}
-    assert offset_topics(str(tmp_path), Counters()) == set()
+    assert topic_queues(str(tmp_path), Files()) == {}
+    assert offset_topics(str(tmp_path), Files()) == set()

@@ -15,7 +15,7 @@ import stores
 
 from native_io import java_hash
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.files import Counters
+from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.indexfile import DEFAULT_SLOTS, IndexFile, index_files, key_hash
 
 DATA = Path(__file__).parent / "data"
@@ -55,7 +55,7 @@ def keys_of(store: Path, tags: bool = False) -> tuple[Keys, dict[int, set[int]]]
 
 
 def sound(store: Path) -> list[IndexFile]:
-    files, unusable = index_files(str(store / "index"), Counters())
+    files, unusable = index_files(str(store / "index"), Files())
     assert unusable == []
     return files
 
@@ -129,7 +129,7 @@ def test_the_builder_writes_what_a_broker_writes(name: str, store: Path) -> None
 
 def test_slots_and_items_are_found(name: str, store: Path) -> None:
     for path in sorted((store / "index").iterdir()):
-        file = IndexFile.open(str(path), Counters())
+        file = IndexFile.open(str(path), Files())
         assert file
         assert (file.slots, file.items) == GEOMETRY[name]
 
@@ -261,7 +261,7 @@ def test_any_slots_and_items(dense: bool, start: int, rng: random.Random, tmp_pa
         entries = random_entries(rng, rng.choice((1, items - 1, rng.randrange(1, items))), start)
         path = tmp_path / "1"
         write_index(path, slots, items, entries, dense)
-        file = IndexFile.open(str(path), Counters())
+        file = IndexFile.open(str(path), Files())
         assert file
         assert (file.slots, file.items) == (slots, items)
         assert file.covered() == (entries[0][1], entries[-1][1])
@@ -278,24 +278,24 @@ def test_a_file_of_the_default_size_is_read_in_a_few_bytes(rng: random.Random, t
     entries[15_000] = (4711, 300 * 15_000)
     write_index(path, DEFAULT_SLOTS, DEFAULT_ITEMS, entries)
     assert path.stat().st_size == 420_000_040
-    counters = Counters()
-    (file,), unusable = index_files(str(path.parent), counters)
+    files = Files()
+    (file,), unusable = index_files(str(path.parent), files)
     assert unusable == []
     assert (file.slots, file.items) == (DEFAULT_SLOTS, DEFAULT_ITEMS)
     assert file.lookup(4711) == [300 * 15_000, 300 * 5000]
-    assert counters.bytes < 512
-    assert counters.requests < 12
+    assert files.bytes < 512
+    assert files.requests < 12
 
 
 @pytest.mark.parametrize("count", [1, 10, 3000])
 def test_other_slots_are_found_in_a_few_bytes(count: int, rng: random.Random, tmp_path: Path) -> None:
     path = tmp_path / "1"
     write_index(path, 1_000_003, 4_000_000, random_entries(rng, count))
-    counters = Counters()
-    file = IndexFile.open(str(path), counters)
+    files = Files()
+    file = IndexFile.open(str(path), files)
     assert file
     assert (file.slots, file.items) == (1_000_003, 4_000_000)
-    assert counters.bytes < 8192
+    assert files.bytes < 8192
 
 
 def test_without_holes_a_file_that_is_not_nearly_empty_is_read_in_a_few_bytes(
@@ -303,21 +303,21 @@ def test_without_holes_a_file_that_is_not_nearly_empty_is_read_in_a_few_bytes(
 ) -> None:
     path = tmp_path / "1"
     write_index(path, 100_003, 400_000, random_entries(rng, 4000), dense=True)
-    counters = Counters()
-    file = IndexFile.open(str(path), counters)
+    files = Files()
+    file = IndexFile.open(str(path), files)
     assert file
     assert (file.slots, file.items) == (100_003, 400_000)
-    assert counters.bytes < 8192
+    assert files.bytes < 8192
 
 
 def test_without_holes_a_nearly_empty_file_has_the_slots_of_its_sibling(rng: random.Random, tmp_path: Path) -> None:
     write_index(tmp_path / "1", 1003, 200_000, random_entries(rng, 199_999), dense=True)
     write_index(tmp_path / "2", 1003, 200_000, [(5, 1 << 40)], dense=True)
-    counters = Counters()
+    files = Files()
     with pytest.raises(RmqStoreError, match="2: expected the first and the last of 1 items"):
-        IndexFile.open(str(tmp_path / "2"), counters)
-    assert counters.bytes < 1 << 18
-    files, unusable = index_files(str(tmp_path), Counters())
+        IndexFile.open(str(tmp_path / "2"), files)
+    assert files.bytes < 1 << 18
+    files, unusable = index_files(str(tmp_path), Files())
     assert unusable == []
     assert [(file.slots, file.items) for file in files] == [(1003, 200_000)] * 2
     assert files[1].lookup(5) == [1 << 40]
@@ -330,7 +330,7 @@ def test_a_wiped_item_is_not_the_end_of_its_chain(tmp_path: Path) -> None:
     """In slot 0 of an index that begins at physical offset 0 each of its numbers could be right."""
     path = tmp_path / "1"
     write_index(path, 8, 100, [(8, 0), (16, 0), (24, 9)])
-    file = IndexFile.open(str(path), Counters())
+    file = IndexFile.open(str(path), Files())
     assert file is not None
     assert file.lookup(8) == [0]
     with path.open("r+b") as data:
@@ -344,22 +344,22 @@ def test_long_chain_is_read_in_blocks(tmp_path: Path) -> None:
     for step in (1, 10):  # every item has the key; or every tenth
         entries = [(7 if number % step == 0 else 8, number) for number in range(count)]
         write_index(tmp_path / "1", 10, count + 1, entries)
-        counters = Counters()
-        file = IndexFile.open(str(tmp_path / "1"), counters)
+        files = Files()
+        file = IndexFile.open(str(tmp_path / "1"), files)
         assert file
         assert file.lookup(7) == list(range(0, count, step))[::-1]
-        assert counters.requests < 100
-        assert counters.bytes < 20 * count + 100_000
+        assert files.requests < 100
+        assert files.bytes < 20 * count + 100_000
 
 
 def test_wide_chain_is_read_item_by_item(tmp_path: Path) -> None:
     entries = [(7 if number % 1000 == 0 else 8, number) for number in range(50_000)]
     write_index(tmp_path / "1", 10, 50_001, entries)
-    counters = Counters()
-    file = IndexFile.open(str(tmp_path / "1"), counters)
+    files = Files()
+    file = IndexFile.open(str(tmp_path / "1"), files)
     assert file
     assert file.lookup(7) == list(range(0, 50_000, 1000))[::-1]
-    assert counters.bytes < 50 * 20 + 2000
+    assert files.bytes < 50 * 20 + 2000
 
 
 def test_what_a_broker_adds_after_opening_is_not_seen(tmp_path: Path) -> None:
@@ -369,12 +369,12 @@ def test_what_a_broker_adds_after_opening_is_not_seen(tmp_path: Path) -> None:
     path = tmp_path / "1"
     write_index(path, 10, 50, old)
     header = path.read_bytes()[: reference.INDEX_HEADER_SIZE]
-    opened = IndexFile.open(str(path), Counters())
+    opened = IndexFile.open(str(path), Files())
     for more in range(1, len(new) + 1):
         write_index(path, 10, 50, [*old, *new[:more]])
         with path.open("r+b") as file:
             file.write(header)
-        for index in (opened, IndexFile.open(str(path), Counters())):
+        for index in (opened, IndexFile.open(str(path), Files())):
             assert index
             assert (index.slots, index.items, index.covered()) == (10, 50, (100, 200))
             assert index.lookup(7) == [200, 100]
@@ -406,7 +406,7 @@ class Damaged:
     def open(self, data: bytes) -> IndexFile | None:
         """With these bytes instead, or None when that cannot be asked."""
         self.path.write_bytes(data)
-        files, unusable = index_files(str(self.path.parent), Counters())
+        files, unusable = index_files(str(self.path.parent), Files())
         found = next((file for file in files if file.path == str(self.path)), None)
         assert found or len(unusable) == 1 or reference.decode_index_header(data).index_count <= 1
         return found
@@ -560,7 +560,7 @@ def test_negative_hash(tmp_path: Path) -> None:
     for number in (1, 2):
         at = reference.index_item_at(8, number)
         path.write_bytes(overwritten(data, at, bytes([data[at] ^ 0x80])))
-        file = IndexFile.open(str(path), Counters())
+        file = IndexFile.open(str(path), Files())
         assert file
         assert file.lookup(3) is file.lookup(11) is None
 
@@ -575,7 +575,7 @@ def test_positions_along_a_chain(tmp_path: Path) -> None:
     def lookup(number: int, position: int, header: bytes = b"") -> list[int] | None:
         at = reference.index_item_at(10, number) + 4
         path.write_bytes(overwritten(overwritten(data, at, position.to_bytes(8, "big", signed=True)), 0, header))
-        file = IndexFile.open(str(path), Counters(), [10])
+        file = IndexFile.open(str(path), Files(), [10])
         assert file
         return file.lookup(3)
 
@@ -610,21 +610,21 @@ def test_ends_that_contradict_the_header(tmp_path: Path) -> None:
         "newest is elsewhere": (newest + 4, (299).to_bytes(8, "big")),
         "oldest is elsewhere": (oldest + 4, (101).to_bytes(8, "big")),
     }
-    assert IndexFile.open(str(path), Counters(), [10])
+    assert IndexFile.open(str(path), Files(), [10])
     for what, (at, part) in lies.items():
         path.write_bytes(overwritten(data, at, part))
         for slots in ([], [10]):
             with pytest.raises(RmqStoreError, match="expected the first and the last of 3 items"):
-                pytest.fail(f"{what}: {IndexFile.open(str(path), Counters(), slots)}")
+                pytest.fail(f"{what}: {IndexFile.open(str(path), Files(), slots)}")
     for entries in ([(3, -5)], [(3, -5), (4, 0)], [(3, 5), (4, 4)]):
         write_index(path, 10, 30, entries)
         with pytest.raises(RmqStoreError):
-            IndexFile.open(str(path), Counters(), [10])
+            IndexFile.open(str(path), Files(), [10])
 
 
 def test_file_that_shrinks_or_goes_after_it_was_opened(damaged: Damaged) -> None:
     wanted = reference.read_index(damaged.data, damaged.slots)[0].key_hash
-    file = IndexFile.open(str(damaged.path), Counters())
+    file = IndexFile.open(str(damaged.path), Files())
     assert file
     assert file.lookup(wanted)
     for size in (reference.index_item_at(damaged.slots, 1), reference.INDEX_HEADER_SIZE, 0):
@@ -638,12 +638,12 @@ def test_file_that_shrinks_or_goes_after_it_was_opened(damaged: Damaged) -> None
 
 
 def test_no_directory(tmp_path: Path) -> None:
-    assert index_files(None, Counters()) == ([], [])
-    files, (why,) = index_files(str(tmp_path / "none"), Counters())
+    assert index_files(None, Files()) == ([], [])
+    files, (why,) = index_files(str(tmp_path / "none"), Files())
     assert files == []
     assert why.startswith(f"{tmp_path / 'none'}: ")
     (tmp_path / "file").touch()
-    assert index_files(str(tmp_path / "file"), Counters())[0] == []
+    assert index_files(str(tmp_path / "file"), Files())[0] == []
 
 
 def test_strays_and_empty_files(tmp_path: Path) -> None:
@@ -695,7 +695,7 @@ def test_each_unusable_file_has_a_line_that_says_why(what: str, tmp_path: Path) 
     store.close()
     path = store.index_file(0)
     path.write_bytes(damage(path.read_bytes()))
-    files, (why,) = index_files(str(path.parent), Counters())
+    files, (why,) = index_files(str(path.parent), Files())
     assert files == []
     assert why.startswith(f"{path}: ")
     assert reason in why
@@ -704,7 +704,7 @@ def test_each_unusable_file_has_a_line_that_says_why(what: str, tmp_path: Path) 
 
 def test_file_that_may_not_be_read(tmp_path: Path) -> None:
     (tmp_path / "1").symlink_to(tmp_path / "nothing")
-    files, (why,) = index_files(str(tmp_path), Counters())
+    files, (why,) = index_files(str(tmp_path), Files())
     assert files == []
     assert why.startswith(f"{tmp_path / '1'}: ")
 

@@ -314,9 +314,9 @@ def test_end_is_found_from_the_queues(tmp_path: Path) -> None:
     for i in range(2000):
         store.append(topic=f"T{i % 2}", body=b"x" * 2000)
     store.close()
-    assert reading.make_plan(tmp_path).counters.bytes < 64 * 1024
+    assert reading.make_plan(tmp_path).files.bytes < 64 * 1024
     (tmp_path / "checkpoint").unlink()
-    assert reading.make_plan(tmp_path).counters.bytes > 2000 * 2000
+    assert reading.make_plan(tmp_path).files.bytes > 2000 * 2000
 
 
 # ---- live

@@ -14,7 +14,7 @@ import stores
 from reading import make_plan
 
 from rmqstore_spark.partition import Range
-from rmqstore_spark.store.files import Counters
+from rmqstore_spark.store.files import Files
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -101,8 +101,8 @@ def test_planning_reads_little(tmp_path: Path, body: int) -> None:
     assert store.end > 60 * MIB
     planned = make_plan(tmp_path, maxPartitionBytes=8 * MIB)
     assert len(planned.tasks) >= 6
-    assert planned.counters.bytes < 256 * KIB + body
-    assert planned.counters.requests < 3000
+    assert planned.files.bytes < 256 * KIB + body
+    assert planned.files.requests < 3000
     starts = {message.position for message in store.messages}
     assert {r.start for task in planned.tasks for r in task.ranges} <= starts
 
@@ -116,8 +116,8 @@ def test_pruned_columns_do_not_cost_planning(tmp_path: Path, rng: random.Random)
     for size in (256 * KIB, MIB, 1 << 30):
         options = reading.options_of(tmp_path, maxPartitionBytes=size)
         planned = reading.plan(options)
-        counters = Counters()
+        files = Files()
         settings = reading.ReadSettings(reading.arrow_schema(["queueOffset"]))
-        rows = sum(batch.num_rows for task in planned.tasks for batch in reading.read_task(task, settings, counters))
+        rows = sum(batch.num_rows for task in planned.tasks for batch in reading.read_task(task, settings, files))
         assert rows == len(store.messages)
-        assert counters.bytes < 1.05 * store.end
+        assert files.bytes < 1.05 * store.end

@@ -29,7 +29,7 @@ from rmqstore_spark.partition import Range
 from rmqstore_spark.planner import plan
 from rmqstore_spark.reader import ReadSettings, read_task
 from rmqstore_spark.selection import Numbers, Selection, Texts
-from rmqstore_spark.store.files import Counters
+from rmqstore_spark.store.files import Files
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 GENERATOR = Path(__file__).parents[1] / "benchmarks" / "generate.py"
@@ -135,11 +135,11 @@ def measured(store: Generated, pushed: Selection | None = None, **options: objec
         understood = replace(understood, selection=pushed)
     schema = arrow_schema(list(DEFAULT_COLUMNS))
     settings = ReadSettings(schema, understood.mode, understood.verify_crc, understood.decompress, understood.selection)
-    counters = Counters()
+    files = Files()
     before = bytes_of_process()
     planned = plan(understood)
-    batches = [batch for task in planned.tasks for batch in read_task(task, settings, counters)]
-    counted = counters.bytes + planned.counters.bytes
+    batches = [batch for task in planned.tasks for batch in read_task(task, settings, files)]
+    counted = files.bytes + planned.files.bytes
     if SYSTEM_COUNTS.exists():
         of_process = bytes_of_process() - before
         assert counted <= of_process <= counted + 64 * KIB  # /proc itself, and what Python may read

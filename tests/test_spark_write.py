@@ -19,6 +19,7 @@ from test_write import kept, plain
 
 import rmqstore_spark
 from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.store.write.disk import Tree
 from rmqstore_spark.store.write.lock import StoreLock
 
 pytestmark = pytest.mark.spark
@@ -124,7 +125,7 @@ def test_refusals(spark: SparkSession, tmp_path: Path, select: str, options: dic
 def test_a_running_broker_and_a_crashed_one(spark: SparkSession, tmp_path: Path) -> None:
     df = spark.range(10).selectExpr("string(id) body")
     save(df, tmp_path, topic="T", **SIZES)
-    with StoreLock(str(tmp_path)):
+    with Tree(str(tmp_path)) as tree, StoreLock(tree):
         for mode in ("append", "overwrite"):
             assert "locked: expected a store that nobody uses" in refusal(df, tmp_path, mode, topic="T")
     (tmp_path / "abort").touch()

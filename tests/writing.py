@@ -16,7 +16,6 @@ from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.options import parse_write_options
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.store.write.commit import Settings, commit, forget, prepare
-from rmqstore_spark.store.write.journal import staging
 from rmqstore_spark.store.write.staging import Staged
 from rmqstore_spark.writer import stage
 
@@ -42,7 +41,7 @@ def stage_rows(root: Path, parts: Sequence[Sequence[Row]], **options: Any) -> tu
     prepare(str(root), job)
     understood = parse_write_options({"path": str(root), **{name: str(value) for name, value in options.items()}})
     staged = [
-        stage([batch_of(part)] if part else [], understood, staging(str(root), job), str(number), number)
+        stage([batch_of(part)] if part else [], understood, str(root), job, str(number), number)
         for number, part in enumerate(parts)
     ]
     return job, staged

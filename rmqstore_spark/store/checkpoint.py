@@ -7,7 +7,7 @@
 import struct
 
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.files import Counters, ReadFile
+from rmqstore_spark.store.files import Files, ReadFile
 
 _LAYOUT = struct.Struct(">qqq")
 _OFFSETS = struct.Struct(">qq")
@@ -25,19 +25,19 @@ def encode(message: int, index: int, end: int) -> bytes:
     return (_LAYOUT.pack(message, message, index) + _OFFSETS.pack(0, end)).ljust(_FILE_SIZE, b"\0")
 
 
-def index_timestamp(path: str, counters: Counters) -> int:
+def index_timestamp(path: str, files: Files) -> int:
     """Store time (ms) up to which the index files are complete; 0 when that is not known."""
-    return _timestamps(path, counters)[2]
+    return _timestamps(path, files)[2]
 
 
-def logics_timestamp(path: str, counters: Counters) -> int:
+def logics_timestamp(path: str, files: Files) -> int:
     """Store time (ms) of the last message put into a ConsumeQueue, as of the last flush; 0 when that is not known."""
-    return _timestamps(path, counters)[1]
+    return _timestamps(path, files)[1]
 
 
-def _timestamps(path: str, counters: Counters) -> tuple[int, int, int]:
+def _timestamps(path: str, files: Files) -> tuple[int, int, int]:
     try:
-        with ReadFile(path, counters) as file:
+        with ReadFile(path, files) as file:
             data = file.read(0, _LAYOUT.size)
     except RmqStoreError:  # a hint: a missing or unreadable one is no error
         return 0, 0, 0

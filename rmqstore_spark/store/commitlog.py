@@ -16,7 +16,7 @@ from native_io import Filter, Status, find_unit, scan
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue, QueueUnit
 from rmqstore_spark.store.decode import BatchBuilder
-from rmqstore_spark.store.files import Counters, ReadFile
+from rmqstore_spark.store.files import Files, ReadFile
 from rmqstore_spark.store.layout import Layout, SegmentFile
 from rmqstore_spark.store.message import (
     FORMAT,
@@ -198,14 +198,14 @@ class SegmentReader:
         segment: the segment.
         verify_crc: whether a unit's bodyCRC must be right.
         queues: asked, before reading goes on behind a damage, whether it knows the unit found there.
-        counters: where to count requests and bytes.
+        files: how to reach files, and where requests and bytes are counted.
     """
 
-    def __init__(self, segment: Segment, verify_crc: bool, queues: ConsumeQueues, counters: Counters) -> None:
+    def __init__(self, segment: Segment, verify_crc: bool, queues: ConsumeQueues, files: Files) -> None:
         self.segment = segment
         self._verify_crc = verify_crc
         self._queues = queues
-        self._file = ReadFile(segment.path, counters)
+        self._file = ReadFile(segment.path, files)
         self._file_end = segment.start + min(self._file.size, segment.end - segment.start)
         self._buffer = memoryview(bytearray())
         self._positions: Positions = np.empty(WINDOW_UNITS, np.int64)

@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.files import Counters, ReadFile
-from rmqstore_spark.store.layout import SEGMENT_NAME
+from rmqstore_spark.store.files import Files, ReadFile
+from rmqstore_spark.store.layout import queue_id_of, queue_path, start_in
 
 _UNIT = struct.Struct(">qiq")
 _SIMPLE = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
@@ -60,6 +60,7 @@ class _QueueFile(NamedTuple):
     path: str
     first: int  # queue offset of its first unit
     room: int  # units
+    size: int  # bytes
 
 
 class QueueUnits(NamedTuple):
@@ -86,25 +87,33 @@ class Queue:
         room: how many units its files have room for.
     """
 
-    def __init__(self, directory: str, topic: str, queue_id: int, counters: Counters, is_batch: bool = False) -> None:
+    def __init__(self, directory: str, topic: str, queue_id: int, files: Files, is_batch: bool = False) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.is_batch = is_batch
-        self._counters = counters
+        self._files = files
         self._layout = _BATCH if is_batch else _SIMPLE
-        self._files: list[_QueueFile] = []
+        self._queue_files: list[_QueueFile] = []
         size = self._layout.itemsize
         with contextlib.suppress(OSError):
-            for name in sorted(name for name in os.listdir(directory) if SEGMENT_NAME.fullmatch(name)):
-                path = os.path.join(directory, name)
-                self._files.append(_QueueFile(path, int(name) // size, os.stat(path).st_size // size))
-        self.first = self._files[0].first if self._files else 0
-        self.room = sum(file.room for file in self._files)
+            for name in sorted(files.names(directory)):
+                start = start_in(name)
+                if start is not None:
+                    path = os.path.join(directory, name)
+                    nbytes = files.status(path).st_size
+                    self._queue_files.append(_QueueFile(path, start // size, nbytes // size, nbytes))
+        self.first = self._queue_files[0].first if self._queue_files else 0
+        self.room = sum(file.room for file in self._queue_files)
 
     @property
     def is_lmq(self) -> bool:
         """Is it a queue of messages that are in their own topics' queues as well (light message queue, MixAll)?"""
         return self.topic.startswith("%LMQ%")
+
+    @property
+    def sizes(self) -> list[tuple[str, int]]:
+        """Its files, in their order, with their bytes."""
+        return [(file.path, file.size) for file in self._queue_files]
 
     def _read(self, file: ReadFile, index: int) -> QueueUnit:
         data = file.read(index * self._layout.itemsize, UNIT_SIZE)
@@ -112,9 +121,9 @@ class Queue:
 
     def unit(self, number: int) -> QueueUnit | None:
         """The unit of this number, or None where there is none or it is not used."""
-        for file in self._files:
+        for file in self._queue_files:
             if file.first <= number < file.first + file.room:
-                with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._counters) as opened:
+                with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._files) as opened:
                     unit = self._read(opened, number - file.first)
                     used = unit.position >= 0 and unit.size > 0 and unit != _PRE_BLANK
                     return unit if used else None
@@ -146,9 +155,9 @@ class Queue:
         """At most `count` units from number `start` on, as far as one file follows the other."""
         size = self._layout.itemsize
         data = b""
-        for file in self._files:
+        for file in self._queue_files:
             if file.first <= start < file.first + file.room and count > 0:
-                with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._counters) as opened:
+                with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._files) as opened:
                     part = opened.read((start - file.first) * size, min(count, file.first + file.room - start) * size)
                     data += part[: len(part) // size * size]
                     start, count = start + len(part) // size, count - len(part) // size
@@ -165,16 +174,16 @@ class Queue:
             return unit.size > 0 and unit.position < position
 
         def begins_before(file: _QueueFile) -> bool:
-            with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._counters) as opened:
+            with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._files) as opened:
                 return is_before(self._read(opened, 0))
             return False
 
         # The last file that begins before the position is the one; in the files behind it every unit is too late.
-        at = bisect.bisect_left(self._files[1:], True, key=lambda file: not begins_before(file))
-        if not self._files:
+        at = bisect.bisect_left(self._queue_files[1:], True, key=lambda file: not begins_before(file))
+        if not self._queue_files:
             return self.first
-        file = self._files[at]
-        with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._counters) as opened:
+        file = self._queue_files[at]
+        with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._files) as opened:
             return file.first + self._search_in(opened, file.room, is_before)
         return file.first
 
@@ -209,14 +218,14 @@ class ConsumeQueues:
 
     Args:
         directory: `consumequeue/`, or None where a store has none.
-        counters: where to count requests and bytes.
+        files: how to reach files, and where requests and bytes are counted.
         batch_directory: `batchconsumequeue/`, or None.
     """
 
-    def __init__(self, directory: str | None, counters: Counters, batch_directory: str | None = None) -> None:
+    def __init__(self, directory: str | None, files: Files, batch_directory: str | None = None) -> None:
         self._directory = directory
         self._batch_directory = batch_directory
-        self._counters = counters
+        self._files = files
 
     def __iter__(self) -> Iterator[Queue]:
         """Every simple queue there is, by topic and queueId. The directories are listed once."""
@@ -228,13 +237,11 @@ class ConsumeQueues:
         return self._simple + self.batch
 
     def queue(self, topic: str, queue_id: int) -> Queue | None:
-        """A simple queue, whether it has files or not; None where there can be none.
-
-        Topic and queueId may come from a damaged commitlog, so they are no path before they are looked at.
-        """
-        if self._directory is None or queue_id < 0 or topic in ("", ".", "..") or "/" in topic or "\0" in topic:
+        """A simple queue, whether it has files or not; None where there can be none (layout.queue_path)."""
+        path = queue_path(topic, queue_id)
+        if self._directory is None or path is None:
             return None
-        return Queue(os.path.join(self._directory, topic, str(queue_id)), topic, queue_id, self._counters)
+        return Queue(os.path.join(self._directory, path), topic, queue_id, self._files)
 
     @cached_property
     def in_use(self) -> bool:
@@ -243,12 +250,12 @@ class ConsumeQueues:
 
     @cached_property
     def _simple(self) -> list[Queue]:
-        return list(_queues(self._directory, self._counters, is_batch=False))
+        return list(_queues(self._directory, self._files, is_batch=False))
 
     @cached_property
     def batch(self) -> list[Queue]:
         """Every BatchCQ there is."""
-        return list(_queues(self._batch_directory, self._counters, is_batch=True))
+        return list(_queues(self._batch_directory, self._files, is_batch=True))
 
     def sizes_at(self, position: int) -> list[int]:
         """The sizes that the queues give the message at a physical offset: one, or none; more are a lie of some."""
@@ -262,18 +269,19 @@ class ConsumeQueues:
         return None if unit is None else (unit.position, unit.size) == (position, size)
 
 
-def _queues(directory: str | None, counters: Counters, is_batch: bool) -> Iterator[Queue]:
+def _queues(directory: str | None, files: Files, is_batch: bool) -> Iterator[Queue]:
     """A directory's queues, by topic."""
     if directory is None:
         return
-    for topic in _children(directory):
-        for name in _children(os.path.join(directory, topic)):
-            if name.isascii() and name.isdigit():
-                yield Queue(os.path.join(directory, topic, name), topic, int(name), counters, is_batch)
+    for topic in _children(directory, files):
+        for name in _children(os.path.join(directory, topic), files):
+            queue_id = queue_id_of(name)
+            if queue_id is not None:
+                yield Queue(os.path.join(directory, topic, name), topic, queue_id, files, is_batch)
 
 
-def _children(directory: str) -> list[str]:
+def _children(directory: str, files: Files) -> list[str]:
     try:
-        return sorted(os.listdir(directory))
+        return sorted(files.names(directory))
     except OSError:
         return []

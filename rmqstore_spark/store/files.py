@@ -1,7 +1,8 @@
-"""Bytes of files: opened read-only, read by position, counted."""
+"""Files of stores: listed, opened read-only, read by position, counted."""
 
 import errno
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,11 +16,77 @@ _SLACK = 4 * 1024  # to read so much that is not wanted costs less than a reques
 
 
 @dataclass
-class Counters:
-    """How much was asked of the file system; what pruning saves is measured here."""
+class Files:
+    """How the files of stores are reached, and how much was asked of them: what pruning saves is measured here.
+
+    Links are followed, as every reader of a disk does; the writer has files of its own (write/disk.py).
+    """
 
     requests: int = 0
     bytes: int = 0
+
+    def names(self, path: str) -> list[str]:
+        """The names in a directory, as os.listdir gives them, with its errors."""
+        return os.listdir(path)
+
+    def status(self, path: str) -> os.stat_result:
+        """What a path is, as os.stat tells it, with its errors."""
+        return os.stat(path)
+
+    def is_directory(self, path: str) -> bool:
+        """Is there a directory at a path?"""
+        try:
+            return stat.S_ISDIR(self.status(path).st_mode)
+        except OSError:
+            return False
+
+    def open(self, path: str) -> int:
+        """A descriptor to read a file with.
+
+        Raises:
+            RmqStoreError: it is no regular file, or cannot be opened; the text says why.
+        """
+        return open_file(path, path)
+
+
+def open_file(name: str, path: str, flags: int = os.O_RDONLY, dir_fd: int | None = None, follow: bool = True) -> int:
+    """A descriptor of a regular file. Nothing else is opened: a FIFO would wait, a device may do anything.
+
+    Args:
+        name: the file, below `dir_fd` where that is given.
+        path: for messages.
+        flags: besides those that are always set.
+        follow: whether the name may be a link.
+
+    Raises:
+        RmqStoreError: there is none, or it cannot be opened; the text says why.
+    """
+    flags |= os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | (0 if follow else os.O_NOFOLLOW)
+    try:
+        found = os.stat(name, dir_fd=dir_fd, follow_symlinks=follow)
+        if stat.S_ISREG(found.st_mode):
+            fd = os.open(name, flags, dir_fd=dir_fd)
+            found = os.fstat(fd)
+            if stat.S_ISREG(found.st_mode):
+                return fd
+            os.close(fd)  # it was swapped for something else in between
+    except OSError as why:
+        raise cannot_read(path, why) from None
+    raise DamagedStoreError(f"{path}: expected a regular file, found {kind_of(found)}; move it away")
+
+
+_KINDS = {
+    stat.S_IFREG: "a file",
+    stat.S_IFDIR: "a directory",
+    stat.S_IFLNK: "a link",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def kind_of(status: os.stat_result) -> str:
+    """What something is, in words."""
+    return _KINDS.get(stat.S_IFMT(status.st_mode), "a device")
 
 
 class ReadFile:
@@ -27,19 +94,16 @@ class ReadFile:
 
     Args:
         path: the file.
-        counters: where to count requests and bytes.
+        files: how to reach it, and where to count requests and bytes.
 
     Raises:
         RmqStoreError: it cannot be opened; the text says why.
     """
 
-    def __init__(self, path: str, counters: Counters) -> None:
+    def __init__(self, path: str, files: Files) -> None:
         self.path = path
-        self._counters = counters
-        try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as why:
-            raise cannot_read(path, why) from None
+        self._files = files
+        self._fd = files.open(path)
 
     def __enter__(self) -> "ReadFile":
         return self
@@ -60,8 +124,8 @@ class ReadFile:
                 n = os.preadv(self._fd, [buffer[done:]], offset + done)
             except OSError as why:
                 raise cannot_read(self.path, why, offset + done) from None
-            self._counters.requests += 1
-            self._counters.bytes += n
+            self._files.requests += 1
+            self._files.bytes += n
             if n == 0:
                 break
             done += n
@@ -85,8 +149,8 @@ class ReadFile:
             count, size, requests = gather(self._fd, offsets, sizes, buffer, places, lengths, slack=_SLACK)
         except OSError as why:
             raise cannot_read(self.path, why) from None
-        self._counters.requests += requests
-        self._counters.bytes += size
+        self._files.requests += requests
+        self._files.bytes += size
         return count
 
     def data_end(self) -> int:

@@ -15,6 +15,7 @@ Source: org.apache.rocketmq.store.index.IndexFile, IndexHeader, IndexService.
 
 import bisect
 import os
+import re
 import stat
 import struct
 from collections.abc import Iterable, Iterator
@@ -23,11 +24,12 @@ from typing import NamedTuple
 
 from native_io import java_hash
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
-from rmqstore_spark.store.files import Counters, ReadFile, cannot_read
+from rmqstore_spark.store.files import Files, ReadFile, cannot_read
 
 HEADER = struct.Struct(">qqqqii")
 SLOT = struct.Struct(">i")
 ITEM = struct.Struct(">iqii")
+FILE_NAME = re.compile(r"[0-9]{17}")
 DEFAULT_SLOTS = 5_000_000
 
 _READ_AHEAD = 64 * 1024
@@ -85,15 +87,15 @@ class IndexFile:
     slots: int
     items: int
     newest: Item
-    _counters: Counters = field(repr=False, compare=False)
+    _files: Files = field(repr=False, compare=False)
 
     @classmethod
-    def open(cls, path: str, counters: Counters, slots: Iterable[int] = (DEFAULT_SLOTS,)) -> "IndexFile | None":
+    def open(cls, path: str, files: Files, slots: Iterable[int] = (DEFAULT_SLOTS,)) -> "IndexFile | None":
         """Look at an index file.
 
         Args:
             path: the file.
-            counters: where to count requests and bytes, lookups included.
+            files: how to reach files, and where requests and bytes are counted, lookups included.
             slots: numbers of slots to try before it is found out from the items where they begin.
 
         Returns:
@@ -102,7 +104,7 @@ class IndexFile:
         Raises:
             RmqStoreError: it cannot be read, or is not to be believed.
         """
-        with ReadFile(path, counters) as file:
+        with ReadFile(path, files) as file:
             size = file.size
             data = file.read(0, HEADER.size)
             if len(data) < HEADER.size:
@@ -121,7 +123,7 @@ class IndexFile:
                 f"{path}: expected the first and the last of {header.index_count - 1} items to be of the messages at "
                 f"{header.begin_position} and {header.end_position} as the header says, found no place for them"
             )
-        return cls(path, header, tried, _room(size, tried), newest, counters)
+        return cls(path, header, tried, _room(size, tried), newest, files)
 
     def covered(self) -> tuple[int, int]:
         """The physical offsets of the first and of the last item's message.
@@ -140,7 +142,7 @@ class IndexFile:
         """
         found: list[int] = []
         try:
-            with ReadFile(self.path, self._counters) as file:
+            with ReadFile(self.path, self._files) as file:
                 for _, item in _chain(file, self.header, self.slots, self.items, key_hash % self.slots):
                     if item.key_hash == key_hash and found[-1:] != [item.position]:
                         found.append(item.position)
@@ -250,12 +252,12 @@ def _find_slots(file: ReadFile, size: int, header: Header) -> int:
     return 0
 
 
-def index_files(directory: str | None, counters: Counters) -> tuple[list[IndexFile], list[str]]:
+def index_files(directory: str | None, files: Files) -> tuple[list[IndexFile], list[str]]:
     """The index files of a store.
 
     Args:
         directory: `index/`, or None where a store has none.
-        counters: where to count requests and bytes.
+        files: how to reach files, and where requests and bytes are counted.
 
     Returns:
         Those that can be asked, the oldest messages first; and a line for each that cannot, which says why. Empty ones
@@ -264,28 +266,28 @@ def index_files(directory: str | None, counters: Counters) -> tuple[list[IndexFi
     if directory is None:
         return [], []
     try:
-        names = sorted(name for name in os.listdir(directory) if name.isascii() and name.isdigit())
+        names = sorted(name for name in files.names(directory) if name.isascii() and name.isdigit())
     except OSError as why:
         return [], [str(cannot_read(directory, why))]
-    files: list[IndexFile] = []
+    found: list[IndexFile] = []
     unusable: list[str] = []
     slots = [DEFAULT_SLOTS]  # the files of one store have as many, unless the broker's settings were changed
     for name in names:
         path = os.path.join(directory, name)
         try:
-            file = IndexFile.open(path, counters, slots) if _is_file(path) else None
+            file = IndexFile.open(path, files, slots) if _is_file(path, files) else None
         except RmqStoreError as why:
             unusable.append(str(why))
             continue
         if file is not None:
-            files.append(file)
+            found.append(file)
             if file.slots not in slots:
                 slots.append(file.slots)
-    return sorted(files, key=IndexFile.covered), unusable
+    return sorted(found, key=IndexFile.covered), unusable
 
 
-def _is_file(path: str) -> bool:
+def _is_file(path: str, files: Files) -> bool:
     try:
-        return stat.S_ISREG(os.stat(path).st_mode)
+        return stat.S_ISREG(files.status(path).st_mode)
     except OSError as why:
         raise cannot_read(path, why) from None

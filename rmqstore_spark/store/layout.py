@@ -11,17 +11,45 @@ Source: org.apache.rocketmq.store.config.StorePathConfigHelper, store.MappedFile
 import glob
 import os
 import re
+import stat
 import struct
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from rmqstore_spark.errors import NotAStoreError, OptionError
-from rmqstore_spark.store.files import Counters, ReadFile, cannot_read
+from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError, one_line
+from rmqstore_spark.store.files import Files, ReadFile, cannot_read, kind_of
 
 SEGMENT_NAME = re.compile(r"[0-9]{20}")
+_MOST_START = 1 << 62  # so that a file's end fits an i64, too
+_QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}")
+_MOST_QUEUE_ID = (1 << 31) - 1
+_MOST_NAME = 255  # bytes
 _GLOB = re.compile(r"[*?\[]")
 _TIERED_NAME = re.compile(r"[0-9a-f]{8}[0-9]{20}")
 _DLEDGER_ENTRY = struct.Struct(">iiqqq")  # magic 1..3, size, index, term, pos (io.openmessaging.storage.dledger.entry)
+
+
+def start_in(name: str) -> int | None:
+    """What a file of a MappedFileQueue begins with, as its name tells; None where no broker gives such a name."""
+    start = int(name) if SEGMENT_NAME.fullmatch(name) else None
+    return None if start is None or start > _MOST_START else start
+
+
+def queue_id_of(name: str) -> int | None:
+    """The queue of a directory below that of a topic; None where no broker gives such a name."""
+    queue_id = int(name) if _QUEUE_ID.fullmatch(name) else None
+    return None if queue_id is None or queue_id > _MOST_QUEUE_ID else queue_id
+
+
+def queue_path(topic: str, queue_id: int) -> str | None:
+    """Where the files of a queue are, below consumequeue/; None where there can be none.
+
+    The one place in which names from a store become a path. A topic is any name of one directory that can be shown; a
+    broker takes fewer (TopicValidator), but an old store may have more.
+    """
+    if not 0 <= queue_id <= _MOST_QUEUE_ID or topic in ("", ".", "..") or "/" in topic or one_line(topic) != topic:
+        return None
+    return os.path.join(topic, str(queue_id)) if len(os.fsencode(topic)) <= _MOST_NAME else None
 
 
 @dataclass(frozen=True)
@@ -95,52 +123,56 @@ def local_path(path: str) -> str:
     return path
 
 
-def find_store(root: str, commitlogs: list[str] | None, counters: Counters) -> Layout:
+def find_store(root: str, commitlogs: list[str] | None, files: Files) -> Layout:
     """Look at a store directory.
 
     Args:
         root: the store directory.
         commitlogs: the commitlog's directories where they are not <root>/commitlog (broker setting storePathCommitLog).
-        counters: where to count requests and bytes.
+        files: how to reach files, and where requests and bytes are counted.
 
     Raises:
         NotAStoreError: it is something else; the text says what, and what to give instead.
+        DamagedStoreError: what has the name of a commitlog file is none.
     """
-    entries = _entries(root)
-    _refuse_dledger_directories(root, entries)
+    entries = _entries(root, files)
+    _refuse_dledger_directories(root, entries, files)
     if commitlogs is None:
         if "commitlog" not in entries:
-            raise NotAStoreError(_not_a_store(root, entries))
+            raise NotAStoreError(_not_a_store(root, entries, files))
         commitlogs = [os.path.join(root, "commitlog")]
     segments: list[SegmentFile] = []
     strays: list[str] = []
     for directory in commitlogs:
-        for name in sorted(_entries(directory)):
-            path = os.path.join(directory, name)
-            if not SEGMENT_NAME.fullmatch(name) or os.path.isdir(path):
+        for name in sorted(_entries(directory, files)):
+            path, start = os.path.join(directory, name), start_in(name)
+            if start is None or files.is_directory(path):
                 strays.append(path)
                 continue
             try:
-                segments.append(SegmentFile(path, int(name), os.stat(path).st_size))
+                found = files.status(path)
             except OSError as why:
                 raise cannot_read(path, why) from None
+            if not stat.S_ISREG(found.st_mode):
+                raise DamagedStoreError(f"{path}: expected a commitlog file, found {kind_of(found)}; move it away")
+            segments.append(SegmentFile(path, start, found.st_size))
     segments.sort(key=lambda segment: segment.start)
     if segments:
-        _refuse_dledger_file(segments[0], counters)
+        _refuse_dledger_file(segments[0], files)
     return Layout(
         root=root,
         segments=tuple(segments),
         strays=tuple(strays),
-        consumequeue=_consumequeue(root, entries),
+        consumequeue=_consumequeue(root, entries, files),
         batchconsumequeue=os.path.join(root, "batchconsumequeue") if "batchconsumequeue" in entries else None,
         index=os.path.join(root, "index") if "index" in entries else None,
         abort="abort" in entries,
     )
 
 
-def _entries(directory: str) -> list[str]:
+def _entries(directory: str, files: Files) -> list[str]:
     try:
-        return os.listdir(directory)
+        return files.names(directory)
     except FileNotFoundError:
         raise NotAStoreError(f"{directory}: no such directory; give the broker's store directory") from None
     except NotADirectoryError:
@@ -151,28 +183,28 @@ def _entries(directory: str) -> list[str]:
         raise cannot_read(directory, why) from None
 
 
-def _consumequeue(root: str, entries: list[str]) -> str | None:
+def _consumequeue(root: str, entries: list[str], files: Files) -> str | None:
     directory = os.path.join(root, "consumequeue")
-    if "consumequeue" not in entries or not os.path.isdir(directory):
+    if "consumequeue" not in entries:
         return None
     try:
-        names = os.listdir(directory)
+        names = files.names(directory)
     except OSError:  # an accelerator: what cannot be read is as good as missing
         return None
     return None if "CURRENT" in names and any(name.startswith("MANIFEST-") for name in names) else directory
 
 
-def _refuse_dledger_directories(root: str, entries: list[str]) -> None:
+def _refuse_dledger_directories(root: str, entries: list[str], files: Files) -> None:
     for name in entries:
-        if name.startswith("dledger-") and os.path.isdir(os.path.join(root, name, "data")):
+        if name.startswith("dledger-") and files.is_directory(os.path.join(root, name, "data")):
             raise NotAStoreError(
                 f"{os.path.join(root, name)}: a DLedger commitlog (enableDLegerCommitLog), which is not supported; "
                 "read the store of a broker without DLedger, or consume from the broker itself"
             )
 
 
-def _refuse_dledger_file(segment: SegmentFile, counters: Counters) -> None:
-    with ReadFile(segment.path, counters) as file:
+def _refuse_dledger_file(segment: SegmentFile, files: Files) -> None:
+    with ReadFile(segment.path, files) as file:
         head = file.read(0, _DLEDGER_ENTRY.size)
     if len(head) < _DLEDGER_ENTRY.size:
         return
@@ -184,13 +216,13 @@ def _refuse_dledger_file(segment: SegmentFile, counters: Counters) -> None:
         )
 
 
-def _not_a_store(root: str, entries: list[str]) -> str:
+def _not_a_store(root: str, entries: list[str], files: Files) -> str:
     if any(SEGMENT_NAME.fullmatch(name) for name in entries):
         return (
             f"{root}: this looks like a directory inside a store; give the store directory that holds commitlog/, "
             "or name the commitlog's own directories in option storePathCommitLog"
         )
-    if _is_tiered(root, entries):
+    if _is_tiered(root, entries, files):
         return (
             f"{root}: files of RocketMQ's tiered store, which are not supported; give the broker's own store directory"
         )
@@ -201,14 +233,14 @@ def _not_a_store(root: str, entries: list[str]) -> str:
     )
 
 
-def _is_tiered(root: str, entries: list[str]) -> bool:
+def _is_tiered(root: str, entries: list[str], files: Files) -> bool:
     """Tiered flat files lie in <cluster>/<broker>/<topic>/<queueId>/<COMMIT_LOG|CONSUME_QUEUE|INDEX>/."""
     names, directory = entries, root
     for _ in range(5):
         if {"COMMIT_LOG", "CONSUME_QUEUE", "INDEX"} & set(names) or any(map(_TIERED_NAME.fullmatch, names)):
             return True
-        below = next((d for d in (os.path.join(directory, name) for name in sorted(names)) if os.path.isdir(d)), None)
+        below = next(filter(files.is_directory, (os.path.join(directory, name) for name in sorted(names))), None)
         if below is None:
             return False
-        directory, names = below, _entries(below)
+        directory, names = below, _entries(below, files)
     return False

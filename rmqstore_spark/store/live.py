@@ -9,21 +9,21 @@ import itertools
 
 from rmqstore_spark.store.commitlog import Header, Segment, SegmentReader, headers
 from rmqstore_spark.store.consumequeue import ConsumeQueues
-from rmqstore_spark.store.files import Counters
+from rmqstore_spark.store.files import Files
 
 _QUEUES_TO_ASK = 16
 
 
-def live_end(reader: SegmentReader, later: Segment, queues: ConsumeQueues, counters: Counters) -> int:
+def live_end(reader: SegmentReader, later: Segment, queues: ConsumeQueues, files: Files) -> int:
     """A physical offset in the reader's segment: all units before it are live, and there one begins or the blank does.
 
     Args:
         reader: reads a segment that is not the last one.
         later: the next segment that has messages.
         queues: the store's ConsumeQueues.
-        counters: where to count requests and bytes.
+        files: how to reach files, and where requests and bytes are counted.
     """
-    with SegmentReader(later, False, queues, counters) as following:
+    with SegmentReader(later, False, queues, files) as following:
         run = following.run_at(later.start, later.end)
         first = headers(run) if run is not None else []
     by_queue = {(header.topic, header.queue_id): header for header in reversed(first)}

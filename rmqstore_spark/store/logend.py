@@ -20,7 +20,7 @@ from native_io import Status
 from rmqstore_spark.store.checkpoint import logics_timestamp
 from rmqstore_spark.store.commitlog import Header, Segment, SegmentReader, headers
 from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue
-from rmqstore_spark.store.files import Counters
+from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.layout import Layout
 from rmqstore_spark.store.message import FORMAT
 
@@ -63,14 +63,14 @@ class LogEnd:
         layout: the store.
         segments: its segments, by start.
         queues: its ConsumeQueues. Their last units are a hint where to start looking, no more.
-        counters: where to count requests and bytes.
+        files: how to reach files, and where requests and bytes are counted.
     """
 
-    def __init__(self, layout: Layout, segments: list[Segment], queues: ConsumeQueues, counters: Counters) -> None:
+    def __init__(self, layout: Layout, segments: list[Segment], queues: ConsumeQueues, files: Files) -> None:
         self._layout = layout
         self._segments = list(segments)
         self._queues = queues
-        self._counters = counters
+        self._files = files
         self._queued_to: list[tuple[Queue, int]] = []  # queues with the position their last unit points to
 
     def find(self) -> End:
@@ -88,7 +88,7 @@ class LogEnd:
         return End(self._cut(stop) or position, self._segments, None if microseconds is None else microseconds // 1000)
 
     def _open(self, index: int, verify_crc: bool = False) -> SegmentReader:
-        return SegmentReader(self._segments[index], verify_crc, self._queues, self._counters)
+        return SegmentReader(self._segments[index], verify_crc, self._queues, self._files)
 
     def _last_started(self) -> int:
         """The last segment that begins with a unit; the first one when none does."""
@@ -118,7 +118,7 @@ class LogEnd:
         A truncated log and its queues keep their old units, and those confirm each other. They are older than what came
         after them, though, and the checkpoint of a clean shutdown knows how old the newest message is.
         """
-        newest = logics_timestamp(self._layout.checkpoint, self._counters)
+        newest = logics_timestamp(self._layout.checkpoint, self._files)
         segment = self._segments[started]
         hint = max((at for _, at in self._queued_to if segment.start <= at < segment.end), default=None)
         if self._layout.abort or newest <= 0 or hint is None:

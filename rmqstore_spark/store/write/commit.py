@@ -13,7 +13,7 @@ import numpy as np
 from native_io import Dispatched, Dispatcher, Status
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store import checkpoint
-from rmqstore_spark.store.files import Counters
+from rmqstore_spark.store.consumequeue import UNIT_SIZE
 from rmqstore_spark.store.layout import find_store
 from rmqstore_spark.store.message import FORMAT, explain, store_timestamp_at
 from rmqstore_spark.store.sizes import DEFAULT_SIZES, FileSizes, Sizes
@@ -27,10 +27,12 @@ from rmqstore_spark.store.write.staging import Staged, UnitSizes, read_chunks
 from rmqstore_spark.store.write.target import (
     Target,
     check_can_exchange,
+    check_places,
     check_writable,
     indexes_tags,
     inspect,
     is_new,
+    make_root,
     refuse_foreign_files,
     sizes_of,
 )
@@ -65,34 +67,61 @@ def commit(root: str, staged: Sequence[Staged], settings: Settings) -> None:
     Raises:
         RmqStoreError: something is in the way. The store is as it was.
     """
-    change = journal.Commit(root)
-    disk.make_directory(root)
-    if not change.is_pending:
-        is_new(root)  # or it refuses, before there is a lock in it
-    with StoreLock(root):
-        disk.make_directory(journal.workshop(root))
-        check_can_exchange(journal.workshop(root))
-        change.recover()
-        change.sweep()
-        new = is_new(root)
-        check_writable(root)
-        if settings.overwrite and not new:
-            refuse_foreign_files(root)
-            with journal.Replacement(root) as replacement, StoreLock(replacement.new):
-                target = Target(root, settled(settings.sizes), (), 0, 0, {})
-                _make(target, None, replacement.new, staged, settings, {})
-                replacement.publish()
-            return
-        target = Target(root, settled(settings.sizes), (), 0, 0, {}) if new else inspect(root, settings.sizes)
-        known = topics.load(root)
-        topics.refuse_unwritable(known, {topic for part in staged for topic in part.topics}, root)
-        change.begin()
-        try:
-            _make(target, root, change.new, staged, settings, known)
-            change.publish(("commitlog",))
-        except Exception:
+    with make_root(root) as tree:
+        change = journal.Commit(tree)
+        check_places(tree)
+        if not change.is_pending:
+            is_new(tree)  # or it refuses, before there is a lock in it
+        with StoreLock(tree):
+            tree.make_directory(journal.workshop(root))
+            check_can_exchange(tree, journal.workshop(root))
             change.recover()
-            raise
+            change.sweep()
+            new = is_new(tree)
+            check_writable(tree)
+            if settings.overwrite and not new:
+                refuse_foreign_files(tree)
+                _replace(tree, staged, settings)
+            else:
+                _append(tree, change, new, staged, settings)
+
+
+def _replace(tree: disk.Tree, staged: Sequence[Staged], settings: Settings) -> None:
+    with journal.Replacement(tree) as replacement, StoreLock(replacement.tree):
+        target = Target(replacement.tree.path, settled(settings.sizes), (), 0, 0, {})
+        _make(replacement.tree, target, None, replacement.tree.path, tree, staged, settings, {})
+        replacement.publish()
+
+
+def _append(tree: disk.Tree, change: journal.Commit, new: bool, staged: Sequence[Staged], settings: Settings) -> None:
+    root = tree.path
+    target = Target(root, settled(settings.sizes), (), 0, 0, {}) if new else inspect(tree, settings.sizes)
+    known = topics.load(tree)
+    topics.refuse_unwritable(known, {topic for part in staged for topic in part.topics}, root)
+    _refuse_full_disk(tree, target, staged)
+    change.begin()
+    try:
+        _make(tree, target, root, change.new, tree, staged, settings, known)
+        change.publish(journal.APPENDED)
+    except Exception:
+        change.give_up()
+        raise
+
+
+def _refuse_full_disk(tree: disk.Tree, target: Target, staged: Sequence[Staged]) -> None:
+    """Before anything is made: does it fit? Files are sparse, so what they take is what is written.
+
+    Raises:
+        RmqStoreError: it does not.
+    """
+    last = sum(target.end - segment.start for segment in target.segments if target.end < segment.end)
+    needed = last + sum(part.nbytes + UNIT_SIZE * part.rows for part in staged)
+    free = tree.free_bytes()
+    if free < needed:
+        raise RmqStoreError(
+            f"{tree.path}: the disk is too full: expected at least {needed:,} bytes to write these messages, found "
+            f"{free:,} free; nothing was written"
+        )
 
 
 def check(root: str, settings: Settings) -> None:
@@ -101,18 +130,22 @@ def check(root: str, settings: Settings) -> None:
     Raises:
         RmqStoreError: something is in the way.
     """
-    change = journal.Commit(root)
-    if change.is_pending:
-        with StoreLock(root):
-            change.recover()
-    if is_new(root):
+    if not os.path.lexists(root):
         return
-    check_lock(root)
-    check_writable(root)
-    if settings.overwrite:
-        refuse_foreign_files(root)
-    else:
-        sizes_of(find_store(root, None, Counters()), settings.sizes)
+    with make_root(root) as tree:
+        check_places(tree)
+        change = journal.Commit(tree)
+        if change.is_pending:
+            with StoreLock(tree):
+                change.recover()
+        if is_new(tree):
+            return
+        check_lock(tree)
+        check_writable(tree)
+        if settings.overwrite:
+            refuse_foreign_files(tree)
+        else:
+            sizes_of(tree, find_store(root, None, tree), settings.sizes)
 
 
 def prepare(root: str, job: str) -> None:
@@ -121,12 +154,14 @@ def prepare(root: str, job: str) -> None:
     Raises:
         RmqStoreError: the file system is none that can be written to; there is no trace then.
     """
-    disk.make_directory(journal.staging(root, job))
-    try:
-        check_can_exchange(journal.workshop(root))
-    except RmqStoreError:
-        forget(root, job)
-        raise
+    with make_root(root) as tree:
+        check_places(tree)
+        tree.make_directory(journal.staging(root, job))
+        try:
+            check_can_exchange(tree, journal.workshop(root))
+        except RmqStoreError:
+            forget(root, job)
+            raise
 
 
 def forget(root: str, job: str) -> None:
@@ -134,11 +169,14 @@ def forget(root: str, job: str) -> None:
 
     Tasks that still run find their directory gone, and can make nothing new.
     """
+    if not os.path.isdir(root):
+        return
     staging = journal.staging(root, job)
-    if os.path.exists(staging):
-        disk.rename(staging, staging + journal.GONE)
-        disk.remove_tree(staging + journal.GONE)
-    disk.remove_empty(journal.workshop(root))
+    with disk.Tree(root) as tree:
+        if tree.is_directory(staging):
+            tree.rename(staging, staging + journal.GONE)
+            tree.remove_tree(staging + journal.GONE)
+        tree.remove_empty(journal.workshop(root))
     disk.remove_empty(root)
 
 
@@ -153,9 +191,11 @@ def settled(sizes: Sizes) -> FileSizes:
 
 
 def _make(
+    tree: disk.Tree,
     target: Target,
     old: str | None,
     new: str,
+    source: disk.Tree,
     staged: Sequence[Staged],
     settings: Settings,
     known: topics.Table,
@@ -163,35 +203,38 @@ def _make(
     """Make all files that are changed or new.
 
     Args:
+        tree: the files that are read and made are in this one,
         old: the store that is gone on with; None where there is none.
         new: where they are made, in a tree like the store's.
+        source: but what was staged is in this one.
     """
     queues = QueueWriter(
+        tree,
         None if old is None else os.path.join(old, "consumequeue"),
         os.path.join(new, "consumequeue"),
         target.sizes.queue_file,
         target.queues,
     )
     index_directory = os.path.join(old or new, "index")
-    index = IndexWriter(index_directory, os.path.join(new, "index"), target.sizes.slots, target.sizes.items)
-    dispatcher = Dispatcher(index_tags=old is not None and indexes_tags(target))
+    index = IndexWriter(tree, index_directory, os.path.join(new, "index"), target.sizes.slots, target.sizes.items)
+    dispatcher = Dispatcher(index_tags=old is not None and indexes_tags(tree, target))
     for (topic, queue_id), offset in target.queues.items():
         dispatcher.set_next(topic, queue_id, offset)
 
-    with index, LogWriter(target, os.path.join(new, "commitlog")) as segments:
+    with index, LogWriter(tree, target, os.path.join(new, "commitlog")) as segments:
         stream = _Stream(target, dispatcher, segments, queues, index if settings.index else None)
-        stream.append(staged)
-    queues.finish(LogReader(os.path.join(new, "commitlog"), target.sizes.segment).store_timestamp)
+        stream.append(source, staged)
+    queues.finish(LogReader(tree, os.path.join(new, "commitlog"), target.sizes.segment).store_timestamp)
     indexed = index.end_timestamp
     if not settings.index and old is not None:
-        indexed = checkpoint.index_timestamp(os.path.join(old, "checkpoint"), Counters())
-    disk.write_file(os.path.join(new, "checkpoint"), checkpoint.encode(stream.last_timestamp, indexed, stream.position))
+        indexed = checkpoint.index_timestamp(os.path.join(old, "checkpoint"), tree)
+    tree.write_file(os.path.join(new, "checkpoint"), checkpoint.encode(stream.last_timestamp, indexed, stream.position))
     needed: dict[str, int] = {}
     for part in staged:
         for topic, count in part.topics.items():
             needed[topic] = max(count, needed.get(topic, 0))
-    disk.make_directory(os.path.join(new, "config"))
-    disk.write_file(os.path.join(new, "config", "topics.json"), topics.merge(known, needed, milliseconds_now()))
+    tree.make_directory(os.path.join(new, "config"))
+    tree.write_file(os.path.join(new, "config", "topics.json"), topics.merge(known, needed, milliseconds_now()))
 
 
 class _Stream:
@@ -215,10 +258,10 @@ class _Stream:
         self.last_timestamp = target.last_timestamp
         self._clock = target.last_timestamp
 
-    def append(self, staged: Sequence[Staged]) -> None:
-        """Append all units of some files."""
+    def append(self, tree: disk.Tree, staged: Sequence[Staged]) -> None:
+        """Append all units of some files in a tree."""
         progress = Progress(self._root, sum(part.nbytes for part in staged))
-        with Lane(_CHUNKS_AHEAD) as derives, contextlib.closing(self._read(staged)) as chunks:
+        with Lane(_CHUNKS_AHEAD) as derives, contextlib.closing(self._read(tree, staged)) as chunks:
             for window, sizes in chunks:
                 nbytes = len(window)
                 self._stamp(window, sizes)
@@ -232,11 +275,11 @@ class _Stream:
             self._segments.finish()
             derives.wait()
 
-    def _read(self, staged: Sequence[Staged]) -> Generator[tuple[memoryview, UnitSizes], None, None]:
+    def _read(self, tree: disk.Tree, staged: Sequence[Staged]) -> Generator[tuple[memoryview, UnitSizes], None, None]:
         """Units to place, and their sizes; the next ones are read while these are worked on."""
         sizes: deque[UnitSizes] = deque()
         with Lane(1) as reads:
-            for chunk in (chunk for part in staged for chunk in read_chunks(part)):
+            for chunk in (chunk for part in staged for chunk in read_chunks(tree, part)):
                 reads.submit(chunk.read_into, self._segments.room(chunk.nbytes))
                 sizes.append(chunk.sizes)
                 if len(sizes) == 2:

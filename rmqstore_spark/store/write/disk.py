@@ -2,6 +2,10 @@
 
 Whatever a reader or a broker may see comes into place by one rename or one exchange of two directories, whole and on
 disk already. Nothing that they see is changed in place.
+
+A store may be hostile: who owns it can put links into it, also while we work. So the writer holds the store's directory
+by a descriptor (Tree) and goes down from there name by name, never through a link. What is there already is never
+written to, cut or given away: it may be a hard link to a file of somebody else. That is for what we made ourselves.
 """
 
 import contextlib
@@ -10,14 +14,22 @@ import errno
 import fcntl
 import os
 import stat
+import struct
+import sys
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.store.files import Files, cannot_read, kind_of, open_file
 
 _T = TypeVar("_T")
-_AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
+_AT_EMPTY_PATH = 0x1000
+_STATX_MNT_ID = 0x1000
+_MASK, _MNT_ID = slice(0, 4), slice(0x90, 0x98)  # in struct statx
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FLOCK = struct.Struct("hhqqi")  # l_type, l_whence, l_start, l_len, l_pid
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SYNC_FILE_RANGE_WRITE = 2
 _COPY_SIZE = 8 * 1024 * 1024
 BLOCK = 4096  # direct I/O takes places, sizes and memory that are multiples of this, on every disk
@@ -38,15 +50,12 @@ def cannot_write(path: str, why: OSError) -> RmqStoreError:
 
 
 class NewFile:
-    """A file that is made: of `size` bytes, all zeros and sparse, written to by position. A context manager."""
+    """A file that Tree.new_file() has made, written to by position. A context manager."""
 
-    def __init__(self, path: str, size: int = 0) -> None:
+    def __init__(self, path: str, fd: int) -> None:
         self.path = path
-        self._fd: int = _do(os.open, path, path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self._fd = fd
         self._is_direct = False
-        if size:
-            with closed_if_it_fails(self):
-                _do(os.ftruncate, path, self._fd, size)
 
     def __enter__(self) -> "NewFile":
         return self
@@ -98,9 +107,9 @@ class NewFile:
                 return
             self._is_direct = direct
 
-    def copy_from(self, source: str, size: int) -> None:
+    def copy_from(self, tree: "Tree", source: str, size: int) -> None:
         """The first `size` bytes of another file, holes left out."""
-        fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+        fd = tree.open(source)
         try:
             for start, stop in _data(fd, size):
                 while start < stop:
@@ -126,9 +135,19 @@ class NewFile:
             if code not in (errno.ENOSYS, errno.EINVAL, errno.ESPIPE):  # it is a hint
                 raise cannot_write(self.path, OSError(code, os.strerror(code)))
 
+    def set_time(self, milliseconds: int) -> None:
+        """When it was modified, as far as others can tell."""
+        _do(os.utime, self.path, self._fd, (milliseconds / 1000, milliseconds / 1000))
+
     def sync(self) -> None:
         """Wait until it is on disk."""
         _do(os.fsync, self.path, self._fd)
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """What Tree.reopen() knows it by."""
+        found = os.fstat(self._fd)
+        return found.st_dev, found.st_ino
 
 
 @contextlib.contextmanager
@@ -138,15 +157,6 @@ def closed_if_it_fails(file: contextlib.AbstractContextManager[object]) -> Itera
         stack.push(file)
         yield
         stack.pop_all()
-
-
-def reopen(path: str) -> NewFile:
-    """A file that NewFile has made, once more."""
-    file = NewFile.__new__(NewFile)
-    file.path = path
-    file._fd = _do(os.open, path, path, os.O_RDWR | os.O_CLOEXEC)
-    file._is_direct = False
-    return file
 
 
 def _data(fd: int, size: int) -> Iterator[tuple[int, int]]:
@@ -163,114 +173,433 @@ def _data(fd: int, size: int) -> Iterator[tuple[int, int]]:
             yield start, min(at, size)
 
 
-def write_file(path: str, data: bytes) -> None:
-    """A new file of these bytes, on disk."""
-    with NewFile(path) as file:
-        file.write(data, 0)
-        file.sync()
-
-
-def make_directory(path: str) -> None:
-    """Make a directory, and those above it, where they are missing."""
-    if not os.path.isdir(path):
-        _do(os.makedirs, path, path, 0o777, True)
-
-
-def rename(source: str, target: str) -> None:
-    """Move, in place of what has the name."""
-    _do(os.rename, target, source, target)
-
-
-def link(source: str, target: str) -> None:
-    """One more name for a file."""
-    _do(os.link, target, source, target)
-
-
-def remove(path: str) -> None:
-    """Delete a file, if it is there."""
-    _do(_unlink, path, path)
-
-
-def _unlink(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-
-
 def remove_empty(path: str) -> None:
-    """Delete a directory if nothing is in it."""
+    """Delete the directory that a store was to be in, if nothing is in it and it is no link."""
     with contextlib.suppress(RmqStoreError):
         _do(os.rmdir, path, path)
 
 
-def remove_tree(path: str) -> None:
-    """Delete a directory and all in it, if it is there; file by file, so that it can be stopped at any of them."""
-    if os.path.isdir(path) and not os.path.islink(path):
-        for entry in list(os.scandir(path)):
-            remove_tree(entry.path)
-        _do(os.rmdir, path, path)
-    else:
-        remove(path)
+def make_directories(path: str) -> None:
+    """Make the directory that a store is to be in, and those above it, where they are missing."""
+    _do(os.makedirs, path, path, 0o777, True)
 
 
-def sync_directory(path: str) -> None:
-    """Wait until the names in a directory are on disk."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        _do(os.fsync, path, fd)
-    finally:
-        os.close(fd)
+class _Owner(NamedTuple):
+    """To whom what we make belongs."""
+
+    uid: int
+    gid: int
 
 
-def sync_directories(top: str) -> None:
-    """sync_directory for a directory and all in it."""
-    for directory, _, _ in os.walk(top, topdown=False):
-        sync_directory(directory)
+class Tree(Files):
+    """A store's directory, or another that a write works in, and all below it. A context manager.
 
+    Paths are absolute and begin with the tree's own. Of what comes after that, nothing may be a link: whoever swaps a
+    directory for one leads us nowhere. Where root writes, what is made belongs to the directory's owner from the first
+    moment, so that a broker of that user can go on with it.
 
-def set_time(path: str, milliseconds: int) -> None:
-    """When the file was modified, as far as others can tell."""
-    _do(os.utime, path, path, (milliseconds / 1000, milliseconds / 1000))
+    It is also how the reading code reaches files on behalf of a write: as Files, but without following links.
 
+    Args:
+        path: an existing directory. It may be a link itself, and what is above it is the user's word.
+        like: a tree to whose owner belongs what is made in this one; else its own.
 
-def adopt(top: str, like: str) -> None:
-    """Give a directory and all in it to the owner of another, so that a broker can go on with what root wrote."""
-    owner = os.stat(like)
-    if os.geteuid() != 0 or owner.st_uid == 0:
-        return
-    for directory, _, names in os.walk(top):
-        for path in (directory, *(os.path.join(directory, name) for name in names)):
-            if os.lstat(path).st_uid != owner.st_uid:
-                _do(os.lchown, path, path, owner.st_uid, owner.st_gid)
-    _do(os.chmod, top, top, stat.S_IMODE(owner.st_mode))
-
-
-def exchange(one: str, other: str) -> None:
-    """Let two directories swap their names in one step.
+    Attributes:
+        itself: the directory.
 
     Raises:
-        RmqStoreError: the file system cannot, or one of them is a mount point.
+        RmqStoreError: there is none.
     """
-    _do(_exchange, other, one, other)
+
+    def __init__(self, path: str, like: "Tree | None" = None) -> None:
+        super().__init__()
+        self.path = path
+        try:
+            self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as why:
+            raise cannot_read(path, why) from None
+        self.itself = os.fstat(self._fd)
+        owner = (like or self).itself
+        self._owner = _Owner(owner.st_uid, owner.st_gid) if os.geteuid() == 0 and owner.st_uid != 0 else None
+
+    def __enter__(self) -> "Tree":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+    # ---- looking
+
+    def names(self, path: str) -> list[str]:
+        """The names in a directory; errors as of os.listdir."""
+        with self._down(self._way(path)) as fd:
+            return os.listdir(fd)
+
+    def status(self, path: str) -> os.stat_result:
+        """What a path is, be it a link; errors as of os.lstat."""
+        if path == self.path:
+            return self.itself
+        with self._above(path) as (above, name):
+            return os.stat(name, dir_fd=above, follow_symlinks=False)
+
+    def open(self, path: str) -> int:
+        """A descriptor to read a regular file with.
+
+        Raises:
+            RmqStoreError: it is none, or cannot be opened.
+        """
+        try:
+            with self._above(path) as (above, name):
+                return open_file(name, path, dir_fd=above, follow=False)
+        except OSError as why:
+            raise cannot_read(path, why) from None
+
+    def find(self, path: str) -> os.stat_result | None:
+        """status(), or None where nothing is."""
+        try:
+            return self.status(path)
+        except OSError as why:
+            if why.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                return None
+            raise cannot_read(path, why) from None
+
+    def refuse_other_than(self, path: str, wanted: Callable[[int], bool], what: str) -> None:
+        """See that a path is free, or of a certain kind, and on the tree's own file system.
+
+        Args:
+            wanted: stat.S_ISDIR or stat.S_ISREG.
+            what: it in words.
+
+        Raises:
+            RmqStoreError: there is a link, a mount point or something else.
+        """
+        found = self.find(path)
+        if found is None:
+            return
+        if not wanted(found.st_mode):
+            raise RmqStoreError(
+                f"{path}: expected {what} of the store's own, found {kind_of(found)}; "
+                "write to a store of its own and move its files"
+            )
+        if stat.S_ISDIR(found.st_mode):
+            with self._opened(path) as fd:
+                if _mount(fd) != _mount(self._fd):
+                    raise RmqStoreError(
+                        f"{path}: expected {what} on the file system of {self.path}, found a mount point; "
+                        "write to a store of its own and move its files"
+                    )
+
+    def refuse_unwritable(self, path: str) -> None:
+        """See that names in a directory can be changed.
+
+        Raises:
+            RmqStoreError: they cannot.
+        """
+        with self._opened(path) as fd:
+            if not os.access(".", os.W_OK | os.X_OK, dir_fd=fd, effective_ids=True):
+                raise cannot_write(path, PermissionError())
+
+    def kinds(self, path: str) -> Iterator[tuple[str, bool, bool]]:
+        """What is in a directory: names, which of them are links, and which directories; nothing where it is none."""
+        try:
+            with self._down(self._way(path)) as fd, os.scandir(fd) as entries:
+                found = [(e.name, e.is_symlink(), e.is_dir(follow_symlinks=False)) for e in entries]
+        except OSError:
+            return
+        yield from found
+
+    def free_bytes(self) -> int:
+        """How much the file system takes, as far as it tells."""
+        found = os.fstatvfs(self._fd)
+        return found.f_bavail * found.f_frsize
+
+    # ---- changing
+
+    def new_file(self, path: str, size: int = 0) -> NewFile:
+        """Make a file of `size` bytes, all zeros and sparse."""
+        with self._changing(path) as (above, name):
+            fd: int = _do(_open_at, path, above, name, _NEW)
+        file = NewFile(path, fd)
+        with closed_if_it_fails(file):
+            self._hand_over(fd, path)
+            if size:
+                _do(os.ftruncate, path, fd, size)
+        return file
+
+    def reopen(self, path: str, identity: tuple[int, int]) -> NewFile:
+        """A file that new_file() has made, once more."""
+        with self._changing(path) as (above, name):
+            fd = open_file(name, path, os.O_RDWR, above, follow=False)
+        file = NewFile(path, fd)
+        with closed_if_it_fails(file):
+            if file.identity != identity or os.fstat(fd).st_nlink != 1:
+                raise RmqStoreError(f"{path}: expected the file that was just made, found another: somebody meddles")
+        return file
+
+    def write_file(self, path: str, data: bytes) -> None:
+        """A new file of these bytes, on disk."""
+        with self.new_file(path) as file:
+            file.write(data, 0)
+            file.sync()
+
+    def make_lock(self, path: str, content: bytes) -> None:
+        """A file to be locked, unless somebody has just made it."""
+        with self._changing(path) as (above, name):
+            fd = _open_new_at(above, name)
+        if fd is not None:
+            with NewFile(path, fd) as file:
+                self._hand_over(fd, path)
+                file.write(content, 0)
+
+    def lock(self, path: str) -> int | None:
+        """Lock a file's first byte for its descriptor (F_OFD_SETLK), which is the answer; None where it is locked."""
+        with self._changing(path) as (above, name):
+            fd = open_file(name, path, os.O_RDWR, above, follow=False)
+        try:
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+        except OSError as why:
+            os.close(fd)
+            if why.errno not in (errno.EAGAIN, errno.EACCES):
+                raise cannot_write(path, why) from None
+            return None
+        return fd
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory, and those above it in the tree, where they are missing."""
+        if self.is_directory(path):
+            return
+        if os.path.dirname(path) != self.path:
+            self.make_directory(os.path.dirname(path))
+        with self._changing(path) as (above, name):
+            if _do(_make_directory_at, path, above, name):
+                self._hand_over_directory(above, name, path)
+        self.refuse_other_than(path, stat.S_ISDIR, "a directory")
+
+    def _hand_over_directory(self, above: int, name: str, path: str) -> None:
+        """There is no call that makes a directory and opens it. One that was put in place of ours, and that is empty,
+        its new owner could have removed before."""
+        if self._owner is not None:
+            fd: int = _do(_open_at, path, above, name, _DIRECTORY)
+            try:
+                if os.fstat(fd).st_uid == os.geteuid() and not os.listdir(fd):
+                    self._hand_over(fd, path)
+            finally:
+                os.close(fd)
+
+    def _hand_over(self, fd: int, path: str) -> None:
+        if self._owner is not None:
+            _do(os.fchown, path, fd, *self._owner)
+
+    def set_mode(self, mode: int) -> None:
+        """Who may do what with the tree's own directory."""
+        _do(os.fchmod, self.path, self._fd, mode)
+
+    def rename(self, source: str, target: str) -> None:
+        """Move, in place of what has the name."""
+        with self._changing(source) as (above, name), self._changing(target) as (other_above, other):
+            _do(_rename_at, target, above, name, other_above, other)
+
+    def link(self, source: str, target: str) -> None:
+        """One more name for a regular file."""
+        with self._changing(source) as (above, name), self._changing(target) as (other_above, other):
+            _do(_link_at, target, above, name, other_above, other)
+            found = _status_at(other_above, other)
+            if found is None or not stat.S_ISREG(found.st_mode):
+                raise RmqStoreError(f"{source}: expected a regular file, found another thing; move it away")
+
+    def remove(self, path: str) -> None:
+        """Delete a file, if it is there."""
+        with contextlib.suppress(FileNotFoundError), self._above(path) as (above, name):
+            _do(_unlink_at, path, above, name)
+
+    def remove_empty(self, path: str) -> None:
+        """Delete a directory if nothing is in it."""
+        with contextlib.suppress(RmqStoreError, OSError), self._above(path) as (above, name):
+            _do(_remove_directory_at, path, above, name)
+
+    def remove_tree(self, path: str) -> None:
+        """Delete a directory and all in it, if it is there; file by file, so that it can be stopped at any of them.
+
+        What is not on the tree's own mount stays, and is an error. Depth does not matter: directories within are moved
+        up to the top before they are emptied.
+        """
+        found = self.find(path)
+        if found is None:
+            return
+        if not stat.S_ISDIR(found.st_mode):
+            self.remove(path)
+            return
+        with self._opened(path) as top:
+            while True:
+                names = os.listdir(top)
+                for name in names:
+                    self._empty(top, name, os.path.join(path, name))
+                if not names:
+                    break
+        with self._changing(path) as (above, name):
+            _do(_remove_directory_at, path, above, name)
+
+    def _empty(self, top: int, name: str, path: str) -> None:
+        """Delete what is in a directory; those in it are moved up, to come later."""
+        try:
+            fd = os.open(name, _DIRECTORY, dir_fd=top)
+        except FileNotFoundError:
+            return
+        except OSError as why:
+            if why.errno not in (errno.ENOTDIR, errno.ELOOP):
+                raise cannot_write(path, why) from None
+            _do(_unlink_at, path, top, name)
+            return
+        try:
+            for inner in os.listdir(fd):
+                found = _status_at(fd, inner)
+                if found is not None and stat.S_ISDIR(found.st_mode):
+                    _do(_rename_at, os.path.join(path, inner), fd, inner, top, f".{found.st_ino:x}")
+                elif found is not None:
+                    _do(_unlink_at, os.path.join(path, inner), fd, inner)
+        finally:
+            os.close(fd)
+        _do(_remove_directory_at, path, top, name)
+
+    def sync_directory(self, path: str) -> None:
+        """Wait until the names in a directory are on disk."""
+        with self._opened(path) as fd:
+            _do(os.fsync, path, fd)
+
+    def sync_directories(self, top: str) -> None:
+        """sync_directory for a directory and all in it."""
+        for name in self.names(top):
+            path = os.path.join(top, name)
+            if self.is_directory(path):
+                self.sync_directories(path)
+        self.sync_directory(top)
+
+    def exchange(self, one: str, other: str) -> None:
+        """Let two directories swap their names in one step.
+
+        Raises:
+            RmqStoreError: the file system cannot, or one of them is a mount point.
+        """
+        with self._changing(one) as (above, name), self._changing(other) as (other_above, other_name):
+            _do(_exchange, other, above, name, other_above, other_name)
+
+    def can_exchange(self, directory: str) -> bool:
+        """Does the file system of a directory know how to exchange?"""
+        names = [f"exchange-{os.getpid()}-{i}" for i in "ab"]
+        with self._opened(directory) as fd, contextlib.ExitStack() as made:
+            try:
+                for name in names:
+                    os.mkdir(name, dir_fd=fd)
+                    made.callback(os.rmdir, name, dir_fd=fd)
+                _exchange(fd, names[0], fd, names[1])
+            except OSError:
+                return False
+        return True
+
+    # ---- ways
+
+    @contextlib.contextmanager
+    def _above(self, path: str) -> Iterator[tuple[int, str]]:
+        """The directory that a path is in, by its descriptor, and the path's name in it."""
+        *way, name = self._way(path)
+        with self._down(way) as fd:
+            yield fd, name
+
+    @contextlib.contextmanager
+    def _changing(self, path: str) -> Iterator[tuple[int, str]]:
+        """_above() for a change: what is wrong with the way is an error of ours."""
+        with self._opened(os.path.dirname(path)) as fd:
+            yield fd, self._way(path)[-1]
+
+    @contextlib.contextmanager
+    def _opened(self, path: str) -> Iterator[int]:
+        """A directory's descriptor; what is wrong with the way is an error of ours."""
+        with contextlib.ExitStack() as stack:
+            try:
+                fd = stack.enter_context(self._down(self._way(path)))
+            except OSError as why:
+                raise cannot_write(path, why) from None
+            yield fd
+
+    def _way(self, path: str) -> list[str]:
+        if path == self.path:
+            return []
+        assert path.startswith(self.path + os.sep), path
+        names = path[len(self.path) + 1 :].split(os.sep)
+        assert not {"", ".", ".."} & set(names), path
+        return names
+
+    @contextlib.contextmanager
+    def _down(self, names: list[str]) -> Iterator[int]:
+        fd = self._fd
+        try:
+            for name in names:
+                below = os.open(name, _DIRECTORY, dir_fd=fd)
+                if fd != self._fd:
+                    os.close(fd)
+                fd = below
+            yield fd
+        finally:
+            if fd != self._fd:
+                os.close(fd)
 
 
-def _exchange(one: str, other: str) -> None:
-    if _LIBC.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) != 0:
+def _mount(fd: int) -> int:
+    """Which mount something is on: only within one can it be renamed. Before Linux 5.8: which device."""
+    answer = ctypes.create_string_buffer(256)
+    if _LIBC.statx(fd, b"", _AT_EMPTY_PATH, _STATX_MNT_ID, answer) == 0:
+        mask, mount = (int.from_bytes(answer.raw[part], sys.byteorder) for part in (_MASK, _MNT_ID))
+        if mask & _STATX_MNT_ID:
+            return mount
+    return os.fstat(fd).st_dev
+
+
+def _status_at(above: int, name: str) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=above, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+# What _do calls: positional arguments only, and each is told apart by its name.
+
+
+def _open_at(above: int, name: str, flags: int) -> int:
+    return os.open(name, flags, 0o666, dir_fd=above)
+
+
+def _open_new_at(above: int, name: str) -> int | None:
+    with contextlib.suppress(FileExistsError):
+        return _open_at(above, name, _NEW)
+    return None
+
+
+def _make_directory_at(above: int, name: str) -> bool:
+    try:
+        os.mkdir(name, dir_fd=above)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _rename_at(above: int, name: str, other_above: int, other: str) -> None:
+    os.rename(name, other, src_dir_fd=above, dst_dir_fd=other_above)
+
+
+def _link_at(above: int, name: str, other_above: int, other: str) -> None:
+    os.link(name, other, src_dir_fd=above, dst_dir_fd=other_above, follow_symlinks=False)
+
+
+def _unlink_at(above: int, name: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=above)
+
+
+def _remove_directory_at(above: int, name: str) -> None:
+    os.rmdir(name, dir_fd=above)
+
+
+def _exchange(above: int, name: str, other_above: int, other: str) -> None:
+    if _LIBC.renameat2(above, os.fsencode(name), other_above, os.fsencode(other), _RENAME_EXCHANGE) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), other)
-
-
-def can_exchange(directory: str) -> bool:
-    """Does the file system of a directory know how to exchange?"""
-    one, other = (os.path.join(directory, f"exchange-{os.getpid()}-{i}") for i in "ab")
-    made = []
-    try:
-        for path in (one, other):
-            make_directory(path)
-            made.append(path)
-        _exchange(one, other)
-    except OSError:
-        return False
-    finally:
-        for path in made:
-            os.rmdir(path)
-    return True

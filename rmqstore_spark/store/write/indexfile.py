@@ -3,7 +3,6 @@
 import contextlib
 import mmap
 import os
-import re
 import time
 
 import numpy as np
@@ -11,11 +10,9 @@ import numpy.typing as npt
 
 from native_io import put_index
 from rmqstore_spark.errors import DamagedStoreError, OptionError, RmqStoreError
-from rmqstore_spark.store.files import Counters, ReadFile
-from rmqstore_spark.store.indexfile import DEFAULT_SLOTS, HEADER, ITEM, SLOT, Header, IndexFile
+from rmqstore_spark.store.files import Files, ReadFile
+from rmqstore_spark.store.indexfile import DEFAULT_SLOTS, FILE_NAME, HEADER, ITEM, SLOT, Header, IndexFile
 from rmqstore_spark.store.write import disk
-
-_NAME = re.compile(r"[0-9]{17}")
 
 
 def file_size(slots: int, items: int) -> int:
@@ -23,27 +20,27 @@ def file_size(slots: int, items: int) -> int:
     return HEADER.size + SLOT.size * slots + ITEM.size * items
 
 
-def names(directory: str) -> list[str]:
+def names(directory: str, files: Files) -> list[str]:
     """The index files in a directory, oldest first."""
     with contextlib.suppress(FileNotFoundError):
-        return sorted(name for name in os.listdir(directory) if _NAME.fullmatch(name))
+        return sorted(filter(FILE_NAME.fullmatch, files.names(directory)))
     return []
 
 
-def read_header(path: str) -> Header:
+def read_header(path: str, files: Files) -> Header:
     """The header of a file.
 
     Raises:
         DamagedStoreError: the file is too short to have one.
     """
-    with ReadFile(path, Counters()) as file:
+    with ReadFile(path, files) as file:
         data = file.read(0, HEADER.size)
     if len(data) < HEADER.size:
         raise DamagedStoreError(f"{path}: expected an index file, found {len(data)} bytes; delete it")
     return Header(*HEADER.unpack(data))
 
 
-def geometry(directory: str, slots: int | None, items: int | None) -> tuple[int | None, int | None]:
+def geometry(directory: str, files: Files, slots: int | None, items: int | None) -> tuple[int | None, int | None]:
     """How many slots and items a store's index files have; (None, None) where there is no file.
 
     A file does not say, but only with the right numbers its slots and entries make sense.
@@ -56,7 +53,7 @@ def geometry(directory: str, slots: int | None, items: int | None) -> tuple[int 
         DamagedStoreError: the files are of different sizes, or of none that fits.
         OptionError: they are without entries, and the user does not say.
     """
-    sizes = {name: os.stat(os.path.join(directory, name)).st_size for name in names(directory)}
+    sizes = {name: files.status(os.path.join(directory, name)).st_size for name in names(directory, files)}
     usual = next(iter(sizes.values()), 0)
     for name, size in sizes.items():
         if size != usual:
@@ -67,7 +64,7 @@ def geometry(directory: str, slots: int | None, items: int | None) -> tuple[int 
     for name in sizes:
         path = os.path.join(directory, name)
         try:
-            file = IndexFile.open(path, Counters(), [slots or DEFAULT_SLOTS, DEFAULT_SLOTS])
+            file = IndexFile.open(path, files, [slots or DEFAULT_SLOTS, DEFAULT_SLOTS])
         except DamagedStoreError as why:
             raise DamagedStoreError(f"{why}; call rmqstore_spark.rebuild(store)") from None
         if file is not None:
@@ -80,14 +77,14 @@ def geometry(directory: str, slots: int | None, items: int | None) -> tuple[int 
     return (slots, items) if sizes else (None, None)
 
 
-def last_entries(directory: str, slots: int, most: int) -> set[tuple[int, int]]:
+def last_entries(directory: str, files: Files, slots: int, most: int) -> set[tuple[int, int]]:
     """Key hash and physical offset of the newest entries there are, in the newest file that has any."""
-    for name in reversed(names(directory)):
+    for name in reversed(names(directory, files)):
         path = os.path.join(directory, name)
-        count = read_header(path).index_count
+        count = read_header(path, files).index_count
         if count > 1:
             first = max(1, count - most)
-            with ReadFile(path, Counters()) as file:
+            with ReadFile(path, files) as file:
                 at = HEADER.size + SLOT.size * slots + ITEM.size * first
                 data = file.read(at, (count - first) * ITEM.size)
             return {
@@ -103,13 +100,15 @@ class IndexWriter:
     A file grows in memory, not in a mapping of it: on a full disk that would be a SIGBUS, which nobody can tell of.
 
     Args:
+        tree: where all of it is.
         directory: where the store's index files are.
         new: where the changed and the new ones are made.
     """
 
-    def __init__(self, directory: str, new: str, slots: int, items: int) -> None:
+    def __init__(self, tree: disk.Tree, directory: str, new: str, slots: int, items: int) -> None:
         if items < 2:
             raise RmqStoreError(f"an index file needs room for an entry: expected at least 2 items, found {items}")
+        self._tree = tree
         self._new = new
         self._slots = slots
         self._items = items
@@ -120,10 +119,10 @@ class IndexWriter:
         self._going_on: str | None = None
         self._previous_end = (0, 0)
         self.end_timestamp = 0
-        existing = names(directory)
+        existing = names(directory, tree)
         if existing:
             path = os.path.join(directory, existing[-1])
-            self._take_end(read_header(path))
+            self._take_end(read_header(path, tree))
             self._last_name = existing[-1]
             self._going_on = path
 
@@ -167,16 +166,16 @@ class IndexWriter:
             self._close()
 
     def _open(self) -> None:
-        disk.make_directory(self._new)
+        self._tree.make_directory(self._new)
         size = file_size(self._slots, self._items)
         if self._going_on is not None:
-            self._file = disk.NewFile(os.path.join(self._new, self._last_name), size)
-            self._file.copy_from(self._going_on, size)
+            self._file = self._tree.new_file(os.path.join(self._new, self._last_name), size)
+            self._file.copy_from(self._tree, self._going_on, size)
             self._image[: self._head] = self._file.read(0, self._head)
             self._going_on = None
         else:
             self._last_name = _next_name(self._last_name)
-            self._file = disk.NewFile(os.path.join(self._new, self._last_name), size)
+            self._file = self._tree.new_file(os.path.join(self._new, self._last_name), size)
 
     def _header(self) -> Header:
         return Header(*HEADER.unpack(self._image[: HEADER.size]))
@@ -223,4 +222,7 @@ def _next_name(last: str) -> str:
     """The local time as yyyyMMddHHmmssSSS, as IndexService does it; behind the last one, whatever the clock says."""
     now = time.time_ns() // 1_000_000
     name = time.strftime("%Y%m%d%H%M%S", time.localtime(now // 1000)) + f"{now % 1000:03d}"
-    return name if name > last else f"{int(last) + 1:017d}"
+    name = name if name > last else f"{int(last) + 1:017d}"
+    if not FILE_NAME.fullmatch(name):
+        raise DamagedStoreError(f"index/{last}: expected a time as the name of an index file; delete it")
+    return name

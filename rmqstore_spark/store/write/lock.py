@@ -3,15 +3,11 @@
 A broker takes it when it starts, but only after it has loaded and recovered the store.
 """
 
-import errno
-import fcntl
 import os
-import struct
 
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.write.disk import cannot_write
+from rmqstore_spark.store.write.disk import Tree
 
-_FLOCK = struct.Struct("hhqqi")  # l_type, l_whence, l_start, l_len, l_pid
 _CONTENT = b"lock"
 
 
@@ -22,30 +18,23 @@ class StoreLock:
     lock, which belongs to its process, it is one like any other.
 
     Args:
-        root: the store directory, which exists.
+        tree: the store directory.
 
     Raises:
         RmqStoreError: a broker or another writer has it.
     """
 
-    def __init__(self, root: str) -> None:
-        path = os.path.join(root, "lock")
-        try:
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except OSError as why:
-            raise cannot_write(path, why) from None
-        try:
-            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
-            if os.fstat(self._fd).st_size == 0:
-                os.pwrite(self._fd, _CONTENT, 0)
-        except OSError as why:
-            os.close(self._fd)
-            if why.errno not in (errno.EAGAIN, errno.EACCES):
-                raise cannot_write(path, why) from None
+    def __init__(self, tree: Tree) -> None:
+        path = os.path.join(tree.path, "lock")
+        if tree.find(path) is None:
+            tree.make_lock(path, _CONTENT)
+        fd = tree.lock(path)
+        if fd is None:
             raise RmqStoreError(
                 f"{path}: locked: expected a store that nobody uses, found a broker running on it, or another write; "
                 "stop the broker (mqshutdown broker), or wait for the other write"
-            ) from None
+            )
+        self._fd = fd
 
     def __enter__(self) -> "StoreLock":
         return self
@@ -54,12 +43,12 @@ class StoreLock:
         os.close(self._fd)
 
 
-def check_lock(root: str) -> None:
+def check_lock(tree: Tree) -> None:
     """See that nobody holds the lock now; the file is not made.
 
     Raises:
         RmqStoreError: somebody does.
     """
-    if os.path.exists(os.path.join(root, "lock")):
-        with StoreLock(root):
+    if tree.find(os.path.join(tree.path, "lock")) is not None:
+        with StoreLock(tree):
             pass

@@ -8,7 +8,7 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore_spark.store.files import Counters, ReadFile
+from rmqstore_spark.store.files import Files, ReadFile
 from rmqstore_spark.store.message import FORMAT, store_timestamp_at
 from rmqstore_spark.store.write import disk
 from rmqstore_spark.store.write.lanes import Lane
@@ -31,11 +31,13 @@ class LogWriter:
     of them is carried over to the next room, which has space for it before the units.
 
     Args:
+        tree: where all of it is.
         target: the store.
         new: where the commitlog directory is made.
     """
 
-    def __init__(self, target: Target, new: str) -> None:
+    def __init__(self, tree: disk.Tree, target: Target, new: str) -> None:
+        self._tree = tree
         self._target = target
         self._new = new
         self._size = target.sizes.segment
@@ -113,24 +115,24 @@ class LogWriter:
         self._lane.wait()
 
     def _take_over(self) -> None:
-        disk.make_directory(self._new)
+        self._tree.make_directory(self._new)
         for segment in self._target.segments:
             path = self._path(segment.start)
             if segment.start <= self._target.end < segment.end:
                 self._go_on(path, segment.path, self._target.end - segment.start)
             else:
-                disk.link(segment.path, path)
+                self._tree.link(segment.path, path)
 
     def _go_on(self, path: str, source: str, size: int) -> None:
-        self._file = disk.NewFile(path, self._size)
-        self._file.copy_from(source, size)
+        self._file = self._tree.new_file(path, self._size)
+        self._file.copy_from(self._tree, source, size)
         self._next_begin = size % disk.BLOCK
         self._begin = size - self._next_begin
         self._carried = self._file.read(self._begin, self._next_begin)
 
     def _open(self, position: int) -> disk.NewFile:
         if self._file is None:
-            self._file = disk.NewFile(self._path(position - position % self._size), self._size)
+            self._file = self._tree.new_file(self._path(position - position % self._size), self._size)
         return self._file
 
     def _behind_carried(self, units: _Buffer) -> memoryview:
@@ -169,14 +171,15 @@ def _store(file: disk.NewFile, data: _Buffer, offset: int, is_last: bool = False
 class LogReader:
     """Single facts of a commitlog directory that is known to be sound."""
 
-    def __init__(self, directory: str, segment_size: int) -> None:
+    def __init__(self, files: Files, directory: str, segment_size: int) -> None:
+        self._files = files
         self._directory = directory
         self._size = segment_size
 
     def store_timestamp(self, position: int) -> int:
         """The store time (ms) of the message at a physical offset."""
         start = position - position % self._size
-        with ReadFile(_segment_path(self._directory, start), Counters()) as file:
+        with ReadFile(_segment_path(self._directory, start), self._files) as file:
             head = file.read(position - start, store_timestamp_at(FORMAT["SYSFLAG_BORNHOST_V6"]) + _TIME.size)
         (sys_flag,) = _SYS_FLAG.unpack_from(head, FORMAT["AT_SYSFLAG"])
         return int(_TIME.unpack_from(head, store_timestamp_at(sys_flag))[0])

@@ -1,11 +1,13 @@
 """ConsumeQueue files: units in, files out, as ConsumeQueue.putMessagePositionInfo writes them."""
 
 import os
+import stat
 import struct
 from collections.abc import Callable
 
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.store.consumequeue import UNIT_SIZE
+from rmqstore_spark.store.layout import queue_path
 from rmqstore_spark.store.write import disk
 
 _PRE_BLANK = struct.pack(">qiq", 0, 0x7FFFFFFF, 0)  # stands for the queue offsets before a queue's first message
@@ -31,20 +33,25 @@ class QueueWriter:
     """Puts units into ConsumeQueue files.
 
     Args:
+        tree: where all of it is.
         directory: the store's ConsumeQueue, to go on with; None to begin all queues anew.
         new: where the changed and the new files are made.
         file_size: of each file.
         go_on: where the queues in `directory` go on, as queue offsets.
     """
 
-    def __init__(self, directory: str | None, new: str, file_size: int, go_on: dict[Queue, int]) -> None:
+    def __init__(
+        self, tree: disk.Tree, directory: str | None, new: str, file_size: int, go_on: dict[Queue, int]
+    ) -> None:
+        self._tree = tree
         self._directory = directory
         self._new = new
         self._file_size = file_size
         self._go_on = go_on
         self._tails: dict[Queue, _Tail] = {}
         self._pending = 0
-        self._last_units: dict[str, bytes] = {}  # of each file that was made
+        self._made: dict[str, tuple[int, int]] = {}  # each file that was made
+        self._last_units: dict[str, bytes] = {}  # of these files
 
     def put(self, queue: Queue, queue_offset: int, units: memoryview) -> None:
         """Units of a queue in the order of the log, whose queueOffsets begin with `queue_offset` and have no gap.
@@ -75,8 +82,8 @@ class QueueWriter:
         """
         self._flush()
         for path, unit in self._last_units.items():
-            disk.set_time(path, store_timestamp(_POSITION.unpack_from(unit)[0]))
-            with disk.reopen(path) as file:
+            with self._tree.reopen(path, self._made[path]) as file:
+                file.set_time(store_timestamp(_POSITION.unpack_from(unit)[0]))
                 file.sync()
 
     def _append(self, tail: _Tail, units: memoryview) -> None:
@@ -85,15 +92,22 @@ class QueueWriter:
 
     def _begin(self, queue: Queue, queue_offset: int) -> _Tail:
         directory = self._path(self._directory, queue) if self._directory is not None else None
-        if directory is not None and queue not in self._go_on and os.path.isdir(directory) and os.listdir(directory):
+        if directory is not None and queue not in self._go_on and self._tree.find(directory) is not None:
+            self._refuse_units(directory)
+        return _Tail(self._go_on.get(queue, queue_offset) * UNIT_SIZE)
+
+    def _refuse_units(self, directory: str) -> None:
+        self._tree.refuse_other_than(directory, stat.S_ISDIR, "a directory")
+        if self._tree.names(directory):
             raise DamagedStoreError(
                 f"{directory}: expected units that the commitlog confirms, found others; "
                 "call rmqstore_spark.rebuild(store) first"
             )
-        return _Tail(self._go_on.get(queue, queue_offset) * UNIT_SIZE)
 
     def _path(self, top: str, queue: Queue) -> str:
-        return os.path.join(top, queue[0], str(queue[1]))
+        path = queue_path(*queue)
+        assert path is not None, queue
+        return os.path.join(top, path)
 
     def _flush(self) -> None:
         for queue, tail in self._tails.items():
@@ -107,18 +121,20 @@ class QueueWriter:
 
     def _write(self, queue: Queue, start: int, inside: int, units: bytes) -> None:
         path = os.path.join(self._path(self._new, queue), f"{start:020d}")
-        with disk.reopen(path) if path in self._last_units else self._make(path, queue, start, inside) as file:
+        made = self._made.get(path)
+        with self._tree.reopen(path, made) if made else self._make(path, queue, start, inside) as file:
             file.write(units, inside)
         self._last_units[path] = units[-UNIT_SIZE:]
 
     def _make(self, path: str, queue: Queue, start: int, inside: int) -> disk.NewFile:
-        disk.make_directory(os.path.dirname(path))
-        file = disk.NewFile(path, self._file_size)
+        self._tree.make_directory(os.path.dirname(path))
+        file = self._tree.new_file(path, self._file_size)
+        self._made[path] = file.identity
         if inside:
             there = os.path.join(self._path(self._directory, queue), f"{start:020d}") if self._directory else None
             with disk.closed_if_it_fails(file):
-                if there is not None and os.path.exists(there):
-                    file.copy_from(there, inside)
+                if there is not None and self._tree.find(there) is not None:
+                    file.copy_from(self._tree, there, inside)
                 else:
                     file.write(_PRE_BLANK * (inside // UNIT_SIZE), 0)
         return file

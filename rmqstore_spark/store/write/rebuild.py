@@ -1,6 +1,7 @@
 """ConsumeQueue and index files anew from the commitlog: as a broker would, but at the speed of the disk."""
 
 import contextlib
+import logging
 import os
 from collections import deque
 from collections.abc import Iterator
@@ -11,12 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from native_io import Dispatcher
-from rmqstore_spark.errors import DamagedStoreError, NotAStoreError
+from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, one_line
 from rmqstore_spark.store import checkpoint
 from rmqstore_spark.store.commitlog import Segment, SegmentReader
 from rmqstore_spark.store.consumequeue import ConsumeQueues
-from rmqstore_spark.store.files import Counters
-from rmqstore_spark.store.layout import SEGMENT_NAME, find_store
+from rmqstore_spark.store.layout import find_store, queue_path
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.store.write import disk, journal, topics
 from rmqstore_spark.store.write.commit import Progress, milliseconds_now
@@ -28,11 +28,14 @@ from rmqstore_spark.store.write.queuefiles import QueueWriter
 from rmqstore_spark.store.write.target import (
     Target,
     check_can_exchange,
+    check_places,
     check_writable,
     find_end,
     indexes_tags,
     sizes_to_rebuild,
 )
+
+log = logging.getLogger(__name__)
 
 _STEPS = 16  # windows of the log whose outcome is put into files at a time
 
@@ -56,45 +59,54 @@ def rebuild(root: str, sizes: Sizes, index: bool) -> int:
     """
     if not os.path.isdir(os.path.join(root, "commitlog")):
         raise NotAStoreError(f"{root}: not a RocketMQ store: expected a directory commitlog/ in it, found none")
-    with StoreLock(root):
-        disk.make_directory(journal.workshop(root))
-        check_can_exchange(journal.workshop(root))
-        change = journal.Commit(root)
-        change.recover()
-        change.sweep()
-        check_writable(root, may_have_abort=True)
-        counters = Counters()
-        layout = find_store(root, None, counters)
-        queues = ConsumeQueues(layout.consumequeue, counters)
-        target = find_end(layout, sizes_to_rebuild(layout, sizes), queues, counters)
-        change.begin()
-        try:
-            count = _make(target, change.new, index)
-            change.publish(("consumequeue", "index") if index else ("consumequeue",))
-        except Exception:
-            change.recover()
-            raise
-        disk.remove_empty(journal.workshop(root))
-        return count
+    with disk.Tree(root) as tree:
+        check_places(tree)
+        with StoreLock(tree):
+            return _rebuild(tree, sizes, index)
 
 
-def _make(target: Target, new: str, index: bool) -> int:
+def _rebuild(tree: disk.Tree, sizes: Sizes, index: bool) -> int:
+    workshop = journal.workshop(tree.path)
+    tree.make_directory(workshop)
+    check_can_exchange(tree, workshop)
+    change = journal.Commit(tree)
+    change.recover()
+    change.sweep()
+    check_writable(tree, may_have_abort=True)
+    layout = find_store(tree.path, None, tree)
+    queues = ConsumeQueues(layout.consumequeue, tree)
+    target = find_end(layout, sizes_to_rebuild(tree, layout, sizes), queues, tree)
+    change.begin()
+    try:
+        count = _make(tree, target, change.new, index)
+        change.publish(journal.REBUILT if index else journal.REBUILT_WITHOUT_INDEX)
+    except Exception:
+        change.give_up()
+        raise
+    tree.remove_empty(workshop)
+    return count
+
+
+def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
     old_queues, new_queues = (os.path.join(top, "consumequeue") for top in (target.root, new))
     for name in ("consumequeue", "index", "config"):
-        disk.make_directory(os.path.join(new, name))
-    queues = QueueWriter(None, new_queues, target.sizes.queue_file, {})
+        tree.make_directory(os.path.join(new, name))
+    queues = QueueWriter(tree, None, new_queues, target.sizes.queue_file, {})
     entries = IndexWriter(
-        os.path.join(new, "index"), os.path.join(new, "index"), target.sizes.slots, target.sizes.items
+        tree, os.path.join(new, "index"), os.path.join(new, "index"), target.sizes.slots, target.sizes.items
     )
     progress = Progress(target.root, sum(min(s.end, target.end) - s.start for s in target.segments))
     count, last_timestamp = 0, 0
     needed: dict[str, int] = {}
+    without: dict[tuple[str, int], memoryview] = {}  # their first units
     with entries, Lane(4) as puts:
-        for part in _dispatch_all(target):
-            for (topic, queue_id), _, _ in part.runs:
-                needed[topic] = max(needed.get(topic, 0), queue_id + 1)
-            for run in part.runs:
-                queues.put(*run)
+        for part in _dispatch_all(tree, target):
+            for queue, queue_offset, units in part.runs:
+                if queue_path(*queue) is None:
+                    without.setdefault(queue, units)
+                else:
+                    needed[queue[0]] = max(needed.get(queue[0], 0), queue[1] + 1)
+                    queues.put(queue, queue_offset, units)
             if index:
                 puts.submit(entries.put, part.key_hash, part.key_position, part.key_timestamp)
             count += part.count
@@ -102,27 +114,33 @@ def _make(target: Target, new: str, index: bool) -> int:
             progress.add(part.nbytes)
         puts.wait()
         entries.finish()
-    queues.finish(LogReader(os.path.join(target.root, "commitlog"), target.sizes.segment).store_timestamp)
-    _keep_others(old_queues, new_queues)
-    known = topics.load(target.root)
+    for (topic, queue_id), units in without.items():
+        log.warning(
+            "%s: commitLogOffset %d: topic %r, queue %d: expected a name that a queue's files can have; the message "
+            "gets no ConsumeQueue unit, but is read from the log like any other",
+            *(one_line(target.root), int.from_bytes(units[:8], "big"), one_line(topic), queue_id),
+        )
+    queues.finish(LogReader(tree, os.path.join(target.root, "commitlog"), target.sizes.segment).store_timestamp)
+    _keep_others(tree, old_queues, new_queues)
+    known = topics.load(tree)
     missing = {topic: n for topic, n in needed.items() if topic not in known.get("topicConfigTable", {})}
     if missing:
-        disk.write_file(os.path.join(new, "config", "topics.json"), topics.merge(known, missing, milliseconds_now()))
+        tree.write_file(os.path.join(new, "config", "topics.json"), topics.merge(known, missing, milliseconds_now()))
     indexed = entries.end_timestamp
     if not index:
-        indexed = checkpoint.index_timestamp(os.path.join(target.root, "checkpoint"), Counters())
-    disk.write_file(os.path.join(new, "checkpoint"), checkpoint.encode(last_timestamp, indexed, target.end))
+        indexed = checkpoint.index_timestamp(os.path.join(target.root, "checkpoint"), tree)
+    tree.write_file(os.path.join(new, "checkpoint"), checkpoint.encode(last_timestamp, indexed, target.end))
     return count
 
 
-def _keep_others(old: str, new: str) -> None:
+def _keep_others(tree: disk.Tree, old: str, new: str) -> None:
     """Take over the queues that nothing in the log has made anew."""
-    for queue in ConsumeQueues(old, Counters()):
-        source, target = (os.path.join(top, queue.topic, str(queue.queue_id)) for top in (old, new))
-        if os.path.isdir(source) and not os.path.exists(target):
-            disk.make_directory(target)
-            for name in sorted(filter(SEGMENT_NAME.fullmatch, os.listdir(source))):
-                disk.link(os.path.join(source, name), os.path.join(target, name))
+    for queue in ConsumeQueues(old, tree):
+        target = os.path.join(new, queue.topic, str(queue.queue_id))
+        if queue.sizes and tree.find(target) is None:
+            tree.make_directory(target)
+            for path, _ in queue.sizes:
+                tree.link(path, os.path.join(target, os.path.basename(path)))
 
 
 @dataclass(frozen=True)
@@ -138,18 +156,18 @@ class _Part:
     nbytes: int
 
 
-def _dispatch_all(target: Target) -> Iterator[_Part]:
+def _dispatch_all(tree: disk.Tree, target: Target) -> Iterator[_Part]:
     """The parts of the log in its order. Segments are worked on side by side, one for each core."""
     workers = os.cpu_count() or 1
     tags = False
     with contextlib.suppress(DamagedStoreError):  # the index may be what is broken
-        tags = indexes_tags(target)
+        tags = indexes_tags(tree, target)
     with ThreadPoolExecutor(workers) as pool:
         waiting: deque[Future[list[_Part]]] = deque()
         segments = deque(target.segments)
         while segments or waiting:
             while segments and len(waiting) <= workers:
-                waiting.append(pool.submit(lambda s: list(_dispatch(s, target, tags)), segments.popleft()))
+                waiting.append(pool.submit(lambda s: list(_dispatch(tree, s, target, tags)), segments.popleft()))
             yield from waiting.popleft().result()
 
 
@@ -161,10 +179,10 @@ class _Scanner:
         self.scan = self.dispatcher.dispatch
 
 
-def _dispatch(segment: Segment, target: Target, tags: bool) -> Iterator[_Part]:
+def _dispatch(tree: disk.Tree, segment: Segment, target: Target, tags: bool) -> Iterator[_Part]:
     scanner = _Scanner(tags)
     stop = min(segment.end, target.end)
-    with SegmentReader(segment, True, ConsumeQueues(None, Counters()), Counters()) as reader:
+    with SegmentReader(segment, True, ConsumeQueues(None, tree), tree) as reader:
         for step, damage in enumerate(reader.decode(segment.start, stop, scanner, lambda: 1 << 30), 1):
             if damage is not None:
                 raise DamagedStoreError(

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.files import Counters, ReadFile
+from rmqstore_spark.store.files import ReadFile
+from rmqstore_spark.store.message import FORMAT
 from rmqstore_spark.store.write import disk
 
 CHUNK_SIZE = 4 * 1024 * 1024
@@ -58,6 +59,7 @@ class StagingWriter:
     """Writes a task's file. A context manager that deletes it when the task fails.
 
     Args:
+        tree: the store.
         directory: the job's (journal.staging). It is not made here: a task that outlives its job is to leave nothing.
         name: unlike that of every other task and attempt.
 
@@ -65,15 +67,17 @@ class StagingWriter:
         RmqStoreError: there is no such directory.
     """
 
-    def __init__(self, directory: str, name: str) -> None:
-        if not os.path.isdir(directory):
+    def __init__(self, tree: disk.Tree, directory: str, name: str) -> None:
+        self._tree = tree
+        if not tree.is_directory(directory):
             raise RmqStoreError(
                 f"{directory}: no such directory: the write was given up, or this executor does not see the driver's "
                 "directories; write to a path that all of them share"
             )
         self._path = os.path.join(directory, name)
-        self._units = disk.NewFile(self._path)
-        self._sizes = disk.NewFile(_sizes_path(self._path))
+        self._units = tree.new_file(self._path)
+        with disk.closed_if_it_fails(self._units):
+            self._sizes = tree.new_file(_sizes_path(self._path))
         self._nbytes = self._rows = 0
         self._topics: dict[str, int] = {}
 
@@ -84,8 +88,8 @@ class StagingWriter:
         self._units.__exit__()
         self._sizes.__exit__()
         if failed is not None:
-            disk.remove(self._path)
-            disk.remove(_sizes_path(self._path))
+            self._tree.remove(self._path)
+            self._tree.remove(_sizes_path(self._path))
 
     def write(self, units: Any, sizes: UnitSizes, topics: dict[str, int]) -> None:
         """Add units.
@@ -107,26 +111,25 @@ class StagingWriter:
         return Staged(self._path, self._nbytes, self._rows, self._topics)
 
 
-def read_chunks(staged: Staged) -> Iterator[Chunk]:
+def read_chunks(tree: disk.Tree, staged: Staged) -> Iterator[Chunk]:
     """The units of a file, in chunks of whole ones of about CHUNK_SIZE. It is deleted then: what has not come to disk
     yet never has to.
 
     Raises:
         RmqStoreError: the file is not what the task wrote.
     """
-    counters = Counters()
     at = rows = 0
 
     def read_into(memory: memoryview) -> None:
         if units.read_into(memory, at) != len(memory):
             raise _changed(staged)
 
-    with ReadFile(staged.path, counters) as units, ReadFile(_sizes_path(staged.path), counters) as sizes_file:
+    with ReadFile(staged.path, tree) as units, ReadFile(_sizes_path(staged.path), tree) as sizes_file:
         while rows < staged.rows:
             wanted = min(_SIZES_AT_ONCE, staged.rows - rows)
             sizes = np.frombuffer(sizes_file.read(rows * _SIZE.itemsize, wanted * _SIZE.itemsize), _SIZE)
             ends = at + np.cumsum(np.abs(sizes), dtype=np.int64)
-            if len(sizes) != wanted or ends[-1] > staged.nbytes:
+            if len(sizes) != wanted or np.abs(sizes).min() < FORMAT["SMALLEST_UNIT"] or ends[-1] > staged.nbytes:
                 raise _changed(staged)
             first = 0
             while first < wanted:
@@ -137,8 +140,8 @@ def read_chunks(staged: Staged) -> Iterator[Chunk]:
             rows += wanted
         if at != staged.nbytes or units.size != staged.nbytes:
             raise _changed(staged)
-    disk.remove(staged.path)
-    disk.remove(_sizes_path(staged.path))
+    tree.remove(staged.path)
+    tree.remove(_sizes_path(staged.path))
 
 
 def _sizes_path(path: str) -> str:

@@ -3,19 +3,20 @@
 import bisect
 import contextlib
 import os
+import stat
 from dataclasses import dataclass, replace
 
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
 from rmqstore_spark.store.commitlog import Header, Segment, SegmentReader, headers, segments_of
 from rmqstore_spark.store.consumequeue import UNIT_SIZE, ConsumeQueues, Queue
 from rmqstore_spark.store.decode import BatchBuilder
-from rmqstore_spark.store.files import Counters
+from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.indexfile import key_hash
-from rmqstore_spark.store.layout import SEGMENT_NAME, Layout, find_store
+from rmqstore_spark.store.layout import Layout, find_store, queue_path
 from rmqstore_spark.store.logend import LogEnd
 from rmqstore_spark.store.sizes import DEFAULT_SIZES, FileSizes, Sizes
 from rmqstore_spark.store.write import indexfile
-from rmqstore_spark.store.write.disk import can_exchange
+from rmqstore_spark.store.write.disk import Tree, make_directories
 from rmqstore_spark.store.write.journal import WORKSHOP
 
 # What brokers of any version put into a store directory. One that holds anything else is never deleted.
@@ -26,6 +27,7 @@ _BROKERS_OWN = {
     *("rocksdbstore", WORKSHOP),
 }
 _ENTRIES_TO_LOOK_AT = 64
+_TOPICS = ("topics.json", "topics.json.bak")
 # What may be in a directory that is to become a store. Where only the commitlog is missing, it is elsewhere.
 _BEFORE_A_STORE = {"config", "lock", "lost+found", WORKSHOP}
 
@@ -49,18 +51,46 @@ class Target:
     queues: dict[tuple[str, int], int]
 
 
-def is_new(root: str) -> bool:
+def make_root(root: str) -> Tree:
+    """A directory to write a store into, made where it is missing.
+
+    Raises:
+        RmqStoreError: there is something else, or it cannot be made.
+    """
+    if not os.path.lexists(root):
+        make_directories(root)
+    elif not os.path.isdir(root):
+        raise NotAStoreError(f"{root}: this is no directory; give a directory to write the store into")
+    return Tree(root)
+
+
+def check_places(tree: Tree) -> None:
+    """See that what has a name of its own in a store is what it is to be. The store's directory itself may be a link or
+    a mount point, but nothing in it: a link may lead out of it, and no file can be renamed on to another file system.
+
+    Raises:
+        RmqStoreError: naming the first thing that is not.
+    """
+    for name in ("commitlog", "consumequeue", "index", "config", WORKSHOP, os.path.join(WORKSHOP, "commit")):
+        tree.refuse_other_than(os.path.join(tree.path, name), stat.S_ISDIR, "a directory")
+    for name in ("lock", "checkpoint", "abort", *(os.path.join("config", name) for name in _TOPICS)):
+        tree.refuse_other_than(os.path.join(tree.path, name), stat.S_ISREG, "a file")
+    workshop = tree.find(os.path.join(tree.path, WORKSHOP))
+    if workshop is not None and workshop.st_uid not in (tree.itself.st_uid, os.geteuid()):
+        raise RmqStoreError(
+            f"{os.path.join(tree.path, WORKSHOP)}: expected the owner of the store, user {tree.itself.st_uid}, found "
+            f"user {workshop.st_uid}; delete it if no write is under way"
+        )
+
+
+def is_new(tree: Tree) -> bool:
     """Is there no store yet, but a place for one?
 
     Raises:
         NotAStoreError: there is something else.
     """
-    try:
-        entries = set(os.listdir(root))
-    except FileNotFoundError:
-        return True
-    except NotADirectoryError:
-        raise NotAStoreError(f"{root}: this is a file; give a directory to write the store into") from None
+    root = tree.path
+    entries = set(tree.names(root))
     if "commitlog" in entries:
         return False
     foreign = sorted(entries - _BEFORE_A_STORE)
@@ -76,50 +106,63 @@ def is_new(root: str) -> bool:
     return True
 
 
-def check_writable(root: str, may_have_abort: bool = False) -> None:
+def check_writable(tree: Tree, may_have_abort: bool = False) -> None:
     """Refuse what cannot be written to, as far as a look at the directories tells.
 
     Raises:
         RmqStoreError: a crashed broker's store, or one of a kind that is not written.
     """
-    if os.path.exists(os.path.join(root, "abort")) and not may_have_abort:
+    root = tree.path
+    if tree.find(os.path.join(root, "abort")) is not None and not may_have_abort:
         raise RmqStoreError(
             f"{os.path.join(root, 'abort')}: the broker runs or did not stop cleanly: expected no such file; start the "
             "broker and stop it (mqshutdown broker), or call rmqstore_spark.rebuild(store) if there is none any more"
         )
-    owner = os.stat(root).st_uid
+    owner = tree.itself.st_uid
     if os.geteuid() not in (0, owner):
         raise RmqStoreError(
             f"{root}: belongs to user {owner}, whose broker could not go on with files of user {os.geteuid()}; "
             "write as that user"
         )
-    commitlog = os.path.join(root, "commitlog")
-    if os.path.islink(commitlog) or os.path.ismount(commitlog):
-        raise RmqStoreError(
-            f"{commitlog}: expected a directory of the store's own, found a link or a mount point; "
-            "write to a store of its own and move its files"
-        )
+    for directory in (root, *(os.path.join(root, name) for name in ("commitlog", "consumequeue", "index", "config"))):
+        if tree.is_directory(directory):
+            tree.refuse_unwritable(directory)
     queues = os.path.join(root, "consumequeue")
-    if os.path.isdir(queues) and os.path.exists(os.path.join(queues, "CURRENT")):
+    if tree.find(os.path.join(queues, "CURRENT")) is not None:
         raise NotAStoreError(f"{queues}: a RocksDB (storeType=defaultRocksDB), which cannot be written to")
+    _refuse_links(tree, queues)
 
 
-def refuse_foreign_files(root: str) -> None:
+def _refuse_links(tree: Tree, queues: str) -> None:
+    """Queues that somebody keeps elsewhere: what a broker finds there would not be what the store knows.
+
+    Raises:
+        RmqStoreError: a topic or a queue is a link.
+    """
+    for topic, is_link, is_directory in tree.kinds(queues):
+        if is_link:
+            tree.refuse_other_than(os.path.join(queues, topic), stat.S_ISDIR, "a directory")
+        for queue, is_link_too, _ in tree.kinds(os.path.join(queues, topic)) if is_directory else []:
+            if is_link_too:
+                tree.refuse_other_than(os.path.join(queues, topic, queue), stat.S_ISDIR, "a directory")
+
+
+def refuse_foreign_files(tree: Tree) -> None:
     """Before a whole store is replaced: is there anything in it that no broker has put there?
 
     Raises:
         NotAStoreError: naming it.
     """
-    foreign = sorted(set(os.listdir(root)) - _BROKERS_OWN)
-    foreign += find_store(root, None, Counters()).strays
+    foreign = sorted(set(tree.names(tree.path)) - _BROKERS_OWN)
+    foreign += find_store(tree.path, None, tree).strays
     if foreign:
         raise NotAStoreError(
-            f"{os.path.join(root, foreign[0])}: mode overwrite would delete this, which is no part of a store; "
+            f"{os.path.join(tree.path, foreign[0])}: mode overwrite would delete this, which is no part of a store; "
             "move it away, or delete the store yourself"
         )
 
 
-def sizes_of(layout: Layout, wanted: Sizes) -> FileSizes:
+def sizes_of(tree: Tree, layout: Layout, wanted: Sizes) -> FileSizes:
     """The sizes that a store's files have, else those wanted, else RocketMQ's.
 
     Raises:
@@ -130,8 +173,8 @@ def sizes_of(layout: Layout, wanted: Sizes) -> FileSizes:
     if faults:
         raise DamagedStoreError(f"{faults[0]}; a store that is not whole is not written to")
     segment = segments[0].size if segments else None
-    queue_file = _queue_file_size(layout)
-    slots, items = indexfile.geometry(os.path.join(layout.root, "index"), wanted.slots, wanted.items)
+    queue_file = _queue_file_size(tree, layout)
+    slots, items = indexfile.geometry(os.path.join(layout.root, "index"), tree, wanted.slots, wanted.items)
     found = Sizes(segment, queue_file, slots, items)
 
     def settle(option: str, has: int | None, wants: int | None, default: int) -> int:
@@ -147,17 +190,13 @@ def sizes_of(layout: Layout, wanted: Sizes) -> FileSizes:
     )
 
 
-def _queue_file_size(layout: Layout) -> int | None:
+def _queue_file_size(tree: Tree, layout: Layout) -> int | None:
     """The size of all ConsumeQueue files; None where there is none."""
     size, first = None, ""
     if layout.consumequeue is None:
         return None
-    for directory, _, names in os.walk(layout.consumequeue):
-        for name in names:
-            if not SEGMENT_NAME.fullmatch(name):
-                continue
-            path = os.path.join(directory, name)
-            found = os.stat(path).st_size
+    for queue in ConsumeQueues(layout.consumequeue, tree):
+        for path, found in queue.sizes:
             if size is None:
                 size, first = found, path
             if found != size or found == 0 or found % UNIT_SIZE:
@@ -168,17 +207,17 @@ def _queue_file_size(layout: Layout) -> int | None:
     return size
 
 
-def sizes_to_rebuild(layout: Layout, wanted: Sizes) -> FileSizes:
+def sizes_to_rebuild(tree: Tree, layout: Layout, wanted: Sizes) -> FileSizes:
     """The sizes for files that are made anew: those wanted, else those of the files that are there, if they can be
     known; they may be what is broken."""
     segment = layout.segments[0].size if layout.segments else DEFAULT_SIZES.segment
     queue_file, slots, items = wanted.queue_file, wanted.slots, wanted.items
     if queue_file is None:
         with contextlib.suppress(DamagedStoreError):
-            queue_file = _queue_file_size(layout)
+            queue_file = _queue_file_size(tree, layout)
     if slots is None or items is None:
         with contextlib.suppress(DamagedStoreError, OptionError):
-            found = indexfile.geometry(os.path.join(layout.root, "index"), slots, items)
+            found = indexfile.geometry(os.path.join(layout.root, "index"), tree, slots, items)
             slots, items = slots or found[0], items or found[1]
     return FileSizes(
         segment,
@@ -188,27 +227,26 @@ def sizes_to_rebuild(layout: Layout, wanted: Sizes) -> FileSizes:
     )
 
 
-def inspect(root: str, wanted: Sizes) -> Target:
+def inspect(tree: Tree, wanted: Sizes) -> Target:
     """Look at a store that is to go on. The lock is held.
 
     Raises:
         DamagedStoreError: messages in it are damaged, or ConsumeQueue does not know its last ones.
     """
-    counters = Counters()
-    layout = find_store(root, None, counters)
+    layout = find_store(tree.path, None, tree)
     if layout.strays:
         raise DamagedStoreError(f"{layout.strays[0]}: not a commitlog file; a broker would not start: move it away")
-    sizes = sizes_of(layout, wanted)
-    queues = ConsumeQueues(layout.consumequeue, counters)
-    target = find_end(layout, sizes, queues, counters)
+    sizes = sizes_of(tree, layout, wanted)
+    queues = ConsumeQueues(layout.consumequeue, tree)
+    target = find_end(layout, sizes, queues, tree)
     return replace(
         target,
-        last_timestamp=_check_last_segment(target, queues, counters),
-        queues=_queues_go_on(target, queues, counters),
+        last_timestamp=_check_last_segment(target, queues, tree),
+        queues=_queues_go_on(target, queues, tree),
     )
 
 
-def find_end(layout: Layout, sizes: FileSizes, queues: ConsumeQueues, counters: Counters) -> Target:
+def find_end(layout: Layout, sizes: FileSizes, queues: ConsumeQueues, files: Files) -> Target:
     """Where the log ends. What comes before is not checked yet.
 
     Raises:
@@ -217,12 +255,12 @@ def find_end(layout: Layout, sizes: FileSizes, queues: ConsumeQueues, counters: 
     segments, faults = segments_of(layout)
     if faults:
         raise DamagedStoreError(f"{faults[0]}; a store that is not whole is not written to")
-    end = LogEnd(layout, segments, queues, counters).find()
+    end = LogEnd(layout, segments, queues, files).find()
     used = tuple(segment for segment in end.segments if segment.start < end.position)
     return Target(layout.root, sizes, used, end.position, 0, {})
 
 
-def _check_last_segment(target: Target, queues: ConsumeQueues, counters: Counters) -> int:
+def _check_last_segment(target: Target, queues: ConsumeQueues, files: Files) -> int:
     """Read the last segment, behind which the log goes on; the store time (ms) of its last message, 0 without one.
 
     Raises:
@@ -231,7 +269,7 @@ def _check_last_segment(target: Target, queues: ConsumeQueues, counters: Counter
     if not target.segments:
         return 0
     segment = target.segments[-1]
-    with SegmentReader(segment, True, queues, counters) as reader:
+    with SegmentReader(segment, True, queues, files) as reader:
         last, at, status = reader.walk(segment.start, target.end)
         if at != target.end or segment.end != segment.start + target.sizes.segment:
             raise DamagedStoreError(
@@ -243,7 +281,7 @@ def _check_last_segment(target: Target, queues: ConsumeQueues, counters: Counter
     return header.store_timestamp // 1000 if header is not None and header.store_timestamp is not None else 0
 
 
-def _queues_go_on(target: Target, queues: ConsumeQueues, counters: Counters) -> dict[tuple[str, int], int]:
+def _queues_go_on(target: Target, queues: ConsumeQueues, files: Files) -> dict[tuple[str, int], int]:
     """Where each queue goes on: behind its last unit that the log confirms. Behind it may be the remains of a cut log.
 
     Raises:
@@ -252,24 +290,25 @@ def _queues_go_on(target: Target, queues: ConsumeQueues, counters: Counters) -> 
     next_offsets = {}
     begin = queued_to = target.segments[0].start if target.segments else target.end
     for queue in queues:
-        live = _LiveUnits(target, queue, begin)
+        live = _LiveUnits(target, queue, begin, files)
         end = bisect.bisect_left(range(queue.search(target.end)), True, lo=queue.first, key=lambda at: not live.has(at))
         if live.may_go_on(end):
             next_offsets[queue.topic, queue.queue_id] = end
             unit = queue.unit(end - 1) if end > queue.first else None
             if unit is not None and unit.position >= begin:
                 queued_to = max(queued_to, unit.position + unit.size)
-    _refuse_unqueued(target, queued_to, queues, counters)
+    _refuse_unqueued(target, queued_to, queues, files)
     return next_offsets
 
 
 class _LiveUnits:
     """Which units of a queue are the live log's."""
 
-    def __init__(self, target: Target, queue: Queue, begin: int) -> None:
+    def __init__(self, target: Target, queue: Queue, begin: int, files: Files) -> None:
         self._target = target
         self._queue = queue
         self._begin = begin
+        self._files = files
 
     def has(self, queue_offset: int) -> bool:
         """Does the log confirm a unit, or has its message expired?"""
@@ -292,21 +331,21 @@ class _LiveUnits:
         segment = _segment_of(self._target, position)
         if segment is None:
             return None
-        with SegmentReader(segment, False, ConsumeQueues(None, Counters()), Counters()) as reader:
+        with SegmentReader(segment, False, ConsumeQueues(None, self._files), self._files) as reader:
             header = reader.header(position)
         mine = (self._queue.topic, self._queue.queue_id)
         return header if header is not None and (header.topic, header.queue_id) == mine else None
 
 
-def indexes_tags(target: Target) -> bool:
+def indexes_tags(tree: Tree, target: Target) -> bool:
     """Has the store's broker also put tags into the index? Those since 5.4 do, as `topic#T#tags`."""
-    entries = indexfile.last_entries(os.path.join(target.root, "index"), target.sizes.slots, _ENTRIES_TO_LOOK_AT)
+    entries = indexfile.last_entries(os.path.join(target.root, "index"), tree, target.sizes.slots, _ENTRIES_TO_LOOK_AT)
     builder = BatchBuilder(["topic", "tags"])
     for position in sorted({position for _, position in entries}):
         segment = _segment_of(target, position)
         if segment is None:
             continue
-        with SegmentReader(segment, False, ConsumeQueues(None, Counters()), Counters()) as reader:
+        with SegmentReader(segment, False, ConsumeQueues(None, tree), tree) as reader:
             run = reader.run_at(position, segment.end)
         if run is not None:
             builder.append(run.window, run.positions[:1], base=run.base)
@@ -320,17 +359,17 @@ def _segment_of(target: Target, position: int) -> Segment | None:
     return next((s for s in target.segments if s.start <= position < s.end), None)
 
 
-def _refuse_unqueued(target: Target, start: int, queues: ConsumeQueues, counters: Counters) -> None:
+def _refuse_unqueued(target: Target, start: int, queues: ConsumeQueues, files: Files) -> None:
     """Refuse a log with messages behind all that ConsumeQueue knows: their queues would go on with wrong offsets."""
     at = start
     for segment in target.segments:
         if segment.end <= at:
             continue
-        with SegmentReader(segment, False, queues, counters) as reader:
+        with SegmentReader(segment, False, queues, files) as reader:
             at, stop = max(at, segment.start), min(segment.end, target.end)
             while at < stop and (run := reader.run_at(at, stop)) is not None:
                 for header in headers(run):
-                    if header.is_queued:
+                    if header.is_queued and queue_path(header.topic, header.queue_id) is not None:
                         raise DamagedStoreError(
                             f"{target.root}: ConsumeQueue is behind the commitlog: expected a unit for the message of "
                             f"queue {header.queue_id} of {header.topic} at commitLogOffset {header.position}, found "
@@ -339,13 +378,13 @@ def _refuse_unqueued(target: Target, start: int, queues: ConsumeQueues, counters
                     at = header.position + header.size
 
 
-def check_can_exchange(directory: str) -> None:
+def check_can_exchange(tree: Tree, directory: str) -> None:
     """Refuse a file system that cannot let two directories swap their names in one step.
 
     Raises:
         RmqStoreError: it cannot.
     """
-    if not can_exchange(directory):
+    if not tree.can_exchange(directory):
         raise RmqStoreError(
             f"{directory}: this file system cannot exchange two directories in one step (renameat2), so a write could "
             "be seen half done; write to a local directory (ext4, XFS, Btrfs) and copy the store"

@@ -6,8 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.store.config import MOST_BYTES
 from rmqstore_spark.store.config import parse as parse_json
+from rmqstore_spark.store.files import ReadFile
 from rmqstore_spark.store.message import SCHEDULE_TOPIC
+from rmqstore_spark.store.write.disk import Tree
 
 _SCHEDULE_QUEUES = 18  # one for each delay level; what the file says overrides what the broker gives it
 _PERM_READ_WRITE = 6
@@ -30,30 +33,45 @@ def parse(text: str) -> Table:
     return table
 
 
-def load(root: str) -> Table:
+def load(tree: Tree) -> Table:
     """The topics of a store; an empty table where it has none. As a broker does, it falls back on the `.bak`.
 
     Raises:
         RmqStoreError: neither file can be understood.
     """
-    path = os.path.join(root, "config", "topics.json")
+    path = os.path.join(tree.path, "config", "topics.json")
     wrong = None
     for candidate in (path, path + ".bak"):
+        if tree.find(candidate) is None:
+            continue
+        with ReadFile(candidate, tree) as file:
+            data = file.read(0, min(file.size, MOST_BYTES + 1))
         try:
-            with open(candidate, encoding="utf-8") as file:
-                text = file.read()
+            text = data.decode()
             if text.strip():
                 table = parse(text)
-                if not isinstance(table.get("topicConfigTable", {}), dict):
-                    raise ValueError("expected an object as topicConfigTable")
+                _check(table)
                 return table
-        except FileNotFoundError:
-            continue
-        except (ValueError, OSError) as why:
+        except ValueError as why:
             wrong = wrong or f"{candidate}: cannot be understood: {why}"
     if wrong:
         raise RmqStoreError(f"{wrong}; mend the file, or delete it for a broker to make its topics anew")
     return {}
+
+
+def _check(table: Table) -> None:
+    """See that what merge() works with is what a broker writes.
+
+    Raises:
+        ValueError: it is not.
+    """
+    configs = table.get("topicConfigTable", {})
+    if not isinstance(configs, dict):
+        raise ValueError("expected an object as topicConfigTable")
+    for topic, config in configs.items():
+        count = config.get("readQueueNums", _USUAL_QUEUES) if isinstance(config, dict) else _USUAL_QUEUES
+        if type(count) is not int or not 0 <= count < 1 << 31:
+            raise ValueError(f"topic {topic}: expected a number of queues as readQueueNums, found {count!r:.40}")
 
 
 def refuse_unwritable(table: Table, topics: Iterable[str], root: str) -> None:
@@ -106,4 +124,4 @@ def merge(table: Table, queues: Mapping[str, int], now: int) -> bytes:
     counter = version.get("counter", 0)
     version = {**version, "counter": counter + 1 if isinstance(counter, int) else 1, "timestamp": now}
     merged = {**table, "dataVersion": version, "topicConfigTable": known}
-    return json.dumps(merged, indent="\t", ensure_ascii=False).encode()
+    return json.dumps(merged, indent="\t").encode()
