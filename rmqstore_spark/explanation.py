@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from rmqstore_spark.access import Access
+from rmqstore_spark.errors import one_line
 from rmqstore_spark.narrowing import Log
 from rmqstore_spark.options import parse_options
 from rmqstore_spark.partition import Indexed, Queued, Range
@@ -16,7 +17,7 @@ def explanation(path: str | Sequence[str], options: Mapping[str, object]) -> str
     """How the read would go. Arguments and errors are those of rmqstore_spark.explain()."""
     paths = {"path": path} if isinstance(path, str) else {"paths": json.dumps(list(path))}
     given = {name: _text(value) for name, value in options.items() if value is not None}
-    return "\n".join(_lines(plan(parse_options({**paths, **given}))))
+    return "\n".join(map(one_line, _lines(plan(parse_options({**paths, **given})))))
 
 
 def _text(value: object) -> str:

@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass, field
 
 from rmqstore_spark.access import Access, choose
-from rmqstore_spark.errors import DamagedStoreError, OptionError, nearest
+from rmqstore_spark.errors import DamagedStoreError, OptionError, nearest, one_line
 from rmqstore_spark.narrowing import Log, narrowed
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.partition import Home, Range, Task
@@ -82,7 +82,7 @@ def plan(options: ReadOptions) -> Plan:
 def _look_at(root: str, options: ReadOptions, files: Files) -> _Store:
     layout = find_store(root, options.store_path_commit_log, files)
     for stray in layout.strays:
-        log.warning("%s: not a commitlog file, ignored; a broker would not start with it", stray)
+        log.warning("%s: not a commitlog file, ignored; a broker would not start with it", one_line(stray))
     segments, faults = segments_of(layout)
     queues = ConsumeQueues(layout.consumequeue, files, layout.batchconsumequeue)
     home = Home(root, layout.consumequeue, layout.batchconsumequeue)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import struct
@@ -101,6 +102,22 @@ def test_where_everything_is_broken(tmp_path: Path, rng: random.Random) -> None:
     assert len(assert_whole(tmp_path)) == 200
     write(tmp_path, rows)
     assert len(assert_whole(tmp_path)) == 400
+
+
+def test_topics_get_the_queues_that_the_log_has(tmp_path: Path) -> None:
+    """A broker that falls back on an older topics.json.bak would refuse to serve the rest."""
+    write(tmp_path, [{"topic": "T", "queueId": i, "body": b"x"} for i in range(3)])
+    path = tmp_path / "config" / "topics.json"
+    table = json.loads(path.read_text())
+    table["topicConfigTable"]["T"].update(readQueueNums=1, writeQueueNums=1)
+    path.write_text(json.dumps(table))
+    rmqstore_spark.rebuild(tmp_path)
+    table["topicConfigTable"]["T"].update(readQueueNums=3)
+    found = json.loads(path.read_text())
+    assert found["topicConfigTable"] == table["topicConfigTable"]
+    before = path.stat().st_mtime_ns
+    rmqstore_spark.rebuild(tmp_path)
+    assert path.stat().st_mtime_ns == before
 
 
 def test_without_an_index(tmp_path: Path, rng: random.Random) -> None:

@@ -37,24 +37,27 @@ class Killed(BaseException):
 
 
 class Stopper:
-    """Lets the n-th change on disk fail: as a kill, and all behind it as well; as an error, only that one."""
+    """Lets the n-th change on disk fail: as a kill, and all after it as well; as an error, only that one, if not told
+    otherwise."""
 
     def __init__(self) -> None:
         self._real = disk._do
         self._left: int | None = None
         self._error: type[BaseException] = Killed
+        self._for_ever = True
         self.calls = 0
         self.written: set[str] = set()  # names of files
 
-    def at(self, number: int | None, error: type[BaseException] = Killed) -> None:
+    def at(self, number: int | None, error: type[BaseException] = Killed, for_ever: bool = False) -> None:
         self._left, self._error, self.calls = number, error, 0
+        self._for_ever = for_ever or error is Killed
 
     def __call__(self, call: Any, path: str, *arguments: Any) -> Any:
         self.calls += 1
         if call.__name__ == "_pwrite":
             self.written.add(os.path.basename(path))
         if self._left is not None and self.calls > self._left:
-            if self._error is not Killed:
+            if not self._for_ever:
                 self._left = None
             raise self._error(path)
         return self._real(call, path, *arguments)

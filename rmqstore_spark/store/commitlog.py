@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from native_io import Filter, Status, find_unit, scan
-from rmqstore_spark.errors import DamagedStoreError
+from rmqstore_spark.errors import DamagedStoreError, one_line
 from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue, QueueUnit
 from rmqstore_spark.store.decode import BatchBuilder
 from rmqstore_spark.store.files import Files, ReadFile
@@ -65,7 +65,7 @@ class Damage:
     reason: str
 
     def __str__(self) -> str:
-        return (
+        return one_line(
             f"{self.path}: position {self.position} (commitLogOffset {self.start}): {self.reason}; "
             f"{self.stop - self.start} bytes cannot be read: "
             "mode=DROPMALFORMED reads the rest, mode=PERMISSIVE shows the place in column 'corrupt'"

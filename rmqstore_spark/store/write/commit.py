@@ -28,6 +28,7 @@ from rmqstore_spark.store.write.target import (
     Target,
     check_can_exchange,
     check_places,
+    check_queue_places,
     check_writable,
     indexes_tags,
     inspect,
@@ -70,6 +71,7 @@ def commit(root: str, staged: Sequence[Staged], settings: Settings) -> None:
     with make_root(root) as tree:
         change = journal.Commit(tree)
         check_places(tree)
+        check_queue_places(tree)
         if not change.is_pending:
             is_new(tree)  # or it refuses, before there is a lock in it
         with StoreLock(tree):
@@ -109,13 +111,14 @@ def _append(tree: disk.Tree, change: journal.Commit, new: bool, staged: Sequence
 
 
 def _refuse_full_disk(tree: disk.Tree, target: Target, staged: Sequence[Staged]) -> None:
-    """Before anything is made: does it fit? Files are sparse, so what they take is what is written.
+    """Before anything is made: does it fit? Files are sparse, so what they take is what is written; what a task has
+    staged is deleted once it is.
 
     Raises:
         RmqStoreError: it does not.
     """
     last = sum(target.end - segment.start for segment in target.segments if target.end < segment.end)
-    needed = last + sum(part.nbytes + UNIT_SIZE * part.rows for part in staged)
+    needed = last + max((part.nbytes for part in staged), default=0) + sum(UNIT_SIZE * part.rows for part in staged)
     free = tree.free_bytes()
     if free < needed:
         raise RmqStoreError(
@@ -134,6 +137,7 @@ def check(root: str, settings: Settings) -> None:
         return
     with make_root(root) as tree:
         check_places(tree)
+        check_queue_places(tree)
         change = journal.Commit(tree)
         if change.is_pending:
             with StoreLock(tree):

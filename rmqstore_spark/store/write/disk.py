@@ -225,8 +225,10 @@ class Tree(Files):
     def __enter__(self) -> "Tree":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, failed: type[BaseException] | None = None, why: object = None, *_: object) -> None:
         os.close(self._fd)
+        if isinstance(why, OSError):  # somebody has changed the store between two looks at it
+            raise cannot_write(os.path.join(self.path, os.fsdecode(why.filename or "")), why) from None
 
     # ---- looking
 

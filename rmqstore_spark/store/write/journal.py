@@ -248,7 +248,8 @@ class Commit:
         except (ValueError, RecursionError):
             found = None
         version = found.get("version") if isinstance(found, dict) else None
-        if type(version) is int and version > _VERSION:
+        version = version if type(version) is int else 0  # True is an int, too
+        if version > _VERSION:
             raise _NewerError(
                 f"{self._path}: written by a newer rmqstore-spark: expected version {_VERSION}, found {version}; let "
                 f"that one finish the write, or delete {self._home} and call rmqstore_spark.rebuild(store)"
@@ -459,12 +460,11 @@ class Replacement:
         return self
 
     def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
-        if failed is None or issubclass(failed, Exception):
-            found = self._above.find(self._new)
-            if found is not None and found.st_ino in (self._old.itself.st_ino, self.tree.itself.st_ino):
-                self._above.remove_tree(self._new)
-        self.tree.__exit__()
-        self._above.__exit__()
+        with self._above, self.tree:
+            if failed is None or issubclass(failed, Exception):
+                found = self._above.find(self._new)
+                if found is not None and found.st_ino in (self._old.itself.st_ino, self.tree.itself.st_ino):
+                    self._above.remove_tree(self._new)
 
     def publish(self) -> None:
         """Let the two swap their names; the old store is then deleted."""

@@ -29,6 +29,7 @@ from rmqstore_spark.store.write.target import (
     Target,
     check_can_exchange,
     check_places,
+    check_queue_places,
     check_writable,
     find_end,
     indexes_tags,
@@ -61,6 +62,7 @@ def rebuild(root: str, sizes: Sizes, index: bool) -> int:
         raise NotAStoreError(f"{root}: not a RocketMQ store: expected a directory commitlog/ in it, found none")
     with disk.Tree(root) as tree:
         check_places(tree)
+        check_queue_places(tree)
         with StoreLock(tree):
             return _rebuild(tree, sizes, index)
 
@@ -123,7 +125,7 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
     queues.finish(LogReader(tree, os.path.join(target.root, "commitlog"), target.sizes.segment).store_timestamp)
     _keep_others(tree, old_queues, new_queues)
     known = topics.load(tree)
-    missing = {topic: n for topic, n in needed.items() if topic not in known.get("topicConfigTable", {})}
+    missing = topics.lacking(known, needed)
     if missing:
         tree.write_file(os.path.join(new, "config", "topics.json"), topics.merge(known, missing, milliseconds_now()))
     indexed = entries.end_timestamp

@@ -130,15 +130,15 @@ def check_writable(tree: Tree, may_have_abort: bool = False) -> None:
     queues = os.path.join(root, "consumequeue")
     if tree.find(os.path.join(queues, "CURRENT")) is not None:
         raise NotAStoreError(f"{queues}: a RocksDB (storeType=defaultRocksDB), which cannot be written to")
-    _refuse_links(tree, queues)
 
 
-def _refuse_links(tree: Tree, queues: str) -> None:
-    """Queues that somebody keeps elsewhere: what a broker finds there would not be what the store knows.
+def check_queue_places(tree: Tree) -> None:
+    """check_places() for the directories of topics and queues, of which there may be many.
 
     Raises:
-        RmqStoreError: a topic or a queue is a link.
+        RmqStoreError: one of them is a link.
     """
+    queues = os.path.join(tree.path, "consumequeue")
     for topic, is_link, is_directory in tree.kinds(queues):
         if is_link:
             tree.refuse_other_than(os.path.join(queues, topic), stat.S_ISDIR, "a directory")

@@ -94,6 +94,16 @@ def refuse_unwritable(table: Table, topics: Iterable[str], root: str) -> None:
                 )
 
 
+def lacking(table: Table, queues: Mapping[str, int]) -> dict[str, int]:
+    """Of the topics with the queues that each needs, those that a broker would not serve all of."""
+    known = table.get("topicConfigTable", {})
+    return {
+        topic: count
+        for topic, count in queues.items()
+        if not isinstance(known.get(topic), dict) or known[topic].get("readQueueNums", _USUAL_QUEUES) < count
+    }
+
+
 def merge(table: Table, queues: Mapping[str, int], now: int) -> bytes:
     """The topics with these ones added.
 
