@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis.configuration import set_hypothesis_home_dir
 
 REFUSED = 77  # the exit code where there is no such namespace to be had
 
@@ -82,13 +83,17 @@ def pytest_configure(config: pytest.Config) -> None:
     scratch.chmod(0o1777)
     _bind(scratch)
     tempfile.tempdir = os.environ["TMPDIR"] = str(scratch)
+    set_hypothesis_home_dir(scratch)  # it warns where it cannot write
 
 
 @pytest.fixture(autouse=True)
 def tmp_path(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A level deeper than without a sandbox: it may be the store, and the writer also needs a place beside that."""
-    everyones = tmp_path_factory.getbasetemp().parent
+    base = tmp_path_factory.getbasetemp()
+    everyones = base.parent
     (tmp_path / "own").mkdir()
+    for directory in (base, tmp_path):
+        directory.chmod(0o755)  # nobody else is here but users that a test has made up
     _bind(tmp_path)
     _set_mount(everyones, _MountAttributes(set=_MOUNT_ATTR_RDONLY))
     yield tmp_path / "own"
