@@ -6,7 +6,9 @@ import os
 import random
 import re
 import secrets
+import shutil
 import sys
+import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,6 +74,17 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def rng(request: pytest.FixtureRequest) -> random.Random:
     """Randomness of this test alone: the same with the same RMQ_TEST_SEED, whatever other tests run."""
     return random.Random(f"{SEED} {request.node.nodeid}")
+
+
+@pytest.fixture
+def public_path() -> Iterator[Path]:
+    """A directory that everyone may enter; those of pytest are for their owner only."""
+    path = Path(tempfile.mkdtemp(prefix="rmqstore-tests-"))
+    path.chmod(0o755)
+    yield path
+    for directory, _, _ in os.walk(path):
+        os.chmod(directory, 0o755)
+    shutil.rmtree(path)
 
 
 @pytest.fixture(scope="session")

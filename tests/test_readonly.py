@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +25,6 @@ except Exception:
 if os.geteuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 """
-
-
-@pytest.fixture
-def public_path() -> Iterator[Path]:
-    """A directory that everyone may enter; those of pytest are for their owner only."""
-    path = Path(tempfile.mkdtemp(prefix="rmqstore-tests-"))
-    path.chmod(0o755)
-    yield path
-    for directory, _, _ in os.walk(path):
-        os.chmod(directory, 0o755)
-    shutil.rmtree(path)
 
 
 def _as_nobody(code: str, *arguments: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import reference
 import rocketmq
 import truth
-from rocketmq import VERSIONS, Broker, ChildError, Client, Sizes
+from rocketmq import VERSIONS, Broker, ChildError, Client, Sizes, User
 
 Record = dict[str, Any]
 Queue = tuple[str, int]
@@ -34,6 +34,7 @@ def assert_broker_accepts(
     expected: list[Record] | None = None,
     keys: bool = True,
     queues: Iterable[Queue] | None = None,
+    user: User | None = None,
 ) -> None:
     """Brokers of these versions start on (a copy of) the store and serve exactly the messages that are in it.
 
@@ -47,6 +48,7 @@ def assert_broker_accepts(
         expected: rows; without it what tests/reference.py reads from the store.
         keys: False where the index is allowed to be missing.
         queues: send to these only; without it to one queue of every topic that users write to.
+        user: whom the brokers run as.
     """
     rows = reference.read_store(store) if expected is None else expected
     # Brokers wait more than they work, above all when they stop.
@@ -55,7 +57,8 @@ def assert_broker_accepts(
         for version in versions:
             copy = rocketmq.copy_store(store, home / version / "store")
             _make_readable(copy)
-            acceptance = _Acceptance(version, copy, home / version, sizes or sizes_of(store), rows, keys, queues)
+            broker = Broker(version, copy, home / version / "home", sizes or sizes_of(store), _QUIET, user)
+            acceptance = _Acceptance(broker, rows, keys, queues)
             tasks.append(pool.submit(acceptance.run))
         for task in tasks:
             task.result()
@@ -83,16 +86,13 @@ def _make_readable(store: Path) -> None:
 class _Acceptance:
     def __init__(
         self,
-        version: str,
-        store: Path,
-        home: Path,
-        sizes: Sizes,
+        broker: Broker,
         rows: list[Record],
         keys: bool,
         queues: Iterable[Queue] | None,
     ) -> None:
-        self.version = version
-        self.broker = Broker(version, store, home / "home", sizes, _QUIET)
+        self.version = broker.version
+        self.broker = broker
         self.keys = keys
         self.sent: dict[Queue, dict[int, Record]] = {}
         self.denied: set[str] = set()  # topics

@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -80,6 +80,28 @@ class Runtime:
     @property
     def five(self) -> bool:
         return not self.version.startswith("4.")
+
+    def copied_to(self, directory: Path) -> Runtime:
+        """The same with copies of the jars. Maven's repository may be for its owner only."""
+        for entry in (*self.namesrv.split(os.pathsep), *self.broker.split(os.pathsep)):
+            copy = Path(f"{directory}{entry}")
+            if not copy.exists():
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                (shutil.copytree if os.path.isdir(entry) else shutil.copyfile)(entry, copy)
+        namesrv, broker = (
+            os.pathsep.join(f"{directory}{entry}" for entry in class_path.split(os.pathsep))
+            for class_path in (self.namesrv, self.broker)
+        )
+        return replace(self, namesrv=namesrv, broker=broker)
+
+
+@dataclass(frozen=True)
+class User:
+    """Whom processes run as, instead of as root."""
+
+    uid: int
+    gid: int
+    jars: Path  # a directory that everyone can enter, for copies
 
 
 @cache
@@ -161,24 +183,39 @@ def _kill_all() -> None:
 
 
 # Not even a killed pytest leaves a broker behind: PR_SET_PDEATHSIG, which Linux alone has, outlives the exec. (What
-# subprocess offers for it, preexec_fn, is not for processes with threads.)
+# subprocess offers for it, preexec_fn, is not for processes with threads. And with its user=, Python would have to be
+# where that user can run it.) The system forgets it when the user changes, so that comes first.
 _DIE_WITH_PARENT = """
 import ctypes, os, signal, sys
+if sys.argv[1]:
+    uid, gid = map(int, sys.argv[1].split(":"))
+    os.setgroups([])
+    os.setgid(gid)
+    os.setuid(uid)
 if sys.platform == "linux":
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-os.execv(sys.argv[1], sys.argv[1:])
+os.execv(sys.argv[2], sys.argv[2:])
 """
 
 
 class _Process:
     """A child in a process group of its own. Its output goes to a file, unless it is asked for."""
 
-    def __init__(self, name: str, command: list[str], log: Path, environment: Mapping[str, str], pipes: bool = False):
+    def __init__(
+        self,
+        name: str,
+        command: list[str],
+        log: Path,
+        environment: Mapping[str, str],
+        user: User | None,
+        pipes: bool = False,
+    ):
         self.name = name
         self.log = log
+        owner = f"{user.uid}:{user.gid}" if user else ""
         with log.open("ab") as out:
             self.popen = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, *command],
+                [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, owner, *command],
                 stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
                 stdout=subprocess.PIPE if pipes else out,
                 stderr=out,
@@ -266,6 +303,7 @@ class Broker:
     home: Path  # for logs and configuration
     sizes: Sizes = field(default_factory=Sizes)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    user: User | None = None
 
     def __post_init__(self) -> None:
         self.runtime = runtime(self.version)
@@ -275,6 +313,9 @@ class Broker:
         (self.home / "conf").mkdir(parents=True, exist_ok=True)
         for name in ("broker", "namesrv", "tools"):
             (self.home / "conf" / f"logback_{name}.xml").write_text(_LOGBACK)
+        if self.user:
+            self.runtime = self.runtime.copied_to(self.user.jars)
+            os.chown(self.home, self.user.uid, self.user.gid)
         self._namesrv: _Process | None = None
         self._broker: _Process | None = None
         self._clients: list[Client] = []
@@ -369,7 +410,7 @@ class Broker:
         command += [f"-Dlogback.configurationFile={self.home}/conf/logback_broker.xml"]
         command += ["-cp", class_path, main, *arguments]
         environment = {"ROCKETMQ_HOME": str(self.home), "NAMESRV_ADDR": "", "JAVA_TOOL_OPTIONS": ""}
-        return _Process(f"{name} {self.version}", command, log, environment, pipes)
+        return _Process(f"{name} {self.version}", command, log, environment, self.user, pipes)
 
     def stop(self) -> None:
         """Cleanly: the clients, the broker; the namesrv stays."""
@@ -492,12 +533,21 @@ def _free_ports(count: int) -> list[int]:
 
 
 def copy_store(source: Path, target: Path) -> Path:
-    """A copy with its holes."""
+    """A copy with its holes, and its files' and directories' owners as far as we may."""
     for directory, _, names in os.walk(source):
         there = target / Path(directory).relative_to(source)
         there.mkdir(parents=True, exist_ok=True)
+        _keep_owner(directory, there)
         for name in names:
             with open(Path(directory, name), "rb") as data, open(there / name, "wb") as out:
                 golden.copy_sparse(data, out, os.fstat(data.fileno()).st_size)
             shutil.copystat(Path(directory, name), there / name)
+            _keep_owner(Path(directory, name), there / name)
     return target
+
+
+def _keep_owner(source: str | Path, copy: Path) -> None:
+    shutil.copymode(source, copy)
+    if os.geteuid() == 0:
+        status = os.stat(source)
+        os.chown(copy, status.st_uid, status.st_gid)

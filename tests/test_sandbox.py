@@ -1,0 +1,41 @@
+"""The writing tests once more, where nothing but the test's own directory can be written to."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sandbox
+
+TESTS = Path(__file__).parent
+WRITING = ("inside_sandbox.py", "test_write.py", "test_write_kill.py", "test_rebuild.py", "test_attack*.py")
+# Kills at all other places do nothing that these do not.
+SLOW = "sigkill or stopped_again or (every_change and RmqStoreError)"
+
+
+def test_no_write_leaves_its_directory(public_path: Path) -> None:
+    files = [str(path) for pattern in WRITING for path in sorted(TESTS.glob(pattern))]
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "sandbox", "-p", "no:cacheprovider", "-k", f"not ({SLOW})", *files],
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)]),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "TMPDIR": str(public_path),
+        },
+        cwd=TESTS.parent,
+        check=False,
+    )
+    print(ran.stdout, ran.stderr)
+    if ran.returncode == sandbox.REFUSED:
+        pytest.skip(ran.stderr.strip())
+    assert ran.returncode == 0
+    passed = re.search(r"(\d+) passed", ran.stdout)
+    assert passed
+    assert int(passed[1]) > 60
