@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
-from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
+from rmqstore_spark.errors import BadRowError, DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,6 +19,7 @@ except PackageNotFoundError:  # a checkout that was never installed
     __version__ = "0+unknown"
 
 __all__ = [
+    "BadRowError",
     "DamagedStoreError",
     "NotAStoreError",
     "OptionError",
