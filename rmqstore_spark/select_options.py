@@ -6,7 +6,6 @@ The parse functions raise a ValueError that says what was expected.
 import json
 import math
 import re
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -14,6 +13,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from rmqstore_spark.errors import OptionError, nearest
+from rmqstore_spark.pattern import Pattern, compiled
 from rmqstore_spark.selection import ALL, ANY, Numbers, OneOf, Selection, Texts
 
 EARLIEST, LATEST = -2, -1  # Kafka's JSON writes them so
@@ -49,16 +49,14 @@ def parse_topics(text: str) -> frozenset[str]:
     return topics
 
 
-def parse_pattern(text: str) -> re.Pattern[str]:
+def parse_pattern(text: str) -> Pattern:
     """`subscribePattern`: a regular expression."""
     if not text.strip():
         raise ValueError("a regular expression")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # of sets in sets, as in [a-z&&[^b]]: they mean something else in Java
-            return re.compile(text)
-    except (re.error, Warning, OverflowError, RecursionError) as why:
-        raise ValueError(f"a regular expression as Python's re reads it ({why})") from None
+        return compiled(text)
+    except ValueError as why:
+        raise ValueError(f"a regular expression as RE2 reads it ({why})") from None
 
 
 def parse_assign(text: str) -> dict[str, frozenset[int]]:
