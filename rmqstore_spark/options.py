@@ -17,6 +17,7 @@ from rmqstore_spark.select_options import (
     parse_tags,
     parse_topics,
     parse_word,
+    refuse_list,
     selection_of,
 )
 from rmqstore_spark.selection import EVERYTHING, Selection
@@ -88,6 +89,7 @@ def _host(text: str) -> bytes:
 
 
 def _names(text: str) -> list[str]:
+    refuse_list(text, "names with commas between them")
     names = [name.strip() for name in text.split(",")]
     if not all(names):
         raise ValueError("names with commas between them")

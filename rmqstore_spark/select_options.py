@@ -24,6 +24,7 @@ _MOST_QUEUE_ID = (1 << 31) - 1
 Offsets = dict[str, dict[int, int]]
 
 _JAVA_WHITESPACE = "".join(map(chr, range(0x21)))  # what String.trim() takes away
+_PRINTED_LIST = re.compile(r"""\s*[\[({]\s*(?:['"].*['"]\s*,?\s*)?[\])}]\s*""", re.DOTALL)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECONDS = re.compile(r"-?[0-9]+")
 _ISO_8601 = re.compile(
@@ -41,8 +42,19 @@ class Instant:
     text: str
 
 
+def refuse_list(text: str, expected: str) -> None:
+    """Refuse what Spark makes of a Python list that is given as an option: the text that Python prints for it.
+
+    Raises:
+        ValueError: it is one.
+    """
+    if _PRINTED_LIST.fullmatch(text):
+        raise ValueError(f"{expected} (one,two), not a list")
+
+
 def parse_topics(text: str) -> frozenset[str]:
     """`subscribe`: topics with commas between them."""
+    refuse_list(text, "topics with commas between them")
     topics = frozenset(topic.strip() for topic in text.split(",")) - {""}
     if not topics:
         raise ValueError("topics with commas between them")

@@ -67,6 +67,27 @@ def test_subscribe_nothing(text: str) -> None:
     assert refusal(subscribe=text) == f"option 'subscribe': expected topics with commas between them, found {text!r}"
 
 
+LISTS = (["A", "B"], ["A"], ("A", "B"), ("A",), {"A"}, ["it's", 'a "b"'], [], (), {})
+
+
+@pytest.mark.parametrize("given", LISTS, ids=str)
+def test_a_list_is_refused(given: object) -> None:
+    text = str(given)  # what Spark makes of it
+    assert refusal(subscribe=text) == (
+        f"option 'subscribe': expected topics with commas between them (one,two), not a list, found {text!r}"
+    )
+    for option in ("columns", "storePathCommitLog"):
+        assert refusal(**{option: text}) == (
+            f"option {option!r}: expected names with commas between them (one,two), not a list, found {text!r}"
+        )
+    assert "not a list" in refusal(subscribe='["A","B"]')
+
+
+@pytest.mark.parametrize("text", ["[A]", "[A", "['A'", "'A','B'", "(A)", "{A}", "A,['B']"])
+def test_what_could_be_a_name_is_none(text: str) -> None:
+    assert selection(subscribe=text).topic == Texts(frozenset(text.split(",")))
+
+
 def test_subscribe_pattern_matches_whole_names() -> None:
     topic = selection(subscribePattern="Topic.|%RETRY%.*").topic
     assert [name in topic for name in ("TopicA", "%RETRY%", "TopicAB", "xTopicA", "topicA", "TopicA\n")] == [
