@@ -244,6 +244,7 @@ class ReadOptions:
 
     Attributes:
         selection: what those that select rows say together.
+        subscribe: the topics that this one names. Filters may have left fewer of them in the selection.
     """
 
     paths: list[str]
@@ -255,6 +256,7 @@ class ReadOptions:
     max_partition_bytes: int
     min_partitions: int | None
     selection: Selection = EVERYTHING
+    subscribe: frozenset[str] = frozenset()
     pushdown: Pushdown = "auto"
 
 
@@ -304,6 +306,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         max_partition_bytes=values["maxPartitionBytes"],
         min_partitions=values["minPartitions"],
         selection=selection_of(values),
+        subscribe=values["subscribe"] or frozenset(),
         pushdown=values["pushdown"],
     )
 
