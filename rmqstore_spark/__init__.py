@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
-from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
+from rmqstore_spark.errors import BadRowError, DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,6 +19,7 @@ except PackageNotFoundError:  # a checkout that was never installed
     __version__ = "0+unknown"
 
 __all__ = [
+    "BadRowError",
     "DamagedStoreError",
     "NotAStoreError",
     "OptionError",
@@ -48,10 +49,11 @@ def rebuild(store: "str | os.PathLike[str]", **options: object) -> int:
         RmqStoreError: it cannot be done; the store is as it was.
     """
     from rmqstore_spark.options import parse_rebuild_options
+    from rmqstore_spark.store.layout import place_to_write
     from rmqstore_spark.store.write.rebuild import rebuild as rebuild_store
 
     understood = parse_rebuild_options({"path": os.fspath(store), **{k: str(v) for k, v in options.items()}})
-    return rebuild_store(os.path.abspath(understood.path), understood.sizes, understood.message_index_enable)
+    return rebuild_store(place_to_write(understood.path), understood.sizes, understood.message_index_enable)
 
 
 def register(spark: "SparkSession") -> None:

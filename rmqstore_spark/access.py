@@ -108,6 +108,7 @@ def _by_log(log: Log, ranges: list[Range], selection: Selection) -> _Way:
         scan.unused.append("ConsumeQueues: there are none with a message in them")
         return scan
     wanted = 0
+    selection.topic.learn({queue.topic for queue in queues if not queue.is_lmq})
     for queue in queues:
         offsets = None if queue.is_lmq else selection.queue(queue.topic, queue.queue_id)
         if offsets is not None:
@@ -181,6 +182,7 @@ def _topics(log: Log, selection: Selection) -> list[str]:
         root, files = log.home.root, log.files
         topics = {queue.topic for queue in log.queues.with_batch if not queue.is_lmq}
         topics |= set(topic_queues(root, files)) | offset_topics(root, files)
+        selection.topic.learn(topics)
     return [topic for topic in sorted(topics) if selection.wants_topic(topic)]
 
 

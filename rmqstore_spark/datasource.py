@@ -186,9 +186,9 @@ class RmqStoreWriter(DataSourceArrowWriter):
     """
 
     def __init__(self, options: WriteOptions, overwrite: bool) -> None:
-        from rmqstore_spark.store.layout import local_path
+        from rmqstore_spark.store.layout import place_to_write
 
-        self.root = os.path.abspath(local_path(options.path))
+        self.root = place_to_write(options.path)
         self._options = options
         self._overwrite = overwrite
         self.job = uuid.uuid4().hex

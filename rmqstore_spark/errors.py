@@ -41,6 +41,12 @@ class DamagedStoreError(RmqStoreError):
     __module__ = "rmqstore_spark"
 
 
+class BadRowError(RmqStoreError):
+    """A row that no message can be made of."""
+
+    __module__ = "rmqstore_spark"
+
+
 def nearest(name: str, known: list[str]) -> str:
     """' Did you mean ...?', or '' when nothing known is near."""
     import difflib

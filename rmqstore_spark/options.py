@@ -17,6 +17,7 @@ from rmqstore_spark.select_options import (
     parse_tags,
     parse_topics,
     parse_word,
+    refuse_list,
     selection_of,
 )
 from rmqstore_spark.selection import EVERYTHING, Selection
@@ -88,6 +89,7 @@ def _host(text: str) -> bytes:
 
 
 def _names(text: str) -> list[str]:
+    refuse_list(text, "names with commas between them")
     names = [name.strip() for name in text.split(",")]
     if not all(names):
         raise ValueError("names with commas between them")
@@ -156,7 +158,7 @@ _READ_TABLE = (
         "the commitlog's directories, with commas between them, where they are not `<path>/commitlog` (broker.conf)",
     ),
     Option("subscribe", "", parse_topics, "the topics to read, with commas between them"),
-    Option("subscribePattern", "", parse_pattern, "a regular expression (Python's) that matches their whole names"),
+    Option("subscribePattern", "", parse_pattern, "a regular expression (RE2's syntax) that matches their whole names"),
     Option("assign", "", parse_assign, 'the queues to read: `{"topic": [0, 1]}`; at most one of these three options'),
     Option("tags", "*", parse_tags, r"a subscription expression: `*`, `TagA` or `TagA \|\| TagB`"),
     Option("key", "", parse_word, "the messages with this word in `keys`, or this `msgId`"),
@@ -242,6 +244,7 @@ class ReadOptions:
 
     Attributes:
         selection: what those that select rows say together.
+        subscribe: the topics that this one names. Filters may have left fewer of them in the selection.
     """
 
     paths: list[str]
@@ -253,6 +256,7 @@ class ReadOptions:
     max_partition_bytes: int
     min_partitions: int | None
     selection: Selection = EVERYTHING
+    subscribe: frozenset[str] = frozenset()
     pushdown: Pushdown = "auto"
 
 
@@ -302,6 +306,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         max_partition_bytes=values["maxPartitionBytes"],
         min_partitions=values["minPartitions"],
         selection=selection_of(values),
+        subscribe=values["subscribe"] or frozenset(),
         pushdown=values["pushdown"],
     )
 

@@ -5,6 +5,7 @@ Knows no Spark. It is run once for a read, so that what comes out is a snapshot 
 
 import logging
 import os
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from rmqstore_spark.access import Access, choose
@@ -15,11 +16,12 @@ from rmqstore_spark.partition import Home, Range, Task
 from rmqstore_spark.selection import Selection
 from rmqstore_spark.splitter import Splitter
 from rmqstore_spark.store.commitlog import Damage, segments_of
-from rmqstore_spark.store.config import topic_queues
+from rmqstore_spark.store.config import offset_topics, topic_queues
 from rmqstore_spark.store.consumequeue import ConsumeQueues
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.layout import expand, find_store
 from rmqstore_spark.store.logend import LogEnd
+from rmqstore_spark.unqueued import queues_know_all
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +51,8 @@ def plan(options: ReadOptions) -> Plan:
 
     Raises:
         NotAStoreError: a path is no store.
-        OptionError: storePathCommitLog is given for more than one store; `assign` or the offsets name a queue that no
-            store has.
+        OptionError: storePathCommitLog is given for more than one store; `assign` or the offsets name a queue, or
+            `subscribe` a topic, that no store has.
         DamagedStoreError: mode FAILFAST, and names or sizes of segments are wrong.
     """
     result = Plan()
@@ -62,7 +64,9 @@ def plan(options: ReadOptions) -> Plan:
     if faults and options.mode == "FAILFAST":
         raise DamagedStoreError(str(faults[0][1]))
     selection = options.selection
-    _check_queues(selection, [store.log for store in stores])
+    logs = [store.log for store in stores]
+    _check_topics(options.subscribe, logs)
+    _check_queues(selection, logs)
 
     ranges = [r for store in stores for r in store.log.ranges]
     target = _target(sum(r.stop - r.start for r in ranges), options)
@@ -96,6 +100,31 @@ def _look_at(root: str, options: ReadOptions, files: Files) -> _Store:
     return _Store(Log(home, ranges, end.timestamp, queues, files), layout.index, faults)
 
 
+def _check_topics(subscribe: frozenset[str], logs: list[Log]) -> None:
+    """Refuse topics that nothing in any store knows: neither a ConsumeQueue, nor the broker's topics, nor a consumer's
+    offsets. Where a scan alone could tell that the log has no message of them either, or nothing at all is known of
+    topics, that is only a warning: they may have been deleted."""
+    unknown = set(subscribe)
+    known: set[str] = set()
+    for each in logs:
+        known.update(queue.topic for queue in each.queues.with_batch)
+    if unknown <= known:
+        return
+    for each in logs:
+        known |= set(topic_queues(each.home.root, each.files)) | offset_topics(each.home.root, each.files)
+    unknown -= known
+    if unknown and known and all(map(queues_know_all, logs)):
+        raise OptionError(_unknown(min(unknown), known))
+    for topic in sorted(unknown):
+        log.warning("%s; messages that the log may still have of it are looked for", _unknown(topic, known))
+
+
+def _unknown(topic: str, known: Collection[str]) -> str:
+    users_first = sorted(known, key=lambda name: (name.startswith(("%", "RMQ_SYS_")), name))
+    some = ", ".join(map(repr, users_first[:5])) or "none"
+    return f"unknown topic {topic!r}.{nearest(topic, list(known))} The store has {some}{', ...' * (len(known) > 5)}"
+
+
 def _check_queues(selection: Selection, logs: list[Log]) -> None:
     """Refuse queues that options name and no store has. Where nothing is known of queues, none is refused."""
     named = list(selection.offsets) + [(t, q) for t, ids in (selection.assigned or {}).items() for q in sorted(ids)]
@@ -112,8 +141,7 @@ def _check_queues(selection: Selection, logs: list[Log]) -> None:
             known.setdefault(topic, set()).update(range(min(count, 1 + max((q for t, q in named), default=0))))
     for topic, queue_id in named:
         if topic not in known:
-            some = ", ".join(sorted(known)[:5])
-            raise OptionError(f"unknown topic {topic!r}.{nearest(topic, list(known))} The store has {some}, ...")
+            raise OptionError(_unknown(topic, known))
         if queue_id not in known[topic]:
             raise OptionError(
                 f"topic {topic!r} has no queue {queue_id}; it has {', '.join(map(str, sorted(known[topic])))}"

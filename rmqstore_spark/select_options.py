@@ -6,7 +6,6 @@ The parse functions raise a ValueError that says what was expected.
 import json
 import math
 import re
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -14,6 +13,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from rmqstore_spark.errors import OptionError, nearest
+from rmqstore_spark.pattern import Pattern, compiled
 from rmqstore_spark.selection import ALL, ANY, Numbers, OneOf, Selection, Texts
 
 EARLIEST, LATEST = -2, -1  # Kafka's JSON writes them so
@@ -24,6 +24,7 @@ _MOST_QUEUE_ID = (1 << 31) - 1
 Offsets = dict[str, dict[int, int]]
 
 _JAVA_WHITESPACE = "".join(map(chr, range(0x21)))  # what String.trim() takes away
+_PRINTED_LIST = re.compile(r"""\s*[\[({]\s*(?:['"].*['"]\s*,?\s*)?[\])}]\s*""", re.DOTALL)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECONDS = re.compile(r"-?[0-9]+")
 _ISO_8601 = re.compile(
@@ -41,24 +42,33 @@ class Instant:
     text: str
 
 
+def refuse_list(text: str, expected: str) -> None:
+    """Refuse what Spark makes of a Python list that is given as an option: the text that Python prints for it.
+
+    Raises:
+        ValueError: it is one.
+    """
+    if _PRINTED_LIST.fullmatch(text):
+        raise ValueError(f"{expected} (one,two), not a list")
+
+
 def parse_topics(text: str) -> frozenset[str]:
     """`subscribe`: topics with commas between them."""
+    refuse_list(text, "topics with commas between them")
     topics = frozenset(topic.strip() for topic in text.split(",")) - {""}
     if not topics:
         raise ValueError("topics with commas between them")
     return topics
 
 
-def parse_pattern(text: str) -> re.Pattern[str]:
+def parse_pattern(text: str) -> Pattern:
     """`subscribePattern`: a regular expression."""
     if not text.strip():
         raise ValueError("a regular expression")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # of sets in sets, as in [a-z&&[^b]]: they mean something else in Java
-            return re.compile(text)
-    except (re.error, Warning, OverflowError, RecursionError) as why:
-        raise ValueError(f"a regular expression as Python's re reads it ({why})") from None
+        return compiled(text)
+    except ValueError as why:
+        raise ValueError(f"a regular expression as RE2 reads it ({why})") from None
 
 
 def parse_assign(text: str) -> dict[str, frozenset[int]]:

@@ -148,6 +148,7 @@ class WantedUnits:
         if home not in self._cursors:
             queues = ConsumeQueues(home.consumequeue, self._files, home.batchconsumequeue)
             self._cursors[home] = QueueCursors(queues.with_batch)
+            self._selection.topic.learn({queue.topic for queue in self._cursors[home].queues if not queue.is_lmq})
         return self._cursors[home]
 
     def _believe(self, cursors: QueueCursors, coverage: Coverage, reader: SegmentReader) -> None:

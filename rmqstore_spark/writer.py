@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from native_io import ENCODE_COLUMNS, EncodeError, Encoder, java_hashes
 from rmqstore_spark.columns import COLUMNS
-from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.errors import BadRowError
 from rmqstore_spark.options import WriteOptions
 from rmqstore_spark.store.message import COMPRESSION_TYPE, FORMAT, host_bytes
 from rmqstore_spark.store.write.disk import Tree
@@ -20,12 +20,6 @@ from rmqstore_spark.store.write.journal import staging
 from rmqstore_spark.store.write.staging import Staged, StagingWriter, UnitSizes
 
 _PLAIN_BODY = ~(FORMAT["SYSFLAG_COMPRESSED"] | COMPRESSION_TYPE)
-
-
-class BadRowError(RmqStoreError):
-    """A row that no message can be made of."""
-
-    __module__ = "rmqstore_spark"
 
 
 class _BadValueError(Exception):

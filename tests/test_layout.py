@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 import shutil
 import struct
 from pathlib import Path
@@ -13,9 +14,11 @@ import reference
 import stores
 from reading import read
 
+import rmqstore_spark
 from rmqstore_spark.columns import COLUMNS
+from rmqstore_spark.datasource import RmqStoreWriter
 from rmqstore_spark.errors import NotAStoreError, OptionError, RmqStoreError
-from rmqstore_spark.options import OPTIONS, parse_options
+from rmqstore_spark.options import OPTIONS, parse_options, parse_write_options
 
 
 def _store(root: Path, count: int = 20) -> list[dict[str, Any]]:
@@ -111,6 +114,68 @@ def test_glob_matches(tmp_path: Path) -> None:
     assert "matches" in _refusal(f"file://{tmp_path}/no-*")
     (tmp_path / "broker-b").mkdir()
     assert "broker-b: not a RocketMQ store" in _refusal(tmp_path / "broker-[b]")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where `~` leads. The current directory is another one."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "here").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "home"
+
+
+def _root_to_write(path: str) -> str:
+    return RmqStoreWriter(parse_write_options({"path": path}), overwrite=False).root
+
+
+def test_home_directories(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = _store(home / "a" / "store")
+    assert read("~/a/store") == rows
+    assert read("~/*/st[o]re") == rows
+    assert read("~/a/store", home / "a" / "store") == rows  # one store
+    rmqstore_spark.explain("~/a/store")
+    assert f"store {home}/a/store: " in capsys.readouterr().out
+    shutil.rmtree(home / "a" / "store" / "consumequeue")
+    assert rmqstore_spark.rebuild("~/a/store", maxHashSlotNum=10, maxIndexNum=10) == len(rows)
+    assert reading.make_plan("~/a/store").accesses[0][0].queues.in_use
+    assert _root_to_write("~/new") == f"{home}/new"
+    assert _root_to_write("~") == str(home)
+    assert _root_to_write(f"~{pwd.getpwuid(0).pw_name}/x") == f"{pwd.getpwuid(0).pw_dir}/x"
+    assert list((home.parent / "here").iterdir()) == []
+
+
+def test_home_of_nobody(home: Path) -> None:
+    text = "~nobody-of-that-name/store: there is no home directory for '~nobody-of-that-name'; give the whole path"
+    for use in (read, rmqstore_spark.explain, rmqstore_spark.rebuild, _root_to_write):
+        with pytest.raises(OptionError) as error:
+            use("~nobody-of-that-name/store")
+        assert str(error.value) == text
+    rows = _store(home.parent / "here" / "~nobody-of-that-name" / "store")
+    assert read("~nobody-of-that-name/store") == rows  # a directory here is named so
+
+
+@pytest.mark.parametrize("name", ["w*", "w?", "w[1]", "*/store"])
+def test_no_pattern_is_written_to(tmp_path: Path, name: str) -> None:
+    _store(tmp_path / "w1")
+    before = sorted(tmp_path.rglob("*"))
+    for path in (f"{tmp_path}/{name}", f"file://{tmp_path}/{name.replace('?', '%3F')}"):
+        for use in (rmqstore_spark.rebuild, _root_to_write):
+            with pytest.raises(OptionError) as error:
+                use(path)
+            assert str(error.value).startswith(f"{path}: only one store can be written to, and this is a pattern;")
+    assert sorted(tmp_path.rglob("*")) == before
+    (tmp_path / name).mkdir(parents=True)
+    assert _root_to_write(f"{tmp_path}/{name}") == f"{tmp_path}/{name}"
+
+
+def test_where_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in ("a b", "./a b/", f"file:{tmp_path}/a%20b", f"file://localhost{tmp_path}/a%20b"):
+        assert _root_to_write(path) == f"{tmp_path}/a b"
+    with pytest.raises(OptionError, match="only local or mounted directories"):
+        rmqstore_spark.rebuild("s3a://bucket/store")
 
 
 # ---- other things that RocketMQ writes

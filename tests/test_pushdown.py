@@ -154,7 +154,7 @@ def test_options_and_filters_together(spark: SparkSession, small_store: Path, sw
     offsets = {"startingOffsets": '{"TopicA": {"0": 10, "1": 20}}'}
     df = load(spark, small_store, "on", **offsets).filter("queueOffset < 25 and queueId = 1")
     assert sorted(row.queueOffset for row in df.collect()) == [20, 21, 22, 23, 24]
-    assert load(spark, small_store, "on", subscribe="TopicB").filter("topic = 'TopicA'").collect() == []
+    assert load(spark, SAMPLE, "on", subscribe="Ordered").filter("topic = 'Compressed'").collect() == []
 
 
 def test_pushed_filters_prune(spark: SparkSession, small_store: Path, switch: Set) -> None:

@@ -67,6 +67,27 @@ def test_subscribe_nothing(text: str) -> None:
     assert refusal(subscribe=text) == f"option 'subscribe': expected topics with commas between them, found {text!r}"
 
 
+LISTS = (["A", "B"], ["A"], ("A", "B"), ("A",), {"A"}, ["it's", 'a "b"'], [], (), {})
+
+
+@pytest.mark.parametrize("given", LISTS, ids=str)
+def test_a_list_is_refused(given: object) -> None:
+    text = str(given)  # what Spark makes of it
+    assert refusal(subscribe=text) == (
+        f"option 'subscribe': expected topics with commas between them (one,two), not a list, found {text!r}"
+    )
+    for option in ("columns", "storePathCommitLog"):
+        assert refusal(**{option: text}) == (
+            f"option {option!r}: expected names with commas between them (one,two), not a list, found {text!r}"
+        )
+    assert "not a list" in refusal(subscribe='["A","B"]')
+
+
+@pytest.mark.parametrize("text", ["[A]", "[A", "['A'", "'A','B'", "(A)", "{A}", "A,['B']"])
+def test_what_could_be_a_name_is_none(text: str) -> None:
+    assert selection(subscribe=text).topic == Texts(frozenset(text.split(",")))
+
+
 def test_subscribe_pattern_matches_whole_names() -> None:
     topic = selection(subscribePattern="Topic.|%RETRY%.*").topic
     assert [name in topic for name in ("TopicA", "%RETRY%", "TopicAB", "xTopicA", "topicA", "TopicA\n")] == [
@@ -79,7 +100,13 @@ def test_subscribe_pattern_matches_whole_names() -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["", " ", "(", "*", "a{99999999999999999999}", "[a-z&&[^b]]", "[[a]]", "(" * 10_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", " ", "(", "*", "a{1001}", "[a-z&&[^b]]", "[[a]]", "(" * 10_000, "a)(b", "a)|(b", "[", "\\"),
+        *("a(\n", r"a\Q)", r"a|\Q", "\ud800", "(?i", "(?x)a #"),
+    ],
+)
 def test_bad_pattern(text: str) -> None:
     message = refusal(subscribePattern=text)
     assert message.startswith("option 'subscribePattern': expected a regular expression")
@@ -87,8 +114,37 @@ def test_bad_pattern(text: str) -> None:
 
 
 def test_bad_pattern_says_why() -> None:
-    assert "(missing ), unterminated subpattern at position 1)" in refusal(subscribePattern="a(b")
-    assert "set intersection" in refusal(subscribePattern="[a-z&&[^b]]")  # Java's re would read it otherwise
+    assert "as RE2 reads it (missing ): a(b), found 'a(b'" in refusal(subscribePattern="a(b")
+    assert "(unexpected ): a)(b), found" in refusal(subscribePattern="a)(b")
+    assert r"(\Q without \E), found" in refusal(subscribePattern=r"a\Q)")
+    assert "(missing ): a( b), found" in refusal(subscribePattern="a(\nb")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("(?=a)b", "look-ahead"),
+        ("a(?!b).*", "negative look-ahead"),
+        ("(?P<n>a)(?<=a)", "look-behind"),
+        ("(?<!a)b", "negative look-behind"),
+        (r"(a)\1", "back references"),
+        ("(?P<n>a)(?P=n)", "back references"),
+        (r"(?<n>a)\k<n>", "back references"),
+        (r"(a)\g{1}", "back references"),
+        ("(?>a)", "atomic groups"),
+        ("a++", "possessive quantifiers"),
+        ("a*+", "possessive quantifiers"),
+        ("a?+", "possessive quantifiers"),
+        ("a{1,2}+", "possessive quantifiers"),
+        ("(a)?(?(1)b|c)", "conditionals"),
+        ("[a-z&&[^b]]", "set intersection"),  # Java's
+        ("[[ab][cd]]", "nested sets"),
+    ],
+)
+def test_what_only_other_engines_have_is_named(text: str, name: str) -> None:
+    assert refusal(subscribePattern=text) == (
+        f"option 'subscribePattern': expected a regular expression as RE2 reads it (RE2 has no {name}), found {text!r}"
+    )
 
 
 def test_assign() -> None:

@@ -76,6 +76,13 @@ def test_copy_of_a_store_with_a_filter(spark: SparkSession, tmp_path: Path, vers
     assert kept(writing.assert_whole(tmp_path / "copy", sizes, index=False)) == plain(kept(wanted))
 
 
+def test_a_pattern_is_no_place_to_write(spark: SparkSession, tmp_path: Path) -> None:
+    df = spark.range(1).select(F.lit("b").alias("body"), F.lit("T").alias("topic"))
+    for mode in ("append", "overwrite"):
+        assert refusal(df, tmp_path / "w*", mode).startswith(f"{tmp_path}/w*: only one store can be written to")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_append_then_overwrite(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "store"
     for first in (0, 300, 600):

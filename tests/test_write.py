@@ -24,7 +24,7 @@ import stores
 import writing
 from writing import SMALL, Row, assert_whole, write
 
-from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
+from rmqstore_spark.errors import BadRowError, DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
 from rmqstore_spark.options import parse_write_options
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.sizes import Sizes
@@ -32,7 +32,6 @@ from rmqstore_spark.store.write import indexfile, topics
 from rmqstore_spark.store.write.commit import Settings, check, commit
 from rmqstore_spark.store.write.disk import Tree
 from rmqstore_spark.store.write.lock import StoreLock
-from rmqstore_spark.writer import BadRowError
 
 # What a copy keeps of a message. Its places are new, and a broker's own checksum is gone.
 KEPT = ("topic", "queueId", "tags", "keys", "msgId", "body", "flag", "bornTimestamp", "bornHost", "storeTimestamp")

@@ -93,7 +93,7 @@ def expand(paths: list[str]) -> list[str]:
     """Paths and globs as absolute directories, each once, globs sorted.
 
     Raises:
-        OptionError: a URI of another scheme than `file`.
+        OptionError: a URI of another scheme than `file`, or a `~name` of nobody.
         NotAStoreError: a glob that matches nothing.
     """
     found: dict[str, str] = {}  # by real path: a store named twice is still one store
@@ -107,12 +107,32 @@ def expand(paths: list[str]) -> list[str]:
     return list(found.values())
 
 
-def local_path(path: str) -> str:
-    """A path or `file:` URI as a path.
+def place_to_write(path: str) -> str:
+    """A path or `file:` URI as the absolute path of the one directory that it names.
 
     Raises:
-        OptionError: a URI of another scheme.
+        OptionError: a URI of another scheme, a `~name` of nobody, or a glob.
     """
+    local = local_path(path)
+    if _GLOB.search(local) and not os.path.exists(local):
+        raise OptionError(
+            f"{path}: only one store can be written to, and this is a pattern; give the store's own directory "
+            "(make it first, if this is its name)"
+        )
+    return os.path.abspath(local)
+
+
+def local_path(path: str) -> str:
+    """A path or `file:` URI as a path, with `~` and `~name` replaced as a shell does.
+
+    Raises:
+        OptionError: a URI of another scheme, or a `~name` of nobody.
+    """
+    if path.startswith("~") and not os.path.exists(path):
+        home = os.path.expanduser(path)
+        if home == path:
+            raise OptionError(f"{path}: there is no home directory for {path.partition('/')[0]!r}; give the whole path")
+        return home
     uri = urlsplit(path)
     if not uri.scheme or os.path.exists(path):
         return path

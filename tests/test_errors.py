@@ -1,0 +1,41 @@
+"""Our errors: where users import them from, and what is left of them on the way from a worker to the driver."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import pkgutil
+
+import pytest
+
+import rmqstore_spark
+from rmqstore_spark import RmqStoreError
+
+
+def _classes(base: type[RmqStoreError]) -> list[type[RmqStoreError]]:
+    return [base, *(found for below in base.__subclasses__() for found in _classes(below))]
+
+
+for _module in pkgutil.walk_packages(rmqstore_spark.__path__, "rmqstore_spark."):
+    importlib.import_module(_module.name)
+ERRORS = [kind for kind in _classes(RmqStoreError) if kind.__module__.startswith("rmqstore_spark")]
+
+
+def test_all_are_found() -> None:
+    names = {"RmqStoreError", "OptionError", "NotAStoreError", "DamagedStoreError", "BadRowError"}
+    assert {kind.__name__ for kind in ERRORS} >= names
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_they_are_where_they_say(kind: type[RmqStoreError]) -> None:
+    assert getattr(importlib.import_module(kind.__module__), kind.__name__) is kind
+    assert kind.__module__ != "rmqstore_spark" or kind.__name__ in rmqstore_spark.__all__
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_they_pickle(kind: type[RmqStoreError], protocol: int) -> None:
+    text = "partition 1, row 20: column 'käse': expected a binary, found null"
+    again = pickle.loads(pickle.dumps(kind(text), protocol))
+    assert type(again) is kind
+    assert str(again) == text
