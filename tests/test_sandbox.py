@@ -14,7 +14,7 @@ import sandbox
 TESTS = Path(__file__).parent
 WRITING = ("inside_sandbox.py", "test_write.py", "test_write_kill.py", "test_rebuild.py", "test_attack*.py")
 # Kills at all other places do nothing that these do not.
-SLOW = "sigkill or stopped_again or (every_change and RmqStoreError)"
+SLOW = "sigkill or stopped_again or (every_change and RmqStoreError) or swapped or mount_points or any_journal"
 
 
 def test_no_write_leaves_its_directory(public_path: Path) -> None:

@@ -455,10 +455,13 @@ class Tree(Files):
         try:
             for inner in os.listdir(fd):
                 found = _status_at(fd, inner)
-                if found is not None and stat.S_ISDIR(found.st_mode):
-                    _do(_rename_at, os.path.join(path, inner), fd, inner, top, f".{found.st_ino:x}")
-                elif found is not None:
-                    _do(_unlink_at, os.path.join(path, inner), fd, inner)
+                inner_path = os.path.join(path, inner)
+                if found is None:
+                    continue
+                if not stat.S_ISDIR(found.st_mode):
+                    _do(_unlink_at, inner_path, fd, inner)
+                elif not _do(_remove_if_empty_at, inner_path, fd, inner):
+                    _do(_rename_at, inner_path, fd, inner, top, f".{found.st_ino:x}")
         finally:
             os.close(fd)
         _do(_remove_directory_at, path, top, name)
@@ -599,6 +602,16 @@ def _unlink_at(above: int, name: str) -> None:
 
 def _remove_directory_at(above: int, name: str) -> None:
     os.rmdir(name, dir_fd=above)
+
+
+def _remove_if_empty_at(above: int, name: str) -> bool:
+    try:
+        os.rmdir(name, dir_fd=above)
+    except OSError as why:
+        if why.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    return True
 
 
 def _exchange(above: int, name: str, other_above: int, other: str) -> None:
