@@ -158,7 +158,12 @@ _READ_TABLE = (
         "the commitlog's directories, with commas between them, where they are not `<path>/commitlog` (broker.conf)",
     ),
     Option("subscribe", "", parse_topics, "the topics to read, with commas between them"),
-    Option("subscribePattern", "", parse_pattern, "a regular expression (RE2's syntax) that matches their whole names"),
+    Option(
+        "subscribePattern",
+        "",
+        parse_pattern,
+        "a regular expression (RE2's: no look-around, no back references) that matches their whole names",
+    ),
     Option("assign", "", parse_assign, 'the queues to read: `{"topic": [0, 1]}`; at most one of these three options'),
     Option("tags", "*", parse_tags, r"a subscription expression: `*`, `TagA` or `TagA \|\| TagB`"),
     Option("key", "", parse_word, "the messages with this word in `keys`, or this `msgId`"),
