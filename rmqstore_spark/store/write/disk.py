@@ -228,7 +228,8 @@ class Tree(Files):
     def __exit__(self, failed: type[BaseException] | None = None, why: object = None, *_: object) -> None:
         os.close(self._fd)
         if isinstance(why, OSError):  # somebody has changed the store between two looks at it
-            raise cannot_write(os.path.join(self.path, os.fsdecode(why.filename or "")), why) from None
+            name = why.filename if isinstance(why.filename, str) else ""
+            raise cannot_write(os.path.join(self.path, name), why) from None
 
     # ---- looking
 
@@ -529,9 +530,9 @@ class Tree(Files):
     def _way(self, path: str) -> list[str]:
         if path == self.path:
             return []
-        assert path.startswith(self.path + os.sep), path
-        names = path[len(self.path) + 1 :].split(os.sep)
-        assert not {"", ".", ".."} & set(names), path
+        names = path.removeprefix(os.path.join(self.path, "")).split(os.sep)
+        if {"", ".", ".."} & set(names):  # also where the path is not in the tree: it begins with a separator then
+            raise RmqStoreError(f"{path}: expected a path in {self.path}")
         return names
 
     @contextlib.contextmanager

@@ -5,7 +5,7 @@ import stat
 import struct
 from collections.abc import Callable
 
-from rmqstore_spark.errors import DamagedStoreError
+from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
 from rmqstore_spark.store.consumequeue import UNIT_SIZE
 from rmqstore_spark.store.layout import queue_path
 from rmqstore_spark.store.write import disk
@@ -106,7 +106,10 @@ class QueueWriter:
 
     def _path(self, top: str, queue: Queue) -> str:
         path = queue_path(*queue)
-        assert path is not None, queue
+        if path is None:  # rows are checked when they are encoded, so it comes from a staged file
+            raise RmqStoreError(
+                f"{top}: a staged message was changed: it is for queue {queue[1]} of topic {queue[0]!r}"
+            )
         return os.path.join(top, path)
 
     def _flush(self) -> None:

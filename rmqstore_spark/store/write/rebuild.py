@@ -1,6 +1,7 @@
 """ConsumeQueue and index files anew from the commitlog: as a broker would, but at the speed of the disk."""
 
 import contextlib
+import itertools
 import logging
 import os
 from collections import deque
@@ -38,6 +39,7 @@ from rmqstore_spark.store.write.target import (
 
 log = logging.getLogger(__name__)
 
+_MOST_TOLD = 20
 _STEPS = 16  # windows of the log whose outcome is put into files at a time
 
 
@@ -100,12 +102,12 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
     progress = Progress(target.root, sum(min(s.end, target.end) - s.start for s in target.segments))
     count, last_timestamp = 0, 0
     needed: dict[str, int] = {}
-    without: dict[tuple[str, int], memoryview] = {}  # their first units
+    without: dict[tuple[str, int], int] = {}  # by their first message
     with entries, Lane(4) as puts:
         for part in _dispatch_all(tree, target):
             for queue, queue_offset, units in part.runs:
                 if queue_path(*queue) is None:
-                    without.setdefault(queue, units)
+                    without.setdefault(queue, int.from_bytes(units[:8], "big"))
                 else:
                     needed[queue[0]] = max(needed.get(queue[0], 0), queue[1] + 1)
                     queues.put(queue, queue_offset, units)
@@ -116,12 +118,7 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
             progress.add(part.nbytes)
         puts.wait()
         entries.finish()
-    for (topic, queue_id), units in without.items():
-        log.warning(
-            "%s: commitLogOffset %d: topic %r, queue %d: expected a name that a queue's files can have; the message "
-            "gets no ConsumeQueue unit, but is read from the log like any other",
-            *(one_line(target.root), int.from_bytes(units[:8], "big"), one_line(topic), queue_id),
-        )
+    _tell_of(target.root, without)
     queues.finish(LogReader(tree, os.path.join(target.root, "commitlog"), target.sizes.segment).store_timestamp)
     _keep_others(tree, old_queues, new_queues)
     known = topics.load(tree)
@@ -133,6 +130,18 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
         indexed = checkpoint.index_timestamp(os.path.join(target.root, "checkpoint"), tree)
     tree.write_file(os.path.join(new, "checkpoint"), checkpoint.encode(last_timestamp, indexed, target.end))
     return count
+
+
+def _tell_of(root: str, without: dict[tuple[str, int], int]) -> None:
+    """Say of which queues there are messages, but can be no files."""
+    for (topic, queue_id), position in itertools.islice(without.items(), _MOST_TOLD):
+        log.warning(
+            "%s: commitLogOffset %d: topic %r, queue %d: expected a name that a queue's files can have; its messages "
+            "get no ConsumeQueue units, but are read from the log like any other",
+            *(one_line(root), position, one_line(topic), queue_id),
+        )
+    if len(without) > _MOST_TOLD:
+        log.warning("%s: and so for %d more queues", one_line(root), len(without) - _MOST_TOLD)
 
 
 def _keep_others(tree: disk.Tree, old: str, new: str) -> None:
