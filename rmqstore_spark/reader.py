@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from native_io import COLUMNS as UNIT_COLUMNS
+from native_io import FORMAT
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.options import Mode
 from rmqstore_spark.partition import Range, Task
@@ -16,7 +17,6 @@ from rmqstore_spark.store.commitlog import Damage, SegmentReader
 from rmqstore_spark.store.consumequeue import ConsumeQueues
 from rmqstore_spark.store.decode import BatchBuilder
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.message import FORMAT
 from rmqstore_spark.wanted import WantedUnits
 
 log = logging.getLogger(__name__)

@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from native_io import ENCODE_COLUMNS, EncodeError, Encoder, java_hashes
+from native_io import ENCODE_COLUMNS, FORMAT, EncodeError, Encoder, java_hashes
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.errors import BadRowError
 from rmqstore_spark.options import WriteOptions
-from rmqstore_spark.store.message import COMPRESSION_TYPE, FORMAT, host_bytes
+from rmqstore_spark.store.message import COMPRESSION_TYPE, host_bytes
 from rmqstore_spark.store.write.disk import Tree
 from rmqstore_spark.store.write.journal import staging
 from rmqstore_spark.store.write.staging import Staged, StagingWriter, UnitSizes

@@ -30,10 +30,6 @@ MIB = 1 << 20
 # ---- the same facts in several places
 
 
-def test_format_is_the_format_in_python() -> None:
-    assert native_io.FORMAT == message.FORMAT
-
-
 def test_format_is_what_the_oracle_knows() -> None:
     unit = reference.encode_unit(body_crc=1, queue_id=2, flag=3, queue_offset=4, physical_offset=5, born_timestamp=7)
     fields = ("BODY_CRC", "QUEUE_ID", "FLAG", "QUEUE_OFFSET", "PHYSICAL_OFFSET", "SYSFLAG", "BORN_TIMESTAMP")

@@ -10,21 +10,18 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from native_io import Filter, Status, find_unit, scan
+from native_io import FORMAT, Filter, Status, find_unit, scan
 from rmqstore_spark.errors import DamagedStoreError, one_line
 from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue, QueueUnit
 from rmqstore_spark.store.decode import BatchBuilder
 from rmqstore_spark.store.files import Files, ReadFile
 from rmqstore_spark.store.layout import Layout, SegmentFile
 from rmqstore_spark.store.message import (
-    FORMAT,
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
-    TRANSACTION_TYPE,
+    Header,
     behind_body,
     explain,
+    header_in,
 )
 
 WINDOW_SIZE = 512 * 1024  # stays in the second-level cache between reading, checking and decoding
@@ -325,7 +322,7 @@ class SegmentReader:
         """The units from `start` on, as many as a window shows; None when there is none."""
         return self._run(start, stop)[0]
 
-    def header(self, position: int) -> "Header | None":
+    def header(self, position: int) -> Header | None:
         """The unit at a physical offset, or None when there is none. Without verify_crc its body is not read."""
         run, _, status, size, _ = self._run(position, self.segment.end, most=1, may_load=self._verify_crc)
         if status is Status.MORE and position + size <= self._file_end:
@@ -545,30 +542,10 @@ class SegmentReader:
         return self._queues.vouches(unit.topic, unit.queue_id, unit.queue_offset, position, unit.size)
 
 
-@dataclass(frozen=True)
-class Header:
-    """What planning has to know of a unit. `store_timestamp` is in microseconds, None where that does not fit."""
-
-    topic: str
-    queue_id: int
-    queue_offset: int
-    sys_flag: int
-    store_timestamp: int | None
-    position: int
-    size: int
-
-    @property
-    def is_queued(self) -> bool:
-        """False for half and rolled-back messages of old brokers: their queueOffset is 0, and no queue holds them."""
-        return self.sys_flag & TRANSACTION_TYPE not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
-
-
 def headers(run: Run) -> list[Header]:
     """The headers of a run's units."""
-    builder = BatchBuilder(
-        ["topic", "queueId", "queueOffset", "sysFlag", "storeTimestamp", "commitLogOffset", "storeSize"]
-    )
-    run.add_to(builder)
-    columns = builder.finish().columns
-    columns[4] = columns[4].cast(pa.int64())
-    return [Header(*row) for row in zip(*(column.to_pylist() for column in columns), strict=True)]
+    places = run.positions - run.base if run.places is None else run.places
+    return [
+        header_in(run.window, at, position)
+        for at, position in zip(places.tolist(), run.positions.tolist(), strict=True)
+    ]

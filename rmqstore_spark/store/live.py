@@ -7,9 +7,10 @@ units of a later segment, which are live, is live, and so is all of the log befo
 
 import itertools
 
-from rmqstore_spark.store.commitlog import Header, Segment, SegmentReader, headers
+from rmqstore_spark.store.commitlog import Segment, SegmentReader, headers
 from rmqstore_spark.store.consumequeue import ConsumeQueues
 from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.message import Header
 
 _QUEUES_TO_ASK = 16
 

@@ -16,13 +16,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from native_io import Status
+from native_io import FORMAT, Status
 from rmqstore_spark.store.checkpoint import logics_timestamp
-from rmqstore_spark.store.commitlog import Header, Segment, SegmentReader, headers
+from rmqstore_spark.store.commitlog import Segment, SegmentReader, headers
 from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.layout import Layout
-from rmqstore_spark.store.message import FORMAT
+from rmqstore_spark.store.message import Header
 
 _SETTLE_SECONDS = 0.005
 _SETTLE_TRIES = 40

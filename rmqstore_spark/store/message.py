@@ -1,34 +1,15 @@
 """Message units in words: the numbers of the format, and what a failed check means.
 
-The wire layout stands in native_io/unit.h, where it is executed. FORMAT below is the same facts once more for Python;
-tests hold the two equal. Source: org.apache.rocketmq.store.MessageExtEncoder, CommitLog.checkMessageAndReturnSize.
+The wire layout stands in native_io/unit.h, where it is executed; native_io.FORMAT has its numbers.
+Source: org.apache.rocketmq.store.MessageExtEncoder, CommitLog.checkMessageAndReturnSize.
 """
 
 import re
 import socket
 import struct
+from dataclasses import dataclass
 
-from native_io import Status
-
-FORMAT = {
-    "MAGIC_V1": -626843481,  # 0xDAA320A7
-    "MAGIC_V2": -626843477,  # 0xDAA320AB, since 5.1.0, for topics of more than 127 characters
-    "MAGIC_BLANK": -875286124,  # 0xCBD43194
-    "BLANK_SIZE": 8,
-    "FIXED_SIZE": 90,  # without topicLength, body, topic and properties; IPv4 hosts
-    "SMALLEST_UNIT": 91,
-    "SYSFLAG_COMPRESSED": 0x1,
-    "SYSFLAG_BORNHOST_V6": 0x10,
-    "SYSFLAG_STOREHOST_V6": 0x20,
-    "AT_BODY_CRC": 8,
-    "AT_QUEUE_ID": 12,
-    "AT_FLAG": 16,
-    "AT_QUEUE_OFFSET": 20,
-    "AT_PHYSICAL_OFFSET": 28,
-    "AT_SYSFLAG": 36,
-    "AT_BORN_TIMESTAMP": 40,
-    "AT_BORN_HOST": 48,
-}
+from native_io import FORMAT, Status
 
 # Where brokers park delayed messages; the tagsCode of its queues is a time (TopicValidator.RMQ_SYS_SCHEDULE_TOPIC).
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
@@ -37,6 +18,10 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 TRANSACTION_TYPE = 0xC
 TRANSACTION_PREPARED = 0x4
 TRANSACTION_ROLLBACK = 0xC
+
+_MOST = (1 << 63) - 1
+_HEAD = struct.Struct(">ii4xi4xq8xi")  # totalSize, magic, queueId, queueOffset, sysFlag
+_TIME = struct.Struct(">q")
 
 _HOST = re.compile(r"(?:\[([^\]]+)\]|([0-9.]+)):(-?[0-9]{1,10})")
 
@@ -62,6 +47,48 @@ def behind_body(head: memoryview) -> int:
     numbers = 8 + 4 + 8 + 4  # storeTimestamp, reconsumeTimes, preparedTransactionOffset, bodyLength
     at_body = FORMAT["AT_BORN_HOST"] + hosts + numbers
     return at_body + int(struct.unpack_from(">i", head, at_body - 4)[0])
+
+
+@dataclass(frozen=True)
+class Header:
+    """What planning has to know of a unit. `store_timestamp` is in microseconds, None where that does not fit."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    sys_flag: int
+    store_timestamp: int | None
+    position: int
+    size: int
+
+    @property
+    def is_queued(self) -> bool:
+        """False for half and rolled-back messages of old brokers: their queueOffset is 0, and no queue holds them."""
+        return self.sys_flag & TRANSACTION_TYPE not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+
+
+def header_in(window: memoryview, at: int, position: int) -> Header:
+    """The header of a unit that the kernel has found whole.
+
+    Args:
+        window: bytes of a log, but for the unit's body, which is not looked at.
+        at: where in them the unit is.
+        position: its physical offset.
+    """
+    size, magic, queue_id, queue_offset, sys_flag = _HEAD.unpack_from(window, at)
+    (milliseconds,) = _TIME.unpack_from(window, at + store_timestamp_at(sys_flag))
+    length_at = at + behind_body(window[at:])
+    topic_at = length_at + (2 if magic == FORMAT["MAGIC_V2"] else 1)
+    topic_end = topic_at + int.from_bytes(window[length_at:topic_at], "big")
+    return Header(
+        topic=bytes(window[topic_at:topic_end]).decode("utf-8", "replace"),
+        queue_id=queue_id,
+        queue_offset=queue_offset,
+        sys_flag=sys_flag,
+        store_timestamp=1000 * milliseconds if -_MOST - 1 <= 1000 * milliseconds <= _MOST else None,
+        position=position,
+        size=size,
+    )
 
 
 def host_bytes(text: str) -> bytes | None:

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from native_io import Dispatched, Dispatcher, Status
+from native_io import FORMAT, Dispatched, Dispatcher, Status
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store import checkpoint
 from rmqstore_spark.store.consumequeue import UNIT_SIZE
 from rmqstore_spark.store.layout import find_store
-from rmqstore_spark.store.message import FORMAT, explain, store_timestamp_at
+from rmqstore_spark.store.message import explain, store_timestamp_at
 from rmqstore_spark.store.sizes import DEFAULT_SIZES, FileSizes, Sizes
 from rmqstore_spark.store.write import disk, journal, topics
 from rmqstore_spark.store.write.indexfile import IndexWriter

@@ -8,8 +8,9 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
+from native_io import FORMAT
 from rmqstore_spark.store.files import Files, ReadFile
-from rmqstore_spark.store.message import FORMAT, store_timestamp_at
+from rmqstore_spark.store.message import store_timestamp_at
 from rmqstore_spark.store.write import disk
 from rmqstore_spark.store.write.lanes import Lane
 from rmqstore_spark.store.write.staging import CHUNK_SIZE

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from native_io import FORMAT
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.files import ReadFile
-from rmqstore_spark.store.message import FORMAT
 from rmqstore_spark.store.write import disk
 
 CHUNK_SIZE = 4 * 1024 * 1024

@@ -7,13 +7,14 @@ import stat
 from dataclasses import dataclass, replace
 
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
-from rmqstore_spark.store.commitlog import Header, Segment, SegmentReader, headers, segments_of
+from rmqstore_spark.store.commitlog import Segment, SegmentReader, headers, segments_of
 from rmqstore_spark.store.consumequeue import UNIT_SIZE, ConsumeQueues, Queue
 from rmqstore_spark.store.decode import BatchBuilder
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.indexfile import key_hash
 from rmqstore_spark.store.layout import Layout, find_store, queue_path
 from rmqstore_spark.store.logend import LogEnd
+from rmqstore_spark.store.message import Header
 from rmqstore_spark.store.sizes import DEFAULT_SIZES, FileSizes, Sizes
 from rmqstore_spark.store.write import indexfile
 from rmqstore_spark.store.write.disk import Tree, make_directories
