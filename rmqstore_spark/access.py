@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rmqstore_spark.narrowing import Log, around, in_time, place_of
+from rmqstore_spark.live_log import Log
+from rmqstore_spark.narrowing import around, in_time, place_of
 from rmqstore_spark.partition import Indexed, Queued, Range, Scan
 from rmqstore_spark.selection import REPLACEMENT, Selection
 from rmqstore_spark.splitter import Splitter
@@ -65,7 +66,7 @@ class _Way:
         cut = in_time(log, [piece for r in ranges for piece in splitter.split(r, least)], selection.store_timestamp)
         if self.queued is None:
             return [(_scan(piece), piece.stop - piece.start) for piece in cut]
-        return [(_queued(piece), int(self.queued * (piece.stop - piece.start))) for piece in cut]
+        return [(_queued(log, piece), int(self.queued * (piece.stop - piece.start))) for piece in cut]
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ def _by_index(
     known = [k for file in files if (k := _look_up(log, file, hashes, unused)) is not None]
     for hole in around(log, [(place, place) for place in places], splitter):
         known = [part for k in known for part in _without(k, hole)]
-    found, rest = _cut(ranges, known)
+    found, rest = _cut(log, ranges, known)
     rest_way = _by_log(log, rest, selection)
     count = sum(len(piece.positions) for piece in found)
     price += 2 * _REQUEST * count + rest_way.price
@@ -225,7 +226,7 @@ def _without(known: _Known, hole: Range) -> Iterator[_Known]:
             yield replace(known, start=start, stop=stop)
 
 
-def _cut(ranges: list[Range], known: list[_Known]) -> tuple[list[Indexed], list[Range]]:
+def _cut(log: Log, ranges: list[Range], known: list[_Known]) -> tuple[list[Indexed], list[Range]]:
     """The places to look at, with the parts of the ranges they stand for; and the parts that no index knows."""
     found: list[Indexed] = []
     rest: list[Range] = []
@@ -239,7 +240,7 @@ def _cut(ranges: list[Range], known: list[_Known]) -> tuple[list[Indexed], list[
                 rest.append(replace(r, start=at, stop=start))
             positions = k.positions[(start <= k.positions) & (k.positions < stop)]
             if len(positions):
-                found.append(Indexed(r.home, r.segment, start, stop, r.later, positions))
+                found.append(Indexed(r.home, r.segment, start, stop, _live_end(log, r, start, stop), positions))
             at = stop
         if at < r.stop:
             rest.append(replace(r, start=at))
@@ -251,8 +252,13 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _scan(piece: Range) -> Scan:
-    return Scan(piece.home, piece.segment, piece.start, piece.stop, piece.later)
+    return Scan(piece.home, piece.segment, piece.start, piece.stop)
 
 
-def _queued(piece: Range) -> Queued:
-    return Queued(piece.home, piece.segment, piece.start, piece.stop, piece.later)
+def _queued(log: Log, piece: Range) -> Queued:
+    end = _live_end(log, piece, piece.start, piece.stop)
+    return Queued(piece.home, piece.segment, piece.start, piece.stop, end)
+
+
+def _live_end(log: Log, place: Range, start: int, stop: int) -> int:
+    return min(max(log.live_end(place), start), stop)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rmqstore_spark.access import Access
 from rmqstore_spark.errors import one_line
-from rmqstore_spark.narrowing import Log
+from rmqstore_spark.live_log import Log
 from rmqstore_spark.options import parse_options
 from rmqstore_spark.partition import Indexed, Queued, Range
 from rmqstore_spark.planner import Plan, plan

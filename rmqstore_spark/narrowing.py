@@ -3,80 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rmqstore_spark.partition import Home, Range
+from rmqstore_spark.live_log import Log
+from rmqstore_spark.partition import Range
 from rmqstore_spark.selection import ALL, Numbers, Selection
 from rmqstore_spark.splitter import Splitter
-from rmqstore_spark.store.commitlog import SegmentReader
-from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue, QueueUnit
-from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.live import live_end
+from rmqstore_spark.store.consumequeue import Queue, QueueUnit
 from rmqstore_spark.timeline import may_hold
 
 _MOST_PLACES = 1000  # more places than these are looked for in one stretch
-_WORTH_WALKING = 128 * 1024  # bytes, to see whether a unit is of the live log
 _OFFSET_MSG_ID = (32, 56)  # hex digits, with an IPv4 and an IPv6 host (MessageDecoder.decodeMessageId)
-
-
-class Log:
-    """The live log of one store, as the planner looks at it.
-
-    Args:
-        home: the store.
-        ranges: its segments as far as they hold messages.
-        last_timestamp: store time (ms) of its last message, None when not known.
-        queues: its ConsumeQueues.
-        files: how to reach files, and where requests and bytes are counted.
-    """
-
-    def __init__(
-        self,
-        home: Home,
-        ranges: list[Range],
-        last_timestamp: int | None,
-        queues: ConsumeQueues,
-        files: Files,
-    ) -> None:
-        self.home = home
-        self.ranges = ranges
-        self.queues = queues
-        self.files = files
-        self.size = sum(r.stop - r.start for r in ranges)
-        self._timestamps = {ranges[-1].stop: last_timestamp} if ranges else {}
-        self._live_ends: dict[int, int] = {}  # by where the segment starts
-
-    def open(self, place: Range) -> SegmentReader:
-        """A reader of the segment that a range is in. It does not look at bodies."""
-        return SegmentReader(place.segment, False, self.queues, self.files)
-
-    def range_at(self, position: int) -> Range | None:
-        """The range that holds a physical offset, or None."""
-        return next((r for r in self.ranges if r.start <= position < r.stop), None)
-
-    def is_live(self, position: int) -> bool:
-        """Is a unit at a physical offset sure to be no old one of a truncated log (store.live)?"""
-        place = self.range_at(position)
-        if place is None or place.later is None:
-            return place is not None
-        with self.open(place) as reader:
-            if place.start not in self._live_ends:
-                self._live_ends[place.start] = live_end(reader, place.later, self.queues, self.files)
-            end = self._live_ends[place.start]
-            if position < end:
-                return True
-            return position - end <= _WORTH_WALKING and reader.walk(end, position)[1] == position
-
-    def timestamp(self, position: int) -> int | None:
-        """The store time (ms) of the message at a physical offset, or behind a segment's end; at the log's end of the
-        last message. None when there is none."""
-        if position not in self._timestamps:
-            place = self.range_at(position)
-            microseconds = None
-            if place is not None:
-                with self.open(place) as reader:
-                    header = reader.header(position)
-                microseconds = None if header is None else header.store_timestamp
-            self._timestamps[position] = None if microseconds is None else microseconds // 1000
-        return self._timestamps[position]
 
 
 def place_of(offset_msg_id: str) -> int | None:

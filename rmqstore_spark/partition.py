@@ -24,17 +24,12 @@ class Home:
 
 @dataclass(frozen=True)
 class Range:
-    """The units of a segment that begin at the physical offsets [start, stop).
-
-    Attributes:
-        later: the next segment that has messages, or None when this is the last one.
-    """
+    """The units of a segment that begin at the physical offsets [start, stop)."""
 
     home: Home
     segment: Segment
     start: int
     stop: int
-    later: Segment | None
 
 
 @dataclass(frozen=True)
@@ -44,13 +39,24 @@ class Scan(Range):
 
 @dataclass(frozen=True)
 class Queued(Range):
-    """The ConsumeQueues say where its wanted messages are."""
+    """The ConsumeQueues say where its wanted messages are.
+
+    Attributes:
+        live_end: the physical offset in it from which on they are not trusted (Log.live_end).
+    """
+
+    live_end: int
 
 
 @dataclass(frozen=True, eq=False)
 class Indexed(Range):
-    """An index says that wanted messages are at these physical offsets only, which grow."""
+    """An index says that wanted messages are at these physical offsets only, which grow.
 
+    Attributes:
+        live_end: the physical offset in it from which on the index is not trusted (Log.live_end).
+    """
+
+    live_end: int
     positions: npt.NDArray[np.int64]
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from rmqstore_spark.access import Access, choose
 from rmqstore_spark.errors import DamagedStoreError, OptionError, nearest, one_line
-from rmqstore_spark.narrowing import Log, narrowed
+from rmqstore_spark.live_log import Log
+from rmqstore_spark.narrowing import narrowed
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.partition import Home, Range, Task
 from rmqstore_spark.selection import Selection
@@ -71,8 +72,7 @@ def plan(options: ReadOptions) -> Plan:
     ranges = [r for store in stores for r in store.log.ranges]
     target = _target(sum(r.stop - r.start for r in ranges), options)
     may_walk = len(ranges) <= max(_SEGMENTS_TO_WALK, options.min_partitions or 0)
-    queues = {store.log.home: store.log.queues for store in stores}
-    splitter = Splitter(ranges, target, may_walk, queues, result.files)
+    splitter = Splitter(logs, target, may_walk)
     for store in stores:
         wanted = [] if selection.is_nothing else narrowed(store.log, selection, splitter)
         result.accesses.append((store.log, choose(store.log, store.index, wanted, selection, splitter)))
@@ -96,7 +96,7 @@ def _look_at(root: str, options: ReadOptions, files: Files) -> _Store:
         # A cut file is read as far as it goes: what is missing behind is one of the faults.
         stop = min(segment.end, segment.start + segment.size, end.position)
         if stop > segment.start:
-            ranges.insert(0, Range(home, segment, segment.start, stop, ranges[0].segment if ranges else None))
+            ranges.insert(0, Range(home, segment, segment.start, stop))
     return _Store(Log(home, ranges, end.timestamp, queues, files), layout.index, faults)
 
 

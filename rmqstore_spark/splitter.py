@@ -5,12 +5,13 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
+from rmqstore_spark.live_log import Log
 from rmqstore_spark.partition import Home, Range
 from rmqstore_spark.store.commitlog import SegmentReader
-from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.consumequeue import Queue, QueueUnit
 
 _QUEUES_TO_SPLIT_BY = 8  # the longest queues name units near any place where a split is wanted
+_NEAR = 8  # a piece may be larger by such a part
 _QUEUES_TO_MEASURE = 256  # how many are measured to find them
 
 
@@ -18,26 +19,15 @@ class Splitter:
     """Cuts ranges into pieces of about `target` bytes, at starts of units only.
 
     Args:
-        log: the whole live log of all stores.
+        logs: those of all stores.
         target: bytes.
         may_walk: where no ConsumeQueue helps, whether to walk through a segment.
-        queues: each store's ConsumeQueues.
-        files: how to reach files, and where requests and bytes are counted.
     """
 
-    def __init__(
-        self,
-        log: list[Range],
-        target: int,
-        may_walk: bool,
-        queues: dict[Home, ConsumeQueues],
-        files: Files,
-    ) -> None:
-        self._log = log
+    def __init__(self, logs: list[Log], target: int, may_walk: bool) -> None:
+        self._logs = {log.home: log for log in logs}
         self._target = target
         self._may_walk = may_walk
-        self._consumequeues = queues
-        self._files = files
         self._longest: dict[Home, list[Queue]] = {}
 
     def split(self, whole: Range, least: int = 0) -> list[Range]:
@@ -50,9 +40,11 @@ class Splitter:
         target = max(self._target, least)
         if whole.stop - whole.start <= target + target // 4:
             return [whole]
-        with self._open(whole) as reader:
-            if queues := self._queues_through(whole):
-                cuts = list(self._queued_starts(whole, target, reader, queues))
+        log = self._logs[whole.home]
+        with log.open(whole) as reader:
+            queues = self._queues(log)
+            if queues and log.live_end(whole) > whole.start:
+                cuts = list(self._queued_starts(whole, target, reader, queues, log.live_end(whole)))
             else:
                 cuts = list(self._walked_starts(whole, target, reader)) if self._may_walk else []
         bounds = [whole.start, *cuts, whole.stop]
@@ -61,66 +53,44 @@ class Splitter:
     def around(self, whole: Range, least: int, most: int) -> Range:
         """The smallest part of a range that surely holds all its units that begin in [least, most]."""
         start, stop = whole.start, whole.stop
-        with self._open(whole) as reader:
-            for queue, end in self._queues_through(whole):
-                number = queue.search(least + 1) - 1
-                unit = queue.unit(number) if number < end else None
-                if unit and start < unit.position <= least and reader.holds(queue, number, unit):
-                    start = unit.position
+        log = self._logs[whole.home]
+        live = min(log.live_end(whole), whole.stop)
+        with log.open(whole) as reader:
+            for queue in self._queues(log):
+                number = queue.search(min(least, live - 1) + 1) - 1
+                unit = queue.unit(number)
+                if unit and start < unit.position <= least and _is_live(unit, live):
+                    start = unit.position if reader.holds(queue, number, unit) else start
                 number = queue.search(most + 1)
-                unit = queue.unit(number) if number < end else None
-                if unit and most < unit.position < stop and unit.position + unit.size <= whole.stop:
+                unit = queue.unit(number)
+                if unit and most < unit.position < stop and _is_live(unit, live):
                     stop = unit.position if reader.holds(queue, number, unit) else stop
         return replace(whole, start=start, stop=stop)
 
-    def _open(self, place: Range) -> SegmentReader:
-        return SegmentReader(place.segment, False, self._consumequeues[place.home], self._files)
-
-    def _queues_through(self, whole: Range) -> list[tuple[Queue, int]]:
-        """Long queues, each with the queue offset before which its units are the live log's.
-
-        A truncated log and its queues keep their old units, and those confirm each other. They can lie behind the blank
-        of any segment but the last. In a queue they all lie behind its live units; so what comes before a unit in a
-        later segment, which the log confirms, is live.
-        """
-        queues = self._queues(whole.home)
-        later = [r for r in self._log if r.home == whole.home and r.start >= whole.segment.end]
-        if not later:
-            return [(queue, queue.first + queue.room) for queue in queues]
-        through = []
-        for queue in queues:
-            offset = queue.search(whole.segment.end)
-            unit = queue.unit(offset)
-            there = next((r for r in later if unit and r.start <= unit.position < r.stop), None)
-            if unit and there:
-                with self._open(there) as reader:
-                    if reader.holds(queue, offset, unit):
-                        through.append((queue, offset))
-        return through
-
-    def _queues(self, home: Home) -> list[Queue]:
-        if home not in self._longest:
-            roomiest = sorted(self._consumequeues[home], key=lambda queue: queue.room, reverse=True)[
-                :_QUEUES_TO_MEASURE
-            ]
+    def _queues(self, log: Log) -> list[Queue]:
+        """Long queues, the longest first."""
+        if log.home not in self._longest:
+            roomiest = sorted(log.queues, key=lambda queue: queue.room, reverse=True)[:_QUEUES_TO_MEASURE]
             by_length = sorted(roomiest, key=lambda queue: queue.end - queue.first, reverse=True)
-            self._longest[home] = [queue for queue in by_length[:_QUEUES_TO_SPLIT_BY] if queue.last() is not None]
-        return self._longest[home]
+            self._longest[log.home] = [queue for queue in by_length[:_QUEUES_TO_SPLIT_BY] if queue.last() is not None]
+        return self._longest[log.home]
 
     def _queued_starts(
-        self, whole: Range, target: int, reader: SegmentReader, queues: list[tuple[Queue, int]]
+        self, whole: Range, target: int, reader: SegmentReader, queues: list[Queue], live: int
     ) -> Iterator[int]:
         """Unit starts that a ConsumeQueue names and the log confirms. A message's body could hold what looks like a
-        unit, but only the broker writes the queue."""
+        unit, but only the broker writes the queue; and of what it has written, only what is before `live` is of this
+        log."""
         wanted, least = whole.start + target, whole.stop - target // 2
         while wanted < least:
             named = []
-            for queue, end in queues:
+            for queue in queues:
                 offset = queue.search(wanted)
-                unit = queue.unit(offset) if offset < end else None
-                # An old unit can begin in the last bytes of the log's last message, but then it ends behind it.
-                if unit and wanted <= unit.position < least and unit.position + unit.size <= whole.stop:
+                unit = queue.unit(offset)
+                if unit and wanted <= unit.position < least and _is_live(unit, min(live, whole.stop)):
                     named.append((unit, queue, offset))
+                    if unit.position - wanted <= target // _NEAR:
+                        break  # no need to ask for a nearer one
             if not named:
                 return
             named.sort(key=lambda name: name[0])
@@ -141,3 +111,8 @@ class Splitter:
             if unit is None or at >= least:
                 return
             yield at
+
+
+def _is_live(unit: QueueUnit, live: int) -> bool:
+    """Is it before the end of what is live? An old unit can begin in the last bytes, but then it ends after them."""
+    return unit.position + unit.size <= live

@@ -5,7 +5,7 @@ where the queues that are left know all of the log, there are none.
 """
 
 from native_io import Status
-from rmqstore_spark.narrowing import Log
+from rmqstore_spark.live_log import Log
 from rmqstore_spark.partition import Range
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit, QueueUnits

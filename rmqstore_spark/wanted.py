@@ -18,7 +18,6 @@ from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue, QueueUnits
 from rmqstore_spark.store.coverage import Coverage, QueueCursors
 from rmqstore_spark.store.decode import BatchBuilder
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.live import live_end
 from rmqstore_spark.store.message import SCHEDULE_TOPIC
 from rmqstore_spark.timeline import CLOCK_SLACK
 
@@ -50,7 +49,6 @@ class WantedUnits:
         self._cursors: dict[Home, QueueCursors] = {}
         self._believed: set[tuple[QueueCursors, int]] = set()
         self._all_units = kernel_filter(EVERYTHING)
-        self._live_ends: dict[str, int] = {}  # by segment
         tags = selection.tags
         # The broker hashed what Java makes of bytes that are no UTF-8.
         can_hash = tags is not None and not any(REPLACEMENT in tag for tag in tags)
@@ -103,7 +101,7 @@ class WantedUnits:
             if not hold:
                 raise _no_message(reader, int(claims.positions[first]))
 
-    def _by_queues(self, piece: Range, reader: SegmentReader) -> Iterator[Run]:
+    def _by_queues(self, piece: Queued, reader: SegmentReader) -> Iterator[Run]:
         cursors = self._cursors_of(piece.home)
         wanted = {number for number, queue in enumerate(cursors.queues) if self._offsets(queue) is not None}
         coverage = cursors.cover(piece.start, piece.stop, wanted)
@@ -113,7 +111,7 @@ class WantedUnits:
         claims = _merged([self._claimed(cursors.queues[i], units, reader) for i, units in coverage.units.items()])
         if not (np.diff(claims.positions) > 0).all():
             raise _ContradictedError(f"{piece.home.consumequeue}: a message is in two queues")
-        live = self._live_end(piece, reader)
+        live = piece.live_end
         gaps = [(start, min(stop, live)) for start, stop in coverage.gaps if start < live]
         first = 0
         for start, stop in [*gaps, (live, piece.stop)]:
@@ -123,9 +121,8 @@ class WantedUnits:
             yield from self._between(start, stop, reader)
 
     def _by_index(self, piece: Indexed, reader: SegmentReader) -> Iterator[Run]:
-        live = self._live_end(piece, reader)
-        yield from self._picked(reader, Claims(piece.positions[piece.positions < live]))
-        yield from self._between(live, piece.stop, reader)
+        yield from self._picked(reader, Claims(piece.positions[piece.positions < piece.live_end]))
+        yield from self._between(piece.live_end, piece.stop, reader)
 
     def _between(self, start: int, stop: int, reader: SegmentReader) -> Iterator[Run]:
         """The wanted units of what no accelerator knows."""
@@ -133,16 +130,6 @@ class WantedUnits:
             if isinstance(found, Damage):
                 raise _ContradictedError(str(found))
             yield self._checked_run(found)
-
-    def _live_end(self, piece: Range, reader: SegmentReader) -> int:
-        """Up to where accelerators can be trusted to know live messages only."""
-        if piece.later is None:
-            return piece.stop
-        path = piece.segment.path
-        if path not in self._live_ends:
-            queues = ConsumeQueues(piece.home.consumequeue, self._files)
-            self._live_ends[path] = live_end(reader, piece.later, queues, self._files)
-        return min(max(self._live_ends[path], piece.start), piece.stop)
 
     def _cursors_of(self, home: Home) -> QueueCursors:
         if home not in self._cursors:
