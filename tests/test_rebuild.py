@@ -21,7 +21,7 @@ from writing import assert_whole, write
 import rmqstore_spark
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.write import indexfile
+from rmqstore_spark.store.geometry import index_geometry
 
 SIZES = {"mappedFileSizeConsumeQueue": 200, "maxHashSlotNum": 20, "maxIndexNum": 50}
 
@@ -49,7 +49,7 @@ def test_of_a_golden_store(tmp_path: Path, version: str, lost: bool) -> None:
     """The same units, and the same answers, as the broker's own."""
     root = golden.unpack(version, tmp_path / "store")
     expected = golden.load_truth(version)
-    slots, items = indexfile.geometry(str(root / "index"), Files(), None, None)
+    slots, items = index_geometry(str(root / "index"), Files(), None, None)
     assert slots
     before = {name: data for name, data in writing.files(root / "consumequeue", "*/*/*").items() if any(data)}
     entries = index_entries(root, slots)

@@ -27,8 +27,9 @@ from writing import SMALL, Row, assert_whole, write
 from rmqstore_spark.errors import BadRowError, DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
 from rmqstore_spark.options import parse_write_options
 from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.geometry import index_geometry
 from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.store.write import indexfile, topics
+from rmqstore_spark.store.write import topics
 from rmqstore_spark.store.write.commit import Settings, check, commit
 from rmqstore_spark.store.write.disk import Tree
 from rmqstore_spark.store.write.lock import StoreLock
@@ -91,7 +92,7 @@ def random_sizes(rng: random.Random) -> Sizes:
 def test_sizes_of_index_files_are_read_off_them(tmp_path: Path, rng: random.Random) -> None:
     slots, items = rng.randrange(50, 500), rng.randrange(100, 2000)
     write(tmp_path, some_rows(rng, 60), sizes=Sizes(1 << 20, 200, slots, items))
-    assert indexfile.geometry(str(tmp_path / "index"), Files(), None, None) == (slots, items)
+    assert index_geometry(str(tmp_path / "index"), Files(), None, None) == (slots, items)
     with pytest.raises(OptionError, match=f"expected {slots}, as this store has it, found 7; leave it away"):
         write(tmp_path, some_rows(rng, 1), sizes=Sizes(slots=7))
 

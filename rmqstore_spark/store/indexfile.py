@@ -14,6 +14,7 @@ Source: org.apache.rocketmq.store.index.IndexFile, IndexHeader, IndexService.
 """
 
 import bisect
+import contextlib
 import os
 import re
 import stat
@@ -291,3 +292,45 @@ def _is_file(path: str, files: Files) -> bool:
         return stat.S_ISREG(files.status(path).st_mode)
     except OSError as why:
         raise cannot_read(path, why) from None
+
+
+def file_size(slots: int, items: int) -> int:
+    """Bytes of a file."""
+    return HEADER.size + SLOT.size * slots + ITEM.size * items
+
+
+def file_names(directory: str, files: Files) -> list[str]:
+    """The index files in a directory, oldest first."""
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(filter(FILE_NAME.fullmatch, files.names(directory)))
+    return []
+
+
+def read_header(path: str, files: Files) -> Header:
+    """The header of a file.
+
+    Raises:
+        DamagedStoreError: the file is too short to have one.
+    """
+    with ReadFile(path, files) as file:
+        data = file.read(0, HEADER.size)
+    if len(data) < HEADER.size:
+        raise DamagedStoreError(f"{path}: expected an index file, found {len(data)} bytes; delete it")
+    return Header(*HEADER.unpack(data))
+
+
+def last_entries(directory: str, files: Files, slots: int, most: int) -> set[tuple[int, int]]:
+    """Key hash and physical offset of the newest entries there are, in the newest file that has any."""
+    for name in reversed(file_names(directory, files)):
+        path = os.path.join(directory, name)
+        count = read_header(path, files).index_count
+        if count > 1:
+            first = max(1, count - most)
+            with ReadFile(path, files) as file:
+                at = HEADER.size + SLOT.size * slots + ITEM.size * first
+                data = file.read(at, (count - first) * ITEM.size)
+            return {
+                (key_hash, position)
+                for key_hash, position, _, _ in ITEM.iter_unpack(data[: len(data) // ITEM.size * ITEM.size])
+            }
+    return set()

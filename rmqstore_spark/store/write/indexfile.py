@@ -1,6 +1,5 @@
 """Index files, written: what stands in them is in rmqstore_spark.store.indexfile."""
 
-import contextlib
 import mmap
 import os
 import time
@@ -9,89 +8,18 @@ import numpy as np
 import numpy.typing as npt
 
 from native_io import put_index
-from rmqstore_spark.errors import DamagedStoreError, OptionError, RmqStoreError
-from rmqstore_spark.store.files import Files, ReadFile
-from rmqstore_spark.store.indexfile import DEFAULT_SLOTS, FILE_NAME, HEADER, ITEM, SLOT, Header, IndexFile
+from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
+from rmqstore_spark.store.indexfile import (
+    FILE_NAME,
+    HEADER,
+    ITEM,
+    SLOT,
+    Header,
+    file_names,
+    file_size,
+    read_header,
+)
 from rmqstore_spark.store.write import disk
-
-
-def file_size(slots: int, items: int) -> int:
-    """Bytes of a file."""
-    return HEADER.size + SLOT.size * slots + ITEM.size * items
-
-
-def names(directory: str, files: Files) -> list[str]:
-    """The index files in a directory, oldest first."""
-    with contextlib.suppress(FileNotFoundError):
-        return sorted(filter(FILE_NAME.fullmatch, files.names(directory)))
-    return []
-
-
-def read_header(path: str, files: Files) -> Header:
-    """The header of a file.
-
-    Raises:
-        DamagedStoreError: the file is too short to have one.
-    """
-    with ReadFile(path, files) as file:
-        data = file.read(0, HEADER.size)
-    if len(data) < HEADER.size:
-        raise DamagedStoreError(f"{path}: expected an index file, found {len(data)} bytes; delete it")
-    return Header(*HEADER.unpack(data))
-
-
-def geometry(directory: str, files: Files, slots: int | None, items: int | None) -> tuple[int | None, int | None]:
-    """How many slots and items a store's index files have; (None, None) where there is no file.
-
-    A file does not say, but only with the right numbers its slots and entries make sense.
-
-    Args:
-        slots: what the user says, or None.
-        items: the same.
-
-    Raises:
-        DamagedStoreError: the files are of different sizes, or of none that fits.
-        OptionError: they are without entries, and the user does not say.
-    """
-    sizes = {name: files.status(os.path.join(directory, name)).st_size for name in names(directory, files)}
-    usual = next(iter(sizes.values()), 0)
-    for name, size in sizes.items():
-        if size != usual:
-            raise DamagedStoreError(
-                f"{os.path.join(directory, name)}: expected an index file of {usual} bytes like its neighbours, "
-                f"found {size}; call rmqstore_spark.rebuild(store)"
-            )
-    for name in sizes:
-        path = os.path.join(directory, name)
-        try:
-            file = IndexFile.open(path, files, [slots or DEFAULT_SLOTS, DEFAULT_SLOTS])
-        except DamagedStoreError as why:
-            raise DamagedStoreError(f"{why}; call rmqstore_spark.rebuild(store)") from None
-        if file is not None:
-            return file.slots, file.items
-    if sizes and (slots is None or items is None or file_size(slots, items) != usual):
-        raise OptionError(
-            f"{directory}: index files of {usual} bytes without an entry: "
-            "give options 'maxHashSlotNum' and 'maxIndexNum' as in broker.conf, or delete them"
-        )
-    return (slots, items) if sizes else (None, None)
-
-
-def last_entries(directory: str, files: Files, slots: int, most: int) -> set[tuple[int, int]]:
-    """Key hash and physical offset of the newest entries there are, in the newest file that has any."""
-    for name in reversed(names(directory, files)):
-        path = os.path.join(directory, name)
-        count = read_header(path, files).index_count
-        if count > 1:
-            first = max(1, count - most)
-            with ReadFile(path, files) as file:
-                at = HEADER.size + SLOT.size * slots + ITEM.size * first
-                data = file.read(at, (count - first) * ITEM.size)
-            return {
-                (key_hash, position)
-                for key_hash, position, _, _ in ITEM.iter_unpack(data[: len(data) // ITEM.size * ITEM.size])
-            }
-    return set()
 
 
 class IndexWriter:
@@ -119,7 +47,7 @@ class IndexWriter:
         self._going_on: str | None = None
         self._previous_end = (0, 0)
         self.end_timestamp = 0
-        existing = names(directory, tree)
+        existing = file_names(directory, tree)
         if existing:
             path = os.path.join(directory, existing[-1])
             self._take_end(read_header(path, tree))

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
 from rmqstore_spark.store.commitlog import Segment, SegmentReader, headers, segments_of
-from rmqstore_spark.store.consumequeue import UNIT_SIZE, ConsumeQueues, Queue
+from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue
 from rmqstore_spark.store.decode import BatchBuilder
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.indexfile import key_hash
+from rmqstore_spark.store.geometry import index_geometry, queue_file_size
+from rmqstore_spark.store.indexfile import key_hash, last_entries
 from rmqstore_spark.store.layout import Layout, find_store, queue_path
 from rmqstore_spark.store.logend import LogEnd
 from rmqstore_spark.store.message import Header
 from rmqstore_spark.store.sizes import DEFAULT_SIZES, FileSizes, Sizes
-from rmqstore_spark.store.write import indexfile
 from rmqstore_spark.store.write.disk import Tree, make_directories
 from rmqstore_spark.store.write.journal import WORKSHOP
 
@@ -174,8 +174,8 @@ def sizes_of(tree: Tree, layout: Layout, wanted: Sizes) -> FileSizes:
     if faults:
         raise DamagedStoreError(f"{faults[0]}; a store that is not whole is not written to")
     segment = segments[0].size if segments else None
-    queue_file = _queue_file_size(tree, layout)
-    slots, items = indexfile.geometry(os.path.join(layout.root, "index"), tree, wanted.slots, wanted.items)
+    queue_file = queue_file_size(layout, tree)
+    slots, items = index_geometry(os.path.join(layout.root, "index"), tree, wanted.slots, wanted.items)
     found = Sizes(segment, queue_file, slots, items)
 
     def settle(option: str, has: int | None, wants: int | None, default: int) -> int:
@@ -191,23 +191,6 @@ def sizes_of(tree: Tree, layout: Layout, wanted: Sizes) -> FileSizes:
     )
 
 
-def _queue_file_size(tree: Tree, layout: Layout) -> int | None:
-    """The size of all ConsumeQueue files; None where there is none."""
-    size, first = None, ""
-    if layout.consumequeue is None:
-        return None
-    for queue in ConsumeQueues(layout.consumequeue, tree):
-        for path, found in queue.sizes:
-            if size is None:
-                size, first = found, path
-            if found != size or found == 0 or found % UNIT_SIZE:
-                raise DamagedStoreError(
-                    f"{path}: expected a ConsumeQueue file of {size} bytes like {first}, found {found}; "
-                    "call rmqstore_spark.rebuild(store)"
-                )
-    return size
-
-
 def sizes_to_rebuild(tree: Tree, layout: Layout, wanted: Sizes) -> FileSizes:
     """The sizes for files that are made anew: those wanted, else those of the files that are there, if they can be
     known; they may be what is broken."""
@@ -215,10 +198,10 @@ def sizes_to_rebuild(tree: Tree, layout: Layout, wanted: Sizes) -> FileSizes:
     queue_file, slots, items = wanted.queue_file, wanted.slots, wanted.items
     if queue_file is None:
         with contextlib.suppress(DamagedStoreError):
-            queue_file = _queue_file_size(tree, layout)
+            queue_file = queue_file_size(layout, tree)
     if slots is None or items is None:
         with contextlib.suppress(DamagedStoreError, OptionError):
-            found = indexfile.geometry(os.path.join(layout.root, "index"), tree, slots, items)
+            found = index_geometry(os.path.join(layout.root, "index"), tree, slots, items)
             slots, items = slots or found[0], items or found[1]
     return FileSizes(
         segment,
@@ -340,7 +323,7 @@ class _LiveUnits:
 
 def indexes_tags(tree: Tree, target: Target) -> bool:
     """Has the store's broker also put tags into the index? Those since 5.4 do, as `topic#T#tags`."""
-    entries = indexfile.last_entries(os.path.join(target.root, "index"), tree, target.sizes.slots, _ENTRIES_TO_LOOK_AT)
+    entries = last_entries(os.path.join(target.root, "index"), tree, target.sizes.slots, _ENTRIES_TO_LOOK_AT)
     builder = BatchBuilder(["topic", "tags"])
     for position in sorted({position for _, position in entries}):
         segment = _segment_of(target, position)

@@ -1,0 +1,67 @@
+"""How large the files of a store are, read off them: a broker must be told the same sizes that it had before."""
+
+import os
+
+from rmqstore_spark.errors import DamagedStoreError, OptionError
+from rmqstore_spark.store.consumequeue import UNIT_SIZE, ConsumeQueues
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.indexfile import DEFAULT_SLOTS, IndexFile, file_names, file_size
+from rmqstore_spark.store.layout import Layout
+
+
+def queue_file_size(layout: Layout, files: Files) -> int | None:
+    """The size of all ConsumeQueue files; None where there is none.
+
+    Raises:
+        DamagedStoreError: they differ, or hold no whole number of units.
+    """
+    size, first = None, ""
+    if layout.consumequeue is None:
+        return None
+    for queue in ConsumeQueues(layout.consumequeue, files):
+        for path, found in queue.sizes:
+            if size is None:
+                size, first = found, path
+            if found != size or found == 0 or found % UNIT_SIZE:
+                raise DamagedStoreError(
+                    f"{path}: expected a ConsumeQueue file of {size} bytes like {first}, found {found}; "
+                    "call rmqstore_spark.rebuild(store)"
+                )
+    return size
+
+
+def index_geometry(directory: str, files: Files, slots: int | None, items: int | None) -> tuple[int | None, int | None]:
+    """How many slots and items a store's index files have; (None, None) where there is no file.
+
+    A file does not say, but only with the right numbers its slots and entries make sense.
+
+    Args:
+        slots: what the user says, or None.
+        items: the same.
+
+    Raises:
+        DamagedStoreError: the files are of different sizes, or of none that fits.
+        OptionError: they are without entries, and the user does not say.
+    """
+    sizes = {name: files.status(os.path.join(directory, name)).st_size for name in file_names(directory, files)}
+    usual = next(iter(sizes.values()), 0)
+    for name, size in sizes.items():
+        if size != usual:
+            raise DamagedStoreError(
+                f"{os.path.join(directory, name)}: expected an index file of {usual} bytes like its neighbours, "
+                f"found {size}; call rmqstore_spark.rebuild(store)"
+            )
+    for name in sizes:
+        path = os.path.join(directory, name)
+        try:
+            file = IndexFile.open(path, files, [slots or DEFAULT_SLOTS, DEFAULT_SLOTS])
+        except DamagedStoreError as why:
+            raise DamagedStoreError(f"{why}; call rmqstore_spark.rebuild(store)") from None
+        if file is not None:
+            return file.slots, file.items
+    if sizes and (slots is None or items is None or file_size(slots, items) != usual):
+        raise OptionError(
+            f"{directory}: index files of {usual} bytes without an entry: "
+            "give options 'maxHashSlotNum' and 'maxIndexNum' as in broker.conf, or delete them"
+        )
+    return (slots, items) if sizes else (None, None)
