@@ -16,6 +16,8 @@ import os
 import stat
 import struct
 import sys
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
@@ -28,6 +30,8 @@ _AT_EMPTY_PATH = 0x1000
 _STATX_MNT_ID = 0x1000
 _MASK, _MNT_ID = slice(0, 4), slice(0x90, 0x98)  # in struct statx
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_MOST_KNOWN = 64  # directories that are kept open
+_MOST_PASSES = 100_000  # through a directory that is deleted, one for each that is in another
 _FLOCK = struct.Struct("hhqqi")  # l_type, l_whence, l_start, l_len, l_pid
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SYNC_FILE_RANGE_WRITE = 2
@@ -221,12 +225,15 @@ class Tree(Files):
         self.itself = os.fstat(self._fd)
         owner = (like or self).itself
         self._owner = _Owner(owner.st_uid, owner.st_gid) if os.geteuid() == 0 and owner.st_uid != 0 else None
+        self._local = threading.local()
+        self._all_known: list[OrderedDict[str, int]] = []
 
     def __enter__(self) -> "Tree":
         return self
 
     def __exit__(self, failed: type[BaseException] | None = None, why: object = None, *_: object) -> None:
-        os.close(self._fd)
+        for fd in (self._fd, *(fd for known in self._all_known for fd in known.values())):
+            os.close(fd)
         if isinstance(why, OSError):  # somebody has changed the store between two looks at it
             name = why.filename if isinstance(why.filename, str) else ""
             raise cannot_write(os.path.join(self.path, name), why) from None
@@ -235,15 +242,14 @@ class Tree(Files):
 
     def names(self, path: str) -> list[str]:
         """The names in a directory; errors as of os.listdir."""
-        with self._down(self._way(path)) as fd:
-            return os.listdir(fd)
+        return os.listdir(self._down(path))
 
     def status(self, path: str) -> os.stat_result:
         """What a path is, be it a link; errors as of os.lstat."""
         if path == self.path:
             return self.itself
-        with self._above(path) as (above, name):
-            return os.stat(name, dir_fd=above, follow_symlinks=False)
+        above, name = self._above(path)
+        return os.stat(name, dir_fd=above, follow_symlinks=False)
 
     def open(self, path: str) -> int:
         """A descriptor to read a regular file with.
@@ -252,8 +258,8 @@ class Tree(Files):
             RmqStoreError: it is none, or cannot be opened.
         """
         try:
-            with self._above(path) as (above, name):
-                return open_file(name, path, dir_fd=above, follow=False)
+            above, name = self._above(path)
+            return open_file(name, path, dir_fd=above, follow=False)
         except OSError as why:
             raise cannot_read(path, why) from None
 
@@ -285,12 +291,12 @@ class Tree(Files):
                 "write to a store of its own and move its files"
             )
         if stat.S_ISDIR(found.st_mode):
-            with self._opened(path) as fd:
-                if _mount(fd) != _mount(self._fd):
-                    raise RmqStoreError(
-                        f"{path}: expected {what} on the file system of {self.path}, found a mount point; "
-                        "write to a store of its own and move its files"
-                    )
+            fd = self._opened(path)
+            if _mount(fd) != _mount(self._fd):
+                raise RmqStoreError(
+                    f"{path}: expected {what} on the file system of {self.path}, found a mount point; "
+                    "write to a store of its own and move its files"
+                )
 
     def refuse_unwritable(self, path: str) -> None:
         """See that names in a directory can be changed.
@@ -298,14 +304,14 @@ class Tree(Files):
         Raises:
             RmqStoreError: they cannot.
         """
-        with self._opened(path) as fd:
-            if not os.access(".", os.W_OK | os.X_OK, dir_fd=fd, effective_ids=True):
-                raise cannot_write(path, PermissionError())
+        fd = self._opened(path)
+        if not os.access(".", os.W_OK | os.X_OK, dir_fd=fd, effective_ids=True):
+            raise cannot_write(path, PermissionError())
 
     def kinds(self, path: str) -> Iterator[tuple[str, bool, bool]]:
         """What is in a directory: names, which of them are links, and which directories; nothing where it is none."""
         try:
-            with self._down(self._way(path)) as fd, os.scandir(fd) as entries:
+            with os.scandir(self._down(path)) as entries:
                 found = [(e.name, e.is_symlink(), e.is_dir(follow_symlinks=False)) for e in entries]
         except OSError:
             return
@@ -320,8 +326,8 @@ class Tree(Files):
 
     def new_file(self, path: str, size: int = 0) -> NewFile:
         """Make a file of `size` bytes, all zeros and sparse."""
-        with self._changing(path) as (above, name):
-            fd: int = _do(_open_at, path, above, name, _NEW)
+        above, name = self._changing(path)
+        fd: int = _do(_open_at, path, above, name, _NEW)
         file = NewFile(path, fd)
         with closed_if_it_fails(file):
             self._hand_over(fd, path)
@@ -331,8 +337,8 @@ class Tree(Files):
 
     def reopen(self, path: str, identity: tuple[int, int]) -> NewFile:
         """A file that new_file() has made, once more."""
-        with self._changing(path) as (above, name):
-            fd = open_file(name, path, os.O_RDWR, above, follow=False)
+        above, name = self._changing(path)
+        fd = open_file(name, path, os.O_RDWR, above, follow=False)
         file = NewFile(path, fd)
         with closed_if_it_fails(file):
             if file.identity != identity or os.fstat(fd).st_nlink != 1:
@@ -347,8 +353,8 @@ class Tree(Files):
 
     def make_lock(self, path: str, content: bytes) -> None:
         """A file to be locked, unless somebody has just made it."""
-        with self._changing(path) as (above, name):
-            fd = _open_new_at(above, name)
+        above, name = self._changing(path)
+        fd = _open_new_at(above, name)
         if fd is not None:
             with NewFile(path, fd) as file:
                 self._hand_over(fd, path)
@@ -356,8 +362,8 @@ class Tree(Files):
 
     def lock(self, path: str) -> int | None:
         """Lock a file's first byte for its descriptor (F_OFD_SETLK), which is the answer; None where it is locked."""
-        with self._changing(path) as (above, name):
-            fd = open_file(name, path, os.O_RDWR, above, follow=False)
+        above, name = self._changing(path)
+        fd = open_file(name, path, os.O_RDWR, above, follow=False)
         try:
             fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
         except OSError as why:
@@ -373,9 +379,9 @@ class Tree(Files):
             return
         if os.path.dirname(path) != self.path:
             self.make_directory(os.path.dirname(path))
-        with self._changing(path) as (above, name):
-            if _do(_make_directory_at, path, above, name):
-                self._hand_over_directory(above, name, path)
+        above, name = self._changing(path)
+        if _do(_make_directory_at, path, above, name):
+            self._hand_over_directory(above, name, path)
         self.refuse_other_than(path, stat.S_ISDIR, "a directory")
 
     def _hand_over_directory(self, above: int, name: str, path: str) -> None:
@@ -399,26 +405,30 @@ class Tree(Files):
 
     def rename(self, source: str, target: str) -> None:
         """Move, in place of what has the name."""
-        with self._changing(source) as (above, name), self._changing(target) as (other_above, other):
-            _do(_rename_at, target, above, name, other_above, other)
+        self._forget(source, target)
+        above, name = self._changing(source)
+        other_above, other = self._changing(target)
+        _do(_rename_at, target, above, name, other_above, other)
 
     def link(self, source: str, target: str) -> None:
         """One more name for a regular file."""
-        with self._changing(source) as (above, name), self._changing(target) as (other_above, other):
-            _do(_link_at, target, above, name, other_above, other)
-            found = _status_at(other_above, other)
-            if found is None or not stat.S_ISREG(found.st_mode):
-                raise RmqStoreError(f"{source}: expected a regular file, found another thing; move it away")
+        above, name = self._changing(source)
+        other_above, other = self._changing(target)
+        _do(_link_at, target, above, name, other_above, other)
+        found = _status_at(other_above, other)
+        if found is None or not stat.S_ISREG(found.st_mode):
+            raise RmqStoreError(f"{source}: expected a regular file, found another thing; move it away")
 
     def remove(self, path: str) -> None:
         """Delete a file, if it is there."""
-        with contextlib.suppress(FileNotFoundError), self._above(path) as (above, name):
-            _do(_unlink_at, path, above, name)
+        with contextlib.suppress(FileNotFoundError):
+            _do(_unlink_at, path, *self._above(path))
 
     def remove_empty(self, path: str) -> None:
         """Delete a directory if nothing is in it."""
-        with contextlib.suppress(RmqStoreError, OSError), self._above(path) as (above, name):
-            _do(_remove_directory_at, path, above, name)
+        self._forget(path)
+        with contextlib.suppress(RmqStoreError, OSError):
+            _do(_remove_directory_at, path, *self._above(path))
 
     def remove_tree(self, path: str) -> None:
         """Delete a directory and all in it, if it is there; file by file, so that it can be stopped at any of them.
@@ -432,15 +442,16 @@ class Tree(Files):
         if not stat.S_ISDIR(found.st_mode):
             self.remove(path)
             return
-        with self._opened(path) as top:
-            while True:
-                names = os.listdir(top)
-                for name in names:
-                    self._empty(top, name, os.path.join(path, name))
-                if not names:
-                    break
-        with self._changing(path) as (above, name):
-            _do(_remove_directory_at, path, above, name)
+        above, own_name = self._changing(path)
+        top = self._opened(path)
+        for _ in range(_MOST_PASSES):
+            names = os.listdir(top)
+            for name in names:
+                self._empty(top, name, os.path.join(path, name))
+            if not names and _do(_remove_if_empty_at, path, above, own_name):
+                self._forget(path)
+                return
+        raise RmqStoreError(f"{path}: cannot be deleted: somebody goes on making files in it")
 
     def _empty(self, top: int, name: str, path: str) -> None:
         """Delete what is in a directory; those in it are moved up, to come later."""
@@ -469,8 +480,8 @@ class Tree(Files):
 
     def sync_directory(self, path: str) -> None:
         """Wait until the names in a directory are on disk."""
-        with self._opened(path) as fd:
-            _do(os.fsync, path, fd)
+        fd = self._opened(path)
+        _do(os.fsync, path, fd)
 
     def sync_directories(self, top: str) -> None:
         """sync_directory for a directory and all in it."""
@@ -486,13 +497,16 @@ class Tree(Files):
         Raises:
             RmqStoreError: the file system cannot, or one of them is a mount point.
         """
-        with self._changing(one) as (above, name), self._changing(other) as (other_above, other_name):
-            _do(_exchange, other, above, name, other_above, other_name)
+        self._forget(one, other)
+        above, name = self._changing(one)
+        other_above, other_name = self._changing(other)
+        _do(_exchange, other, above, name, other_above, other_name)
 
     def can_exchange(self, directory: str) -> bool:
         """Does the file system of a directory know how to exchange?"""
         names = [f"exchange-{os.getpid()}-{i}" for i in "ab"]
-        with self._opened(directory) as fd, contextlib.ExitStack() as made:
+        fd = self._opened(directory)
+        with contextlib.ExitStack() as made:
             try:
                 for name in names:
                     os.mkdir(name, dir_fd=fd)
@@ -504,50 +518,54 @@ class Tree(Files):
 
     # ---- ways
 
-    @contextlib.contextmanager
-    def _above(self, path: str) -> Iterator[tuple[int, str]]:
+    def _above(self, path: str) -> tuple[int, str]:
         """The directory that a path is in, by its descriptor, and the path's name in it."""
-        *way, name = self._way(path)
-        with self._down(way) as fd:
-            yield fd, name
+        directory, _, name = path.rpartition(os.sep)
+        return self._down(directory), name
 
-    @contextlib.contextmanager
-    def _changing(self, path: str) -> Iterator[tuple[int, str]]:
+    def _changing(self, path: str) -> tuple[int, str]:
         """_above() for a change: what is wrong with the way is an error of ours."""
-        with self._opened(os.path.dirname(path)) as fd:
-            yield fd, self._way(path)[-1]
+        directory, _, name = path.rpartition(os.sep)
+        return self._opened(directory), name
 
-    @contextlib.contextmanager
-    def _opened(self, path: str) -> Iterator[int]:
+    def _opened(self, path: str) -> int:
         """A directory's descriptor; what is wrong with the way is an error of ours."""
-        with contextlib.ExitStack() as stack:
-            try:
-                fd = stack.enter_context(self._down(self._way(path)))
-            except OSError as why:
-                raise cannot_write(path, why) from None
-            yield fd
-
-    def _way(self, path: str) -> list[str]:
-        if path == self.path:
-            return []
-        names = path.removeprefix(os.path.join(self.path, "")).split(os.sep)
-        if {"", ".", ".."} & set(names):  # also where the path is not in the tree: it begins with a separator then
-            raise RmqStoreError(f"{path}: expected a path in {self.path}")
-        return names
-
-    @contextlib.contextmanager
-    def _down(self, names: list[str]) -> Iterator[int]:
-        fd = self._fd
         try:
-            for name in names:
-                below = os.open(name, _DIRECTORY, dir_fd=fd)
-                if fd != self._fd:
-                    os.close(fd)
-                fd = below
-            yield fd
-        finally:
-            if fd != self._fd:
-                os.close(fd)
+            return self._down(path)
+        except OSError as why:
+            raise cannot_write(path, why) from None
+
+    def _down(self, directory: str) -> int:
+        """A directory's descriptor. It is good until this thread has asked for many others, or this one is renamed."""
+        if directory == self.path:
+            return self._fd
+        known = self._known
+        fd = known.get(directory)
+        if fd is not None:
+            known.move_to_end(directory)
+            return fd
+        above, _, name = directory.rpartition(os.sep)
+        if len(above) < len(self.path) or name in ("", ".", ".."):
+            raise RmqStoreError(f"{directory}: expected a path in {self.path}")
+        known[directory] = fd = os.open(name, _DIRECTORY, dir_fd=self._down(above))
+        if len(known) > _MOST_KNOWN:
+            os.close(known.popitem(last=False)[1])
+        return fd
+
+    @property
+    def _known(self) -> OrderedDict[str, int]:
+        """Directories that this thread has opened, by path. Another thread's might be closed while they are used."""
+        known: OrderedDict[str, int] | None = getattr(self._local, "known", None)
+        if known is None:
+            known = self._local.known = OrderedDict()
+            self._all_known.append(known)
+        return known
+
+    def _forget(self, *paths: str) -> None:
+        """These are not what they were any more."""
+        known, below = self._known, tuple(path + os.sep for path in paths)
+        for directory in [d for d in known if d in paths or d.startswith(below)]:
+            os.close(known.pop(directory))
 
 
 def _mount(fd: int) -> int:
