@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test interop golden lint bench wheel build sanitize test-spark41 clean
+.PHONY: help demo test test-fast interop golden lint format bench wheel build sanitize test-spark41 clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -34,6 +34,11 @@ lint: $(VENV)/.installed ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy tests/interop/conftest.py  # a second conftest, which mypy takes in a run of its own only
+
+format: $(VENV)/.installed ## format the Python code and repair what ruff can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 
 bench: build ## measure speed and memory; prints a table of ratios
 	$(BIN)/python tools/with_spark.py benchmarks/bench.py $(ARGS)

@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     among them, are then through, so that Spark is never alive beside another."""
 
     def order(item: pytest.Item) -> int:
-        if "spark" in item.fixturenames:
+        if "spark" in getattr(item, "fixturenames", ()):
             return 3
         return 2 if item.get_closest_marker("spark") else 1 if item.get_closest_marker("interop") else 0
 

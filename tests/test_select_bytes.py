@@ -243,7 +243,7 @@ def test_lookups_at_the_ends_of_the_log(name: str, number: int, large: Generated
 @pytest.mark.parametrize(
     "options", [{"msgId": "no id"}, {"key": "no key"}, {"key": "no key", "subscribe": "BenchTopic03"}]
 )
-def test_that_there_is_no_such_message_costs_no_more(options: dict[str, str], large: Generated) -> None:
+def test_that_there_is_no_such_message_costs_no_more(options: dict[str, Any], large: Generated) -> None:
     found = measured(large, **options)
     assert found.rows == []
     assert found.bytes < MIB
@@ -323,7 +323,7 @@ def between(store: Generated, start: int, end: int) -> npt.NDArray[np.bool_]:
     return np.asarray((start <= times) & (times < end))
 
 
-def read_times(store: Generated, start: int, end: int, **options: object) -> Measured:
+def read_times(store: Generated, start: int, end: int, **options: Any) -> Measured:
     return measured(store, startingTimestamp=start, endingTimestamp=end, **options)
 
 

@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import golden
 import pytest
@@ -28,7 +29,7 @@ from rmqstore_spark.selection import Selection, Texts
 TOPICS = ("Orders", "Returns", "%RETRY%group")
 
 
-def make_store(root: Path, count: int = 200, **options: bool) -> stores.StoreBuilder:
+def make_store(root: Path, count: int = 200, **options: Any) -> stores.StoreBuilder:
     """Several segments, each with a blank at its end."""
     store = stores.StoreBuilder(root, 4096, 400, **options)
     for number in range(count):
