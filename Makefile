@@ -24,6 +24,9 @@ demo: build ## read sample_store and show what is in it
 test: build ## run all tests (ARGS="-k word" and the like go to pytest)
 	$(BIN)/python tools/with_spark.py -m pytest $(ARGS)
 
+test-fast: build ## run the quick tests, without Spark and brokers, on all cores
+	$(BIN)/python -m pytest -n auto -m "not spark and not interop and not slow" $(ARGS)
+
 interop: build ## run the tests with real brokers alone; needs Maven and a JDK, where `make test` can do without
 	RMQ_INTEROP=1 $(BIN)/python -m pytest -m interop $(ARGS)
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SEED = os.environ.get("RMQ_TEST_SEED") or str(secrets.randbelow(10**9))
+os.environ["RMQ_TEST_SEED"] = SEED  # for the workers of pytest-xdist, which must agree, and for pytest in a test
 ROOT = Path(__file__).resolve().parents[1]
 
 # Time limits of an example mean nothing on a shared machine or under a sanitizer.

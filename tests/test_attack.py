@@ -618,6 +618,7 @@ def plant(ground: Ground, path: Path, rng: random.Random) -> None:
                 path.write_bytes(rng.randbytes(rng.choice((0, 20, 4096))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize("part", range(4))
 def test_any_journal_that_fits_does_no_harm(ground: Ground, writer: str, part: int, rng: random.Random) -> None:
@@ -736,6 +737,7 @@ print(swaps, flush=True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", ["append", "rebuild", "overwrite"])
 def test_directories_are_swapped_for_links_meanwhile(ground: Ground, action: str, caplog: Any) -> None:
     """By another process, thousands of times: whatever the writer makes of it, it is not misled."""
@@ -814,6 +816,7 @@ exec "$@"
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["another file system", "a directory of the same one"])
 @pytest.mark.parametrize("place", ["commitlog", "consumequeue", "index", "config", "consumequeue/TopicA/0"])
 def test_mount_points(ground: Ground, place: str, kind: str) -> None:
@@ -855,6 +858,7 @@ def test_mount_points(ground: Ground, place: str, kind: str) -> None:
 # ---- after the commit point
 
 
+@pytest.mark.slow
 def test_an_error_after_the_commit_point_says_that_all_is_written(ground: Ground, stop: Stopper) -> None:
     """Whatever fails then, and however often: the text is not replaced by another one, and rebuild() mends it."""
     expected = messages(ground.root)

@@ -68,6 +68,7 @@ def _fails(root: Path, **options: Any) -> BaseException:
 # ---- every byte, every bit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_queues", [True, False])
 def test_cut_at_every_byte(tmp_path: Path, with_queues: bool) -> None:
     store = _builder(tmp_path)
@@ -94,6 +95,7 @@ def test_cut_at_every_byte(tmp_path: Path, with_queues: bool) -> None:
             assert read(tmp_path, mode="DROPMALFORMED", maxPartitionBytes=1) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_queues", [True, False])
 @pytest.mark.parametrize("segment", [1, 2])
 def test_flip_every_bit(tmp_path: Path, segment: int, with_queues: bool) -> None:

@@ -479,6 +479,7 @@ def test_every_lie_in_the_header(damaged: Damaged) -> None:
                 assert missed is None, (field, lie)
 
 
+@pytest.mark.slow
 def test_every_flipped_bit(damaged: Damaged) -> None:
     """A broken link of a chain can look sound: the one damage that no lookup can notice."""
     hidden: dict[str, int] = defaultdict(int)

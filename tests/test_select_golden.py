@@ -58,7 +58,7 @@ def store(version: str, tmp_path_factory: pytest.TempPathFactory) -> Golden:
     return Golden(root, golden.load_truth(version), rows)
 
 
-@pytest.fixture(params=["real prices", "forced"])
+@pytest.fixture(params=["real prices", pytest.param("forced", marks=pytest.mark.slow)])
 def forced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether accelerators are taken wherever they can be; in stores so small a scan is cheaper."""
     if request.param == "real prices":

@@ -218,6 +218,7 @@ def test_a_filter_may_ask_for_any_topic(tmp_path: Path, caplog: pytest.LogCaptur
         plan(replace(options, selection=options.selection.narrowed(Selection(topic=Texts(frozenset(["Orders"]))))))
 
 
+@pytest.mark.slow
 def test_rows_never_become_an_error() -> None:
     """Whatever the accelerators look like, and whichever topic was deleted."""
     outcomes = {"error": 0, "rows": 0, "nothing": 0}
