@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test interop golden lint bench wheel build sanitize test-spark41 clean
+.PHONY: help demo test test-fast interop golden lint format bench wheel build sanitize test-spark41 clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -23,6 +23,9 @@ demo: build ## read sample_store and show what is in it
 
 test: build ## run all tests (ARGS="-k word" and the like go to pytest)
 	$(BIN)/python tools/with_spark.py -m pytest $(ARGS)
+
+test-fast: build ## run the quick tests, without Spark and brokers, on all cores
+	$(BIN)/python -m pytest -n auto -m "not spark and not interop and not slow" $(ARGS)
 
 interop: build ## run the tests with real brokers alone; needs Maven and a JDK, where `make test` can do without
 	RMQ_INTEROP=1 $(BIN)/python -m pytest -m interop $(ARGS)
@@ -34,6 +37,11 @@ lint: $(VENV)/.installed ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy tests/interop/conftest.py  # a second conftest, which mypy takes in a run of its own only
+
+format: $(VENV)/.installed ## format the Python code and repair what ruff can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 
 bench: build ## measure speed and memory; prints a table of ratios
 	$(BIN)/python tools/with_spark.py benchmarks/bench.py $(ARGS)

@@ -67,8 +67,8 @@ def commit_rows(stores: Stores, repeat: int, scratch: Path) -> Iterator[Row]:
         shutil.rmtree(target, ignore_errors=True)
         for name in os.listdir(root):
             if name != ".rmqstore-spark":
-                path = root / name
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                left = root / name
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
         for path in files:  # a commit deletes them
             for name in (path, path + ".sizes"):
                 if not os.path.exists(name):
@@ -124,8 +124,8 @@ def write_rows(stores: Stores, repeat: int, spark: SparkSession, scratch: Path) 
     for text, size in (("1 KiB", 1024), ("100 B", 100)):
         count = stores.total_bytes // (size + _OVERHEAD)
         frame = _rows(spark, count, size)
-        cases = {
-            "null": lambda frame=frame: frame.write.format("nullsink").mode("append").save(),
+        cases: dict[str, Callable[[], object]] = {
+            "null": _into(frame, None, "nullsink"),
             "ours": _into(frame, store, "rmqstore"),
             "parquet": _into(frame, parquet, "parquet"),
         }
@@ -149,11 +149,11 @@ def _rows(spark: SparkSession, count: int, size: int) -> DataFrame:
     )
 
 
-def _into(frame: DataFrame, path: Path, format_name: str) -> Callable[[], None]:
+def _into(frame: DataFrame, path: Path | None, format_name: str) -> Callable[[], None]:
     def write() -> None:
         writer = frame.write.format(format_name).mode("append")
         if format_name == "parquet":
             writer = writer.option("compression", "none")
-        writer.save(str(path))
+        writer.save(str(path) if path else None)
 
     return write

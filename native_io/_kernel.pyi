@@ -10,7 +10,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from typing_extensions import Buffer
+from typing_extensions import Buffer as _Buffer
+
+# NumPy's own types have the buffer protocol from Python 3.12 on only.
+Buffer = _Buffer | npt.NDArray[Any]
 
 FORMAT: dict[str, int]
 COLUMNS: tuple[str, ...]

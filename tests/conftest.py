@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SEED = os.environ.get("RMQ_TEST_SEED") or str(secrets.randbelow(10**9))
+os.environ["RMQ_TEST_SEED"] = SEED  # for the workers of pytest-xdist, which must agree, and for pytest in a test
 ROOT = Path(__file__).resolve().parents[1]
 
 # Time limits of an example mean nothing on a shared machine or under a sanitizer.
@@ -48,7 +49,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     among them, are then through, so that Spark is never alive beside another."""
 
     def order(item: pytest.Item) -> int:
-        if "spark" in item.fixturenames:
+        if "spark" in getattr(item, "fixturenames", ()):
             return 3
         return 2 if item.get_closest_marker("spark") else 1 if item.get_closest_marker("interop") else 0
 

@@ -125,7 +125,13 @@ def decode(window: Any, positions: Positions, names: Sequence[str], base: int = 
     rows = rows_of(builder.finish())
     view = memoryview(window).cast("B")
     for start, count, stop in _chains(view, positions.tolist(), base):
-        where = {"base": base, "position": start, "stop": stop, "segment_end": (1 << 63) - 1, "verify_crc": False}
+        where: dict[str, Any] = {
+            "base": base,
+            "position": start,
+            "stop": stop,
+            "segment_end": (1 << 63) - 1,
+            "verify_crc": False,
+        }
         assert builder.decoder.scan(view, **where, most=count)[:2] == (count, stop)
     assert rows_of(builder.finish()) == rows
     return rows
@@ -147,7 +153,7 @@ def _chains(window: memoryview, positions: list[int], base: int) -> Iterator[tup
 
 def message(**changes: Any) -> dict[str, Any]:
     """A row for Encoder; text may be given as bytes that are not UTF-8."""
-    row = {field.name: b"" if pa.types.is_binary(field.type) else 0 for field in ENCODE_SCHEMA}
+    row: dict[str, Any] = {field.name: b"" if pa.types.is_binary(field.type) else 0 for field in ENCODE_SCHEMA}
     row |= dict.fromkeys(("tags", "keys", "msgId", "properties"))
     row |= {"topic": "TopicA", "bornTimestamp": 1_700_000_000_000, "storeTimestamp": 1_700_000_000_001}
     row |= {"bornHost": reference.host_bytes("10.0.0.1:50000"), "storeHost": reference.host_bytes("10.0.0.2:10911")}

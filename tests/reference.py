@@ -54,7 +54,7 @@ COLUMNS = (
 )
 
 Text = str | bytes
-Buffer = bytes | memoryview
+Buffer = bytes | bytearray | memoryview
 Properties = Mapping[Any, Any] | bytes
 
 
@@ -644,6 +644,11 @@ def unit_index_keys(unit: Unit, index_tags: bool = False) -> list[tuple[str, str
 
 class IndexFile:
     """One index file, written as org.apache.rocketmq.store.index.IndexFile does. `before`: the one that is full."""
+
+    begin_time: int
+    end_time: int
+    begin_offset: int
+    end_offset: int
 
     def __init__(self, slots: int, items: int, before: IndexFile | None = None) -> None:
         self.slots = [0] * slots

@@ -376,7 +376,8 @@ def _tags_option(rng: random.Random, rows: list[Row]) -> Wanted:
 
 def _a_name(rng: random.Random, rows: list[Row]) -> str:
     ids = [row["msgId"] for row in rows if row["msgId"]]
-    return rng.choice((*WORDS, "nowhere", "twice", *([rng.choice(ids)] * 5 if ids else [])))
+    name: str = rng.choice((*WORDS, "nowhere", "twice", *([rng.choice(ids)] * 5 if ids else [])))
+    return name
 
 
 def _key_option(rng: random.Random, rows: list[Row]) -> Wanted:
@@ -429,7 +430,8 @@ def by_filter(rng: random.Random, rows: list[Row], column: str) -> Wanted:
     if column in _TEXT_COLUMNS:
         there = [row[column] for row in rows if row[column] is not None] or ["nowhere"]
         texts = frozenset(rng.choice((*[rng.choice(there)] * 4, "nowhere")) for _ in range(rng.choice((1, 1, 3))))
-        return Wanted({}, Selection(**{_TEXT_COLUMNS[column]: texts}), lambda row: row[column] in texts)
+        chosen: dict[str, Any] = {_TEXT_COLUMNS[column]: texts}
+        return Wanted({}, Selection(**chosen), lambda row: row[column] in texts)
     scale = 1000 if column == "storeTimestamp" else 1
     there = [row[column] // scale for row in rows] or [0]
 
@@ -448,4 +450,5 @@ def by_filter(rng: random.Random, rows: list[Row], column: str) -> Wanted:
         value = row[column] // scale
         return low <= value <= high and (among is None or value in among)
 
-    return Wanted({}, Selection(**{_NUMBER_COLUMNS[column]: numbers}), predicate)
+    within: dict[str, Any] = {_NUMBER_COLUMNS[column]: numbers}
+    return Wanted({}, Selection(**within), predicate)

@@ -481,15 +481,19 @@ def topics_of(count: int) -> str:
         ('{"topicConfigTable":{"TopicA":{"readQueueNums":' + "9" * 5000 + "}}}", "cannot be understood"),
         ('{"topicConfigTable":7}', "expected an object"),
         ('{"topicConfigTable":{"\\n\\u001b[31m":{"readQueueNums":{}}}}', "readQueueNums"),
-        ("[" * 50_000_000, "at most"),
-        ("{" + ",".join(f'"k{i}":{i}' for i in range(4_000_000)) + "}", "at most"),
+        # Made when they are needed: children import this module too.
+        pytest.param(lambda: "[" * 50_000_000, "at most", id="50 MB of ["),
+        pytest.param(
+            lambda: "{" + ",".join(f'"k{i}":{i}' for i in range(4_000_000)) + "}", "at most", id="4 million keys"
+        ),
         ("\x00", "cannot be understood"),
         ('{"topicConfigTable":{"\\ud800":{"readQueueNums":4}},"dataVersion":{"counter":"x"}}', None),
         ('{"topicConfigTable":{"TopicA":[]},"dataVersion":[]}', None),
     ],
     ids=lambda value: None if value is None else str(value)[-30:],
 )
-def test_json(ground: Ground, text: str, why: str | None) -> None:
+def test_json(ground: Ground, text: str | Callable[[], str], why: str | None) -> None:
+    text = text() if callable(text) else text
     path = ground.root / "config" / "topics.json"
     path.write_text(text, encoding="utf-8", errors="surrogatepass")
     expected = messages(ground.root)
@@ -618,6 +622,7 @@ def plant(ground: Ground, path: Path, rng: random.Random) -> None:
                 path.write_bytes(rng.randbytes(rng.choice((0, 20, 4096))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize("part", range(4))
 def test_any_journal_that_fits_does_no_harm(ground: Ground, writer: str, part: int, rng: random.Random) -> None:
@@ -736,6 +741,7 @@ print(swaps, flush=True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", ["append", "rebuild", "overwrite"])
 def test_directories_are_swapped_for_links_meanwhile(ground: Ground, action: str, caplog: Any) -> None:
     """By another process, thousands of times: whatever the writer makes of it, it is not misled."""
@@ -855,6 +861,7 @@ def test_mount_points(ground: Ground, place: str, kind: str) -> None:
 # ---- after the commit point
 
 
+@pytest.mark.slow
 def test_an_error_after_the_commit_point_says_that_all_is_written(ground: Ground, stop: Stopper) -> None:
     """Whatever fails then, and however often: the text is not replaced by another one, and rebuild() mends it."""
     expected = messages(ground.root)

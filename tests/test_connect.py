@@ -53,7 +53,8 @@ def connect(tmp_path_factory: pytest.TempPathFactory, small_store: Path) -> dict
     assert ran.returncode == 0, ran.stderr
     last = ran.stdout.splitlines()[-1]
     assert last.startswith("RESULT "), ran.stdout
-    return json.loads(last.removeprefix("RESULT "))
+    result: dict[str, Any] = json.loads(last.removeprefix("RESULT "))
+    return result
 
 
 def test_the_session_is_a_connect_session(connect: dict[str, Any]) -> None:

@@ -68,6 +68,7 @@ def _fails(root: Path, **options: Any) -> BaseException:
 # ---- every byte, every bit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_queues", [True, False])
 def test_cut_at_every_byte(tmp_path: Path, with_queues: bool) -> None:
     store = _builder(tmp_path)
@@ -94,6 +95,7 @@ def test_cut_at_every_byte(tmp_path: Path, with_queues: bool) -> None:
             assert read(tmp_path, mode="DROPMALFORMED", maxPartitionBytes=1) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_queues", [True, False])
 @pytest.mark.parametrize("segment", [1, 2])
 def test_flip_every_bit(tmp_path: Path, segment: int, with_queues: bool) -> None:
@@ -174,7 +176,7 @@ def _overwrite(path: Path, at: int, data: bytes) -> None:
 # ---- lies
 
 
-LIES = [
+LIES: list[dict[str, Any]] = [
     *({"total_size": value} for value in (-1, 0, 1, 90, 91, 200, 1 << 20, (1 << 31) - 1, -(1 << 31))),
     *({"body_length": value} for value in (-1, 0, 1, 30, 1000, (1 << 31) - 1, -(1 << 31))),
     *({"topic_length": value} for value in (-1, 0, 1, 127, -128)),
@@ -215,7 +217,7 @@ def test_lies_in_a_unit(tmp_path: Path, with_queues: bool) -> None:
 
 
 def test_reason_names_expected_and_found(tmp_path: Path) -> None:
-    for lie, reason in (
+    reasons: tuple[tuple[dict[str, Any], str], ...] = (
         ({"total_size": 5}, "totalSize is too small: expected at least 91, found 5"),
         ({"total_size": 1 << 20}, r"totalSize reaches past the segment's end: expected at most \d+, found 1048576"),
         (
@@ -229,7 +231,8 @@ def test_reason_names_expected_and_found(tmp_path: Path) -> None:
         ({"properties_length": -1}, r"propertiesLength is impossible: expected 0 to \d+, found -1"),
         ({"properties_length": 9}, r"the parts do not add up to totalSize: expected \d+, found \d+"),
         ({"body_crc": 1}, r"bodyCRC differs from the body: expected 1, computed \d+"),
-    ):
+    )
+    for lie, reason in reasons:
         store = stores.StoreBuilder(tmp_path / "store")
         store.append(body=b"x")
         store.append(body=b"x", **lie)

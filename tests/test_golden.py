@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import golden
 import pytest
@@ -27,7 +28,8 @@ def test_there_are_golden_stores() -> None:
 
 def test_every_row(version: str, store: Path) -> None:
     expected = golden.load_truth(version).units
-    for options in ({}, {"minPartitions": 7}, {"maxPartitionBytes": 1000}):
+    pieces: tuple[dict[str, Any], ...] = ({}, {"minPartitions": 7}, {"maxPartitionBytes": 1000})
+    for options in pieces:
         plain = reading.read(store, **options)
         stored = reading.read(store, decompress=False, **options)
         assert truth.as_units(plain, stored) == expected, options

@@ -7,6 +7,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import golden
 import pytest
@@ -170,7 +171,7 @@ COLLIDING = ("Aa", "BB")  # the same hash
 
 def random_index(root: Path, rng: random.Random, **builder: int) -> stores.StoreBuilder:
     """A store with many shared keys and hashes, and last messages that are indexed twice."""
-    geometry = {
+    geometry: dict[str, Any] = {
         "index_slots": rng.choice((1, 2, 7, 64, 100)),
         "index_items": rng.choice((2, 3, 5, 30, 1000)),
         **builder,
@@ -317,10 +318,10 @@ def test_without_holes_a_nearly_empty_file_has_the_slots_of_its_sibling(rng: ran
     with pytest.raises(RmqStoreError, match="2: expected the first and the last of 1 items"):
         IndexFile.open(str(tmp_path / "2"), files)
     assert files.bytes < 1 << 18
-    files, unusable = index_files(str(tmp_path), Files())
+    opened, unusable = index_files(str(tmp_path), Files())
     assert unusable == []
-    assert [(file.slots, file.items) for file in files] == [(1003, 200_000)] * 2
-    assert files[1].lookup(5) == [1 << 40]
+    assert [(file.slots, file.items) for file in opened] == [(1003, 200_000)] * 2
+    assert opened[1].lookup(5) == [1 << 40]
 
 
 # ---- chains
@@ -478,6 +479,7 @@ def test_every_lie_in_the_header(damaged: Damaged) -> None:
                 assert missed is None, (field, lie)
 
 
+@pytest.mark.slow
 def test_every_flipped_bit(damaged: Damaged) -> None:
     """A broken link of a chain can look sound: the one damage that no lookup can notice."""
     hidden: dict[str, int] = defaultdict(int)

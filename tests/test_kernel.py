@@ -67,7 +67,7 @@ def test_crc32_is_zlibs_for_every_length_and_alignment(portable: bool, rng: rand
     for size in range(700):
         for start in range(16 if size < 200 else 3):
             part = data[start : start + size]
-            assert crc32(part, portable=portable) == zlib.crc32(part)
+            assert crc32(part, portable=portable) == zlib.crc32(part.tobytes())
 
 
 @pytest.mark.parametrize("portable", [False, True])
@@ -161,7 +161,8 @@ def test_the_gil_is_released(work: Callable[[Any], object], big_unit: np.ndarray
     sys.setswitchinterval(1000)
     try:
         for _ in range(10):
-            begun, done = threading.Lock(), []
+            begun = threading.Lock()
+            done: list[bool] = []
             begun.acquire()
 
             def run(begun: Any = begun, done: list[bool] = done) -> None:

@@ -320,7 +320,7 @@ def test_columns_that_there_are_not(names: Any) -> None:
 
 def test_columns_are_kept_as_asked_for() -> None:
     assert Decoder(["body", "topic"]).columns == ("body", "topic")
-    assert Decoder(iter(COLUMNS[::-1])).columns == COLUMNS[::-1]
+    assert Decoder(iter(COLUMNS[::-1])).columns == COLUMNS[::-1]  # type: ignore[arg-type]
     for wrong in (None, 5):
         with pytest.raises(TypeError):
             Decoder(wrong)  # type: ignore[arg-type]
@@ -350,12 +350,13 @@ def test_append_at_a_place_without_a_unit(window: bytes, base: int, position: in
         decoder.append(UNIT, np.full(before, 1000, np.int64), base=1000)
         with pytest.raises(ValueError, match=f"no message unit at {position}"):
             decoder.append(window, np.array([position, 1000], np.int64), base=base)
-        for use in (
+        uses: tuple[Callable[[Decoder], object], ...] = (
             lambda decoder: decoder.append(UNIT, np.array([1000]), base=1000),
             lambda decoder: decoder.append(UNIT, np.empty(0, np.int64), base=1000),
             lambda decoder: decoder.finish(),
             lambda decoder: decoder.non_ascii,
-        ):
+        )
+        for use in uses:
             with pytest.raises(RuntimeError, match="failed earlier"):
                 use(decoder)
         assert (decoder.rows, decoder.columns) == (before, COLUMNS)
@@ -382,10 +383,12 @@ def test_append_does_not_check_the_crc() -> None:
 def test_arguments_of_the_wrong_kind() -> None:
     decoder = Decoder(COLUMNS)
     at = np.array([1000])
-    for window in (None, "text", [1], memoryview(UNIT)[::2], np.zeros(10, np.int64)):
+    windows: tuple[Any, ...] = (None, "text", [1], memoryview(UNIT)[::2], np.zeros(10, np.int64))
+    for window in windows:
         with pytest.raises((TypeError, ValueError, BufferError)):
             decoder.append(window, at, base=1000)
-    for positions in (None, [1000], at.astype(np.int32), at.astype(np.float64), at.reshape(1, 1), np.arange(9)[::2]):
+    wrong: tuple[Any, ...] = (None, [1000], at.astype(np.int32), at.astype(np.float64), at.reshape(1, 1))
+    for positions in (*wrong, np.arange(9)[::2]):
         with pytest.raises((TypeError, ValueError, BufferError)):
             decoder.append(UNIT, positions, base=1000)
     with pytest.raises(OverflowError):

@@ -58,7 +58,8 @@ def test_hash_of_any_text(rng: random.Random) -> None:
 def _tags_codes(tags: Sequence[bytes]) -> list[int]:
     log, _ = encode_log([{"properties": b"TAGS\x01" + tag} for tag in tags])
     dispatched, _ = _dispatch(log)
-    return dispatched.tags_code.tolist()
+    codes: list[int] = dispatched.tags_code.tolist()
+    return codes
 
 
 def test_hash_of_any_bytes(rng: random.Random) -> None:
@@ -288,7 +289,8 @@ def test_dispatch_random_units(index_tags: bool, rng: random.Random) -> None:
         for i, unit in enumerate(fields):
             unit["queue_offset"] = rng.choice((0, i, i, i, i, I64 - 1, -1, -I64))
         log, positions = encode_log(fields, base)
-        dispatcher, expected, highest = Dispatcher(index_tags=index_tags), Expected(index_tags), defaultdict(int)
+        dispatcher, expected = Dispatcher(index_tags=index_tags), Expected(index_tags)
+        highest = defaultdict[tuple[str, int], int](int)
         position, left = base, list(positions.tolist())
         while left:
             most = rng.randrange(1, 60)
@@ -298,11 +300,11 @@ def test_dispatch_random_units(index_tags: bool, rng: random.Random) -> None:
             assert count == min(most, len(left))
             assert status is (Status.FULL if count == most else Status.LIMIT)
             for at in left[:count]:
-                unit = reference.parse_unit(log[at - base :], at)
-                expected.add(unit)
-                queue = reference.java_text(unit.topic), unit.queue_id
-                if _is_queued(unit) and unit.queue_offset < (I64 - 1) // 20:
-                    highest[queue] = max(highest[queue], unit.queue_offset + 1)
+                parsed = reference.parse_unit(log[at - base :], at)
+                expected.add(parsed)
+                queue = reference.java_text(parsed.topic), parsed.queue_id
+                if _is_queued(parsed) and parsed.queue_offset < (I64 - 1) // 20:
+                    highest[queue] = max(highest[queue], parsed.queue_offset + 1)
             left = left[count:]
             if rng.random() < 0.3:
                 expected.check(dispatcher.finish(), dispatcher.queues)
@@ -399,7 +401,7 @@ def test_set_next() -> None:
             dispatcher.set_next("中文", 3, offset)
     for arguments in ((None, 0, 0), ("T", I32, 0), ("T", 0, I64), (b"T", 0, 0)):
         with pytest.raises((TypeError, OverflowError)):
-            dispatcher.set_next(*arguments)  # type: ignore[arg-type]
+            dispatcher.set_next(*arguments)
     assert dispatcher.next_offsets.tolist() == [most]
 
 
@@ -501,7 +503,7 @@ def test_room_in_the_segment() -> None:
 
 def test_arguments_of_place() -> None:
     unit = reference.encode_unit()
-    good = {"at": 0, "size": len(unit), "position": 0, "segment_end": 1000}
+    good: dict[str, Any] = {"at": 0, "size": len(unit), "position": 0, "segment_end": 1000}
     for wrong in (
         *({"at": -1}, {"at": len(unit) + 1}, {"size": len(unit) + 1}, {"size": -1}, {"at": 5, "size": 4}),
         *({"position": -1}, {"position": 1001}, {"segment_end": -1}),
@@ -515,7 +517,14 @@ def test_arguments_of_place() -> None:
 
 def test_arguments_of_dispatch() -> None:
     unit = reference.encode_unit()
-    good = {"base": 0, "position": 0, "stop": len(unit), "segment_end": 1000, "verify_crc": True, "most": 10}
+    good: dict[str, Any] = {
+        "base": 0,
+        "position": 0,
+        "stop": len(unit),
+        "segment_end": 1000,
+        "verify_crc": True,
+        "most": 10,
+    }
     for wrong in ({"base": -1}, {"base": 5}, {"segment_end": -1}, {"base": I64 - 10, "position": I64 - 10}):
         with pytest.raises(ValueError, match=r"position|offsets"):
             Dispatcher().dispatch(unit, **{**good, **wrong})
@@ -527,14 +536,17 @@ def test_arguments_of_dispatch() -> None:
 def test_what_finish_gave_is_kept() -> None:
     log, _ = encode_log([{"properties": {"KEYS": "a b", "TAGS": "c"}}] * 10)
     dispatcher = Dispatcher()
-    where = {"base": 0, "position": 0, "stop": len(log), "segment_end": 1 << 40, "verify_crc": True, "most": 100}
+    where: dict[str, Any] = {"base": 0, "position": 0, "stop": len(log), "segment_end": 1 << 40}
+    where |= {"verify_crc": True, "most": 100}
     dispatcher.dispatch(log, **where)
     first = dispatcher.finish()
-    before = [np.copy(column) for column in first[:-2]]
+    arrays: tuple[Any, ...] = first[:-2]
+    before = [np.copy(column) for column in arrays]
     dispatcher.dispatch(bytes(log), **where)
     second = dispatcher.finish()
     del dispatcher
-    for kept, column, again in zip(before, first, second, strict=False):
+    later: tuple[Any, ...] = second[:-2]
+    for kept, column, again in zip(before, arrays, later, strict=True):
         assert np.array_equal(kept, column)
         assert np.array_equal(kept, again)
 

@@ -28,7 +28,7 @@ MOST = 32767
 
 
 def _encode(rows: Sequence[Row] | pa.RecordBatch | pa.StructArray, allow_v2: bool = True) -> list[bytes]:
-    batch = batch_of(rows) if isinstance(rows, (list, tuple)) else rows
+    batch: Any = batch_of(rows) if isinstance(rows, (list, tuple)) else rows
     units, sizes = Encoder(allow_v2=allow_v2).encode(batch)
     assert units.readonly
     assert units.nbytes == int(sizes.sum())
@@ -230,8 +230,8 @@ def test_a_copy_is_the_broker_s_log_byte_for_byte(version: str, least: int, tmp_
     segments = [(int(file.name), file.read_bytes()) for file in reference.segment_files(store)]
     assert len(segments) > 1
     for start, log in segments:
-        begin, where = at, {"at": at, "position": start, "segment_end": start + len(log)}
-        count, at, *_ = dispatcher.place(staged, size=len(staged), **where)
+        begin = at
+        count, at, *_ = dispatcher.place(staged, size=len(staged), at=at, position=start, segment_end=start + len(log))
         assert staged[begin:at] == log[: at - begin]
         copied += count
     assert (copied, at) == (len(units), len(staged))
@@ -311,15 +311,17 @@ def test_bodies() -> None:
 def test_hosts(column: str) -> None:
     for size in (*range(8), *range(9, 20), 21, 100):
         reason = f"expected 8 or 20 bytes (address, 4 bytes of port), found {size}"
-        _refused(column, reason, **{column: bytes(size)})
+        change: dict[str, Any] = {column: bytes(size)}
+        _refused(column, reason, **change)
 
 
 @pytest.mark.parametrize("column", ENCODE_SCHEMA.names)
 def test_nulls(column: str) -> None:
+    null: dict[str, Any] = {column: None}
     if column in ("tags", "keys", "msgId", "properties"):
-        assert _encode([message(**{column: None})]) == [_expected(message(**{column: None}))]
+        assert _encode([message(**null)]) == [_expected(message(**null))]
     else:
-        _refused(column, "expected a value, found null", **{column: None})
+        _refused(column, "expected a value, found null", **null)
 
 
 def test_a_row_that_is_null() -> None:
@@ -340,12 +342,13 @@ def test_properties() -> None:
     for bad in ("\2", "a\2", "\2b", "a\1\2"):
         _refused("properties", f"{value}, found {bad!r}", properties={"a": "b", "good": bad})
         for column, property_name in (("tags", "TAGS"), ("keys", "KEYS"), ("msgId", "UNIQ_KEY")):
-            _refused(column, f"{value}, found {bad!r}", **{column: bad})
+            change: dict[str, Any] = {column: bad}
+            _refused(column, f"{value}, found {bad!r}", **change)
             _refused("properties", f"{value}, found {bad!r}", properties={property_name: bad})
             replaced = message(**{column: "x"}, properties={property_name: bad, "with": "a\1b", "__CRC32#": bad})
             assert _encode([replaced]) == [_expected(replaced)]
-    for content in ("x", "", None):
-        _refused("properties", "expected a name of 1 byte or more, found 0", properties=[("a", "b"), ("", content)])
+    for nameless in ("x", "", None):
+        _refused("properties", "expected a name of 1 byte or more, found 0", properties=[("a", "b"), ("", nameless)])
     for row in (
         message(tags="", properties={"TAGS": "removed", "a": "\1"}),
         message(tags="x", properties=[("TAGS", "1"), ("TAGS", "2"), ("a", "b"), ("a", "c")]),

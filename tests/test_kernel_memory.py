@@ -144,6 +144,7 @@ def test_children_may_be_moved_out_of_their_batch() -> None:
     children = (ctypes.c_void_p * 4).from_address(batch.children)
     moved = []
     for at in (children[1], children[3]):
+        assert at
         child = _ArrowArray.from_address(at)
         moved.append(_ArrowArray.from_buffer_copy(child))
         child.release = None

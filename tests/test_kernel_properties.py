@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -129,8 +130,8 @@ def _names_in_one_bucket() -> list[bytes]:
     letters = np.arange(0x21, 0x7F, dtype=np.uint32)
     names: list[bytes] = []
     for first in letters:
-        name = [first, *(grid.ravel() for grid in np.meshgrid(letters, letters, letters))]
-        value = np.uint32(2166136261)
+        name: list[Any] = [first, *(grid.ravel() for grid in np.meshgrid(letters, letters, letters))]
+        value: Any = np.uint32(2166136261)
         for letter in name:
             value = (value ^ letter) * np.uint32(16777619)
         hits = np.flatnonzero((value ^ value >> np.uint32(16)) % np.uint32(4096) == 7)

@@ -19,7 +19,7 @@ from rmqstore_spark.store.decode import BatchBuilder
 
 DATA = Path(__file__).parent / "data"
 BASE = 1 << 40  # no position fits into 32 bits
-GOOD = {"topic": "TopicA", "body": b"hello", "properties": {"a": "b"}}
+GOOD: dict[str, Any] = {"topic": "TopicA", "body": b"hello", "properties": {"a": "b"}}
 SIZE = 106  # 91 and 6 + 5 + 4: what each length must leave to the two others
 ROOM = 4096  # from the unit in question to the end of its segment
 I16, I32, I64 = 1 << 15, 1 << 31, 1 << 63
@@ -330,12 +330,21 @@ def test_arguments_of_the_wrong_kind() -> None:
     room = np.empty(3, np.int64)
     frozen = np.empty(3, np.int64)
     frozen.flags.writeable = False
-    for window in (None, "text", unit.hex(), [1, 2], np.zeros(10, np.int64), memoryview(unit)[::2]):
+    windows: tuple[Any, ...] = (None, "text", unit.hex(), [1, 2], np.zeros(10, np.int64), memoryview(unit)[::2])
+    for window in windows:
         with pytest.raises((TypeError, ValueError, BufferError)):
             scan(window, **where, positions=room)
         with pytest.raises((TypeError, ValueError, BufferError)):
             find_unit(window, **where)
-    for positions in (None, [0], np.empty(3, np.int32), np.empty(3, np.float64), np.empty((3, 3), np.int64), frozen):
+    rooms: tuple[Any, ...] = (
+        None,
+        [0],
+        np.empty(3, np.int32),
+        np.empty(3, np.float64),
+        np.empty((3, 3), np.int64),
+        frozen,
+    )
+    for positions in rooms:
         with pytest.raises((TypeError, ValueError, BufferError)):
             scan(unit, **where, positions=positions)
     with pytest.raises((TypeError, ValueError, BufferError)):
@@ -389,7 +398,8 @@ def _is_sound(log: memoryview, base: int, at: int, verify_crc: bool) -> bool:
 
 def _walk_by_oracle(log: memoryview, base: int, verify_crc: bool) -> list[int]:
     """The chain of units from the segment's start; behind damage, from the next place on where a unit stands."""
-    found, at = [], base
+    found: list[int] = []
+    at = base
     while True:
         if reference.is_blank(log[at - base :][:8], base + len(log) - at):
             return found
@@ -450,7 +460,7 @@ def test_a_decoders_scan_answers_as_scan_does(rng: random.Random) -> None:
         first = rng.randrange(len(log))
         first = rng.choice((0, first))
         window = log[first : first + rng.choice((0, 100, 3000, 10000))]
-        where = {
+        where: dict[str, Any] = {
             "base": base + first,
             "position": base + first + rng.choice((0, 0, 0, rng.randrange(200))),
             "stop": base + rng.choice((len(log), rng.randrange(len(log)))),

@@ -415,7 +415,7 @@ def test_a_claim_of_another_queue_is_contradicted_when_a_queue_made_it() -> None
 
 def test_a_claim_at_the_wrong_time_or_place_is_passed_over() -> None:
     log, positions = encode_log(({"store_timestamp": i, "queue_offset": i} for i in range(5)), BASE)
-    claims: dict[str, list[int]] = {"sizes": [len(log) // 5] * 5, "queue_offsets": list(range(5))}
+    claims: dict[str, Any] = {"sizes": [len(log) // 5] * 5, "queue_offsets": list(range(5))}
     queues = {(b"TopicA", 0): ALL}
     for wanted in (Wanted(times=(1, 2), queues=queues), Wanted(places=(*positions[1:3].tolist(),), queues=queues)):
         assert pick(wanted.filter(), log, positions.tolist(), **claims)[:3] == ([1, 2], 5, Status.LIMIT)
@@ -920,11 +920,12 @@ def test_gather_with_arguments_of_the_wrong_kind(fd: int) -> None:
     assert gather(fd, *sound, slack=0) == (3, 30, 1)
     for i in (1, 3, 4):
         for short in (sound[i][:2], sound[i][:0]):
+            changed = (*sound[:i], short, *sound[i + 1 :])
             with pytest.raises(ValueError, match="3 offsets need as many sizes, places and lengths"):
-                gather(fd, *sound[:i], short, *sound[i + 1 :], slack=0)
+                gather(fd, *changed, slack=0)
     frozen = np.empty(3, np.int64)
     frozen.flags.writeable = False
-    for i, wrong in (
+    wrongs: tuple[tuple[int, Any], ...] = (
         *((i, None) for i in range(5)),
         *((i, np.zeros(3)) for i in range(5)),
         (0, np.zeros(3, np.int32)),
@@ -932,9 +933,11 @@ def test_gather_with_arguments_of_the_wrong_kind(fd: int) -> None:
         (2, bytes(100)),
         (2, memoryview(room)[::2]),
         *((i, frozen) for i in (3, 4)),
-    ):
+    )
+    for i, wrong in wrongs:
+        changed = (*sound[:i], wrong, *sound[i + 1 :])
         with pytest.raises((TypeError, ValueError, BufferError)):
-            gather(fd, *sound[:i], wrong, *sound[i + 1 :], slack=0)
+            gather(fd, *changed, slack=0)
 
 
 # ---- append with places

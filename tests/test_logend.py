@@ -181,6 +181,7 @@ def test_killed_store(tmp_path: Path, with_queues: bool, rng: random.Random) -> 
 # ---- the last message is torn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forgotten", [0, 1, 4])
 @pytest.mark.parametrize("before", [0, 3, 12])
 def test_torn_last_message_is_absent(tmp_path: Path, before: int, forgotten: int) -> None:
@@ -237,6 +238,7 @@ def test_last_message_with_a_wrong_crc(tmp_path: Path) -> None:
 # ---- a bit of the last message is flipped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clean", [True, False])
 def test_flipped_bit_in_the_last_message(tmp_path: Path, clean: bool) -> None:
     """Its ConsumeQueue tells: it is never silently missing."""

@@ -56,6 +56,7 @@ def test_sdist_has_sources_only(sdist: Path) -> None:
     assert any(name.endswith("native_io/_kernel.pyx") for name in names)
 
 
+@pytest.mark.slow
 def test_wheel_contents(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())

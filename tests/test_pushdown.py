@@ -23,6 +23,7 @@ Set = Callable[[bool], None]
 def switch(spark: SparkSession) -> Iterator[Set]:
     """Sets Spark's switch, which is as before after the test."""
     before = spark.conf.get(SWITCH, "false")
+    assert before
     yield lambda on: spark.conf.set(SWITCH, str(on).lower())
     spark.conf.set(SWITCH, before)
 
@@ -57,12 +58,12 @@ def test_scans_that_share_a_dataframe(
     assert zero.join(one, "queueOffset").count() == 30
 
     df.createOrReplaceTempView("pushed")
-    assert spark.sql("select count(*) from pushed where queueId = 1").collect() == [Row(30)]
-    assert spark.sql("select count(*) from pushed").collect() == [Row(60)]
+    assert spark.sql("select count(*) from pushed where queueId = 1").collect() == [(30,)]
+    assert spark.sql("select count(*) from pushed").collect() == [(60,)]
     options = f"path '{small_store}', pushdown '{pushdown}'"
     spark.sql(f"create or replace temporary view pushed using rmqstore options ({options})")
-    assert spark.sql("select count(*) from pushed where queueId = 1").collect() == [Row(30)]
-    assert spark.sql("select count(*) from pushed").collect() == [Row(60)]
+    assert spark.sql("select count(*) from pushed where queueId = 1").collect() == [(30,)]
+    assert spark.sql("select count(*) from pushed").collect() == [(60,)]
 
 
 @pytest.mark.parametrize("pushdown", ["auto", "on", "off"])
@@ -89,7 +90,9 @@ def scanned(spark: SparkSession) -> Iterator[DataFrame]:
 def message(scanned: DataFrame) -> Row:
     """A message that has tags, keys and ids, with other queues, offsets and times beside its own."""
     found = scanned.filter("tags is not null and keys is not null and msgId is not null")
-    return found.filter("queueOffset = 2 and queueId = 1").orderBy("commitLogOffset").first()
+    first = found.filter("queueOffset = 2 and queueId = 1").orderBy("commitLogOffset").first()
+    assert first
+    return first
 
 
 PREDICATES = [
@@ -144,7 +147,7 @@ def test_single_scans(spark: SparkSession, switch: Set, scanned: DataFrame, mess
 
 def test_the_predicates_select_some_rows_and_not_all(scanned: DataFrame, message: Row) -> None:
     predicates = [predicate.format(**message.asDict()) for predicate in PREDICATES]
-    total, *counts = scanned.selectExpr("count(*)", *(f"count_if({predicate})" for predicate in predicates)).first()
+    ((total, *counts),) = scanned.selectExpr("count(*)", *(f"count_if({one})" for one in predicates)).collect()
     assert sum(count == 0 for count in counts) == 6  # as these are meant: `... and tags <=> null`, `lower(...)`, ...
     assert max(counts) < total
 

@@ -244,7 +244,7 @@ def test_body_that_says_it_is_compressed(
 def test_wrong_crc_is_an_error_only_if_verified(tmp_path: Path) -> None:
     store = stores.StoreBuilder(tmp_path)
     for i in range(10):
-        store.append(body=b"body %d" % i, **({"body_crc": 1} if i == 4 else {}))
+        store.append(body=b"body %d" % i, body_crc=1 if i == 4 else None)
     store.close()
     with pytest.raises(DamagedStoreError, match=r"bodyCRC differs from the body: expected 1, computed \d+"):
         read(tmp_path)

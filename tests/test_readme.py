@@ -44,6 +44,10 @@ def block(name: str) -> re.Pattern[str]:
     return re.compile(rf"(<!-- {name}: [^>]*-->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
+def filled(text: str, name: str, table: str) -> str:
+    return block(name).sub(lambda found: f"{found[1]}{table}\n{found[3]}", text)
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_table_is_the_codes(name: str) -> None:
     found = block(name).search(README.read_text())
@@ -66,5 +70,5 @@ def test_example_prints_what_it_shows(spark: SparkSession, monkeypatch: pytest.M
 if __name__ == "__main__":
     text = README.read_text()
     for name, table in TABLES.items():
-        text = block(name).sub(lambda found, table=table: f"{found[1]}{table()}\n{found[3]}", text)
+        text = filled(text, name, table())
     README.write_text(text)

@@ -119,6 +119,7 @@ def test_files_are_opened_to_be_read_only(tmp_path: Path, monkeypatch: pytest.Mo
     assert _state(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_no_permission(public_path: Path) -> None:
     root = public_path / "store"
     count = len(_store(root))

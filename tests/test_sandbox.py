@@ -17,6 +17,7 @@ WRITING = ("inside_sandbox.py", "test_write.py", "test_write_kill.py", "test_reb
 SLOW = "sigkill or stopped_again or (every_change and RmqStoreError) or swapped or mount_points or any_journal"
 
 
+@pytest.mark.slow
 def test_no_write_leaves_its_directory(public_path: Path) -> None:
     files = [str(path) for pattern in WRITING for path in sorted(TESTS.glob(pattern))]
     ran = subprocess.run(

@@ -145,7 +145,7 @@ def _some(kinds: tuple[str, ...]) -> st.SearchStrategy[list[list[str]]]:
 
 
 @pytest.mark.parametrize("pushed", [False, True], ids=["options", "filters"])
-@pytest.mark.parametrize("prices", ["real", "none"])
+@pytest.mark.parametrize("prices", ["real", pytest.param("none", marks=pytest.mark.slow)])
 def test_rows_are_those_of_the_filtered_full_scan(
     prices: str, pushed: bool, paths: Paths, request: pytest.FixtureRequest
 ) -> None:

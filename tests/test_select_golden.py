@@ -58,7 +58,7 @@ def store(version: str, tmp_path_factory: pytest.TempPathFactory) -> Golden:
     return Golden(root, golden.load_truth(version), rows)
 
 
-@pytest.fixture(params=["real prices", "forced"])
+@pytest.fixture(params=["real prices", pytest.param("forced", marks=pytest.mark.slow)])
 def forced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether accelerators are taken wherever they can be; in stores so small a scan is cheaper."""
     if request.param == "real prices":
@@ -145,7 +145,7 @@ def test_every_time_that_rocketmq_looks_for(version: str, store: Golden, forced:
 def is_nearest(queue: list[Row], time: int, queue_offset: int) -> bool:
     """Is none of a queue's messages nearer to a time than the one of a queue offset?"""
     distances = {row["queueOffset"]: abs(row["storeTimestamp"] - 1000 * time) for row in queue}
-    return distances[queue_offset] == min(distances.values())
+    return bool(distances[queue_offset] == min(distances.values()))
 
 
 def some(questions: Collection[Question], count: int, rng: random.Random) -> list[Question]:

@@ -67,7 +67,7 @@ def test_subscribe_nothing(text: str) -> None:
     assert refusal(subscribe=text) == f"option 'subscribe': expected topics with commas between them, found {text!r}"
 
 
-LISTS = (["A", "B"], ["A"], ("A", "B"), ("A",), {"A"}, ["it's", 'a "b"'], [], (), {})
+LISTS: tuple[Any, ...] = (["A", "B"], ["A"], ("A", "B"), ("A",), {"A"}, ["it's", 'a "b"'], [], (), {})
 
 
 @pytest.mark.parametrize("given", LISTS, ids=str)

@@ -112,7 +112,7 @@ def test_not_null_schema(spark: SparkSession, small_store: Path) -> None:
     read = spark.read.format("rmqstore")
     df = read.schema("queueOffset bigint not null, topic string not null").load(str(small_store))
     assert [field.nullable for field in df.schema] == [False, False]
-    assert df.agg(F.max("queueOffset")).first()[0] == 29
+    assert df.agg(F.max("queueOffset")).collect() == [(29,)]
     with pytest.raises(PySparkException, match="column 'tags' is declared NOT NULL"):
         read.schema("tags string not null").load(str(small_store)).collect()
 

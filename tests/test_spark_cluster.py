@@ -82,7 +82,13 @@ def master(tmp_path: Path) -> Iterator[str]:
 
     def start(name: str, *arguments: str) -> subprocess.Popen[bytes]:
         kind = "master.Master" if name == "master" else "worker.Worker"
-        command = [home / "bin" / "spark-class", f"org.apache.spark.deploy.{kind}", "--webui-port", "0", *arguments]
+        command = [
+            str(home / "bin" / "spark-class"),
+            f"org.apache.spark.deploy.{kind}",
+            "--webui-port",
+            "0",
+            *arguments,
+        ]
         with (tmp_path / f"{name}.log").open("wb") as log:
             return subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=tmp_path)
 

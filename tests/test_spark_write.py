@@ -24,7 +24,12 @@ from rmqstore_spark.store.write.lock import StoreLock
 
 pytestmark = pytest.mark.spark
 
-SIZES = {"mappedFileSizeCommitLog": 8192, "mappedFileSizeConsumeQueue": 200, "maxHashSlotNum": 20, "maxIndexNum": 50}
+SIZES: dict[str, Any] = {
+    "mappedFileSizeCommitLog": 8192,
+    "mappedFileSizeConsumeQueue": 200,
+    "maxHashSlotNum": 20,
+    "maxIndexNum": 50,
+}
 
 
 def save(df: DataFrame, path: Path, mode: str = "append", **options: Any) -> None:

@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import golden
 import pytest
@@ -28,7 +29,7 @@ from rmqstore_spark.selection import Selection, Texts
 TOPICS = ("Orders", "Returns", "%RETRY%group")
 
 
-def make_store(root: Path, count: int = 200, **options: bool) -> stores.StoreBuilder:
+def make_store(root: Path, count: int = 200, **options: Any) -> stores.StoreBuilder:
     """Several segments, each with a blank at its end."""
     store = stores.StoreBuilder(root, 4096, 400, **options)
     for number in range(count):
@@ -217,6 +218,7 @@ def test_a_filter_may_ask_for_any_topic(tmp_path: Path, caplog: pytest.LogCaptur
         plan(replace(options, selection=options.selection.narrowed(Selection(topic=Texts(frozenset(["Orders"]))))))
 
 
+@pytest.mark.slow
 def test_rows_never_become_an_error() -> None:
     """Whatever the accelerators look like, and whichever topic was deleted."""
     outcomes = {"error": 0, "rows": 0, "nothing": 0}

@@ -35,7 +35,18 @@ from rmqstore_spark.store.write.disk import Tree
 from rmqstore_spark.store.write.lock import StoreLock
 
 # What a copy keeps of a message. Its places are new, and a broker's own checksum is gone.
-KEPT = ("topic", "queueId", "tags", "keys", "msgId", "body", "flag", "bornTimestamp", "bornHost", "storeTimestamp")
+KEPT: tuple[str, ...] = (
+    "topic",
+    "queueId",
+    "tags",
+    "keys",
+    "msgId",
+    "body",
+    "flag",
+    "bornTimestamp",
+    "bornHost",
+    "storeTimestamp",
+)
 KEPT += ("storeHost", "reconsumeTimes", "preparedTransactionOffset")
 COMPRESSION = 0x701
 
@@ -137,7 +148,7 @@ def test_copy_of_a_golden_store(tmp_path: Path, version: str) -> None:
 def test_copy_of_bodies_as_they_are_stored(tmp_path: Path, rng: random.Random) -> None:
     stores.random_store(tmp_path / "source", rng, unusual_times=False)
     as_stored = reading.read(tmp_path / "source", decompress=False)
-    options = {"decompress": "false", "autoMessageVersionOnTopicLen": "true"}
+    options: dict[str, Any] = {"decompress": "false", "autoMessageVersionOnTopicLen": "true"}
     write(tmp_path / "copy", as_stored, **options)
     copy = reading.read(tmp_path / "copy", decompress=False)
     assert kept(copy) == kept(as_stored)

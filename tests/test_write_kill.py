@@ -157,6 +157,7 @@ def assert_goes_on(root: Path) -> None:
     assert [row["msgId"] for row in assert_whole(root, SIZES)] == [*found, "Next-9000"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("existing", [0, 40])
 @pytest.mark.parametrize("error", [Killed, RmqStoreError])
 def test_stopped_at_every_change(home: Path, stop: Stopper, existing: int, error: type[BaseException]) -> None:
@@ -206,6 +207,7 @@ def test_every_file_is_written_where_it_can_be_stopped(home: Path, stop: Stopper
     assert any(path.parent.name == "index" for path in root.rglob("*"))
 
 
+@pytest.mark.slow
 def test_stopped_again_while_cleaning_up(home: Path, stop: Stopper, rng: random.Random) -> None:
     before, root = home / "before", home / "store"
     write(before, rows(40, "Old"), sizes=SIZES)
@@ -235,6 +237,7 @@ def test_stopped_again_while_cleaning_up(home: Path, stop: Stopper, rng: random.
         assert_goes_on(root)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [Killed, RmqStoreError])
 def test_overwrite_stopped_at_every_change(home: Path, stop: Stopper, error: type[BaseException]) -> None:
     before, root = home / "before", home / "store"
@@ -262,6 +265,7 @@ def test_overwrite_stopped_at_every_change(home: Path, stop: Stopper, error: typ
     assert set(outcomes) == {False, True}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [Killed, RmqStoreError])
 def test_rebuild_stopped_at_every_change(home: Path, stop: Stopper, error: type[BaseException]) -> None:
     before, root = home / "before", home / "store"
@@ -298,6 +302,7 @@ print("done", flush=True)
 """
 
 
+@pytest.mark.slow
 def test_sigkill_at_random_moments(home: Path, rng: random.Random) -> None:
     """A process of its own is killed, wherever it is just then."""
     before = home / "before"

@@ -60,7 +60,8 @@ def installed_java() -> Java | None:
     """A Java that the installed PySpark runs on, from JAVA_HOME or the PATH."""
     old_spark = tuple(map(int, metadata.version("pyspark").split(".")[:2])) < (4, 3)
     home = os.environ.get("JAVA_HOME")
-    for command in [*([Path(home, "bin", "java")] if home else []), "java"]:
+    commands: list[str | Path] = [*([Path(home, "bin", "java")] if home else []), "java"]
+    for command in commands:
         java = probe(command)
         if java is None:
             continue

@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import rocketmq
@@ -42,7 +43,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     return report
 
 
-def wanted(request: pytest.FixtureRequest, name: str) -> list[object]:
+def wanted(request: pytest.FixtureRequest, name: str) -> list[Any]:
     """What the tests of this run have for this parameter: no store is written for a test that is not run."""
     specs = (getattr(item, "callspec", None) for item in request.session.items)
     return list(dict.fromkeys(spec.params[name] for spec in specs if spec and name in spec.params))
