@@ -20,7 +20,7 @@ TIMES = [0, 1, -1, 1_700_000_000_000, MOST // 1000, MOST // 1000 + 1, -(MOST // 
 def some_units(rng: random.Random) -> list[bytes]:
     flags = [0, reference.BORN_HOST_V6, reference.STORE_HOST_V6, reference.BORN_HOST_V6 | reference.STORE_HOST_V6]
     topics = [b"T", b"", b"Topic" * 25, "\u4e2d\u6587".encode(), b"bad \xff\xed\xa0\x80 bytes", b"x" * 200, b"x" * 1000]
-    units = []
+    units: list[bytes] = []
     for _ in range(60):
         topic = rng.choice(topics)
         units.append(
@@ -33,7 +33,7 @@ def some_units(rng: random.Random) -> list[bytes]:
                 sys_flag=rng.choice(flags) | rng.choice((0, reference.PREPARED, reference.COMMIT)),
                 store_timestamp=rng.choice(TIMES),
                 version=2 if len(topic) > 127 else rng.choice((1, 2)),
-                physical_offset=sum(map(len, units)),
+                physical_offset=sum(len(unit) for unit in units),
             )
         )
     return units
@@ -43,7 +43,7 @@ def some_units(rng: random.Random) -> list[bytes]:
 def test_header(rng: random.Random, by_place: bool) -> None:
     units = some_units(rng)
     log = b"".join(units)
-    positions = np.cumsum([0, *map(len, units[:-1])], dtype=np.int64)
+    positions = np.cumsum([0, *(len(unit) for unit in units[:-1])], dtype=np.int64)
     run = Run(memoryview(log), 0, positions)
     builder = BatchBuilder(COLUMNS)
     run.add_to(builder)
