@@ -1,4 +1,4 @@
-"""What selections read of a store of 256 MiB: byte counters make pruning an assertion.
+"""What selections read of a store of 1 GiB: byte counters make pruning an assertion.
 
 The counters are ours, so for each read Linux's own count of what this process has read is held against them.
 """
@@ -31,16 +31,13 @@ from rmqstore_spark.reader import ReadSettings, read_task
 from rmqstore_spark.selection import Numbers, Selection, Texts
 from rmqstore_spark.store.files import Files
 
-KIB, MIB = 1 << 10, 1 << 20
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 GENERATOR = Path(__file__).parents[1] / "benchmarks" / "generate.py"
 SYSTEM_COUNTS = Path("/proc/self/io")  # Linux has it
 TOPICS, QUEUES = 8, 4
-TOTAL, SEGMENT = 256 * MIB, 16 * MIB
 COALESCING = 4 * KIB  # what lies between two wanted units is read with them rather than skipped, up to so much
 # A row of these is told from all others, and its values need no conversion to be compared.
 COLUMNS = ["topic", "queueId", "queueOffset", "tags", "keys", "msgId", "offsetMsgId", "body", "commitLogOffset"]
-
-pytestmark = pytest.mark.slow
 
 Row = dict[str, Any]
 UNIT = np.dtype(
@@ -58,7 +55,6 @@ def generate() -> Iterator[ModuleType]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "generate", module)  # where dataclasses looks for it
         spec.loader.exec_module(module)
-        patch.setattr(module, "UNITS_PER_MS", 1)  # so that the log spans minutes
         yield module
 
 
@@ -163,7 +159,7 @@ def store_of(generate: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> 
     """Generates stores, which are not kept: pytest would keep those of three runs."""
     directory = tmp_path_factory.mktemp("generated")
 
-    def make(total: int, segment: int = SEGMENT) -> Generated:
+    def make(total: int, segment: int = 64 * MIB) -> Generated:
         root = directory / f"{total}-{segment}"
         generate.generate(root, total, KIB, segment, TOPICS, QUEUES)
         store = Generated(root, segment, generate.START_TIME, generate.UNITS_PER_MS)
@@ -176,9 +172,9 @@ def store_of(generate: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def large(store_of: Callable[..., Generated]) -> Generated:
-    store = store_of(TOTAL)
+    store = store_of(GIB)
     assert len(list((store.root / "commitlog").iterdir())) == 16
-    assert store.units["position"][-1] > 0.99 * TOTAL
+    assert store.units["position"][-1] > 0.99 * GIB
     return store
 
 
@@ -256,13 +252,12 @@ def test_that_there_is_no_such_message_costs_no_more(options: dict[str, Any], la
 def test_lookups_do_not_cost_more_in_a_larger_store(
     large: Generated, store_of: Callable[..., Generated], rng: random.Random
 ) -> None:
-    """Neither with a larger segment nor with more of them: 16 times each."""
-    small = store_of(SEGMENT)
-    one_segment = store_of(TOTAL, TOTAL)
+    """Neither with more segments nor with a larger one."""
+    small = store_of(64 * MIB)
+    one_segment = store_of(GIB, GIB)
     for name in LOOKUPS:
-        costs = [cost(store, name, rng, 3) for store in (small, one_segment, large)]
-        assert costs[1] <= 2 * costs[0], (name, costs)
-        assert costs[2] <= 2 * costs[1], (name, costs)
+        costs = [cost(store, name, rng, 3) for store in (small, large, one_segment)]
+        assert max(costs) <= 2 * costs[0], (name, costs)
 
 
 # ---- a topic, a tag
@@ -288,7 +283,7 @@ def test_a_tag_reads_the_queues_and_its_messages(large: Generated) -> None:
     found = measured(large, subscribe="BenchTopic02", tags="TagA")
     assert positions_of(found) == positions_in(large, chosen)
     assert set(found.table["tags"].to_pylist()) == {"TagA"}
-    assert chosen.sum() > 4_000
+    assert chosen.sum() > 10_000
     assert found.bytes <= 2 * large.queue_bytes + large.bytes_around(chosen) + MIB
 
 
@@ -304,7 +299,7 @@ def test_a_tag_that_no_message_has_reads_the_queues_alone(large: Generated) -> N
 @pytest.fixture
 def exact_clock(monkeypatch: pytest.MonkeyPatch) -> int:
     """Clocks that go back by no more than these milliseconds. With the minute that is allowed for otherwise all that a
-    generated store of this size holds, some 200 seconds, would be near any time."""
+    generated store of this size holds, 170 seconds, would be near any time."""
     slack = 50
     monkeypatch.setattr(timeline, "CLOCK_SLACK", slack)
     monkeypatch.setattr(wanted, "CLOCK_SLACK", slack)
