@@ -36,6 +36,7 @@ from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.layout import queue_path
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.store.write.commit import Settings, check, commit, prepare
+from rmqstore_spark.store.write.disk import Tree
 
 __all__ = ["stop"]  # a fixture
 
@@ -102,6 +103,9 @@ class Ground:
     def acting_as(self, writer: str) -> Iterator[None]:
         """Root, or the store's owner."""
         if IS_ROOT and writer == "owner":
+            for path in self.home.parents:  # another session of pytest closes them when it starts
+                if not path.stat().st_mode & stat.S_IXOTH:
+                    path.chmod(path.stat().st_mode | stat.S_IXGRP | stat.S_IXOTH)
             os.setegid(SOMEBODY)
             os.seteuid(SOMEBODY)
         try:
@@ -129,9 +133,6 @@ class Ground:
 
 @pytest.fixture
 def ground(tmp_path: Path, rng: random.Random) -> Ground:
-    for path in (tmp_path, *tmp_path.parents):
-        if IS_ROOT and not path.stat().st_mode & stat.S_IXOTH:
-            path.chmod(path.stat().st_mode | stat.S_IXGRP | stat.S_IXOTH)  # for the owner to find the store
     ground = Ground(tmp_path / "home", rng)
     ground.home.chmod(0o777)  # mode overwrite makes a directory beside the store
     return ground
@@ -422,6 +423,17 @@ def test_names_that_are_no_path() -> None:
     assert queue_path("%RETRY%g a|b", 7) == "%RETRY%g a|b/7"
     assert queue_path("中" * 85, (1 << 31) - 1) == "中" * 85 + "/2147483647"
     assert queue_path("...", 0) == ".../0"
+
+
+def test_paths_that_are_not_in_a_tree(ground: Ground) -> None:
+    """A second net: nothing below makes such ones."""
+    with Tree(str(ground.root)) as tree:
+        for name in ("..", "../victim", "../victim/file", ".", "", "a/../../victim/file", "config/..", "config/./x"):
+            with pytest.raises(RmqStoreError, match="expected a path in"):
+                tree.find(f"{ground.root}/{name}")
+        for path in (ground.victim, ground.home, Path(f"{ground.root}2"), Path("/etc/passwd"), Path("relative")):
+            with pytest.raises(RmqStoreError, match="expected a path in"):
+                tree.new_file(str(path / "x"))
 
 
 HOSTILE_TOPICS = [b"/abs", b"../../x", b"a/b", b".", b"..", b"", b"a\nb", b"a\0b", b"\x1b[31m", b"x\xff", b"T/../T"]
@@ -808,6 +820,17 @@ def test_what_root_writes_belongs_to_the_stores_owner(ground: Ground, new: bool,
     assert len(not_somebodys(ground.root)) <= 1  # what was just being made, and is empty
     with ground.acting_as("owner"):
         append(ground.root)
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="only root has files in another user's store")
+def test_a_file_that_root_has_edited(ground: Ground) -> None:
+    """Linux lets nobody link a stranger's file that he may not write to."""
+    path = ground.root / "config" / "topics.json"
+    os.chown(path, 0, 0)
+    path.chmod(0o644)
+    assert attempt(ground, "append", "owner") is None
+    assert messages(ground.root)[-1] == b"appended"
+    assert path.stat().st_uid == SOMEBODY
 
 
 # ---- other file systems

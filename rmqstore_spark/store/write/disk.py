@@ -520,12 +520,12 @@ class Tree(Files):
 
     def _above(self, path: str) -> tuple[int, str]:
         """The directory that a path is in, by its descriptor, and the path's name in it."""
-        directory, _, name = path.rpartition(os.sep)
+        directory, name = self._split(path)
         return self._down(directory), name
 
     def _changing(self, path: str) -> tuple[int, str]:
         """_above() for a change: what is wrong with the way is an error of ours."""
-        directory, _, name = path.rpartition(os.sep)
+        directory, name = self._split(path)
         return self._opened(directory), name
 
     def _opened(self, path: str) -> int:
@@ -544,13 +544,17 @@ class Tree(Files):
         if fd is not None:
             known.move_to_end(directory)
             return fd
-        above, _, name = directory.rpartition(os.sep)
-        if len(above) < len(self.path) or name in ("", ".", ".."):
-            raise RmqStoreError(f"{directory}: expected a path in {self.path}")
+        above, name = self._split(directory)
         known[directory] = fd = os.open(name, _DIRECTORY, dir_fd=self._down(above))
         if len(known) > _MOST_KNOWN:
             os.close(known.popitem(last=False)[1])
         return fd
+
+    def _split(self, path: str) -> tuple[str, str]:
+        above, _, name = path.rpartition(os.sep)
+        if len(above) < len(self.path) or name in ("", ".", ".."):
+            raise RmqStoreError(f"{path}: expected a path in {self.path}")
+        return above, name
 
     @property
     def _known(self) -> OrderedDict[str, int]:
