@@ -288,14 +288,14 @@ class Tree(Files):
         if not wanted(found.st_mode):
             raise RmqStoreError(
                 f"{path}: expected {what} of the store's own, found {kind_of(found)}; "
-                "write to a store of its own and move its files"
+                "put the real one in its place, or write to another store"
             )
         if stat.S_ISDIR(found.st_mode):
             fd = self._opened(path)
             if _mount(fd) != _mount(self._fd):
                 raise RmqStoreError(
                     f"{path}: expected {what} on the file system of {self.path}, found a mount point; "
-                    "write to a store of its own and move its files"
+                    "keep its files in the store itself, or write to another store"
                 )
 
     def refuse_unwritable(self, path: str) -> None:
