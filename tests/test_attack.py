@@ -134,6 +134,7 @@ class Ground:
 @pytest.fixture
 def ground(tmp_path: Path, rng: random.Random) -> Ground:
     ground = Ground(tmp_path / "home", rng)
+    "".encode("utf-16-be")  # Python loads the codec now: what it is made of may be readable for root only
     ground.home.chmod(0o777)  # mode overwrite makes a directory beside the store
     return ground
 

@@ -153,7 +153,9 @@ class Commit:
             tree.make_directory(os.path.dirname(self._topics))
             if journal.had_topics:  # a copy: a file that root has edited, its owner must not link
                 with ReadFile(self._topics, tree) as file:
-                    tree.write_file(self._old_topics, file.read(0, file.size))
+                    tree.write_file(self._old_topics + ".part", file.read(0, file.size))
+                tree.rename(self._old_topics + ".part", self._old_topics)
+                tree.sync_directory(self._old)
             tree.rename(self._new_topics, self._topics)
             tree.sync_directory(os.path.dirname(self._topics))
         if self._has(self._checkpoint):
