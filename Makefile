@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-fast interop golden lint format bench wheel build sanitize test-spark41 clean
+.PHONY: help demo test test-fast interop golden lint format house bench wheel build sanitize test-spark41 clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -42,6 +42,9 @@ lint: $(VENV)/.installed ## check style and types
 format: $(VENV)/.installed ## format the Python code and repair what ruff can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+house: $(VENV)/.installed ## draw docs/house.svg, the picture of who imports whom
+	$(BIN)/python tools/house.py
 
 bench: build ## measure speed and memory; prints a table of ratios
 	$(BIN)/python tools/with_spark.py benchmarks/bench.py $(ARGS)

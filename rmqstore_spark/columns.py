@@ -1,4 +1,4 @@
-"""Every column: its name, its Spark and Arrow types, and what it holds. The only such table (DESIGN.md 4.1)."""
+"""Every column: its name, its Spark and Arrow types, and what it holds. The only such table (docs/design.md)."""
 
 from dataclasses import dataclass
 

@@ -21,7 +21,8 @@ from rmqstore_spark.planner import plan
 
 COLUMNS = ["topic", "queueId", "queueOffset", "keys", "msgId", "commitLogOffset", "storeTimestamp"]
 # Before 5.1.1 RocketMQ answers with the message nearest in time, be it older, and with any of several of one time
-# (STORE_FORMAT.md 14.2). There the full scan is right. (Its choice of file does no harm: each queue has one.)
+# (docs/format.md, What differs between versions). There the full scan is right. (Its choice
+# of file does no harm: each queue has one.)
 NEAREST = "4.9.7"
 FEW, MANY = 40, 200  # an answer takes some milliseconds, and there are some 400 questions to each store
 
@@ -110,7 +111,7 @@ def has_key(row: Row, key: str) -> bool:
 
 
 def keys_of(row: Row) -> list[str]:
-    """What a broker puts into the index for a message (STORE_FORMAT.md 9)."""
+    """What a broker puts into the index for a message (docs/format.md, IndexFile)."""
     return [key for key in [row["msgId"], *(row["keys"] or "").split(" ")] if key]
 
 

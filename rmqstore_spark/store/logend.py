@@ -1,4 +1,5 @@
-"""Where the log ends. Files are preallocated, so the end is found, not read off a length (DESIGN.md 3).
+"""Where the log ends. Files are preallocated, so the end is found, not read off a length
+(docs/design.md, Where the log ends).
 
 From the last segment that begins with a unit on, the first thing that is not a unit is the end, unless something proves
 that a message was lost there:
