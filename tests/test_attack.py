@@ -744,16 +744,28 @@ places = ["consumequeue", "index", "config", ".rmqstore-spark", ".rmqstore-spark
           ".rmqstore-spark/commit/new/consumequeue/TopicA/0", "commitlog", "abort", "config/topics.json"]
 beside = "../.store.rmqstore-spark-new"
 places += [beside + place for place in ("", "/commitlog", "/consumequeue", "/consumequeue/TopicA", "/index", "/config")]
-places = [os.fsencode(os.path.join(root, place)) for place in places]
+def swap(place):  # through no link of its own: that would be the attacker's change outside, not the writer's
+    *way, name = place.split("/")
+    fd = os.open(os.path.dirname(root) if way[:1] == [".."] else root, os.O_RDONLY)
+    try:
+        for part in way:
+            if part != "..":
+                fd, above = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=fd), fd
+                os.close(above)
+        return libc.renameat2(-100, os.fsencode(spare), fd, os.fsencode(name), 2) == 0
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
 swaps, end = 0, time.monotonic() + seconds
 print("ready", flush=True)
 while time.monotonic() < end:
     for place in rng.sample(places, 5):
-        if libc.renameat2(-100, os.fsencode(spare), -100, place, 2) == 0:
+        if swap(place):
             swaps += 1
             for _ in range(rng.randrange(200)):
                 pass
-            libc.renameat2(-100, os.fsencode(spare), -100, place, 2)
+            swap(place)
     time.sleep(rng.choice((0, 0, 0.0005, 0.002)))  # else nothing gets beyond the first look
 print(swaps, flush=True)
 """
