@@ -5,7 +5,7 @@ no DefaultSource.
 """
 
 try:
-    from rmqstore_spark.datasource import RmqStoreDataSource as DefaultSource
+    from rmqstore_spark.spark.datasource import RmqStoreDataSource as DefaultSource
 except Exception as why:
     import warnings
 

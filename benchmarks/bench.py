@@ -34,7 +34,7 @@ from write_kernel import write_kernel_rows
 from write_store import commit_rows, write_rows
 
 from native_io import Decoder
-from rmqstore_spark.reader import BATCH_BYTES, BATCH_ROWS
+from rmqstore_spark.read.batches import BATCH_BYTES, BATCH_ROWS
 
 SECTIONS = ("kernel", "write-kernel", "commit", "spark", "write", "plan", "select", "memory", "peers")
 MEMCPY_BYTES = 256 * MIB

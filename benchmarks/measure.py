@@ -27,7 +27,7 @@ from null_source import NullSource  # noqa: E402
 
 import rmqstore_spark  # noqa: E402
 from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema  # noqa: E402
-from rmqstore_spark.datasource import RmqStoreDataSource  # noqa: E402
+from rmqstore_spark.spark.datasource import RmqStoreDataSource  # noqa: E402
 
 MIB = 1 << 20
 

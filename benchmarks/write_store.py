@@ -19,9 +19,9 @@ from pyspark.sql.types import StructType
 import rmqstore_spark
 from rmqstore_spark.options import parse_write_options
 from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.store.write.commit import Settings, commit, forget, prepare
-from rmqstore_spark.store.write.staging import Staged
-from rmqstore_spark.writer import stage
+from rmqstore_spark.write.commit import Settings, commit, forget, prepare
+from rmqstore_spark.write.rows import stage
+from rmqstore_spark.write.staging import Staged
 
 _JOB = "bench"
 _TASKS = 8

@@ -50,7 +50,7 @@ def rebuild(store: "str | os.PathLike[str]", **options: object) -> int:
     """
     from rmqstore_spark.options import parse_rebuild_options
     from rmqstore_spark.store.layout import place_to_write
-    from rmqstore_spark.store.write.rebuild import rebuild as rebuild_store
+    from rmqstore_spark.write.rebuild import rebuild as rebuild_store
 
     understood = parse_rebuild_options({"path": os.fspath(store), **{k: str(v) for k, v in options.items()}})
     return rebuild_store(place_to_write(understood.path), understood.sizes, understood.message_index_enable)
@@ -63,7 +63,7 @@ def register(spark: "SparkSession") -> None:
     the places where Spark does not look: a checkout that is only on the driver's sys.path, or a session whose first
     look-up failed because of another package.
     """
-    from rmqstore_spark.datasource import RmqStoreDataSource
+    from rmqstore_spark.spark.datasource import RmqStoreDataSource
 
     spark.dataSource.register(RmqStoreDataSource)
 
@@ -76,6 +76,6 @@ def explain(path: str | Sequence[str], **options: object) -> None:
     Raises:
         RmqStoreError: as the read itself would.
     """
-    from rmqstore_spark.explanation import explanation
+    from rmqstore_spark.read.explain import explanation
 
     print(explanation(path, options))

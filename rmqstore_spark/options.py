@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.errors import OptionError, nearest
-from rmqstore_spark.select_options import (
+from rmqstore_spark.option_values import (
     parse_assign,
     parse_ending_offsets,
     parse_instant,

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
 from rmqstore_spark.options import ReadOptions, parse_options
-from rmqstore_spark.partition import Task
-from rmqstore_spark.planner import Plan, plan
-from rmqstore_spark.reader import ReadSettings, read_task
+from rmqstore_spark.read.batches import ReadSettings, read_task
+from rmqstore_spark.read.planner import Plan, plan
+from rmqstore_spark.read.task import Task
 
 MODES = ("FAILFAST", "DROPMALFORMED", "PERMISSIVE")
 ALL_COLUMNS = [*DEFAULT_COLUMNS, "file", "store", "corrupt"]

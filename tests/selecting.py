@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import reference
 import stores
 
+from rmqstore_spark.read.clock import CLOCK_SLACK
 from rmqstore_spark.selection import Numbers, Selection, Texts
-from rmqstore_spark.timeline import CLOCK_SLACK
 
 Row = dict[str, Any]
 Predicate = Callable[[Row], bool]

@@ -36,8 +36,8 @@ import rmqstore_spark
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.layout import queue_path
 from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.store.write.commit import Settings, check, commit, prepare
-from rmqstore_spark.store.write.disk import Tree
+from rmqstore_spark.write.commit import Settings, check, commit, prepare
+from rmqstore_spark.write.disk import Tree
 
 __all__ = ["stop"]  # a fixture
 
@@ -314,7 +314,7 @@ def test_what_somebody_puts_in_the_place_of_a_file_being_made_is_not_written_to(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A queue file is opened once more to be finished. By then a hard link to another file may have its name."""
-    from rmqstore_spark.store.write import disk
+    from rmqstore_spark.write import disk
 
     real = disk.Tree.reopen
 
@@ -937,7 +937,7 @@ def test_an_error_after_the_commit_point_says_that_all_is_written(ground: Ground
 
 
 def test_no_room(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqstore_spark.store.write.disk.Tree.free_bytes", lambda _: 100)
+    monkeypatch.setattr("rmqstore_spark.write.disk.Tree.free_bytes", lambda _: 100)
     before = writing.files(ground.root, "**/*")
     assert "the disk is too full: expected at least" in str(attempt(ground, "append", WRITERS[0]))
     assert {k: v for k, v in writing.files(ground.root, "**/*").items() if "rmqstore" not in k} == before
@@ -984,8 +984,8 @@ def test_only_one_module_changes_files() -> None:
                 found |= {(name, m) for m in modules if m.split(".")[0] in ("shutil", "tempfile", "pathlib", "ctypes")}
             if isinstance(node, ast.Attribute) and node.attr in ("write_bytes", "write_text", "touch"):
                 found.add((name, node.attr))
-    assert {entry for entry in found if entry[0] != "store/write/disk.py"} == {("store/files.py", "open")}
-    assert {name for path, name in found if path == "store/write/disk.py"} >= {"rename", "link", "unlink", "open"}
+    assert {entry for entry in found if entry[0] != "write/disk.py"} == {("store/files.py", "open")}
+    assert {name for path, name in found if path == "write/disk.py"} >= {"rename", "link", "unlink", "open"}
     # The one that reads opens nothing to be written to.
     assert "O_RDWR" not in (package / "store" / "files.py").read_text()
     assert "O_CREAT" not in (package / "store" / "files.py").read_text()

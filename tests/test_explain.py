@@ -10,15 +10,16 @@ import stores
 from reading import make_plan
 
 import rmqstore_spark
-from rmqstore_spark import OptionError, access
-from rmqstore_spark.partition import Indexed, Queued, Scan
+from rmqstore_spark import OptionError
+from rmqstore_spark.read import access_path
+from rmqstore_spark.read.task import Indexed, Queued, Scan
 
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two topics, each in one queue, in several segments; so small a store that only free requests are worth it."""
-    monkeypatch.setattr(access, "_REQUEST", 0)
-    monkeypatch.setattr(access, "_SEARCH", 0)
+    monkeypatch.setattr(access_path, "_REQUEST", 0)
+    monkeypatch.setattr(access_path, "_SEARCH", 0)
     builder = stores.StoreBuilder(tmp_path, segment_size=8192, index=True)
     for i in range(100):
         builder.append(topic=f"Topic{i % 2}", keys=f"key{i}", body=b"x" * 200, store_timestamp=1_700_000_000_000 + i)

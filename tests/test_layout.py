@@ -16,9 +16,9 @@ from reading import read
 
 import rmqstore_spark
 from rmqstore_spark.columns import COLUMNS
-from rmqstore_spark.datasource import RmqStoreWriter
 from rmqstore_spark.errors import NotAStoreError, OptionError, RmqStoreError
 from rmqstore_spark.options import OPTIONS, parse_options, parse_write_options
+from rmqstore_spark.spark.writer import RmqStoreWriter
 
 
 def _store(root: Path, count: int = 20) -> list[dict[str, Any]]:

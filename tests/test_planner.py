@@ -13,7 +13,7 @@ import reference
 import stores
 from reading import make_plan
 
-from rmqstore_spark.partition import Range
+from rmqstore_spark.read.task import Range
 from rmqstore_spark.store.files import Files
 
 KIB, MIB = 1 << 10, 1 << 20

@@ -38,9 +38,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from rmqstore_spark.columns import COLUMNS, arrow_schema
-from rmqstore_spark.datasource import PUSHDOWN_WORKER, PushdownReader, RmqStoreDataSource, RmqStoreReader
-from rmqstore_spark.pushed import selection_of
 from rmqstore_spark.selection import EVERYTHING, Numbers, Selection, Texts
+from rmqstore_spark.spark.datasource import RmqStoreDataSource
+from rmqstore_spark.spark.pushdown import selection_of
+from rmqstore_spark.spark.reader import PUSHDOWN_WORKER, PushdownReader, RmqStoreReader
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MOST = (1 << 63) - 1

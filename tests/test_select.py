@@ -29,11 +29,11 @@ from hypothesis import strategies as st
 from selecting import Row, Wanted
 from stores import UNUSUAL_TIMES, StoreBuilder
 
-from rmqstore_spark import access, wanted
 from rmqstore_spark.errors import DamagedStoreError, OptionError
 from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.planner import plan
-from rmqstore_spark.timeline import CLOCK_SLACK
+from rmqstore_spark.read import access_path, find
+from rmqstore_spark.read.clock import CLOCK_SLACK
+from rmqstore_spark.read.planner import plan
 
 COLUMNS = ["topic", "queueId", "queueOffset", "tags", "keys", "msgId", "offsetMsgId", "commitLogOffset"]
 COLUMNS += ["storeTimestamp", "bodyCRC"]
@@ -57,18 +57,18 @@ def paths(monkeypatch: pytest.MonkeyPatch) -> Paths:
         assert text.startswith("%s; reading")
         found.contradictions += 1
 
-    monkeypatch.setattr(wanted.log, "warning", warning)
+    monkeypatch.setattr(find.log, "warning", warning)
     return found
 
 
 @pytest.fixture
 def forced(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Accelerators are taken wherever they can be; searching in time and reading ahead begin with few messages."""
-    monkeypatch.setattr(access, "_REQUEST", 0)
-    monkeypatch.setattr(access, "_SEARCH", 0)
-    monkeypatch.setattr(access, "UNIT_SIZE", 0)
-    monkeypatch.setattr(access, "_MATCHING", 1 << 40)
-    monkeypatch.setattr(wanted, "_WORTH_NARROWING", 2)
+    monkeypatch.setattr(access_path, "_REQUEST", 0)
+    monkeypatch.setattr(access_path, "_SEARCH", 0)
+    monkeypatch.setattr(access_path, "UNIT_SIZE", 0)
+    monkeypatch.setattr(access_path, "_MATCHING", 1 << 40)
+    monkeypatch.setattr(find, "_WORTH_NARROWING", 2)
     return monkeypatch
 
 

@@ -23,11 +23,11 @@ import pytest
 import reading
 import reference
 
-from rmqstore_spark import timeline, wanted
 from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
-from rmqstore_spark.partition import Range
-from rmqstore_spark.planner import plan
-from rmqstore_spark.reader import ReadSettings, read_task
+from rmqstore_spark.read import clock, find
+from rmqstore_spark.read.batches import ReadSettings, read_task
+from rmqstore_spark.read.planner import plan
+from rmqstore_spark.read.task import Range
 from rmqstore_spark.selection import Numbers, Selection, Texts
 from rmqstore_spark.store.files import Files
 
@@ -301,8 +301,8 @@ def exact_clock(monkeypatch: pytest.MonkeyPatch) -> int:
     """Clocks that go back by no more than these milliseconds. With the minute that is allowed for otherwise all that a
     generated store of this size holds, 170 seconds, would be near any time."""
     slack = 50
-    monkeypatch.setattr(timeline, "CLOCK_SLACK", slack)
-    monkeypatch.setattr(wanted, "CLOCK_SLACK", slack)
+    monkeypatch.setattr(clock, "CLOCK_SLACK", slack)
+    monkeypatch.setattr(find, "CLOCK_SLACK", slack)
     return slack
 
 

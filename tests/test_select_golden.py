@@ -15,9 +15,9 @@ import reading
 import reference
 import truth
 
-from rmqstore_spark import access, timeline, wanted
-from rmqstore_spark.partition import Indexed, Queued
-from rmqstore_spark.planner import plan
+from rmqstore_spark.read import access_path, clock, find
+from rmqstore_spark.read.planner import plan
+from rmqstore_spark.read.task import Indexed, Queued
 
 COLUMNS = ["topic", "queueId", "queueOffset", "keys", "msgId", "commitLogOffset", "storeTimestamp"]
 # Before 5.1.1 RocketMQ answers with the message nearest in time, be it older, and with any of several of one time
@@ -64,14 +64,14 @@ def forced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> b
     """Whether accelerators are taken wherever they can be; in stores so small a scan is cheaper."""
     if request.param == "real prices":
         return False
-    monkeypatch.setattr(access, "_REQUEST", 0)
-    monkeypatch.setattr(access, "_SEARCH", 0)
-    monkeypatch.setattr(access, "UNIT_SIZE", 0)
-    monkeypatch.setattr(wanted, "_WORTH_NARROWING", 2)
+    monkeypatch.setattr(access_path, "_REQUEST", 0)
+    monkeypatch.setattr(access_path, "_SEARCH", 0)
+    monkeypatch.setattr(access_path, "UNIT_SIZE", 0)
+    monkeypatch.setattr(find, "_WORTH_NARROWING", 2)
     # A store is written in less than the minute by which clocks may go back; with that, times would narrow nothing.
     # These brokers' clocks did not go back.
-    monkeypatch.setattr(wanted, "CLOCK_SLACK", 0)
-    monkeypatch.setattr(timeline, "CLOCK_SLACK", 0)
+    monkeypatch.setattr(find, "CLOCK_SLACK", 0)
+    monkeypatch.setattr(clock, "CLOCK_SLACK", 0)
     return True
 
 

@@ -19,8 +19,8 @@ from test_write import kept, plain
 
 import rmqstore_spark
 from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.store.write.disk import Tree
-from rmqstore_spark.store.write.lock import StoreLock
+from rmqstore_spark.write.disk import Tree
+from rmqstore_spark.write.lock import StoreLock
 
 pytestmark = pytest.mark.spark
 

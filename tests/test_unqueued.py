@@ -21,9 +21,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import make_plan, options_of, read
 
-from rmqstore_spark import OptionError, unqueued
+from rmqstore_spark import OptionError
 from rmqstore_spark.errors import DamagedStoreError
-from rmqstore_spark.planner import plan
+from rmqstore_spark.read import unqueued
+from rmqstore_spark.read.planner import plan
 from rmqstore_spark.selection import Selection, Texts
 
 TOPICS = ("Orders", "Returns", "%RETRY%group")

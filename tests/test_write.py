@@ -29,10 +29,10 @@ from rmqstore_spark.options import parse_write_options
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.geometry import index_geometry
 from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.store.write import topics
-from rmqstore_spark.store.write.commit import Settings, check, commit
-from rmqstore_spark.store.write.disk import Tree
-from rmqstore_spark.store.write.lock import StoreLock
+from rmqstore_spark.write import topics
+from rmqstore_spark.write.commit import Settings, check, commit
+from rmqstore_spark.write.disk import Tree
+from rmqstore_spark.write.lock import StoreLock
 
 # What a copy keeps of a message. Its places are new, and a broker's own checksum is gone.
 KEPT: tuple[str, ...] = (
@@ -349,7 +349,7 @@ def test_a_file_system_that_cannot_exchange(
     def refuse(above: int, name: str, other_above: int, other: str) -> None:
         raise OSError(22, "Invalid argument", other)
 
-    monkeypatch.setattr("rmqstore_spark.store.write.disk._exchange", refuse)
+    monkeypatch.setattr("rmqstore_spark.write.disk._exchange", refuse)
     with pytest.raises(RmqStoreError, match="cannot exchange two directories in one step"):
         write(tmp_path / "store", some_rows(rng, 3))
     assert not (tmp_path / "store").exists()
@@ -414,9 +414,9 @@ def test_times_of_queue_files(tmp_path: Path, rng: random.Random) -> None:
 def test_units_larger_than_a_chunk_and_progress(
     tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rmqstore_spark.store.write.staging.CHUNK_SIZE", 1000)
-    monkeypatch.setattr("rmqstore_spark.store.write.staging._SIZES_AT_ONCE", 7)
-    monkeypatch.setattr("rmqstore_spark.store.write.commit._REPORT_SECONDS", 0)
+    monkeypatch.setattr("rmqstore_spark.write.staging.CHUNK_SIZE", 1000)
+    monkeypatch.setattr("rmqstore_spark.write.staging._SIZES_AT_ONCE", 7)
+    monkeypatch.setattr("rmqstore_spark.write.commit._REPORT_SECONDS", 0)
     rows = [{"topic": "T", "body": rng.randbytes(rng.choice((1, 100, 5000)))} for _ in range(60)]
     write(tmp_path, rows[:50], rows[50:])
     assert [row["body"] for row in assert_whole(tmp_path)] == [row["body"] for row in rows]

@@ -26,8 +26,8 @@ from writing import Row, assert_whole, write
 import rmqstore_spark
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.store.write import disk
-from rmqstore_spark.store.write.commit import Settings, check, commit
+from rmqstore_spark.write import disk
+from rmqstore_spark.write.commit import Settings, check, commit
 
 SIZES = Sizes(segment=2048, queue_file=400, slots=10, items=100)
 
@@ -292,7 +292,7 @@ import sys
 sys.path[:0] = sys.argv[3:]
 from pathlib import Path
 import test_write_kill, writing
-from rmqstore_spark.store.write.commit import Settings, check, commit
+from rmqstore_spark.write.commit import Settings, check, commit
 root = Path(sys.argv[1])
 _, staged = writing.stage_rows(root, [test_write_kill.rows(600, "New", 1000)] * int(sys.argv[2]))
 print("ready", flush=True)

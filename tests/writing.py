@@ -15,9 +15,9 @@ import reference
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.options import parse_write_options
 from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.store.write.commit import Settings, commit, forget, prepare
-from rmqstore_spark.store.write.staging import Staged
-from rmqstore_spark.writer import stage
+from rmqstore_spark.write.commit import Settings, commit, forget, prepare
+from rmqstore_spark.write.rows import stage
+from rmqstore_spark.write.staging import Staged
 
 Row = dict[str, Any]
 SMALL = Sizes(segment=8192, queue_file=200, slots=20, items=50)

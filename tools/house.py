@@ -44,27 +44,22 @@ def _modules(names: str) -> tuple[str, ...]:
 
 # From top to bottom. What a room does not name itself falls to the one with the longest fitting prefix.
 ROOMS = (
+    Room("face", "what a user calls", "#c2571a", ("pyspark_rmqstore", "rmqstore_spark")),
+    Room("spark", "what Spark calls; the only room that knows pyspark", "#d4a017", ("rmqstore_spark.spark.",)),
     Room(
-        "face",
-        "what Spark and the user call; the only room that knows pyspark",
-        "#c2571a",
-        ("pyspark_rmqstore", "rmqstore_spark", *_modules("datasource pushed")),
-    ),
-    Room(
-        "planning",
-        "on the driver: from options to tasks",
+        "read",
+        "from a selection to record batches: planned on the driver, read by tasks",
         "#8a63d2",
-        _modules("explanation planner access narrowing splitter live_log unqueued"),
+        ("rmqstore_spark.read.",),
     ),
-    Room("tasks", "on the workers: units to rows, rows to units", "#2f7fc1", _modules("reader wanted writer")),
+    Room("write", "rows in, a store out; the only room that changes one", "#b23b3b", ("rmqstore_spark.write.",)),
     Room(
         "query",
-        "options, what they select, and what planning hands to tasks",
+        "options, and what they select",
         "#b0457b",
-        _modules("options select_options selection pattern partition timeline"),
+        _modules("options option_values selection pattern"),
     ),
-    Room("store/write", "the only room that changes a store", "#b23b3b", ("rmqstore_spark.store.write.",)),
-    Room("store", "the format, read only; knows no Spark", "#2e8b57", ("rmqstore_spark.store.",)),
+    Room("store", "the format, read only", "#2e8b57", ("rmqstore_spark.store.",)),
     Room("words", "columns and errors; open to all", "#7a7a2a", _modules("columns errors")),
     Room("native_io", "the kernel: buffers in, arrays out; no file names", "#6b7280", ("native_io",)),
 )

@@ -1,4 +1,1 @@
-"""The store format: one module for each structure on disk. Knows numpy and pyarrow, never Spark.
-
-Only the package `write` in it changes anything on disk.
-"""
+"""The store format, read only: one module for each structure on disk. Knows numpy and pyarrow, never Spark."""

@@ -23,8 +23,8 @@ from test_write_kill import Killed, Stopper
 
 import rmqstore_spark
 from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.store.write import disk
-from rmqstore_spark.store.write.commit import Settings, commit
+from rmqstore_spark.write import disk
+from rmqstore_spark.write.commit import Settings, commit
 
 pytestmark = pytest.mark.interop
 

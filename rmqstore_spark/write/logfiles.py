@@ -11,10 +11,10 @@ import numpy.typing as npt
 from native_io import FORMAT
 from rmqstore_spark.store.files import Files, ReadFile
 from rmqstore_spark.store.message import store_timestamp_at
-from rmqstore_spark.store.write import disk
-from rmqstore_spark.store.write.lanes import Lane
-from rmqstore_spark.store.write.staging import CHUNK_SIZE
-from rmqstore_spark.store.write.target import Target
+from rmqstore_spark.write import disk
+from rmqstore_spark.write.background import Lane
+from rmqstore_spark.write.staging import CHUNK_SIZE
+from rmqstore_spark.write.target import Target
 
 _IN_FLIGHT = 2
 _BLANK = struct.Struct(">ii")

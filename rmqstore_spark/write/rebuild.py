@@ -19,14 +19,14 @@ from rmqstore_spark.store.commitlog import Segment, SegmentReader
 from rmqstore_spark.store.consumequeue import ConsumeQueues
 from rmqstore_spark.store.layout import find_store, queue_path
 from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.store.write import disk, journal, topics
-from rmqstore_spark.store.write.commit import Progress, milliseconds_now
-from rmqstore_spark.store.write.indexfile import IndexWriter
-from rmqstore_spark.store.write.lanes import Lane
-from rmqstore_spark.store.write.lock import StoreLock
-from rmqstore_spark.store.write.logfiles import LogReader
-from rmqstore_spark.store.write.queuefiles import QueueWriter
-from rmqstore_spark.store.write.target import (
+from rmqstore_spark.write import disk, journal, topics
+from rmqstore_spark.write.background import Lane
+from rmqstore_spark.write.commit import Progress, milliseconds_now
+from rmqstore_spark.write.indexfiles import IndexWriter
+from rmqstore_spark.write.lock import StoreLock
+from rmqstore_spark.write.logfiles import LogReader
+from rmqstore_spark.write.queuefiles import QueueWriter
+from rmqstore_spark.write.target import (
     Target,
     check_can_exchange,
     check_places,

@@ -2,7 +2,7 @@
 
 import bisect
 
-from rmqstore_spark.partition import Home, Range
+from rmqstore_spark.read.task import Home, Range
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.consumequeue import ConsumeQueues
 from rmqstore_spark.store.files import Files

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rmqstore_spark.live_log import Log
-from rmqstore_spark.partition import Range
+from rmqstore_spark.read.clock import may_hold
+from rmqstore_spark.read.live_log import Log
+from rmqstore_spark.read.split import Splitter
+from rmqstore_spark.read.task import Range
 from rmqstore_spark.selection import ALL, Numbers, Selection
-from rmqstore_spark.splitter import Splitter
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit
-from rmqstore_spark.timeline import may_hold
 
 _MOST_PLACES = 1000  # more places than these are looked for in one stretch
 _OFFSET_MSG_ID = (32, 56)  # hex digits, with an IPv4 and an IPv6 host (MessageDecoder.decodeMessageId)

@@ -10,14 +10,14 @@ from native_io import COLUMNS as UNIT_COLUMNS
 from native_io import FORMAT
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.options import Mode
-from rmqstore_spark.partition import Range, Task
+from rmqstore_spark.read.find import WantedUnits
+from rmqstore_spark.read.task import Range, Task
 from rmqstore_spark.selection import EVERYTHING, Selection
 from rmqstore_spark.store.bodies import BadBodyError, decompress
 from rmqstore_spark.store.commitlog import Damage, SegmentReader
 from rmqstore_spark.store.consumequeue import ConsumeQueues
 from rmqstore_spark.store.decode import BatchBuilder
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.wanted import WantedUnits
 
 log = logging.getLogger(__name__)
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rmqstore_spark.live_log import Log
-from rmqstore_spark.narrowing import around, in_time, place_of
-from rmqstore_spark.partition import Indexed, Queued, Range, Scan
+from rmqstore_spark.read.live_log import Log
+from rmqstore_spark.read.prune import around, in_time, place_of
+from rmqstore_spark.read.split import Splitter
+from rmqstore_spark.read.task import Indexed, Queued, Range, Scan
 from rmqstore_spark.selection import REPLACEMENT, Selection
-from rmqstore_spark.splitter import Splitter
 from rmqstore_spark.store.config import offset_topics, topic_queues
 from rmqstore_spark.store.consumequeue import UNIT_SIZE
 from rmqstore_spark.store.indexfile import IndexFile, index_files, key_hash

@@ -38,7 +38,7 @@ from rmqstore_spark.errors import RmqStoreError, one_line
 from rmqstore_spark.store.files import ReadFile
 from rmqstore_spark.store.indexfile import FILE_NAME
 from rmqstore_spark.store.layout import queue_id_of, start_in
-from rmqstore_spark.store.write.disk import Tree, closed_if_it_fails
+from rmqstore_spark.write.disk import Tree, closed_if_it_fails
 
 log = logging.getLogger(__name__)
 

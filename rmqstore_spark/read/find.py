@@ -11,15 +11,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from native_io import Filter, java_hash
-from rmqstore_spark.partition import Home, Indexed, Queued, Range, Scan
+from rmqstore_spark.read.clock import CLOCK_SLACK
+from rmqstore_spark.read.task import Home, Indexed, Queued, Range, Scan
 from rmqstore_spark.selection import ALL, EVERYTHING, REPLACEMENT, Numbers, Selection
 from rmqstore_spark.store.commitlog import Claims, Damage, Positions, Run, SegmentReader, headers
 from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue, QueueUnits
-from rmqstore_spark.store.coverage import Coverage, QueueCursors
 from rmqstore_spark.store.decode import BatchBuilder
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.message import SCHEDULE_TOPIC
-from rmqstore_spark.timeline import CLOCK_SLACK
+from rmqstore_spark.store.queue_coverage import Coverage, QueueCursors
 
 log = logging.getLogger(__name__)
 

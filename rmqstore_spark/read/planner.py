@@ -8,21 +8,21 @@ import os
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from rmqstore_spark.access import Access, choose
 from rmqstore_spark.errors import DamagedStoreError, OptionError, nearest, one_line
-from rmqstore_spark.live_log import Log
-from rmqstore_spark.narrowing import narrowed
 from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.partition import Home, Range, Task
+from rmqstore_spark.read.access_path import Access, choose
+from rmqstore_spark.read.live_log import Log
+from rmqstore_spark.read.prune import narrowed
+from rmqstore_spark.read.split import Splitter
+from rmqstore_spark.read.task import Home, Range, Task
+from rmqstore_spark.read.unqueued import queues_know_all
 from rmqstore_spark.selection import Selection
-from rmqstore_spark.splitter import Splitter
 from rmqstore_spark.store.commitlog import Damage, segments_of
 from rmqstore_spark.store.config import offset_topics, topic_queues
 from rmqstore_spark.store.consumequeue import ConsumeQueues
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.layout import expand, find_store
-from rmqstore_spark.store.logend import LogEnd
-from rmqstore_spark.unqueued import queues_know_all
+from rmqstore_spark.store.log_end import LogEnd
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ A broker takes it when it starts, but only after it has loaded and recovered the
 import os
 
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.write.disk import Tree
+from rmqstore_spark.write.disk import Tree
 
 _CONTENT = b"lock"
 

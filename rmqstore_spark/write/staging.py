@@ -15,7 +15,7 @@ import numpy.typing as npt
 from native_io import FORMAT
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.files import ReadFile
-from rmqstore_spark.store.write import disk
+from rmqstore_spark.write import disk
 
 CHUNK_SIZE = 4 * 1024 * 1024
 _SIZE = np.dtype(np.int32)

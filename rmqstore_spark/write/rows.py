@@ -15,9 +15,9 @@ from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.errors import BadRowError
 from rmqstore_spark.options import WriteOptions
 from rmqstore_spark.store.message import COMPRESSION_TYPE, host_bytes
-from rmqstore_spark.store.write.disk import Tree
-from rmqstore_spark.store.write.journal import staging
-from rmqstore_spark.store.write.staging import Staged, StagingWriter, UnitSizes
+from rmqstore_spark.write.disk import Tree
+from rmqstore_spark.write.journal import staging
+from rmqstore_spark.write.staging import Staged, StagingWriter, UnitSizes
 
 _PLAIN_BODY = ~(FORMAT["SYSFLAG_COMPRESSED"] | COMPRESSION_TYPE)
 

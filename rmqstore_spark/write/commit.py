@@ -17,14 +17,14 @@ from rmqstore_spark.store.consumequeue import UNIT_SIZE
 from rmqstore_spark.store.layout import find_store
 from rmqstore_spark.store.message import explain, store_timestamp_at
 from rmqstore_spark.store.sizes import DEFAULT_SIZES, FileSizes, Sizes
-from rmqstore_spark.store.write import disk, journal, topics
-from rmqstore_spark.store.write.indexfile import IndexWriter
-from rmqstore_spark.store.write.lanes import Lane
-from rmqstore_spark.store.write.lock import StoreLock, check_lock
-from rmqstore_spark.store.write.logfiles import LogReader, LogWriter
-from rmqstore_spark.store.write.queuefiles import QueueWriter
-from rmqstore_spark.store.write.staging import Staged, UnitSizes, read_chunks
-from rmqstore_spark.store.write.target import (
+from rmqstore_spark.write import disk, journal, topics
+from rmqstore_spark.write.background import Lane
+from rmqstore_spark.write.indexfiles import IndexWriter
+from rmqstore_spark.write.lock import StoreLock, check_lock
+from rmqstore_spark.write.logfiles import LogReader, LogWriter
+from rmqstore_spark.write.queuefiles import QueueWriter
+from rmqstore_spark.write.staging import Staged, UnitSizes, read_chunks
+from rmqstore_spark.write.target import (
     Target,
     check_can_exchange,
     check_places,

@@ -10,7 +10,7 @@ from rmqstore_spark.store.config import MOST_BYTES
 from rmqstore_spark.store.config import parse as parse_json
 from rmqstore_spark.store.files import ReadFile
 from rmqstore_spark.store.message import SCHEDULE_TOPIC
-from rmqstore_spark.store.write.disk import Tree
+from rmqstore_spark.write.disk import Tree
 
 _SCHEDULE_QUEUES = 18  # one for each delay level; what the file says overrides what the broker gives it
 _PERM_READ_WRITE = 6

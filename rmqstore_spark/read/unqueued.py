@@ -5,11 +5,11 @@ where the queues that are left know all of the log, there are none.
 """
 
 from native_io import Status
-from rmqstore_spark.live_log import Log
-from rmqstore_spark.partition import Range
+from rmqstore_spark.read.live_log import Log
+from rmqstore_spark.read.task import Range
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit, QueueUnits
-from rmqstore_spark.store.coverage import QueueCursors
+from rmqstore_spark.store.queue_coverage import QueueCursors
 
 # More than these take a planner more than about a second.
 _MOST_UNITS = 10_000_000

@@ -14,11 +14,11 @@ from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.geometry import index_geometry, queue_file_size
 from rmqstore_spark.store.indexfile import key_hash, last_entries
 from rmqstore_spark.store.layout import Layout, find_store, queue_path
-from rmqstore_spark.store.logend import LogEnd
+from rmqstore_spark.store.log_end import LogEnd
 from rmqstore_spark.store.message import Header
 from rmqstore_spark.store.sizes import DEFAULT_SIZES, FileSizes, Sizes
-from rmqstore_spark.store.write.disk import Tree, make_directories
-from rmqstore_spark.store.write.journal import WORKSHOP
+from rmqstore_spark.write.disk import Tree, make_directories
+from rmqstore_spark.write.journal import WORKSHOP
 
 # What brokers of any version put into a store directory. One that holds anything else is never deleted.
 _BROKERS_OWN = {

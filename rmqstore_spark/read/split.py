@@ -5,8 +5,8 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rmqstore_spark.live_log import Log
-from rmqstore_spark.partition import Home, Range
+from rmqstore_spark.read.live_log import Log
+from rmqstore_spark.read.task import Home, Range
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
 from rmqstore_spark.store.consumequeue import UNIT_SIZE
 from rmqstore_spark.store.layout import queue_path
-from rmqstore_spark.store.write import disk
+from rmqstore_spark.write import disk
 
 _PRE_BLANK = struct.pack(">qiq", 0, 0x7FFFFFFF, 0)  # stands for the queue offsets before a queue's first message
 _POSITION = struct.Struct(">q")

@@ -19,7 +19,7 @@ from rmqstore_spark.store.indexfile import (
     file_size,
     read_header,
 )
-from rmqstore_spark.store.write import disk
+from rmqstore_spark.write import disk
 
 
 class IndexWriter:

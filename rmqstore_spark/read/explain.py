@@ -3,12 +3,12 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from rmqstore_spark.access import Access
 from rmqstore_spark.errors import one_line
-from rmqstore_spark.live_log import Log
 from rmqstore_spark.options import parse_options
-from rmqstore_spark.partition import Indexed, Queued, Range
-from rmqstore_spark.planner import Plan, plan
+from rmqstore_spark.read.access_path import Access
+from rmqstore_spark.read.live_log import Log
+from rmqstore_spark.read.planner import Plan, plan
+from rmqstore_spark.read.task import Indexed, Queued, Range
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 

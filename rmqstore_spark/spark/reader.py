@@ -1,0 +1,86 @@
+"""A read as Spark sees it: partitions are planned once, and each is read by a task."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from rmqstore_spark.columns import COLUMNS
+from rmqstore_spark.options import Pushdown, ReadOptions
+from rmqstore_spark.spark.worker import called_by_spark
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rmqstore_spark.read.task import Task
+
+PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+class RmqStoreReader(DataSourceReader):
+    """Plans once, then reads partitions."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The byte ranges each task reads: a snapshot of the stores as they are now."""
+        from rmqstore_spark.read.planner import plan
+
+        with called_by_spark():
+            return [InputPartition(task) for task in plan(self._options).tasks]
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """The rows of a partition."""
+        # Spark makes an empty list of partitions into one without a value (4.1: into None).
+        task: Task | None = partition.value if partition is not None else None
+        if task is None:
+            return
+        from rmqstore_spark.read.batches import ReadSettings, read_task
+
+        with called_by_spark():
+            settings = ReadSettings(
+                schema=arrow_schema_of(self._schema),
+                mode=self._options.mode,
+                verify_crc=self._options.verify_crc,
+                decompress=self._options.decompress,
+                selection=self._options.selection,
+            )
+            yield from read_task(task, settings)
+
+
+class PushdownReader(RmqStoreReader):
+    """A reader that Spark may push filters to. Where Spark's switch is off, it refuses any reader with this method."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
+        """Narrow what is read. All filters go back, so Spark evaluates them again: pruning need not be exact."""
+        from rmqstore_spark.spark.pushdown import selection_of
+
+        selection = self._options.selection.narrowed(selection_of(filters))
+        self._options = replace(self._options, selection=selection)
+        return filters
+
+
+def takes_filters(pushdown: Pushdown) -> bool:
+    """Whether a reader made here and now shall take pushed filters.
+
+    Only the worker that Spark starts to push some (spark.sql.python.filterPushdown.enabled) asks for that. With
+    `auto`, Spark must also keep them apart: PySpark 4.1 to 4.3 applies what was pushed last to every scan of a
+    DataFrame. What mends that (SPARK-58551) brings `pushLimit`.
+    """
+    if pushdown == "off" or (pushdown == "auto" and not hasattr(DataSourceReader, "pushLimit")):
+        return False
+    # The daemon imports the worker's module, and without a daemon it is __main__.
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return PUSHDOWN_WORKER in sys.modules or getattr(spec, "name", None) == PUSHDOWN_WORKER
+
+
+def arrow_schema_of(schema: StructType) -> "pa.Schema":
+    """What Spark compares each record batch with: our Arrow types, the nullability that the user declared."""
+    import pyarrow as pa
+
+    return pa.schema([pa.field(f.name, COLUMNS[f.name].arrow, f.nullable) for f in schema.fields])

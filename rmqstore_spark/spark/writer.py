@@ -1,0 +1,105 @@
+"""A write as Spark sees it: tasks encode rows, and the driver commits them all at once."""
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from rmqstore_spark.columns import COLUMNS
+from rmqstore_spark.errors import OptionError
+from rmqstore_spark.options import WriteOptions, check_columns
+from rmqstore_spark.spark.worker import called_by_spark
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rmqstore_spark.write.commit import Settings
+    from rmqstore_spark.write.staging import Staged
+
+
+@dataclass
+class StagedMessage(WriterCommitMessage):
+    """What a task tells the driver: where its units are."""
+
+    staged: "Staged"
+
+
+class RmqStoreWriter(DataSourceArrowWriter):
+    """Encodes rows in tasks, and commits them all at once on the driver.
+
+    Attributes:
+        root: the store directory, absolute.
+        job: a name of its own.
+    """
+
+    def __init__(self, options: WriteOptions, overwrite: bool) -> None:
+        from rmqstore_spark.store.layout import place_to_write
+
+        self.root = place_to_write(options.path)
+        self._options = options
+        self._overwrite = overwrite
+        self.job = uuid.uuid4().hex
+
+    @property
+    def settings(self) -> "Settings":
+        """How the store is written."""
+        from rmqstore_spark.write.commit import Settings
+
+        return Settings(self._options.sizes, self._options.message_index_enable, self._overwrite)
+
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
+        """Encode a task's rows. Nobody hears of them before commit()."""
+        from pyspark import TaskContext
+
+        from rmqstore_spark.write.rows import stage
+
+        with called_by_spark():
+            task = TaskContext.get()
+            partition, attempt = (task.partitionId(), task.taskAttemptId()) if task else (0, 0)
+            name = f"{partition:05d}-{attempt}-{uuid.uuid4().hex}"
+            return StagedMessage(stage(iterator, self._options, self.root, self.job, name, partition))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Publish what the tasks have encoded, in the order of the partitions."""
+        from rmqstore_spark.write.commit import commit, forget
+
+        with called_by_spark():
+            staged = [message.staged for message in messages if isinstance(message, StagedMessage)]
+            commit(self.root, staged, self.settings)
+            forget(self.root, self.job)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Throw away what the tasks have encoded. Some of them may still run."""
+        from rmqstore_spark.write.commit import forget
+
+        forget(self.root, self.job)
+
+
+_ALSO_ACCEPTED = {
+    "binary": {"string"},
+    "int": {"smallint", "tinyint"},
+    "bigint": {"int", "smallint", "tinyint"},
+}
+
+
+def check_input(schema: StructType, options: WriteOptions) -> None:
+    """Refuse columns that cannot be written.
+
+    Raises:
+        OptionError: naming the column.
+    """
+    check_columns(schema.names)
+    for field in schema.fields:
+        column, found = COLUMNS[field.name], field.dataType.simpleString()
+        accepted = {column.spark} | _ALSO_ACCEPTED.get(column.spark, set())
+        if field.name not in ("body", "topic"):
+            accepted.add("void")
+        if found not in accepted and not column.derived:
+            raise OptionError(f"column {field.name!r}: expected type {column.spark}, found {found}; cast it")
+    if "body" not in schema.names:
+        raise OptionError("column 'body': expected one of type binary or string, found none")
+    if "topic" not in schema.names and options.topic is None:
+        raise OptionError("column 'topic': expected one of type string, or option 'topic', found neither")
