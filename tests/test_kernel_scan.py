@@ -15,7 +15,7 @@ from kernels import decode, encode_log, find, rows_of, scan_units
 from reference import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, Corrupt, check_unit, encode_blank, encode_unit
 
 from native_io import COLUMNS, Decoder, Status, find_unit, scan
-from rmqstore_spark.store.decode import BatchBuilder
+from rmqstore_spark.store.units import BatchBuilder
 
 DATA = Path(__file__).parent / "data"
 BASE = 1 << 40  # no position fits into 32 bits
