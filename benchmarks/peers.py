@@ -46,7 +46,7 @@ class RocketMq:
     """The newest RocketMQ of the interop tests: its jars come from Maven the first time, then from their cache."""
 
     def __init__(self) -> None:
-        sys.path += [str(INTEROP), str(INTEROP.parent)]
+        sys.path += [str(INTEROP), str(INTEROP.parent / "oracle")]
         try:
             self.bench = importlib.import_module("rocketmq")
             found = self.bench.runtime(self.bench.NEWEST)

@@ -109,8 +109,8 @@ def test_a_rebuilt_one(store_of: StoreOf, tmp_path: Path, version: str) -> None:
 def test_killed_writers(
     pool: ThreadPoolExecutor, tmp_path: Path, rng: random.Random, version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wherever a write is killed, a broker has all of its messages, or none. (tests/test_write_kill.py tries it at
-    every place; here at some of those that leave something behind.)"""
+    """Wherever a write is killed, a broker has all of its messages, or none. (tests/write/test_write_kill.py tries it
+    at every place; here at some of those that leave something behind.)"""
     small_store(tmp_path / "before", rng, 60)
     none = reference.read_store(tmp_path / "before")
     stopper = Stopper()

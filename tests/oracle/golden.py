@@ -12,7 +12,7 @@ from typing import IO
 
 import truth
 
-DIRECTORY = Path(__file__).parent / "data" / "golden"
+DIRECTORY = Path(__file__).parents[1] / "data" / "golden"
 VERSIONS = sorted(path.name for path in DIRECTORY.glob("*") if (path / "store.tar.xz").exists())
 _BLOCK = 1 << 16
 

@@ -17,7 +17,7 @@ from reference import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, Corrupt, check_unit, enco
 from native_io import COLUMNS, Decoder, Status, find_unit, scan
 from rmqstore_spark.store.decode import BatchBuilder
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "data"
 BASE = 1 << 40  # no position fits into 32 bits
 GOOD: dict[str, Any] = {"topic": "TopicA", "body": b"hello", "properties": {"a": "b"}}
 SIZE = 106  # 91 and 6 + 5 + 4: what each length must leave to the two others

@@ -1,4 +1,4 @@
-"""What holds inside of `-p sandbox`. tests/test_sandbox.py has pytest collect it."""
+"""What holds inside of `-p sandbox`. tests/repo/test_sandbox.py has pytest collect it."""
 
 from __future__ import annotations
 

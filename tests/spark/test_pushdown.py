@@ -14,7 +14,7 @@ pytestmark = pytest.mark.spark
 
 SWITCH = "spark.sql.python.filterPushdown.enabled"
 WITHOUT_CORRUPT = [name for name in COLUMNS if name != "corrupt"]
-SAMPLE = Path(__file__).resolve().parents[1] / "sample_store"
+SAMPLE = Path(__file__).resolve().parents[2] / "sample_store"
 
 Set = Callable[[bool], None]
 

@@ -173,6 +173,23 @@ def parse_unit(data: Buffer, position: int) -> Unit:
     )
 
 
+# Bytes of a V1 unit with IPv4 hosts that nothing protects: a bit flipped there is a changed row.
+UNPROTECTED = {
+    "queueId": range(12, 16),
+    "flag": range(16, 20),
+    "queueOffset": range(20, 28),
+    "sysFlag": range(36, 40),  # but for the host bits
+    "bornTimestamp": range(40, 48),
+    "bornHost": range(48, 56),
+    "storeTimestamp": range(56, 64),
+    "storeHost": range(64, 72),
+    "reconsumeTimes": range(72, 76),
+    "preparedTransactionOffset": range(76, 84),
+    "topic": range(93, 99),
+    "properties": range(101, 105),
+}
+
+
 def check_unit(data: Buffer, position: int, left: int, verify_crc: bool = True) -> int:
     """The size of the sound unit that `data` starts with. `left`: bytes from `position` to the end of the segment."""
     if len(data) < 8:

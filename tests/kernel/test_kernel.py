@@ -23,7 +23,7 @@ from rmqstore_spark import columns
 from rmqstore_spark.store import message
 from rmqstore_spark.store.decode import BatchBuilder
 
-CRC32_H = (Path(__file__).parents[1] / "native_io" / "crc32.h").read_text()
+CRC32_H = (Path(__file__).parents[2] / "native_io" / "crc32.h").read_text()
 MIB = 1 << 20
 
 

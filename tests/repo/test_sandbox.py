@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import sandbox
 
-TESTS = Path(__file__).parent
-WRITING = ("inside_sandbox.py", "test_write.py", "test_write_kill.py", "test_rebuild.py", "test_attack*.py")
+TESTS = Path(__file__).parents[1]
+WRITING = ("repo/inside_sandbox.py", "write/test_*.py")
 # Kills at all other places do nothing that these do not.
 SLOW = "sigkill or stopped_again or (every_change and RmqStoreError) or swapped or mount_points or any_journal"
 
@@ -26,7 +26,7 @@ def test_no_write_leaves_its_directory(public_path: Path) -> None:
         text=True,
         env={
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)]),
+            "PYTHONPATH": os.pathsep.join([str(TESTS / "support"), str(TESTS.parent)]),
             "PYTHONDONTWRITEBYTECODE": "1",
             "TMPDIR": str(public_path),
         },

@@ -23,7 +23,7 @@ from rmqstore_spark.columns import COLUMNS, DEFAULT_COLUMNS
 
 pytestmark = pytest.mark.spark
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "data"
 REAL_STORES = sorted(path.name for path in DATA.iterdir() if (path / "commitlog").is_dir())
 DDL = ", ".join(f"{name} {COLUMNS[name].spark}" for name in DEFAULT_COLUMNS)
 TIMES = ("bornTimestamp", "storeTimestamp")

@@ -1,6 +1,6 @@
 """The README says what is: its tables are the code's, its example runs and prints what it shows.
 
-`python tests/test_readme.py` writes the tables anew.
+`python tests/repo/test_readme.py` writes the tables anew.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.options import OPTIONS, WRITE_OPTIONS, Option
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+README = Path(__file__).resolve().parents[2] / "README.md"
 
 
 def options_table(options: dict[str, Option] = OPTIONS) -> str:

@@ -14,7 +14,7 @@ import reference
 import stores
 from reference import Corrupt, check_unit, decode_unit, encode_unit
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "data"
 PLAIN_STORES = ("rocketmq-4.9.4", "rocketmq-5.3.0", "rocketmq-5.3.3")
 ALL_STORES = (*PLAIN_STORES, "rocketmq-5.3.4-features", "rocketmq-5.3.4-propcrc")
 WITHOUT_TRAILING_SEPARATOR = ("rocketmq-4.9.4",)
@@ -426,27 +426,10 @@ def test_every_cut_is_noticed() -> None:
             check_unit(unit[:size], 1000, 2000)
 
 
-# Bytes of a V1 unit with IPv4 hosts that nothing protects: a bit flipped there is a changed row.
-UNPROTECTED = {
-    "queueId": range(12, 16),
-    "flag": range(16, 20),
-    "queueOffset": range(20, 28),
-    "sysFlag": range(36, 40),  # but for the host bits
-    "bornTimestamp": range(40, 48),
-    "bornHost": range(48, 56),
-    "storeTimestamp": range(56, 64),
-    "storeHost": range(64, 72),
-    "reconsumeTimes": range(72, 76),
-    "preparedTransactionOffset": range(76, 84),
-    "topic": range(93, 99),
-    "properties": range(101, 105),
-}
-
-
 def test_every_flipped_bit_is_noticed_or_in_an_unprotected_field() -> None:
     unit = encode_unit(**SOUND)
     assert len(unit) == 105
-    unprotected = {at for field in UNPROTECTED.values() for at in field}
+    unprotected = {at for field in reference.UNPROTECTED.values() for at in field}
     for bit in range(len(unit) * 8):
         flipped = bytearray(unit)
         flipped[bit // 8] ^= 1 << bit % 8

@@ -14,7 +14,6 @@ import reading
 import reference
 import stores
 from reading import read
-from test_reference import UNPROTECTED
 
 from rmqstore_spark.errors import DamagedStoreError
 
@@ -249,8 +248,9 @@ def test_flipped_bit_in_the_last_message(tmp_path: Path, clean: bool) -> None:
     path = store.segment(at)
     whole = path.read_bytes()
     last = store.messages[-1]
-    # UNPROTECTED's unit has a topic of 6 bytes and one of 4 for properties; this one has 4 and none.
-    unprotected = {n for name, field in UNPROTECTED.items() if name not in ("topic", "properties") for n in field}
+    # The oracle's unit has a topic of 6 bytes and one of 4 for properties; this one has 4 and none.
+    fields = (field for name, field in reference.UNPROTECTED.items() if name not in ("topic", "properties"))
+    unprotected = {n for field in fields for n in field}
     at_topic = 84 + 4 + 4 + 1
     unprotected |= set(range(at_topic, at_topic + 4))
     _assert_flips_are_told(tmp_path, path, whole, last, expected, unprotected)

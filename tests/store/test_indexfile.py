@@ -19,7 +19,7 @@ from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.indexfile import DEFAULT_SLOTS, IndexFile, index_files, key_hash
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "data"
 DEFAULT_ITEMS = 20_000_000
 TAGS_INDEXED = ("5.5.0",)  # versions whose brokers index TAGS as well
 PLAIN = sorted(path.name for path in DATA.glob("rocketmq-*"))

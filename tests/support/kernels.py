@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -188,8 +187,6 @@ def _maps(maps: Sequence[Any]) -> pa.Array:
 
 def run_python(code: str) -> tuple[str, str]:
     """Its stdout and stderr, in a process of its own that can import what tests can."""
-    python_path = os.pathsep.join(map(str, (Path(__file__).parent, Path(__file__).parents[1])))
-    answer = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": python_path}, capture_output=True, text=True
-    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    answer = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     return answer.stdout, answer.stderr

@@ -32,7 +32,7 @@ from rmqstore_spark.selection import Numbers, Selection, Texts
 from rmqstore_spark.store.files import Files
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-GENERATOR = Path(__file__).parents[1] / "benchmarks" / "generate.py"
+GENERATOR = Path(__file__).parents[2] / "benchmarks" / "generate.py"
 SYSTEM_COUNTS = Path("/proc/self/io")  # Linux has it
 TOPICS, QUEUES = 8, 4
 COALESCING = 4 * KIB  # what lies between two wanted units is read with them rather than skipped, up to so much

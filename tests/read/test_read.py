@@ -18,7 +18,7 @@ from reading import read
 from rmqstore_spark.columns import DEFAULT_COLUMNS
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "data"
 REAL_STORES = sorted(path.name for path in DATA.iterdir() if (path / "commitlog").is_dir())
 SIZES = (1, 100, 700, 2000, 5000, 8192, 20000, 1 << 30)
 
