@@ -37,7 +37,6 @@ lint: $(VENV)/.installed ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy tests/interop/conftest.py  # a second conftest, which mypy takes in a run of its own only
 
 format: $(VENV)/.installed ## format the Python code and repair what ruff can
 	$(BIN)/ruff check --fix .

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-import stores
-from reading import read
+from oracle import stores
+from support.reading import read
 
 from rmqstore_spark import pattern as module
 from rmqstore_spark.pattern import Pattern, compiled

@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import reference
-import rocketmq
-import truth
-from rocketmq import VERSIONS, Broker, ChildError, Client, Sizes, User
+from oracle import reference, truth
+
+from interop import rocketmq
+from interop.rocketmq import VERSIONS, Broker, ChildError, Client, Sizes, User
 
 Record = dict[str, Any]
 Queue = tuple[str, int]

@@ -10,7 +10,7 @@ import tarfile
 from pathlib import Path
 from typing import IO
 
-import truth
+from oracle import truth
 
 DIRECTORY = Path(__file__).parents[1] / "data" / "golden"
 VERSIONS = sorted(path.name for path in DIRECTORY.glob("*") if (path / "store.tar.xz").exists())

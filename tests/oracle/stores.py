@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import reference
+from oracle import reference
 
 FIRST_TIMESTAMP = 1_700_000_000_000
 FLUSH_AT = 1 << 20  # bytes of commitlog held back in memory

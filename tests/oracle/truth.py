@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import reference
+from oracle import reference
 
 Record = dict[str, Any]
 

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import reading
-import reference
-import stores
-from reading import read, sound_and_corrupt
+from oracle import reference, stores
+from support import reading
+from support.reading import read, sound_and_corrupt
 
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
 
@@ -410,7 +409,7 @@ def test_file_cut_between_planning_and_reading(tmp_path: Path) -> None:
 
 HUGE = """
 import resource, sys
-from reading import read
+from support.reading import read
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for mode in ("DROPMALFORMED", "PERMISSIVE"):
     rows = read(sys.argv[1], columns=["commitLogOffset"], mode=mode)

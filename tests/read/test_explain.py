@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-import stores
-from reading import make_plan
+from oracle import stores
+from support.reading import make_plan
 
 import rmqstore_spark
 from rmqstore_spark import OptionError

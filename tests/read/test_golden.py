@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import golden
 import pytest
-import reading
-import reference
-import truth
+from oracle import golden, reference, truth
+from support import reading
 
 
 @pytest.fixture(params=golden.VERSIONS)

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import reading
-import reference
-import stores
-from reading import make_plan
+from oracle import reference, stores
+from support import reading
+from support.reading import make_plan
 
 from rmqstore_spark.read.task import Range
 from rmqstore_spark.store.files import Files

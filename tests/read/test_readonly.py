@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import reading
-import reference
-import stores
-from reading import read
+from oracle import reference, stores
+from support import reading
+from support.reading import read
 
 PROLOGUE = """
 import os, sys
-from reading import read
+from support.reading import read
 try:
     read(sys.argv[1])
 except Exception:

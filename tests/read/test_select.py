@@ -21,13 +21,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-import reading
-import reference
-import selecting
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from selecting import Row, Wanted
-from stores import UNUSUAL_TIMES, StoreBuilder
+from oracle import reference
+from oracle.stores import UNUSUAL_TIMES, StoreBuilder
+from support import reading, selecting
+from support.selecting import Row, Wanted
 
 from rmqstore_spark.errors import DamagedStoreError, OptionError
 from rmqstore_spark.options import ReadOptions

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-import reading
-import reference
+from oracle import reference
+from support import reading
 
 from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
 from rmqstore_spark.read import clock, find

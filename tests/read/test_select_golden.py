@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import golden
 import pytest
-import reading
-import reference
-import truth
+from oracle import golden, reference, truth
+from support import reading
 
 from rmqstore_spark.read import access_path, clock, find
 from rmqstore_spark.read.planner import plan

@@ -12,14 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import golden
 import pytest
-import reference
-import selecting
-import stores
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reading import make_plan, options_of, read
+from oracle import golden, reference, stores
+from support import selecting
+from support.reading import make_plan, options_of, read
 
 from rmqstore_spark import OptionError
 from rmqstore_spark.errors import DamagedStoreError

@@ -1,4 +1,4 @@
-"""What holds inside of `-p sandbox`. tests/repo/test_sandbox.py has pytest collect it."""
+"""What holds inside of `-p support.sandbox`. tests/repo/test_sandbox.py has pytest collect it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import writing
+from support import writing
 
 from rmqstore_spark.errors import RmqStoreError
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import sandbox
+from support import sandbox
 
 TESTS = Path(__file__).parents[1]
 WRITING = ("repo/inside_sandbox.py", "write/test_*.py")
@@ -20,13 +20,14 @@ SLOW = "sigkill or stopped_again or (every_change and RmqStoreError) or swapped 
 @pytest.mark.slow
 def test_no_write_leaves_its_directory(public_path: Path) -> None:
     files = [str(path) for pattern in WRITING for path in sorted(TESTS.glob(pattern))]
+    options = ["-p", "support.sandbox", "-p", "no:cacheprovider", "-k", f"not ({SLOW})"]
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "sandbox", "-p", "no:cacheprovider", "-k", f"not ({SLOW})", *files],
+        [sys.executable, "-m", "pytest", *options, *files],
         capture_output=True,
         text=True,
         env={
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(TESTS / "support"), str(TESTS.parent)]),
+            "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)]),
             "PYTHONDONTWRITEBYTECODE": "1",
             "TMPDIR": str(public_path),
         },

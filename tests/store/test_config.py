@@ -6,9 +6,8 @@ import json
 import os
 from pathlib import Path
 
-import golden
 import pytest
-import stores
+from oracle import golden, stores
 
 from rmqstore_spark.store.config import load, offset_topics, topic_queues
 from rmqstore_spark.store.files import Files

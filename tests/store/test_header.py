@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pyarrow as pa
 import pytest
-import reference
+from oracle import reference
 
 from rmqstore_spark.store.commitlog import Run, headers
 from rmqstore_spark.store.decode import BatchBuilder

@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import golden
 import pytest
-import reference
-import stores
+from oracle import golden, reference, stores
 
 from native_io import java_hash
 from rmqstore_spark.errors import RmqStoreError

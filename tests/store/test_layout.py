@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import reading
-import reference
-import stores
-from reading import read
+from oracle import reference, stores
+from support import reading
+from support.reading import read
 
 import rmqstore_spark
 from rmqstore_spark.columns import COLUMNS

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import reading
-import reference
-import stores
-from reading import read
+from oracle import reference, stores
+from support import reading
+from support.reading import read
 
 from rmqstore_spark.errors import DamagedStoreError
 

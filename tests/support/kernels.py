@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import reference
+from oracle import reference
 
 from native_io import ENCODE_COLUMNS, Status, find_unit, scan
 from rmqstore_spark.store.decode import BatchBuilder

@@ -1,5 +1,5 @@
-"""`-p sandbox`: a test can write to its own tmp_path and to what tempfile makes; everywhere else is a read-only file
-system (EROFS). tests/repo/test_sandbox.py runs the writing tests so.
+"""`-p support.sandbox`: a test can write to its own tmp_path and to what tempfile makes; everywhere else is a read-only
+file system (EROFS). tests/repo/test_sandbox.py runs the writing tests so.
 
 For that pytest enters a mount namespace of its own, which nobody else sees and which ends with it. Its TMPDIR has to be
 an empty directory.

@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import reference
-import stores
+from oracle import reference, stores
 
 from rmqstore_spark.read.clock import CLOCK_SLACK
 from rmqstore_spark.selection import Numbers, Selection, Texts

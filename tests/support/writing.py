@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import reference
+from oracle import reference, stores
 
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.options import parse_write_options
@@ -61,6 +62,57 @@ def write(
         commit(str(root), staged, Settings(sizes, index, overwrite))
     finally:
         forget(str(root), job)
+
+
+# ---- rows to write, and what becomes of them
+
+# What a copy keeps of a message. Its places are new, and a broker's own checksum is gone.
+KEPT: tuple[str, ...] = (
+    "topic",
+    "queueId",
+    "tags",
+    "keys",
+    "msgId",
+    "body",
+    "flag",
+    "bornTimestamp",
+    "bornHost",
+    "storeTimestamp",
+)
+KEPT += ("storeHost", "reconsumeTimes", "preparedTransactionOffset")
+COMPRESSION = 0x701
+
+
+def kept(rows: list[Row]) -> list[Row]:
+    copies = []
+    for row in rows:
+        properties = {name: value for name, value in row["properties"].items() if name != "__CRC32#"}
+        copies.append({**{name: row[name] for name in KEPT}, "properties": properties, "sysFlag": row["sysFlag"]})
+    return copies
+
+
+def plain(rows: list[Row]) -> list[Row]:
+    """As rows are once their bodies are not compressed any more."""
+    return [{**row, "sysFlag": row["sysFlag"] & ~COMPRESSION} for row in rows]
+
+
+def some_rows(rng: random.Random, count: int, first: int = 0) -> list[Row]:
+    return [
+        {
+            "topic": rng.choice(("TopicA", "Topic_B", "%RETRY%group")),
+            "queueId": rng.randrange(3),
+            "tags": rng.choice((None, *stores.TAGS)),
+            "keys": rng.choice((None, "", " ".join(rng.choices(stores.WORDS[:8], k=3)))),
+            "msgId": rng.choice((None, f"id{first + i}")),
+            "body": rng.randbytes(rng.choice((0, 1, 100, 1000))),
+            "properties": {f"p{j}": rng.choice(stores.WORDS[:6]) for j in range(rng.randrange(4))},
+            "sysFlag": rng.choice((0, 0, 0, reference.PREPARED, reference.COMMIT, reference.ROLLBACK)),
+            "storeTimestamp": (stores.FIRST_TIMESTAMP + (first + i) * 700) * 1000,
+            "bornHost": rng.choice((None, "10.1.2.3:99", "[fd00::7]:1")),
+            "storeHost": rng.choice((None, "10.1.2.4:10911", "[fd00::8]:10911")),
+        }
+        for i in range(count)
+    ]
 
 
 # ---- is a store whole, by the reference alone?

@@ -26,48 +26,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import reading
-import reference
-import writing
-from test_write import some_rows
-from test_write_kill import Killed, Stopper, stop
+from oracle import reference
+from support import writing
+from support.attacking import ACTIONS, append, messages, overwrite
+from support.killing import Killed, Stopper
+from support.writing import some_rows
 
 import rmqstore_spark
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.layout import queue_path
 from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.write.commit import Settings, check, commit, prepare
+from rmqstore_spark.write.commit import Settings, commit
 from rmqstore_spark.write.disk import Tree
-
-__all__ = ["stop"]  # a fixture
 
 SOMEBODY = 65534
 IS_ROOT = os.geteuid() == 0
 WRITERS = ["root", "owner"] if IS_ROOT else ["owner"]
 _SECONDS = 30
-
-Action = Callable[[Path], object]
-
-
-def append(root: Path) -> None:
-    check(str(root), Settings(Sizes()))  # as Spark has it done first
-    writing.write(root, [{"topic": "TopicA", "queueId": 0, "keys": "k", "body": b"appended"}], sizes=Sizes())
-
-
-def overwrite(root: Path) -> None:
-    check(str(root), Settings(writing.SMALL, overwrite=True))
-    writing.write(root, [{"topic": "TopicA", "queueId": 0, "keys": "k", "body": b"instead"}], overwrite=True)
-
-
-ACTIONS: dict[str, Action] = {
-    "append": append,
-    "overwrite": overwrite,
-    "rebuild": rmqstore_spark.rebuild,
-    "check": lambda root: check(str(root), Settings(Sizes())),
-    "prepare": lambda root: prepare(str(root), "job"),
-    "read": reading.read,
-    "select": lambda root: reading.read(root, key="k3", subscribe="TopicA"),
-}
 
 
 class Ground:
@@ -169,10 +144,6 @@ def attempt(ground: Ground, action: str, writer: str) -> str | None:
     if told is not None:
         assert told.isprintable(), told
     return told
-
-
-def messages(root: Path) -> list[bytes]:
-    return [row["body"] for row in reading.read(root)]
 
 
 # ---- links
@@ -878,12 +849,13 @@ def test_mount_points(ground: Ground, place: str, kind: str) -> None:
         mount = f"mount -t tmpfs none '{target}' && cp -a '{elsewhere}/.' '{target}'"
     code = (
         "import sys; sys.path[:0] = sys.argv[3:]\n"
-        "import test_attack\n"
+        "from support import attacking\n"
         "from pathlib import Path\n"
+        "from rmqstore_spark.errors import RmqStoreError\n"
         "for action in sys.argv[2].split(','):\n"
-        "    try: test_attack.ACTIONS[action](Path(sys.argv[1])); print('done')\n"
-        "    except test_attack.RmqStoreError as error: print(error)\n"
-        "print(len(test_attack.messages(Path(sys.argv[1]))))\n"
+        "    try: attacking.ACTIONS[action](Path(sys.argv[1])); print('done')\n"
+        "    except RmqStoreError as error: print(error)\n"
+        "print(len(attacking.messages(Path(sys.argv[1]))))\n"
     )
     actions = ["append", "rebuild", "overwrite", "check"] if place != "consumequeue/TopicA/0" else ["append"]
     command = ["unshare", "--mount", *([] if IS_ROOT else ["--user", "--map-root-user"]), "sh", "-c"]

@@ -8,15 +8,11 @@ import shutil
 import struct
 from pathlib import Path
 
-import golden
 import pytest
-import reading
-import reference
-import stores
-import truth
-import writing
-from stores import StoreBuilder
-from writing import assert_whole, write
+from oracle import golden, reference, stores, truth
+from oracle.stores import StoreBuilder
+from support import reading, writing
+from support.writing import assert_whole, write
 
 import rmqstore_spark
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError, RmqStoreError

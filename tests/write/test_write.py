@@ -16,13 +16,10 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-import golden
 import pytest
-import reading
-import reference
-import stores
-import writing
-from writing import SMALL, Row, assert_whole, write
+from oracle import golden, reference, stores
+from support import reading, writing
+from support.writing import SMALL, Row, assert_whole, kept, plain, some_rows, write
 
 from rmqstore_spark.errors import BadRowError, DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
 from rmqstore_spark.options import parse_write_options
@@ -33,54 +30,6 @@ from rmqstore_spark.write import topics
 from rmqstore_spark.write.commit import Settings, check, commit
 from rmqstore_spark.write.disk import Tree
 from rmqstore_spark.write.lock import StoreLock
-
-# What a copy keeps of a message. Its places are new, and a broker's own checksum is gone.
-KEPT: tuple[str, ...] = (
-    "topic",
-    "queueId",
-    "tags",
-    "keys",
-    "msgId",
-    "body",
-    "flag",
-    "bornTimestamp",
-    "bornHost",
-    "storeTimestamp",
-)
-KEPT += ("storeHost", "reconsumeTimes", "preparedTransactionOffset")
-COMPRESSION = 0x701
-
-
-def kept(rows: list[Row]) -> list[Row]:
-    copies = []
-    for row in rows:
-        properties = {name: value for name, value in row["properties"].items() if name != "__CRC32#"}
-        copies.append({**{name: row[name] for name in KEPT}, "properties": properties, "sysFlag": row["sysFlag"]})
-    return copies
-
-
-def plain(rows: list[Row]) -> list[Row]:
-    """As rows are once their bodies are not compressed any more."""
-    return [{**row, "sysFlag": row["sysFlag"] & ~COMPRESSION} for row in rows]
-
-
-def some_rows(rng: random.Random, count: int, first: int = 0) -> list[Row]:
-    return [
-        {
-            "topic": rng.choice(("TopicA", "Topic_B", "%RETRY%group")),
-            "queueId": rng.randrange(3),
-            "tags": rng.choice((None, *stores.TAGS)),
-            "keys": rng.choice((None, "", " ".join(rng.choices(stores.WORDS[:8], k=3)))),
-            "msgId": rng.choice((None, f"id{first + i}")),
-            "body": rng.randbytes(rng.choice((0, 1, 100, 1000))),
-            "properties": {f"p{j}": rng.choice(stores.WORDS[:6]) for j in range(rng.randrange(4))},
-            "sysFlag": rng.choice((0, 0, 0, reference.PREPARED, reference.COMMIT, reference.ROLLBACK)),
-            "storeTimestamp": (stores.FIRST_TIMESTAMP + (first + i) * 700) * 1000,
-            "bornHost": rng.choice((None, "10.1.2.3:99", "[fd00::7]:1")),
-            "storeHost": rng.choice((None, "10.1.2.4:10911", "[fd00::8]:10911")),
-        }
-        for i in range(count)
-    ]
 
 
 def split(rows: list[Row], rng: random.Random, pieces: int) -> list[list[Row]]:

@@ -11,13 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import golden
 import numpy as np
 import pyarrow as pa
 import pytest
-import reference
-import stores
-from kernels import ENCODE_SCHEMA, batch_of, message
+from oracle import golden, reference, stores
+from support.kernels import ENCODE_SCHEMA, batch_of, message
 
 from native_io import Dispatcher, EncodeError, Encoder
 

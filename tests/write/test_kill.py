@@ -15,59 +15,16 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import reading
-import reference
-import writing
-from writing import Row, assert_whole, write
+from oracle import reference
+from support import reading, writing
+from support.killing import SIZES, Killed, Stopper, rows
+from support.writing import assert_whole, write
 
 import rmqstore_spark
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.write import disk
 from rmqstore_spark.write.commit import Settings, check, commit
-
-SIZES = Sizes(segment=2048, queue_file=400, slots=10, items=100)
-
-
-class Killed(BaseException):
-    """No code handles it: what it leaves is what a kill leaves."""
-
-
-class Stopper:
-    """Lets the n-th change on disk fail: as a kill, and all after it as well; as an error, only that one, if not told
-    otherwise."""
-
-    def __init__(self) -> None:
-        self._real = disk._do
-        self._left: int | None = None
-        self._error: type[BaseException] = Killed
-        self._for_ever = True
-        self.calls = 0
-        self.written: set[str] = set()  # names of files
-
-    def at(self, number: int | None, error: type[BaseException] = Killed, for_ever: bool = False) -> None:
-        self._left, self._error, self.calls = number, error, 0
-        self._for_ever = for_ever or error is Killed
-
-    def __call__(self, call: Any, path: str, *arguments: Any) -> Any:
-        self.calls += 1
-        if call.__name__ == "_pwrite":
-            self.written.add(os.path.basename(path))
-        if self._left is not None and self.calls > self._left:
-            if not self._for_ever:
-                self._left = None
-            raise self._error(path)
-        return self._real(call, path, *arguments)
-
-
-@pytest.fixture
-def stop(monkeypatch: pytest.MonkeyPatch) -> Stopper:
-    stopper = Stopper()
-    monkeypatch.setattr(disk, "_do", stopper)
-    return stopper
 
 
 @pytest.fixture
@@ -76,20 +33,6 @@ def home(tmp_path: Path) -> Iterator[Path]:
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as path:
         yield Path(path)
-
-
-def rows(count: int, topic: str, first: int = 0) -> list[Row]:
-    return [
-        {
-            "topic": topic if i % 3 else "Both",
-            "queueId": i % 2,
-            "keys": f"k{i}",
-            "msgId": f"{topic}-{i}",
-            "body": b"%d " % i * (10 + i % 7),
-            "storeTimestamp": (1_700_000_000_000 + i) * 1000,
-        }
-        for i in range(first, first + count)
-    ]
 
 
 def ids(root: Path) -> list[str]:
@@ -291,13 +234,14 @@ CHILD = """
 import sys
 sys.path[:0] = sys.argv[3:]
 from pathlib import Path
-import test_write_kill, writing
+from support import killing
+from support import writing
 from rmqstore_spark.write.commit import Settings, check, commit
 root = Path(sys.argv[1])
-_, staged = writing.stage_rows(root, [test_write_kill.rows(600, "New", 1000)] * int(sys.argv[2]))
+_, staged = writing.stage_rows(root, [killing.rows(600, "New", 1000)] * int(sys.argv[2]))
 print("ready", flush=True)
 sys.stdin.readline()
-commit(str(root), staged, Settings(test_write_kill.SIZES))
+commit(str(root), staged, Settings(killing.SIZES))
 print("done", flush=True)
 """
 

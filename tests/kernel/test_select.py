@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pytest
-import reference
-from kernels import Positions, Scanned, encode_log, rows_of, scan_units
-from reference import Corrupt, check_unit, encode_blank, encode_unit, parse_unit
+from oracle import reference
+from oracle.reference import Corrupt, check_unit, encode_blank, encode_unit, parse_unit
+from support.kernels import Positions, Scanned, encode_log, rows_of, scan_units
 
 from native_io import COLUMNS, Filter, Status, gather
 from rmqstore_spark.store.decode import BatchBuilder

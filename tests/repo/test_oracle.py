@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import reference
-import stores
-from reference import Corrupt, check_unit, decode_unit, encode_unit
+from oracle import reference, stores
+from oracle.reference import Corrupt, check_unit, decode_unit, encode_unit
 
 DATA = Path(__file__).parents[1] / "data"
 PLAIN_STORES = ("rocketmq-4.9.4", "rocketmq-5.3.0", "rocketmq-5.3.3")

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import reference
-from kernels import decode, encode_log, find, rows_of, scan_units
-from reference import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, Corrupt, check_unit, encode_blank, encode_unit
+from oracle import reference
+from oracle.reference import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, Corrupt, check_unit, encode_blank, encode_unit
+from support.kernels import decode, encode_log, find, rows_of, scan_units
 
 from native_io import COLUMNS, Decoder, Status, find_unit, scan
 from rmqstore_spark.store.decode import BatchBuilder

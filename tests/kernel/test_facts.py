@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import reference
-from kernels import decode, encode_log, find, rows_of, scan_units
+from oracle import reference
+from support.kernels import decode, encode_log, find, rows_of, scan_units
 
 import native_io
 from native_io import Decoder, Dispatcher, Filter, Status, crc32

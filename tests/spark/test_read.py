@@ -10,13 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import reference
 from chispa import assert_df_equality
+from oracle import reference
+from oracle.stores import StoreBuilder, random_store
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
-from stores import StoreBuilder, random_store
 
 import rmqstore_spark
 from rmqstore_spark.columns import COLUMNS, DEFAULT_COLUMNS

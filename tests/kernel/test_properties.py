@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import reference
-from kernels import decode, encode_log
+from oracle import reference
+from support.kernels import decode, encode_log
 
 from native_io import Decoder
 

@@ -12,14 +12,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import golden
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-import reference
-import stores
-from kernels import encode_log, run_python, scan_units
+from oracle import golden, reference, stores
+from support.kernels import encode_log, run_python, scan_units
 
 from native_io import Dispatched, Dispatcher, Status, java_hash, java_hashes, put_index
 
@@ -682,7 +680,7 @@ def test_arguments_of_put_index() -> None:
 def test_no_memory() -> None:
     code = """
 import mmap, resource
-import reference
+from oracle import reference
 from native_io import Dispatcher
 unit = reference.encode_unit(topic="", properties={"KEYS": " ".join("abcdefgh" * 1000)})
 log = unit * 2000

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
-import writing
+from support import writing
 
 from rmqstore_spark.store.sizes import Sizes
 

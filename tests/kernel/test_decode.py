@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import reference
-import stores
-from kernels import Positions, decode, encode_log, rows_of, scan_units
+from oracle import reference, stores
+from support.kernels import Positions, decode, encode_log, rows_of, scan_units
 
 from native_io import COLUMNS, Decoder
 from rmqstore_spark.columns import arrow_schema

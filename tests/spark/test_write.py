@@ -7,15 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import golden
 import pyarrow as pa
 import pytest
-import reference
-import writing
+from oracle import golden, reference
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from test_write import kept, plain
+from support import writing
+from support.writing import kept, plain
 
 import rmqstore_spark
 from rmqstore_spark.store.sizes import Sizes

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-import reference
-from kernels import decode, encode_log, rows_of, run_python
+from oracle import reference
+from support.kernels import decode, encode_log, rows_of, run_python
 
 from native_io import COLUMNS, Decoder
 from rmqstore_spark.columns import arrow_schema
@@ -51,7 +51,8 @@ def test_a_column_of_too_many_rows() -> None:
 def test_no_memory() -> None:
     code = """
 import mmap, resource
-import numpy as np, reference
+import numpy as np
+from oracle import reference
 from native_io import Decoder
 size = 1 << 30
 window = mmap.mmap(-1, size)
