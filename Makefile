@@ -37,7 +37,6 @@ lint: $(VENV)/.installed ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy tests/interop/conftest.py  # a second conftest, which mypy takes in a run of its own only
 
 format: $(VENV)/.installed ## format the Python code and repair what ruff can
 	$(BIN)/ruff check --fix .
@@ -78,7 +77,7 @@ define run-sanitized
 		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
 		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
 		"$(CURDIR)/$(BIN)/python" -m pytest -p no:cacheprovider --capture=sys -m "not spark" $(ARGS) \
-		$(or $(wildcard tests/test_kernel*.py tests/test_corruption*.py),$(error no kernel tests))
+		$(or $(wildcard tests/kernel/test_*.py),$(error no kernel tests))
 endef
 
 test-spark41: $(VENV41)/.installed ## run the tests that use Spark on PySpark 4.1

@@ -46,9 +46,9 @@ class RocketMq:
     """The newest RocketMQ of the interop tests: its jars come from Maven the first time, then from their cache."""
 
     def __init__(self) -> None:
-        sys.path += [str(INTEROP), str(INTEROP.parent)]
+        sys.path.append(str(INTEROP.parent))
         try:
-            self.bench = importlib.import_module("rocketmq")
+            self.bench = importlib.import_module("interop.rocketmq")
             found = self.bench.runtime(self.bench.NEWEST)
         except subprocess.CalledProcessError as why:
             raise Unavailable(f"the Java of tests/interop does not compile: {why}") from why

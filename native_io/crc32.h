@@ -2,13 +2,13 @@
  *
  * Why not a library: the check runs once for every unit, inside the loop that holds no GIL, so it has to be a C
  * function; zlib's and libdeflate's headers do not come with a C compiler and PyPI, and no wheel carries them.
- * tests/test_kernel.py holds both ways equal to zlib.crc32 for every length and alignment.
+ * tests/kernel/test_facts.py holds both ways equal to zlib.crc32 for every length and alignment.
  *
  * With carry-less multiplication a block of 128 bits A(x) followed by d more bits is A(x) * x^d, and that is congruent,
  * modulo P, to hi(A) * (x^(d+64) mod P) + lo(A) * (x^d mod P): so 16 bytes are carried over any distance by two
  * multiplications (V. Gopal et al., "Fast CRC Computation Using PCLMULQDQ", Intel 2009). The constants below are
  * x^k mod P for the distances in use, bit-reflected and shifted left by one, as reflected data wants them;
- * tests/test_kernel.py derives them anew.
+ * tests/kernel/test_facts.py derives them anew.
  */
 #ifndef RMQ_CRC32_H
 #define RMQ_CRC32_H

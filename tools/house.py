@@ -1,8 +1,8 @@
 """Draws docs/house.svg: which module lies in which room, and which room imports which. `make house` runs it.
 
 The picture is made from the code. Python's imports are read by `ast`, also those in functions and those for types only;
-the kernel's `#include` lines by a pattern. tests/test_house.py fails where the picture is no longer that of the code.
-An import by a name that is only known at run time (importlib.import_module) is not seen; there is none.
+the kernel's `#include` lines by a pattern. tests/repo/test_house.py fails where the picture is no longer that of the
+code. An import by a name that is only known at run time (importlib.import_module) is not seen; there is none.
 """
 
 import ast

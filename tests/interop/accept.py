@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import reference
-import rocketmq
-import truth
-from rocketmq import VERSIONS, Broker, ChildError, Client, Sizes, User
+from oracle import reference, truth
+
+from interop import rocketmq
+from interop.rocketmq import VERSIONS, Broker, ChildError, Client, Sizes, User
 
 Record = dict[str, Any]
 Queue = tuple[str, int]
@@ -45,7 +45,7 @@ def assert_broker_accepts(
     Args:
         home: an empty directory.
         sizes: those of the store's files. Without it they are taken from the files, and the index has the bench's.
-        expected: rows; without it what tests/reference.py reads from the store.
+        expected: rows; without it what tests/oracle/reference.py reads from the store.
         keys: False where the index is allowed to be missing.
         queues: send to these only; without it to one queue of every topic that users write to.
         user: whom the brokers run as.

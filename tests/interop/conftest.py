@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import rocketmq
-import scenario
-from accept import assert_broker_accepts
-from rocketmq import VERSIONS, Sizes
-from scenario import Written
+
+from interop import rocketmq, scenario
+from interop.accept import assert_broker_accepts
+from interop.rocketmq import VERSIONS, Sizes
+from interop.scenario import Written
 
 Pair = tuple[str, str]  # the version that wrote a store, and the one that is to accept it
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import golden
-import rocketmq
-import scenario
-from rocketmq import NEWEST, VERSIONS, Sizes
-from scenario import Written
+from oracle import golden
+
+from interop import rocketmq, scenario
+from interop.rocketmq import NEWEST, VERSIONS, Sizes
+from interop.scenario import Written
 
 # What git can hold: small files, and no more than it takes to have several of each.
 _SIZES = Sizes(segment=64 * 1024, queue_file=20 * 20, index_slots=100, index_items=200)

@@ -27,7 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-import golden
+from oracle import golden
 
 # The last 4.9.x with a broker on Maven Central, a 5.1.x, 5.3.0, and the newest 5.x that is there in all its parts.
 VERSIONS = ("4.9.7", "5.1.4", "5.3.0", "5.5.0")

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import rocketmq
-import truth
-from rocketmq import NEWEST, Broker, Sizes
+from oracle import truth
+
+from interop import rocketmq
+from interop.rocketmq import NEWEST, Broker, Sizes
 
 Record = dict[str, Any]
 

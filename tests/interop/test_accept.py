@@ -6,11 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import reference
-import rocketmq
-from accept import assert_broker_accepts
-from rocketmq import NEWEST, OLDEST, VERSIONS, ChildError
-from scenario import Written
+from oracle import reference
+
+from interop import rocketmq
+from interop.accept import assert_broker_accepts
+from interop.rocketmq import NEWEST, OLDEST, VERSIONS, ChildError
+from interop.scenario import Written
 
 pytestmark = pytest.mark.interop
 

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import reading
-import reference
-import rocketmq
-import scenario
-import truth
-from rocketmq import Broker
-from scenario import Written
+from oracle import reference, truth
+from support import reading
+
+from interop import rocketmq, scenario
+from interop.rocketmq import Broker
+from interop.scenario import Written
 
 pytestmark = pytest.mark.interop
 

@@ -11,14 +11,14 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
-import reference
-import rocketmq
-import writing
-from accept import assert_broker_accepts
-from rocketmq import NEWEST, OLDEST, Broker, User
-from test_writing import BENCH, SIZES, SMALL, rows, small_store
+from oracle import reference
+from support import writing
 
 import rmqstore_spark
+from interop import rocketmq
+from interop.accept import assert_broker_accepts
+from interop.ours import BENCH, SIZES, SMALL, rows, small_store
+from interop.rocketmq import NEWEST, OLDEST, Broker, User
 from rmqstore_spark.store.sizes import Sizes
 
 pytestmark = [pytest.mark.interop, pytest.mark.parametrize("version", [OLDEST, NEWEST])]

@@ -9,50 +9,24 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-import golden
 import pytest
-import reading
-import reference
-import rocketmq
-import writing
-from accept import assert_broker_accepts
-from rocketmq import VERSIONS, Broker
-from scenario import Written
-from test_write import some_rows
-from test_write_kill import Killed, Stopper
+from oracle import golden, reference
+from support import reading, writing
+from support.killing import Killed, Stopper
 
 import rmqstore_spark
+from interop import rocketmq
+from interop.accept import assert_broker_accepts
+from interop.ours import BENCH, SIZES, SMALL, rows, small_store
+from interop.rocketmq import VERSIONS, Broker
+from interop.scenario import Written
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.write import disk
 from rmqstore_spark.write.commit import Settings, commit
 
 pytestmark = pytest.mark.interop
 
-BENCH = rocketmq.Sizes()
-SIZES = Sizes(BENCH.segment, BENCH.queue_file, BENCH.index_slots, BENCH.index_items)
-# So that there are several of each kind of file.
-SMALL = rocketmq.Sizes(segment=64 * 1024, queue_file=400, index_slots=50, index_items=120)
 StoreOf = Callable[[str], Written]
-
-
-def small_store(root: Path, rng: random.Random, count: int = 300) -> None:
-    sizes = Sizes(SMALL.segment, SMALL.queue_file, SMALL.index_slots, SMALL.index_items)
-    writing.write(root, rows(rng, count // 2), rows(rng, count - count // 2), sizes=sizes)
-
-
-def rows(rng: random.Random, count: int, topic: str | None = None) -> list[writing.Row]:
-    """As clients of any version can ask for them."""
-    made = some_rows(rng, count)
-    for number, row in enumerate(made):
-        if row["topic"].startswith("%") or topic:
-            row["topic"] = topic or "Topic_C"
-        row["bornHost"], row["storeHost"] = "10.1.2.3:99", "127.0.0.1:10911"
-        row["body"] = row["body"] or b"x"
-        row["keys"] = f"key-{number % 9}"
-        # A client looks for an id from the time on that is in it: here the beginning of the month.
-        row["msgId"] = f"7F000001{number:04X}{rng.getrandbits(32):08X}00000000{number:04X}"
-        del row["storeTimestamp"]
-    return made
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -109,7 +83,7 @@ def test_a_rebuilt_one(store_of: StoreOf, tmp_path: Path, version: str) -> None:
 def test_killed_writers(
     pool: ThreadPoolExecutor, tmp_path: Path, rng: random.Random, version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wherever a write is killed, a broker has all of its messages, or none. (tests/test_write_kill.py tries it at
+    """Wherever a write is killed, a broker has all of its messages, or none. (tests/write/test_kill.py tries it at
     every place; here at some of those that leave something behind.)"""
     small_store(tmp_path / "before", rng, 60)
     none = reference.read_store(tmp_path / "before")

@@ -1,0 +1,1 @@
+"""Real brokers and clients of four RocketMQ versions."""

@@ -1,0 +1,136 @@
+"""Imports point down only, and docs/house.svg is the picture of them (tools/house.py)."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOL = ROOT / "tools" / "house.py"
+
+# What each room imports, and no other: the rule as it stands. A room that is to know more is a decision; write it here.
+MAY_IMPORT = {
+    "face": {"spark", "read", "write", "query", "store", "words"},
+    "spark": {"read", "write", "query", "store", "words"},
+    "read": {"query", "store", "words", "native_io"},
+    "write": {"query", "store", "words", "native_io"},
+    "query": {"store", "words"},
+    "store": {"words", "native_io"},
+    "words": set(),
+    "native_io": set(),
+}
+# Who may start a change of a store. The rest of the package cannot reach a call that writes.
+WRITERS = {"rmqstore_spark", "rmqstore_spark.spark.datasource", "rmqstore_spark.spark.writer"}
+# Who knows Spark.
+SPARKS = {
+    "rmqstore_spark",
+    *(f"rmqstore_spark.spark.{name}" for name in ("datasource", "pushdown", "reader", "writer")),
+}
+
+
+@pytest.fixture(scope="module")
+def house() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("house", TOOL)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["house"] = module  # where its dataclasses look for themselves
+    spec.loader.exec_module(module)
+    return module
+
+
+def title(house: ModuleType, module: str) -> str:
+    return str(house.ROOMS[house.room_of(module)].title)
+
+
+def beyond_the_rule(house: ModuleType, graph: dict[str, set[str]]) -> list[str]:
+    """The imports that MAY_IMPORT does not allow."""
+    return [
+        f"{module} ({here}) imports {other} ({there})"
+        for module, others in sorted(graph.items())
+        for other in sorted(others)
+        if (here := title(house, module)) != (there := title(house, other)) and there not in MAY_IMPORT[here]
+    ]
+
+
+def test_picture_is_the_codes(house: ModuleType) -> None:
+    assert (ROOT / house.PICTURE).read_text() == house.draw(house.read(ROOT)), "call `make house`"
+
+
+def test_imports_point_down(house: ModuleType) -> None:
+    graph = house.read(ROOT)
+    assert {"rmqstore_spark.write.disk", "rmqstore_spark.read.planner", "native_io._kernel"} <= set(graph)
+    assert house.upward(graph) == []
+    assert beyond_the_rule(house, graph) == []
+
+
+def test_few_reach_what_writes(house: ModuleType) -> None:
+    inside = "rmqstore_spark.write"
+    graph = house.read(ROOT)
+    outside = {module for module in graph if module != inside and not module.startswith(f"{inside}.")}
+    assert {m for m in outside if any(f"{other}.".startswith(f"{inside}.") for other in graph[m])} == WRITERS
+
+
+def test_few_know_spark(house: ModuleType) -> None:
+    assert {name for name, path in house.files(ROOT).items() if names_spark(house, name, path)} == SPARKS
+
+
+def names_spark(house: ModuleType, name: str, path: Path) -> bool:
+    return any(imported.partition(".")[0] == "pyspark" for imported in house.imported(name, path))
+
+
+# ---- the test of the test: a house in which an import points up
+
+
+@pytest.mark.parametrize(
+    ("line", "module", "seen"),
+    [
+        ("from rmqstore_spark.read.planner import plan", "store/files.py", "read.planner"),
+        ("from rmqstore_spark.read.planner import plan", "write/disk.py", "read.planner"),
+        ("import rmqstore_spark.write.disk", "store/files.py", "write.disk"),
+        ("from rmqstore_spark.write import disk", "store/files.py", "write.disk"),
+        ("from ..write.disk import Tree", "store/files.py", "write.disk"),
+        ("from . import disk", "write/commit.py", "write.disk"),
+        ("from ..store import files", "write/disk.py", "store.files"),
+        ("def f():\n    from rmqstore_spark.read import planner", "store/files.py", "read.planner"),
+        ("from rmqstore_spark.store.files import x", "errors.py", "store.files"),
+        ("from rmqstore_spark.errors import x", "store/files.py", "errors"),
+    ],
+)
+def test_upward_import_is_found(house: ModuleType, tmp_path: Path, line: str, module: str, seen: str) -> None:
+    package = tmp_path / "rmqstore_spark"
+    for name in ("read", "write", "store"):
+        (package / name).mkdir(parents=True)
+        (package / name / "__init__.py").touch()
+    for path in ("__init__.py", "errors.py", "read/planner.py", "store/files.py", "write/commit.py", "write/disk.py"):
+        (package / path).touch()
+    assert house.upward(house.read(tmp_path)) == []
+    (package / module).write_text(line + "\n")
+
+    graph = house.read(tmp_path)
+    name = "rmqstore_spark." + module.removesuffix(".py").replace("/", ".")
+    assert {other for other in graph[name] if other.count(".") > 1 or other.endswith("errors")} == {
+        f"rmqstore_spark.{seen}"
+    }
+    # Of rooms beside each other the test's own rule decides: read is above write in the picture.
+    is_allowed = (module, seen) in {
+        ("store/files.py", "errors"),
+        ("write/disk.py", "store.files"),
+        ("write/commit.py", "write.disk"),
+    }
+    assert (house.upward(graph) == []) == is_allowed
+    assert (beyond_the_rule(house, graph) == []) == is_allowed
+
+
+def test_circle_is_found(house: ModuleType) -> None:
+    first, second = "rmqstore_spark.read.access_path", "rmqstore_spark.read.planner"
+    assert house.upward({first: {second}, second: {first}}) == [f"{first}, {second}: import each other in a circle"]
+
+
+def test_module_without_a_room_is_an_error(house: ModuleType) -> None:
+    with pytest.raises(ValueError, match=r"rmqstore_spark\.cellar: in no room; name it in ROOMS"):
+        house.room_of("rmqstore_spark.cellar")

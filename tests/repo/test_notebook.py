@@ -1,0 +1,22 @@
+"""The notebooks run from top to bottom."""
+
+from pathlib import Path
+
+import nbclient
+import nbformat
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("cwd", [ROOT, ROOT / "notebooks"], ids=["from the root", "from notebooks/"])
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.name)
+def test_every_cell_runs(path: Path, cwd: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    nbformat.validate(notebook)
+    client = nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(cwd)}})
+    client.execute()  # raises on the first cell that fails
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert any("image/png" in output.get("data", {}) for cell in code for output in cell.outputs)

@@ -1,0 +1,101 @@
+"""The wheel: what is in it, and that Spark finds the data source in it by itself."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# What the distribution is made of. No more is copied, so nothing else can be needed to build it.
+SOURCES = ["pyproject.toml", "setup.cfg", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "NOTICE", "CHANGELOG.md"]
+PACKAGES = ["native_io", "rmqstore_spark"]
+
+
+def run(*command: str | Path, cwd: Path, **env: str) -> str:
+    ran = subprocess.run(
+        command, cwd=cwd, env=os.environ | env, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+@pytest.fixture(scope="session")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution, built from a clean copy of the sources."""
+    copy = tmp_path_factory.mktemp("source")
+    for name in [*SOURCES, "pyspark_rmqstore.py"]:
+        shutil.copy2(ROOT / name, copy)
+    for name in PACKAGES:
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.c"))
+    run(sys.executable, "setup.py", "-q", "sdist", cwd=copy)
+    (path,) = (copy / "dist").iterdir()
+    return path
+
+
+@pytest.fixture(scope="session")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from the sdist alone: a header that MANIFEST.in forgets is found out here."""
+    into = tmp_path_factory.mktemp("wheel")
+    # No isolation: the test extra has the build's requirements, and tests need no network.
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    run(*pip, "wheel", "--no-deps", "--no-build-isolation", "--no-cache-dir", "--wheel-dir", into, sdist, cwd=into)
+    (path,) = into.iterdir()
+    return path
+
+
+def test_sdist_has_sources_only(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        names = archive.getnames()
+    assert not [name for name in names if name.endswith((".so", ".c", ".pyc"))]
+    assert any(name.endswith("native_io/_kernel.pyx") for name in names)
+
+
+@pytest.mark.slow
+def test_wheel_contents(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        metadata = archive.read(next(name for name in names if name.endswith(".dist-info/METADATA"))).decode()
+    packaged = {name for name in names if ".dist-info/" not in name}
+
+    modules = {path.relative_to(ROOT).as_posix() for name in PACKAGES for path in (ROOT / name).rglob("*.py")}
+    assert packaged == modules | {
+        "pyspark_rmqstore.py",
+        "native_io/_kernel" + sysconfig.get_config_var("EXT_SUFFIX"),
+        "native_io/_kernel.pyi",
+        "native_io/py.typed",
+        "rmqstore_spark/py.typed",
+    }
+    assert {name.rpartition("/")[2] for name in names if ".dist-info/" in name} >= {"LICENSE", "NOTICE"}
+    assert "Requires-Python: >=3.11" in metadata
+    for requirement in ("pyspark>=4.1", "pyarrow>=18", "numpy"):
+        assert f"Requires-Dist: {requirement}\n" in metadata
+
+
+@pytest.mark.spark
+def test_installed_wheel_needs_no_register(wheel: Path, small_store: Path, tmp_path: Path) -> None:
+    site, cwd = tmp_path / "site", tmp_path / "elsewhere"
+    cwd.mkdir()
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    run(*pip, "install", "--no-deps", "--no-index", "--target", site, wheel, cwd=cwd)
+    program = """
+import sys
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+print("COUNT", spark.read.format("rmqstore").load(sys.argv[1]).count())
+spark.stop()
+
+import native_io._kernel, rmqstore_spark
+print("FROM", rmqstore_spark.__file__, native_io._kernel.__file__)
+"""
+    # PYTHONPATH goes first, so the wheel is what is imported even where the source tree is installed too.
+    told = run(sys.executable, "-c", program, small_store, cwd=cwd, PYTHONPATH=str(site))
+    assert "COUNT 60\n" in told
+    origins = told.partition("FROM ")[2].split()
+    assert [Path(origin).is_relative_to(site) for origin in origins] == [True, True]

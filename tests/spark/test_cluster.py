@@ -1,0 +1,123 @@
+"""Writing on a cluster of two hosts, where Spark tries tasks again and runs slow ones twice: neither leaves a double.
+
+`local[2]` does neither. The cluster is Spark's own standalone one; its hosts are two addresses of this machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+from support import writing
+
+from rmqstore_spark.store.sizes import Sizes
+
+pytestmark = pytest.mark.spark
+
+SIZES = Sizes(segment=64 * 1024, queue_file=2000, slots=50, items=500)
+
+JOB = """
+import sys, time
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import rmqstore_spark
+
+master, store, notes = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+settings = {
+    "spark.driver.memory": "1g",
+    "spark.executor.memory": "500m",
+    "spark.ui.enabled": "false",
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.minTaskRuntime": "200ms",
+}
+spark = SparkSession.builder.master(master).config(map=settings).getOrCreate()
+rmqstore_spark.register(spark)
+
+
+def fail_or_wait(batches):
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    partition, attempt = task.partitionId(), task.attemptNumber()
+    for batch in batches:
+        yield batch
+    if partition == 1 and attempt == 0:
+        raise RuntimeError("this attempt fails, behind its last row")
+    if partition == 2 and attempt == 0:
+        (notes / "slow").touch()
+        time.sleep(8)
+    if partition == 2 and attempt == 1:
+        (notes / "twice").touch()
+
+
+names = spark.range(0, 4000, numPartitions=4).selectExpr("CAST(id AS STRING) AS keys")
+rows = names.selectExpr("keys", "binary(keys) AS body")
+rows = rows.mapInArrow(fail_or_wait, rows.schema)
+options = dict(option.split("=") for option in sys.argv[4:])
+rows.write.format("rmqstore").mode("append").options(topic="T", queues=2, **options).save(store)
+spark.stop()
+"""
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[str]:
+    """The address of a cluster with an executor on each of two hosts."""
+    home = Path(pyspark.__file__).parent
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"spark://127.0.0.1:{probe.getsockname()[1]}"
+    environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "256m"}
+
+    def start(name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        kind = "master.Master" if name == "master" else "worker.Worker"
+        command = [
+            str(home / "bin" / "spark-class"),
+            f"org.apache.spark.deploy.{kind}",
+            "--webui-port",
+            "0",
+            *arguments,
+        ]
+        with (tmp_path / f"{name}.log").open("wb") as log:
+            return subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=tmp_path)
+
+    with contextlib.ExitStack() as running:
+
+        def add(name: str, *arguments: str) -> None:
+            process = running.enter_context(start(name, *arguments))
+            running.callback(process.terminate)
+
+        add("master", "--host", "127.0.0.1", "--port", address.rpartition(":")[2])
+        for host in ("127.0.0.1", "127.0.0.2"):
+            limits = ("--cores", "1", "--memory", "600m", "--work-dir", str(tmp_path / host))
+            add(f"worker-{host}", "--host", host, *limits, address)
+        yield address
+
+
+def test_tasks_that_run_twice(master: str, tmp_path: Path) -> None:
+    store, notes = tmp_path / "store", tmp_path / "notes"
+    notes.mkdir()
+    options = [
+        f"mappedFileSizeCommitLog={SIZES.segment}",
+        f"mappedFileSizeConsumeQueue={SIZES.queue_file}",
+        f"maxHashSlotNum={SIZES.slots}",
+        f"maxIndexNum={SIZES.items}",
+    ]
+    command = [sys.executable, "-c", JOB, master, str(store), str(notes), *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "this attempt fails" in done.stderr  # and was tried again
+    assert sorted(path.name for path in notes.iterdir()) == ["slow", "twice"]
+    rows = writing.assert_whole(store, SIZES)
+    assert [row["body"] for row in rows] == [b"%d" % i for i in range(4000)]

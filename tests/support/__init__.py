@@ -1,0 +1,1 @@
+"""How tests run the package below Spark, and stop, kill, attack and confine it."""

@@ -1,0 +1,286 @@
+"""Writers that are killed: of their messages all are there, or none, and the next writer cleans up."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from oracle import reference
+from support import reading, writing
+from support.killing import SIZES, Killed, Stopper, rows
+from support.writing import assert_whole, write
+
+import rmqstore_spark
+from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.write.commit import Settings, check, commit
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """A directory, in memory where there is such: here nothing depends on a disk."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as path:
+        yield Path(path)
+
+
+def ids(root: Path) -> list[str]:
+    """As a broker sees it that recovers: from the first segment to the first thing that is no message."""
+    found: list[str] = []
+    segments = reference.segment_files(root) if (root / "commitlog").exists() else []
+    expected = int(segments[0].name) if segments else 0
+    for path in segments:
+        if int(path.name) != expected:
+            break
+        data = path.read_bytes()
+        last = expected
+        for at, unit in reference.read_segment(data, expected, last=True):
+            found.append(reference.decode_unit(unit, at)["msgId"])
+            last = at + len(unit)
+        inside = last - expected
+        if not reference.is_blank(data[inside : inside + 8], len(data) - inside):
+            break
+        expected += len(data)
+    return found
+
+
+def ours(root: Path) -> list[str]:
+    return [row["msgId"] for row in reading.read(root)] if (root / "commitlog").exists() else []
+
+
+def assert_all_or_none(root: Path, none: list[str], all_: list[str]) -> bool:
+    """Whether it is all. The reference, which expects every file to be sound, ours, and one that recovers, agree."""
+    found = ids(root)
+    assert found in (none, all_)
+    assert ours(root) == found
+    if (root / "commitlog").exists():
+        assert [row["msgId"] for row in reference.read_store(root)] == found
+    if not (root / "abort").exists():
+        # A broker takes it for a clean stop: ConsumeQueue has to know every message.
+        units = [(at, reference.parse_unit(data, at)) for at, data in reference.read_units(root)] if found else []
+        queued = {(t, q, o): unit.physical_offset for t, q, o, unit in reference.read_queues(root)}
+        wanted = {(u.topic.decode(), u.queue_id, u.queue_offset): at for at, u in units}
+        assert queued == wanted
+    else:
+        assert not (root / "checkpoint").exists()
+    return found == all_
+
+
+def state(root: Path) -> dict[str, bytes]:
+    return {name: data for name, data in writing.files(root, "**/*").items() if not name.startswith(".rmqstore")}
+
+
+def open_files(root: Path) -> list[str]:
+    """Those of this process; a deleted file takes space on disk as long as it is open."""
+    paths = []
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            paths.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return [path for path in paths if path.startswith(str(root))]
+
+
+def assert_goes_on(root: Path) -> None:
+    """The next write cleans up, or finishes; then the store is whole, and has no trace of what was."""
+    found = ids(root)
+    check(str(root), Settings(SIZES))  # as Spark does before it plans
+    assert ids(root) == found
+    write(root, rows(1, "Next", 9000), sizes=SIZES)
+    shutil.rmtree(root / ".rmqstore-spark", ignore_errors=True)  # staged by a job that was not told to abort
+    assert [row["msgId"] for row in assert_whole(root, SIZES)] == [*found, "Next-9000"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("existing", [0, 40])
+@pytest.mark.parametrize("error", [Killed, RmqStoreError])
+def test_stopped_at_every_change(home: Path, stop: Stopper, existing: int, error: type[BaseException]) -> None:
+    before = home / "before"
+    if existing:
+        write(before, rows(existing, "Old"), sizes=SIZES)
+    none, new = ids(before), rows(40, "New", 1000)
+    all_ = none + [row["msgId"] for row in new]
+    outcomes = []
+    for number in itertools.count():
+        root = home / "store"
+        if existing:
+            shutil.copytree(before, root)
+        _, staged = writing.stage_rows(root, [new])
+        stop.at(number, error)
+        done = True
+        try:
+            commit(str(root), staged, Settings(SIZES))
+        except error:
+            done = False
+        finally:
+            calls = stop.calls
+            stop.at(None)
+        outcomes.append(assert_all_or_none(root, none, all_))
+        if error is not Killed:
+            # What fails has left nothing. What has been published does not fail any more.
+            assert open_files(home) == []
+            assert done == outcomes[-1]
+            if not done and existing:
+                assert state(root) == state(before)
+        assert_goes_on(root)
+        shutil.rmtree(root)
+        if calls <= number:
+            break
+    assert outcomes == sorted(outcomes)  # first none, then all
+    assert outcomes.count(False) > 30
+    assert outcomes.count(True) > 10
+
+
+def test_every_file_is_written_where_it_can_be_stopped(home: Path, stop: Stopper) -> None:
+    """Not in a mapping, where a full disk is a SIGBUS."""
+    root = home / "store"
+    _, staged = writing.stage_rows(root, [rows(40, "New")])
+    stop.written.clear()
+    commit(str(root), staged, Settings(SIZES))
+    assert {path.name for path in root.rglob("*") if path.is_file()} - {"lock"} <= stop.written
+    assert any(path.parent.name == "index" for path in root.rglob("*"))
+
+
+@pytest.mark.slow
+def test_stopped_again_while_cleaning_up(home: Path, stop: Stopper, rng: random.Random) -> None:
+    before, root = home / "before", home / "store"
+    write(before, rows(40, "Old"), sizes=SIZES)
+    none, new = ids(before), rows(40, "New", 1000)
+    all_ = none + [row["msgId"] for row in new]
+    shutil.copytree(before, root)
+    _, staged = writing.stage_rows(root, [new])
+    stop.at(None)
+    commit(str(root), staged, Settings(SIZES))
+    total = stop.calls
+    for _ in range(60):
+        shutil.rmtree(root)
+        shutil.copytree(before, root)
+        _, staged = writing.stage_rows(root, [new])
+        stop.at(rng.randrange(total))
+        with pytest.raises(Killed):
+            commit(str(root), staged, Settings(SIZES))
+        outcome = assert_all_or_none(root, none, all_)
+        for _ in range(3):
+            stop.at(None)
+            _, staged = writing.stage_rows(root, [])
+            stop.at(rng.randrange(60))
+            with contextlib.suppress(Killed):
+                commit(str(root), staged, Settings(SIZES))
+            stop.at(None)
+            assert assert_all_or_none(root, none, all_) == outcome
+        assert_goes_on(root)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("error", [Killed, RmqStoreError])
+def test_overwrite_stopped_at_every_change(home: Path, stop: Stopper, error: type[BaseException]) -> None:
+    before, root = home / "before", home / "store"
+    write(before, rows(40, "Old"), sizes=SIZES)
+    none, new = ids(before), rows(40, "New", 1000)
+    all_ = [row["msgId"] for row in new]
+    outcomes = []
+    for number in itertools.count():
+        shutil.copytree(before, root)
+        _, staged = writing.stage_rows(root, [new])
+        stop.at(number, error)
+        with contextlib.suppress(error):
+            commit(str(root), staged, Settings(SIZES, overwrite=True))
+        calls = stop.calls
+        stop.at(None)
+        if error is not Killed:
+            assert open_files(home) == []
+        outcomes.append(assert_all_or_none(root, none, all_))
+        assert_goes_on(root)
+        assert [path.name for path in sorted(home.iterdir())] == ["before", "store"]
+        shutil.rmtree(root)
+        if calls <= number:
+            break
+    assert outcomes == sorted(outcomes)
+    assert set(outcomes) == {False, True}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("error", [Killed, RmqStoreError])
+def test_rebuild_stopped_at_every_change(home: Path, stop: Stopper, error: type[BaseException]) -> None:
+    before, root = home / "before", home / "store"
+    write(before, rows(40, "Old"), sizes=SIZES)
+    found = ids(before)
+    for number in itertools.count():
+        shutil.copytree(before, root)
+        stop.at(number, error)
+        with contextlib.suppress(error):
+            rmqstore_spark.rebuild(root)
+        calls = stop.calls
+        stop.at(None)
+        if error is not Killed:
+            assert open_files(home) == []
+        assert ids(root) == ours(root) == found
+        assert_goes_on(root)
+        shutil.rmtree(root)
+        if calls <= number:
+            break
+
+
+CHILD = """
+import sys
+sys.path[:0] = sys.argv[3:]
+from pathlib import Path
+from support import killing
+from support import writing
+from rmqstore_spark.write.commit import Settings, check, commit
+root = Path(sys.argv[1])
+_, staged = writing.stage_rows(root, [killing.rows(600, "New", 1000)] * int(sys.argv[2]))
+print("ready", flush=True)
+sys.stdin.readline()
+commit(str(root), staged, Settings(killing.SIZES))
+print("done", flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_sigkill_at_random_moments(home: Path, rng: random.Random) -> None:
+    """A process of its own is killed, wherever it is just then."""
+    before = home / "before"
+    write(before, rows(40, "Old"), sizes=SIZES)
+    none = ids(before)
+    all_ = none + [row["msgId"] for row in rows(600, "New", 1000)]
+    longest = 0.3
+    outcomes = Counter[str]()
+    for number in range(int(os.environ.get("RMQ_KILLS", "40"))):
+        root = home / f"store-{number}"
+        shutil.copytree(before, root)
+        with subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(root), "1", *sys.path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as child:
+            assert child.stdout
+            assert child.stdin
+            assert child.stdout.readline() == "ready\n", child.communicate()[1]
+            begin = time.monotonic()
+            child.stdin.write("go\n")
+            child.stdin.flush()
+            if number < 3:
+                assert child.stdout.readline() == "done\n", child.communicate()[1]
+                longest = time.monotonic() - begin
+            else:
+                time.sleep(rng.uniform(0, longest))
+            child.send_signal(signal.SIGKILL)
+        outcome = assert_all_or_none(root, none, all_)
+        outcomes["all" if outcome else "none"] += 1
+        outcomes["in between"] += (root / ".rmqstore-spark" / "commit").exists()
+        assert_goes_on(root)
+        shutil.rmtree(root)
+    print(outcomes)
+    assert outcomes["in between"] > 0

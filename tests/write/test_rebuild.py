@@ -1,0 +1,184 @@
+"""rmqstore_spark.rebuild: what a broker's dispatchers would have made of the commitlog."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+from oracle import golden, reference, stores, truth
+from oracle.stores import StoreBuilder
+from support import reading, writing
+from support.writing import assert_whole, write
+
+import rmqstore_spark
+from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.geometry import index_geometry
+
+SIZES = {"mappedFileSizeConsumeQueue": 200, "maxHashSlotNum": 20, "maxIndexNum": 50}
+
+
+def rows_with_keys(rng: random.Random, count: int) -> list[writing.Row]:
+    return [
+        {"topic": rng.choice("AB"), "body": rng.randbytes(90), "keys": f"k{i % 7} x", "msgId": f"id{i}"}
+        for i in range(count)
+    ]
+
+
+def index_entries(root: Path, slots: int) -> list[tuple[int, int]]:
+    """Key hash and physical offset of all entries, in order; those in a row that are the same, once."""
+    found = []
+    for _, data in sorted(writing.files(root / "index", "*").items()):
+        (count,) = struct.unpack_from(">i", data, 36)
+        at = 40 + 4 * slots
+        found += [struct.unpack_from(">iq", data, at + 20 * number) for number in range(1, count)]
+    return [entry for number, entry in enumerate(found) if entry not in found[max(0, number - 8) : number]]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("version", golden.VERSIONS)
+def test_of_a_golden_store(tmp_path: Path, version: str, lost: bool) -> None:
+    """The same units, and the same answers, as the broker's own."""
+    root = golden.unpack(version, tmp_path / "store")
+    expected = golden.load_truth(version)
+    slots, items = index_geometry(str(root / "index"), Files(), None, None)
+    assert slots
+    before = {name: data for name, data in writing.files(root / "consumequeue", "*/*/*").items() if any(data)}
+    entries = index_entries(root, slots)
+    options: dict[str, object] = {}
+    if lost:
+        (root / "abort").touch()
+        (root / "checkpoint").unlink()
+        shutil.rmtree(root / "index")
+        shutil.rmtree(root / "consumequeue")
+        size = len(next(iter(before.values())))
+        options = {"mappedFileSizeConsumeQueue": size, "maxHashSlotNum": slots, "maxIndexNum": items}
+    assert rmqstore_spark.rebuild(root, **options) == sum(len(units) for units in expected.queue_units.values())
+    after = writing.files(root / "consumequeue", "*/*/*")
+    assert {name: data for name, data in after.items() if any(data)} == before
+    truth.assert_queues(root, expected)
+    rows = {row["commitLogOffset"]: row for row in reading.read(root)}
+    if lost:  # 5.4 and later also index tags; that can only be known from what they have written
+        tags = {(reference.index_hash(row["topic"], f"T#{row['tags']}"), at) for at, row in rows.items()}
+        entries = [entry for entry in entries if entry not in tags]
+    assert index_entries(root, slots) == entries
+    assert not (root / "abort").exists()
+    assert not (root / ".rmqstore-spark").exists()
+    assert list(rows) == [unit["commitLogOffset"] for unit in expected.units]
+
+
+def test_of_our_own_store_changes_nothing(tmp_path: Path, rng: random.Random) -> None:
+    write(tmp_path, rows_with_keys(rng, 200))
+    before = {name: writing.files(tmp_path / name, "**/*") for name in ("commitlog", "consumequeue", "index")}
+    rmqstore_spark.rebuild(tmp_path)
+    assert_whole(tmp_path)
+    assert writing.files(tmp_path / "commitlog", "**/*") == before["commitlog"]
+    assert writing.files(tmp_path / "consumequeue", "**/*") == before["consumequeue"]
+    after = writing.files(tmp_path / "index", "*")
+    assert [after[name] for name in sorted(after)] == [before["index"][name] for name in sorted(before["index"])]
+
+
+def test_where_everything_is_broken(tmp_path: Path, rng: random.Random) -> None:
+    rows = rows_with_keys(rng, 200)
+    write(tmp_path, rows)
+    for path in (tmp_path / "consumequeue").glob("*/*/*"):
+        path.write_bytes(rng.randbytes(rng.randrange(500)))
+    for path in (tmp_path / "index").iterdir():
+        path.write_bytes(rng.randbytes(rng.randrange(500)))
+    (tmp_path / "config" / "topics.json").unlink()
+    (tmp_path / "checkpoint").unlink()
+    (tmp_path / "abort").write_text("17")
+    with pytest.raises(RmqStoreError, match="abort: the broker runs or did not stop cleanly"):
+        write(tmp_path, rows)
+    rmqstore_spark.rebuild(tmp_path, **SIZES)
+    assert len(assert_whole(tmp_path)) == 200
+    write(tmp_path, rows)
+    assert len(assert_whole(tmp_path)) == 400
+
+
+def test_topics_get_the_queues_that_the_log_has(tmp_path: Path) -> None:
+    """A broker that falls back on an older topics.json.bak would refuse to serve the rest."""
+    write(tmp_path, [{"topic": "T", "queueId": i, "body": b"x"} for i in range(3)])
+    path = tmp_path / "config" / "topics.json"
+    table = json.loads(path.read_text())
+    table["topicConfigTable"]["T"].update(readQueueNums=1, writeQueueNums=1)
+    path.write_text(json.dumps(table))
+    rmqstore_spark.rebuild(tmp_path)
+    table["topicConfigTable"]["T"].update(readQueueNums=3)
+    found = json.loads(path.read_text())
+    assert found["topicConfigTable"] == table["topicConfigTable"]
+    before = path.stat().st_mtime_ns
+    rmqstore_spark.rebuild(tmp_path)
+    assert path.stat().st_mtime_ns == before
+
+
+def test_without_an_index(tmp_path: Path, rng: random.Random) -> None:
+    write(tmp_path, rows_with_keys(rng, 50))
+    index = writing.files(tmp_path / "index", "*")
+    shutil.rmtree(tmp_path / "consumequeue")
+    rmqstore_spark.rebuild(tmp_path, messageIndexEnable=False, mappedFileSizeConsumeQueue=200)
+    assert writing.files(tmp_path / "index", "*") == index
+    assert_whole(tmp_path)
+
+
+def test_queues_whose_beginning_has_expired(tmp_path: Path) -> None:
+    """Units before the first that is left are pre-blank; a queue that has expired wholly keeps its place."""
+    store = StoreBuilder(tmp_path, segment_size=1024, queue_file_size=100)
+    store.append("Old", b"x" * 50)
+    for i in range(60):
+        store.append(body=b"body %d" % i, queue_id=i % 2)
+    store.expire(3)
+    store.close()
+    old = (tmp_path / "consumequeue" / "Old" / "0" / f"{0:020d}").read_bytes()
+    rmqstore_spark.rebuild(tmp_path)
+    assert (tmp_path / "consumequeue" / "Old" / "0" / f"{0:020d}").read_bytes() == old
+    units = [(at, reference.parse_unit(data, at)) for at, data in reference.read_units(tmp_path)]
+    found = writing.files(tmp_path / "consumequeue", "TopicA/*/*")
+    assert found == writing.expected_queues(units, 100)
+    assert any(reference.encode_queue_unit(*reference.PRE_BLANK) in data for data in found.values())
+
+
+def test_queue_offsets_with_gaps_and_repetitions(tmp_path: Path) -> None:
+    """ConsumeQueue.putMessagePositionInfo: at the queue's end, unless the offset is below it and not 0."""
+    store = StoreBuilder(tmp_path, segment_size=4096, queue_file_size=200)
+    offsets = [0, 1, 2, 5, 6, 3, 4, 5, 6, 0, 1, 2, 0, 7, 8, 9, 10]
+    at = [store.append(body=b"%d" % i, queue_offset=offset) for i, offset in enumerate(offsets)]
+    store.close()
+    rmqstore_spark.rebuild(tmp_path)
+    queue: list[int] = []
+    for position, offset in zip(at, offsets, strict=True):
+        if offset == 0 or offset >= len(queue):
+            queue.append(position)
+    assert [unit.physical_offset for _, _, _, unit in reference.read_queues(tmp_path)] == queue
+
+
+def test_random_stores(tmp_path: Path, rng: random.Random) -> None:
+    store = stores.random_store(tmp_path, rng, messages=300, unusual_times=False)
+    before = writing.files(tmp_path / "consumequeue", "*/*/*")
+    store.drop_queues()
+    rmqstore_spark.rebuild(tmp_path, **SIZES)
+    assert writing.files(tmp_path / "consumequeue", "*/*/*") == before
+
+
+def test_refusals(tmp_path: Path, rng: random.Random) -> None:
+    with pytest.raises(NotAStoreError, match="expected a directory commitlog/ in it, found none"):
+        rmqstore_spark.rebuild(tmp_path)
+    root = tmp_path / "store"
+    write(root, rows_with_keys(rng, 200))
+    with pytest.raises(OptionError, match="unknown option 'queues'"):
+        rmqstore_spark.rebuild(root, queues=3)
+    before = writing.files(root, "**/*")
+    segment = sorted((root / "commitlog").iterdir())[1]
+    data = bytearray(segment.read_bytes())
+    data[100] ^= 1  # in the body of its first message
+    segment.write_bytes(data)
+    with pytest.raises(DamagedStoreError, match=r"bodyCRC differs.*nothing was changed"):
+        rmqstore_spark.rebuild(root)
+    segment.write_bytes(before[str(segment.relative_to(root))])
+    assert {name: data for name, data in writing.files(root, "**/*").items() if "commit" not in name} == {
+        name: data for name, data in before.items() if "commit" not in name
+    }
