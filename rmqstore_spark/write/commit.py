@@ -13,11 +13,12 @@ import numpy as np
 from native_io import FORMAT, Dispatched, Dispatcher, Status
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store import checkpoint
+from rmqstore_spark.store.config import Table
 from rmqstore_spark.store.consumequeue import UNIT_SIZE
 from rmqstore_spark.store.geometry import indexes_tags
 from rmqstore_spark.store.message import explain, store_timestamp_at
 from rmqstore_spark.store.opened import OpenStore
-from rmqstore_spark.store.sizes import DEFAULT_SIZES, FileSizes, Sizes
+from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.write import disk, journal, topics
 from rmqstore_spark.write.background import Lane
 from rmqstore_spark.write.indexfiles import IndexWriter
@@ -90,14 +91,14 @@ def commit(root: str, staged: Sequence[Staged], settings: Settings) -> None:
 
 def _replace(tree: disk.Tree, staged: Sequence[Staged], settings: Settings) -> None:
     with journal.Replacement(tree) as replacement, StoreLock(replacement.tree):
-        target = Target(replacement.tree.path, settled(settings.sizes))
+        target = Target(replacement.tree.path, settings.sizes.or_defaults())
         _make(replacement.tree, target, None, replacement.tree.path, tree, staged, settings, {})
         replacement.publish()
 
 
 def _append(tree: disk.Tree, change: journal.Commit, new: bool, staged: Sequence[Staged], settings: Settings) -> None:
     root = tree.path
-    target = Target(root, settled(settings.sizes)) if new else inspect(tree, settings.sizes)
+    target = Target(root, settings.sizes.or_defaults()) if new else inspect(tree, settings.sizes)
     known = topics.load(tree)
     topics.refuse_unwritable(known, {topic for part in staged for topic in part.topics}, root)
     _refuse_full_disk(tree, target, staged)
@@ -184,16 +185,6 @@ def forget(root: str, job: str) -> None:
     disk.remove_empty(root)
 
 
-def settled(sizes: Sizes) -> FileSizes:
-    """The sizes of a new store."""
-    return FileSizes(
-        sizes.segment or DEFAULT_SIZES.segment,
-        sizes.queue_file or DEFAULT_SIZES.queue_file,
-        sizes.slots or DEFAULT_SIZES.slots,
-        sizes.items or DEFAULT_SIZES.items,
-    )
-
-
 def _make(
     tree: disk.Tree,
     target: Target,
@@ -202,7 +193,7 @@ def _make(
     source: disk.Tree,
     staged: Sequence[Staged],
     settings: Settings,
-    known: topics.Table,
+    known: Table,
 ) -> None:
     """Make all files that are changed or new.
 
