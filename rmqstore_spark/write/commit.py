@@ -70,7 +70,7 @@ def commit(root: str, staged: Sequence[Staged], settings: Settings) -> None:
         RmqStoreError: something is in the way. The store is as it was.
     """
     with make_root(root) as tree:
-        change = journal.Commit(tree)
+        change = journal.Change(tree)
         check_places(tree)
         check_queue_places(tree)
         if not change.is_pending:
@@ -96,7 +96,7 @@ def _replace(tree: disk.Tree, staged: Sequence[Staged], settings: Settings) -> N
         replacement.publish()
 
 
-def _append(tree: disk.Tree, change: journal.Commit, new: bool, staged: Sequence[Staged], settings: Settings) -> None:
+def _append(tree: disk.Tree, change: journal.Change, new: bool, staged: Sequence[Staged], settings: Settings) -> None:
     root = tree.path
     target = Target(root, settings.sizes.or_defaults()) if new else inspect(tree, settings.sizes)
     known = topics.load(tree)
@@ -139,7 +139,7 @@ def check(root: str, settings: Settings) -> None:
     with make_root(root) as tree:
         check_places(tree)
         check_queue_places(tree)
-        change = journal.Commit(tree)
+        change = journal.Change(tree)
         if change.is_pending:
             with StoreLock(tree):
                 change.recover()

@@ -72,7 +72,7 @@ def _rebuild(tree: disk.Tree, sizes: Sizes, index: bool) -> int:
     workshop = journal.workshop(tree.path)
     tree.make_directory(workshop)
     check_can_exchange(tree, workshop)
-    change = journal.Commit(tree)
+    change = journal.Change(tree)
     change.recover()
     change.sweep()
     check_writable(tree, may_have_abort=True)
