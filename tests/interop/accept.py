@@ -45,7 +45,7 @@ def assert_broker_accepts(
     Args:
         home: an empty directory.
         sizes: those of the store's files. Without it they are taken from the files, and the index has the bench's.
-        expected: rows; without it what tests/oracle/reference.py reads from the store.
+        expected: rows; without it what the oracle reads from the store.
         keys: False where the index is allowed to be missing.
         queues: send to these only; without it to one queue of every topic that users write to.
         user: whom the brokers run as.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from oracle import reference, stores
+from oracle import random_stores, reference
 from support.kernels import Positions, decode, encode_log, rows_of, scan_units
 
 from native_io import COLUMNS, Decoder
@@ -28,7 +28,7 @@ Rows = list[dict[str, Any]]
 
 def _random_log(directory: Path, rng: random.Random, messages: int) -> tuple[bytes, Positions, Rows]:
     """One segment of everything the format allows, its units, and the oracle's rows."""
-    store = stores.random_store(directory, rng, messages, segment_size=4 << 20)
+    store = random_stores.random_store(directory, rng, messages, segment_size=4 << 20)
     log = store.segment(0).read_bytes()[: store.end]
     positions = np.array([stored.position for stored in store.messages], np.int64)
     view = memoryview(log)
@@ -144,10 +144,10 @@ def test_compressed_rows_are_counted_only_with_their_bodies() -> None:
 
 
 def test_times_that_do_not_fit_are_null(rng: random.Random) -> None:
-    last = reference.microseconds(stores.LATEST)
+    last = reference.microseconds(random_stores.LATEST)
     assert last is not None
-    assert reference.microseconds(stores.LATEST + 1) is None
-    times = [*stores.UNUSUAL_TIMES, *(rng.randrange(-I64, I64) for _ in range(100)), 1_700_000_000_000]
+    assert reference.microseconds(random_stores.LATEST + 1) is None
+    times = [*random_stores.UNUSUAL_TIMES, *(rng.randrange(-I64, I64) for _ in range(100)), 1_700_000_000_000]
     # Nulls first, last, in the middle, next to each other, none at all, and only.
     for n in (0, 1, 7, 8, 9, 16, 17, 65):
         for _ in range(20):
@@ -187,7 +187,7 @@ def test_hosts(rng: random.Random) -> None:
     v6 += [bytes(10) + b"\xff\xff" + address for address in v4[:20]] + [bytes(12) + address for address in v4[:20]]
     hosts = [address + struct.pack(">i", rng.choice(ports)) for address in v4 + v6]
     hosts += [bytes(8), bytes(20), b"\xff" * 8, b"\xff" * 20, *(bytes(16) + struct.pack(">i", port) for port in ports)]
-    hosts += [reference.host_bytes(text) for text in stores.HOSTS_V6]
+    hosts += [reference.host_bytes(text) for text in random_stores.HOSTS_V6]
     hosts = [rng.choice(hosts) if i % 3 else hosts[i // 3] for i in range(3 * len(hosts))]
     pairs = [pair for host in hosts for pair in [(host, rng.choice(hosts))] * rng.choice((1, 1, 3))]
     log, positions = encode_log(
@@ -251,7 +251,7 @@ def test_topics(rng: random.Random) -> None:
     assert [row["topic"] for row in decode(log, positions, ["topic"])] == topics
 
 
-@pytest.mark.parametrize("bad", stores.BAD_UTF8)
+@pytest.mark.parametrize("bad", random_stores.BAD_UTF8)
 def test_text_that_is_not_utf8(bad: bytes) -> None:
     properties = [
         *(b"TAGS\1%s\2KEYS\1x\2UNIQ_KEY\1y" % bad, b"TAGS\1x\2KEYS\1%s\2" % bad, b"UNIQ_KEY\1%s" % bad),

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-from oracle import golden, reference, stores
+from oracle import golden, random_stores, reference
 from support.kernels import encode_log, run_python, scan_units
 
 from native_io import Dispatched, Dispatcher, Status, java_hash, java_hashes, put_index
@@ -204,17 +204,17 @@ def test_the_index_of_real_stores(real_store: Store) -> None:
 
 
 def _random_unit(
-    rng: random.Random, topics: Sequence[str] = (*stores.TOPICS, reference.SCHEDULE_TOPIC)
+    rng: random.Random, topics: Sequence[str] = (*random_stores.TOPICS, reference.SCHEDULE_TOPIC)
 ) -> dict[str, Any]:
     """Arguments for reference.encode_unit."""
-    properties = stores.random_properties(rng)
+    properties = random_stores.random_properties(rng)
     if rng.random() < 0.3:
         delay = rng.choice(("0", "1", "3", "18", "19", "-1", "+2", "x", "", str(I32)))
         properties += b"" if properties.endswith(b"\x02") or not properties else b"\x02"
         properties += f"DELAY\x01{delay}\x02".encode()
     types = (0, 0, 0, reference.PREPARED, reference.COMMIT, reference.ROLLBACK, 0x2, 0x80)
     return {
-        "topic": rng.choice((*stores.TOPICS, reference.SCHEDULE_TOPIC)),
+        "topic": rng.choice((*random_stores.TOPICS, reference.SCHEDULE_TOPIC)),
         "queue_id": rng.choice((0, 1, 2, I32 - 1, -1)),
         "properties": properties,
         "body": rng.randbytes(rng.choice((0, 10, 300))),
@@ -366,7 +366,7 @@ def _placed(unit: bytes, position: int, next_offsets: dict[tuple[str, int], int]
 
 def test_a_store_is_dispatched_as_it_was_placed(tmp_path: Path, rng: random.Random) -> None:
     """The builder's store, which the oracle wrote, gives the queues that the builder wrote."""
-    builder = stores.random_store(tmp_path, rng, 400, segment_size=65536)
+    builder = random_stores.random_store(tmp_path, rng, 400, segment_size=65536)
     dispatched, dispatcher = _dispatch_store(Store(builder.root, 1, 1, index_tags=False))
     expected: QueueUnits = defaultdict(dict)
     for topic, queue_id, offset, unit in reference.read_queues(tmp_path):

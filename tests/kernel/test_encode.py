@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from oracle import golden, reference, stores
+from oracle import golden, random_stores, reference
 from support.kernels import ENCODE_SCHEMA, batch_of, message
 
 from native_io import Dispatcher, EncodeError, Encoder
@@ -75,7 +75,7 @@ def _expected(row: Row) -> bytes:
 
 def _text(rng: random.Random, most: int = 70) -> bytes:
     if rng.random() < 0.2:
-        return rng.choice((*stores.BAD_UTF8, *(word.encode() for word in stores.WORDS)))
+        return rng.choice((*random_stores.BAD_UTF8, *(word.encode() for word in random_stores.WORDS)))
     return bytes(rng.choices(b"abcXYZ 019\xc3\xa9\xff\x00\x03", k=rng.choice((0, 1, rng.randrange(most), 31, 32, 33))))
 
 
@@ -94,7 +94,7 @@ def _random_message(rng: random.Random) -> dict[str, Any]:
         return _text(rng) if rng.random() < 0.6 else None
 
     return message(
-        topic=rng.choice(stores.TOPICS),
+        topic=rng.choice(random_stores.TOPICS),
         queueId=rng.choice((0, 1, I32 - 1)),
         tags=column(),
         keys=column(),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import shutil
 import struct
 from collections.abc import Mapping, Sequence
@@ -43,75 +42,6 @@ class _Queue:
     pending: bytearray = field(default_factory=bytearray)
 
 
-class Index:
-    """The index files of a store, in memory; each file is its bytes.
-
-    Args:
-        slots, items: what each file has room for; item 0 takes room and is never used.
-    """
-
-    def __init__(self, slots: int, items: int) -> None:
-        self.slots = slots
-        self.items = items
-        self.files: list[tuple[int, bytearray]] = []  # each with its number
-        self._started = 0
-        self._full = 0  # the files before this number are full and on disk
-
-    def unflushed(self) -> list[tuple[int, bytearray]]:
-        """The files that are to be written to disk, which is then the caller's to do."""
-        files = [file for file in self.files if file[0] >= self._full]
-        self._full = max(self._started - 1, 0)
-        return files
-
-    def put(self, message: Stored, keys: Sequence[str]) -> None:
-        """As IndexService.buildIndex: what is older than the last item is not put in, what is as old is, once more."""
-        if self.files and message.position < reference.decode_index_header(self.files[-1][1]).end_physical_offset:
-            return
-        for key in keys:
-            if not self.files or reference.decode_index_header(self.files[-1][1]).index_count >= self.items:
-                self._start()
-            self._put(self.files[-1][1], message, reference.index_hash(message.topic, key))
-
-    def _start(self) -> None:
-        """A new file begins with the times and offsets that the one before ends with."""
-        last = reference.decode_index_header(self.files[-1][1]) if self.files else None
-        time, offset = (last.end_timestamp, last.end_physical_offset) if last else (0, 0)
-        header = reference.IndexHeader(time, time, offset, offset, 0, 1)
-        data = bytearray(reference.index_item_at(self.slots, self.items))
-        data[: reference.INDEX_HEADER_SIZE] = reference.encode_index_header(header)
-        self.files.append((self._started, data))
-        self._started += 1
-
-    def _put(self, data: bytearray, message: Stored, key_hash: int) -> None:
-        header = reference.decode_index_header(data)
-        seconds = (message.store_timestamp - header.begin_timestamp) // 1000 if header.begin_timestamp > 0 else 0
-        slot_at = reference.INDEX_HEADER_SIZE + key_hash % self.slots * reference.INDEX_SLOT_SIZE
-        item_at = reference.index_item_at(self.slots, header.index_count)
-        previous = int.from_bytes(data[slot_at : slot_at + reference.INDEX_SLOT_SIZE], "big")
-        item = reference.IndexItem(key_hash, message.position, min(max(seconds, 0), 0x7FFFFFFF), previous)
-        data[item_at : item_at + reference.INDEX_ITEM_SIZE] = reference.encode_index_item(item)
-        data[slot_at : slot_at + reference.INDEX_SLOT_SIZE] = header.index_count.to_bytes(4, "big")
-        if header.index_count == 1:
-            header = header._replace(begin_timestamp=message.store_timestamp, begin_physical_offset=message.position)
-        header = header._replace(
-            end_timestamp=message.store_timestamp,
-            end_physical_offset=message.position,
-            hash_slot_count=header.hash_slot_count + (previous == 0),
-            index_count=header.index_count + 1,
-        )
-        data[: reference.INDEX_HEADER_SIZE] = reference.encode_index_header(header)
-
-    def expire(self, start: int) -> list[int]:
-        """Forgets the files that end before this position, but not the last; their numbers."""
-        gone = [
-            number
-            for number, data in self.files[:-1]
-            if reference.decode_index_header(data).end_physical_offset < start
-        ]
-        self.files = [file for file in self.files if file[0] not in gone]
-        return gone
-
-
 class StoreBuilder:
     """A broker's store: append messages, then close it cleanly or as a crash would leave it.
 
@@ -142,7 +72,7 @@ class StoreBuilder:
         self.start = start
         self.commitlogs = sorted(Path(path) for path in commitlogs) if commitlogs else [self.root / "commitlog"]
         self.consume_queue = consume_queue
-        self._index = Index(index_slots, index_items) if index else None
+        self._index = reference.Index(index_slots, index_items) if index else None
         self.messages: list[Stored] = []
         self.end = start  # where the next unit goes
         self.now = FIRST_TIMESTAMP
@@ -214,7 +144,8 @@ class StoreBuilder:
     def index_last(self) -> None:
         """Indexes the last message again: a broker does so after a crash."""
         if self._index:
-            self._index.put(self.messages[-1], self._last_keys)
+            last = self.messages[-1]
+            self._index.put(last.topic, self._last_keys, last.position, last.store_timestamp)
 
     def start_queue(self, topic: str, queue_id: int, offset: int) -> None:
         """The first message of this queue gets queue offset `offset`, as in a queue whose beginning has expired."""
@@ -269,9 +200,9 @@ class StoreBuilder:
             self._pending.clear()
         for (topic, queue_id), queue in self._queues.items():
             self._flush_queue(self.queue_directory(topic, queue_id), queue)
-        for number, data in self._index.unflushed() if self._index else ():
+        for number, file in self._index.unflushed() if self._index else ():
             self.index_file(number).parent.mkdir(exist_ok=True)
-            self.index_file(number).write_bytes(data)
+            self.index_file(number).write_bytes(file.encode())
 
     def index_file(self, number: int) -> Path:
         """The index file started as number `number`, from 0. Its name is a time, for a broker's that of its start."""
@@ -407,105 +338,3 @@ def _preallocate(path: Path, size: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
             file.truncate(size)
-
-
-# ---- random stores
-
-# Not UTF-8: no start byte, sequences of 2, 3 and 4 cut short, a surrogate, an overlong '/', a code beyond U+10FFFF.
-BAD_UTF8 = (b"\x80\xff", b"\xc3(", b"\xe2\x82", b"\xf0\x9f\x98x", b"\xed\xa0\x80", b"\xc0\xaf", b"\xf4\x90\x80\x80")
-WORDS = ("a", "order", "Zürich", "中文", "\U0001f600", "x y", " ", "null", "e\u0301", "\0", "=", "\t\n", "long" * 20)
-TAGS = ("TagA", "TagB", "a||b", "中文", "\U0001f600", "polygenelubricants")
-TOPICS = ("TopicA", "Topic_B", "%RETRY%group", "RMQ_SYS_TRANS_HALF_TOPIC", "L" * 128, "long-topic_" * 18)
-HOSTS_V6 = (
-    *("[::]:0", "[::1]:10911", "[::ffff:10.1.2.3]:1", "[::10.1.2.3]:65535", "[::1:2]:2", "[fe80::1]:-1"),
-    *("[2001:db8::1:0:0:1]:3", "[1:0:2:0:3:0:4:0]:4", "[1:2:3:4:5:6:7:8]:5", "[1:2:3:4:5:6:7::]:6"),
-)
-COMPRESSED_FLAGS = (0x1, 0x301, 0x101, 0x201)  # zlib as of old and of today, LZ4, zstd
-LATEST = (1 << 63) // 1000  # the last millisecond that an i64 of microseconds can hold
-UNUSUAL_TIMES = (0, -1, LATEST, LATEST + 1, -LATEST, -LATEST - 1, (1 << 63) - 1, -(1 << 63))
-
-
-def random_store(
-    root: str | Path,
-    rng: random.Random,
-    messages: int = 200,
-    clean: bool = True,
-    unusual_times: bool = True,
-    **builder: Any,
-) -> StoreBuilder:
-    """A closed store of everything the format allows; `builder`: more arguments of StoreBuilder.
-
-    With `unusual_times` a few bornTimestamps are in no year that Python's datetime knows.
-    """
-    store = StoreBuilder(root, **builder)
-    for _ in range(messages):
-        append_random(store, rng, unusual_times)
-    store.close(clean)
-    return store
-
-
-def append_random(store: StoreBuilder, rng: random.Random, unusual_times: bool = True) -> int:
-    sys_flag = rng.choice((0, 0, 0, 0, 0, 0, reference.PREPARED, reference.COMMIT, reference.ROLLBACK, 0x2))
-    body = rng.choice((b"", rng.randbytes(rng.randrange(300)), b"hello " * rng.randrange(100)))
-    if rng.random() < 0.3:
-        compressed = rng.choice(COMPRESSED_FLAGS)
-        sys_flag |= compressed
-        body = reference.compress_body(body, compressed)
-        if reference.COMPRESSION_TYPES[compressed >> 8] == "zlib" and rng.random() < 0.2:
-            body += b"what follows the stream is ignored"
-    elif rng.random() < 0.05:
-        sys_flag |= rng.choice((0x300, 0x700))  # the type bits mean nothing without bit 0
-    born_timestamp = store.now - rng.randrange(1000)
-    if unusual_times and rng.random() < 0.05:
-        born_timestamp = rng.choice(UNUSUAL_TIMES)
-    return store.append(
-        topic=rng.choice(TOPICS),
-        body=body,
-        queue_id=rng.randrange(3),
-        properties=random_properties(rng),
-        store_timestamp=store.now + rng.choice((0, 0, 1, 1, 7, 1000)),
-        sys_flag=sys_flag,
-        flag=rng.choice((0, 0, rng.randint(-(1 << 31), (1 << 31) - 1))),
-        born_timestamp=born_timestamp,
-        born_host=_random_host(rng),
-        store_host=_random_host(rng),
-        reconsume_times=rng.choice((0, 0, 1, 16)),
-        prepared_transaction_offset=rng.choice((0, 0, rng.randrange(store.end + 1))),
-        version=rng.choice((None, None, None, 2)),
-        property_crc=rng.random() < 0.05,
-    )
-
-
-def _random_host(rng: random.Random) -> str:
-    if rng.random() < 0.7:
-        return f"10.{rng.randrange(256)}.0.{rng.randrange(256)}:{rng.choice((10911, 0, 65535, -1))}"
-    return rng.choice(HOSTS_V6)
-
-
-def random_properties(rng: random.Random) -> bytes:
-    """The stored bytes: anything from none at all to duplicates, empty names and values, and text that is not UTF-8."""
-    if rng.random() < 0.1:
-        return b""
-    pairs = [(b"UNIQ_KEY", rng.randbytes(16).hex().upper().encode())] if rng.random() < 0.8 else []
-    if rng.random() < 0.6:
-        pairs.append((b"TAGS", rng.choice(TAGS).encode()))
-    if rng.random() < 0.6:
-        pairs.append((b"KEYS", " ".join(rng.choices(WORDS, k=rng.randrange(4))).encode()))
-    pairs += [(_random_text(rng), _random_text(rng)) for _ in range(rng.randrange(6))]
-    if pairs and rng.random() < 0.2:
-        pairs.append((rng.choice(pairs)[0], _random_text(rng)))  # a name twice
-    rng.shuffle(pairs)
-    segments = [name + b"\x01" + value for name, value in pairs]
-    if rng.random() < 0.1:
-        segments.insert(rng.randrange(len(segments) + 1), rng.choice((b"", b"no separator", b"\x01nameless\x01x")))
-    return b"\x02".join(segments) + rng.choice((b"\x02", b""))
-
-
-def _random_text(rng: random.Random) -> bytes:
-    parts = [rng.choice(WORDS).encode() for _ in range(rng.randrange(4))]
-    if rng.random() < 0.2:
-        parts.append(rng.choice(BAD_UTF8))
-    if rng.random() < 0.1:
-        parts.append(b"\x01")
-    rng.shuffle(parts)
-    return b"".join(parts)

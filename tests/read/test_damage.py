@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oracle import reference, stores
+from oracle import random_stores, reference, stores
 from support import reading
 from support.reading import read, sound_and_corrupt
 
@@ -246,7 +246,7 @@ def test_noise(tmp_path: Path, rng: random.Random, with_queues: bool) -> None:
     """Regions of random bytes, zeros or copies: what is left are true rows, and what is lost is told."""
     for number in range(12):
         root = tmp_path / str(number)
-        store = stores.random_store(root, rng, messages=60, segment_size=4096)
+        store = random_stores.random_store(root, rng, messages=60, segment_size=4096)
         if not with_queues:
             store.drop_queues()
         rows = reference.read_store(root)
@@ -596,7 +596,7 @@ def test_lying_queues(tmp_path: Path, rng: random.Random, lie: str, clean: bool)
     for number in range(3):
         root = tmp_path / str(number)
         store = _crafted_store(root)[0]
-        stores.append_random(store, rng)
+        random_stores.append_random(store, rng)
         store.close(clean)
         rows = reference.read_store(root)
         for path in (root / "consumequeue").glob("*/*/*"):

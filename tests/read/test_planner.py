@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oracle import reference, stores
+from oracle import random_stores, reference, stores
 from support import reading
 from support.reading import make_plan
 
@@ -24,7 +24,7 @@ def _ranges(root: Path, **options: Any) -> list[Range]:
 @pytest.mark.parametrize("with_queues", [True, False])
 @pytest.mark.parametrize("clean", [True, False])
 def test_partitions_cover_the_log(tmp_path: Path, rng: random.Random, with_queues: bool, clean: bool) -> None:
-    store = stores.random_store(tmp_path, rng, messages=200, clean=clean, start=8192 * 3)
+    store = random_stores.random_store(tmp_path, rng, messages=200, clean=clean, start=8192 * 3)
     if not with_queues:
         store.drop_queues()
     starts = {row["commitLogOffset"] for row in reference.read_store(tmp_path)}
@@ -73,14 +73,14 @@ def test_small_segments_are_packed(tmp_path: Path) -> None:
 
 def test_small_stores_are_packed(tmp_path: Path) -> None:
     for name in "abcdefgh":
-        stores.random_store(tmp_path / name, random.Random(name), messages=20)
+        random_stores.random_store(tmp_path / name, random.Random(name), messages=20)
     tasks = make_plan(tmp_path / "*").tasks
     assert len(tasks) == 1
     assert [Path(r.store.root).name for r in tasks[0].ranges if r.segment.start == 0] == list("abcdefgh")
 
 
 def test_tiny_store_is_one_partition(tmp_path: Path) -> None:
-    stores.random_store(tmp_path, random.Random(0), messages=200)
+    random_stores.random_store(tmp_path, random.Random(0), messages=200)
     assert len(make_plan(tmp_path).tasks) == 1
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from oracle import reference, stores
+from oracle import random_stores, reference, stores
 from support import reading
 from support.reading import read
 
@@ -49,7 +49,7 @@ def test_real_store(tmp_path: Path, name: str, with_queues: bool) -> None:
 @pytest.mark.parametrize("clean", [True, False])
 def test_random_store(tmp_path: Path, rng: random.Random, clean: bool, with_queues: bool, decompress: bool) -> None:
     start = rng.choice((0, 8192, 8192 * 12345))
-    store = stores.random_store(tmp_path, rng, messages=150, clean=clean, start=start)
+    store = random_stores.random_store(tmp_path, rng, messages=150, clean=clean, start=start)
     if not with_queues:
         store.drop_queues()
     expected = reference.read_store(tmp_path, decompress=decompress)
@@ -63,7 +63,7 @@ def test_random_store(tmp_path: Path, rng: random.Random, clean: bool, with_queu
 
 
 def test_batches_of_any_size_hold_the_same_rows(tmp_path: Path, rng: random.Random, monkeypatch: Any) -> None:
-    stores.random_store(tmp_path, rng, messages=300)
+    random_stores.random_store(tmp_path, rng, messages=300)
     expected = reference.read_store(tmp_path)
     for size in (1, 300, 5000):
         monkeypatch.setattr("rmqstore_spark.read.batches.BATCH_BYTES", size)
@@ -74,7 +74,7 @@ def test_batches_of_any_size_hold_the_same_rows(tmp_path: Path, rng: random.Rand
 
 
 def test_any_columns_in_any_order(tmp_path: Path, rng: random.Random) -> None:
-    stores.random_store(tmp_path, rng, messages=60)
+    random_stores.random_store(tmp_path, rng, messages=60)
     expected = reference.read_store(tmp_path)
     for row in expected:
         segment = f"{row['commitLogOffset'] // 8192 * 8192:020d}"
@@ -104,7 +104,7 @@ def test_first_segment_is_not_the_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize("clean", [True, False])
 def test_several_commitlog_directories(tmp_path: Path, rng: random.Random, clean: bool) -> None:
     disks = [tmp_path / "a", tmp_path / "b", tmp_path / "c"]
-    stores.random_store(tmp_path / "store", rng, commitlogs=disks, clean=clean)
+    random_stores.random_store(tmp_path / "store", rng, commitlogs=disks, clean=clean)
     expected = reference.read_store(tmp_path / "store", commitlogs=disks)
     for order in (disks, disks[::-1]):
         option = ", ".join(map(str, order))
@@ -122,7 +122,7 @@ def test_several_stores(tmp_path: Path, rng: random.Random) -> None:
     roots = [tmp_path / "broker-b", tmp_path / "broker-a", tmp_path / "broker-c"]
     rows = {}
     for root in roots:
-        stores.random_store(root, rng, messages=30)
+        random_stores.random_store(root, rng, messages=30)
         rows[root] = [{**row, "store": str(root)} for row in reference.read_store(root)]
     names = [*DEFAULT_COLUMNS, "store"]
     a, b, c = (rows[root] for root in sorted(roots))

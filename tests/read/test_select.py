@@ -23,8 +23,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import reference
-from oracle.stores import UNUSUAL_TIMES, StoreBuilder
+from oracle import aged_stores, damage, reference
+from oracle.random_stores import UNUSUAL_TIMES
+from oracle.stores import StoreBuilder
 from support import reading, selecting
 from support.selecting import Row, Wanted
 
@@ -92,9 +93,9 @@ def _check(
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
-        store, is_cut = selecting.random_store(root, rng)
+        store, is_cut = aged_stores.aged_store(root, rng)
         for name in damages:
-            selecting.DAMAGES[name](root, rng)
+            damage.DAMAGES[name](root, rng)
         try:
             rows = _read(reading.options_of(root))
         except DamagedStoreError:  # where a truncated log ends cannot be told when its queues lie as well
@@ -127,7 +128,7 @@ def _explain(found: list[Row], expected: list[Row]) -> str:
     return f"{len(found)} rows found, {len(expected)} expected; missing: {missing[:3]}; too many: {more[:3]}"
 
 
-damages_of = st.lists(st.sampled_from(sorted(selecting.DAMAGES)), max_size=2)
+damages_of = st.lists(st.sampled_from(sorted(damage.DAMAGES)), max_size=2)
 seeds = st.integers(0, (1 << 32) - 1)
 
 
@@ -170,7 +171,7 @@ def cut_store(tmp_path: Path, request: pytest.FixtureRequest) -> StoreBuilder:
     """Truncated, and so much shorter before its first segment ends that whole old messages lie behind the blank; the
     queue of TopicB still has units for them, and the index items."""
     forgotten, again = request.param
-    store = StoreBuilder(tmp_path, 4096, 2000, index=True, index_slots=selecting.SLOTS, index_items=1000)
+    store = StoreBuilder(tmp_path, 4096, 2000, index=True, index_slots=aged_stores.SLOTS, index_items=1000)
     while store.end < 3600:
         for topic in ("TopicA", "TopicB"):
             store.append(topic, bytes(20), msg_id=f"ID{len(store.messages)}")

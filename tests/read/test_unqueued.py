@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import golden, reference, stores
-from support import selecting
+from oracle import aged_stores, damage, golden, reference, stores
 from support.reading import make_plan, options_of, read
 
 from rmqstore_spark import OptionError
@@ -223,15 +222,15 @@ def test_rows_never_become_an_error() -> None:
     outcomes = {"error": 0, "rows": 0, "nothing": 0}
 
     @settings(max_examples=150)
-    @given(st.integers(0, (1 << 32) - 1), st.lists(st.sampled_from(sorted(selecting.DAMAGES)), max_size=2))
+    @given(st.integers(0, (1 << 32) - 1), st.lists(st.sampled_from(sorted(damage.DAMAGES)), max_size=2))
     def check(seed: int, damages: list[str]) -> None:
         rng = random.Random(seed)
         with tempfile.TemporaryDirectory() as directory:
             root = Path(directory)
-            _, is_cut = selecting.random_store(root, rng)
+            _, is_cut = aged_stores.aged_store(root, rng)
             for name in damages:
-                selecting.DAMAGES[name](root, rng)
-            for topic in rng.sample((*selecting.TOPICS, selecting.HALF), rng.choice((0, 0, 1, 2))):
+                damage.DAMAGES[name](root, rng)
+            for topic in rng.sample((*aged_stores.TOPICS, aged_stores.HALF), rng.choice((0, 0, 1, 2))):
                 forget(root, topic)
             (root / "config" / "topics.json").unlink()
             try:
@@ -239,7 +238,7 @@ def test_rows_never_become_an_error() -> None:
             except DamagedStoreError:
                 assert is_cut
                 return
-            for topic in (*selecting.TOPICS, selecting.HALF, "Nowhere"):
+            for topic in (*aged_stores.TOPICS, aged_stores.HALF, "Nowhere"):
                 try:
                     count = len(read(root, subscribe=topic))
                 except OptionError:

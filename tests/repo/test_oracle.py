@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oracle import reference, stores
+from oracle import random_stores, reference, stores
 from oracle.reference import Corrupt, check_unit, decode_unit, encode_unit
 
 DATA = Path(__file__).parents[1] / "data"
@@ -701,7 +701,7 @@ def test_lies_reach_the_store(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_random_store(tmp_path: Path, seed: int) -> None:
-    store = stores.random_store(tmp_path, random.Random(seed), messages=300, clean=bool(seed % 2))
+    store = random_stores.random_store(tmp_path, random.Random(seed), messages=300, clean=bool(seed % 2))
     rows = reference.read_store(tmp_path)
     assert len(rows) == 300
     _assert_holds(store, rows)
@@ -710,7 +710,7 @@ def test_random_store(tmp_path: Path, seed: int) -> None:
 
 def test_random_store_is_the_same_every_time(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        stores.random_store(tmp_path / name, random.Random(7))
+        random_stores.random_store(tmp_path / name, random.Random(7))
     one, two = (
         {file.relative_to(root): file for file in root.rglob("*")} for root in (tmp_path / "one", tmp_path / "two")
     )
@@ -720,7 +720,7 @@ def test_random_store_is_the_same_every_time(tmp_path: Path) -> None:
 
 
 def test_random_store_holds_everything(tmp_path: Path) -> None:
-    stores.random_store(tmp_path, random.Random(1), messages=1000)
+    random_stores.random_store(tmp_path, random.Random(1), messages=1000)
     units = [reference.parse_unit(unit, position) for position, unit in reference.read_units(tmp_path)]
     rows = reference.read_store(tmp_path)
     assert {unit.magic for unit in units} == {reference.MAGIC_V1, reference.MAGIC_V2}

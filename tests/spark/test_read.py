@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from chispa import assert_df_equality
 from oracle import reference
-from oracle.stores import StoreBuilder, random_store
+from oracle.random_stores import random_store
+from oracle.stores import StoreBuilder
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F

@@ -115,15 +115,15 @@ def _key_with_hash(prefix: str, wanted: int) -> str:
 
 
 def test_the_builder_writes_what_a_broker_writes(name: str, store: Path) -> None:
-    built = stores.Index(*GEOMETRY[name])
+    built = reference.Index(*GEOMETRY[name])
     for position, unit in reference.read_units(store):
         row = reference.decode_unit(unit, position, decompress=False)
         if row["sysFlag"] & reference.TRANSACTION_BITS == reference.ROLLBACK:
             continue
-        message = stores.Stored(position, 0, row["topic"], 0, 0, row["storeTimestamp"] // 1000, True)
-        built.put(message, reference.index_keys(row["properties"], name in TAGS_INDEXED))
+        keys = reference.index_keys(row["properties"], name in TAGS_INDEXED)
+        built.put(row["topic"], keys, position, row["storeTimestamp"] // 1000)
     written = [path.read_bytes() for path in sorted((store / "index").iterdir())]
-    assert [bytes(data) for _, data in built.files] == written
+    assert [file.encode() for _, file in built.files] == written
 
 
 def test_slots_and_items_are_found(name: str, store: Path) -> None:
@@ -216,28 +216,14 @@ def test_each_file_alone_has_all_keys_of_what_it_covers(seed: int, rng: random.R
 
 
 def write_index(path: Path, slots: int, items: int, entries: Iterable[tuple[int, int]], dense: bool = False) -> None:
-    """An index file with these (keyHash, position), for sizes that the builder cannot hold. `dense`: without holes."""
-    heads: dict[int, int] = {}
-    encoded = []
-    positions = []
-    for number, (wanted, position) in enumerate(entries, start=1):
-        previous = heads.get(wanted % slots, 0)
-        encoded.append(reference.encode_index_item(reference.IndexItem(wanted, position, 0, previous)))
-        heads[wanted % slots] = number
-        positions.append(position)
-    header = reference.IndexHeader(1, 1, positions[0], positions[-1], len(heads), len(encoded) + 1)
-    with path.open("wb") as file:
-        if dense:
-            file.write(bytes(reference.index_item_at(slots, items)))
-        else:
-            file.truncate(reference.index_item_at(slots, items))
-        file.seek(0)
-        file.write(reference.encode_index_header(header))
-        for slot, number in heads.items():
-            file.seek(reference.INDEX_HEADER_SIZE + slot * reference.INDEX_SLOT_SIZE)
-            file.write(number.to_bytes(4, "big"))
-        file.seek(reference.index_item_at(slots, 1))
-        file.write(b"".join(encoded))
+    """An index file with these (keyHash, position). `dense`: without holes."""
+    index = reference.IndexFile(slots, items)
+    for wanted, position in entries:
+        assert index.put(wanted, position, 1)
+    if dense:
+        path.write_bytes(index.encode())
+    else:
+        index.save(path)
 
 
 def random_entries(rng: random.Random, count: int, start: int = 0) -> list[tuple[int, int]]:

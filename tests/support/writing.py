@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from oracle import reference, stores
+from oracle import random_stores, reference, stores
 
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.options import parse_write_options
@@ -101,11 +101,11 @@ def some_rows(rng: random.Random, count: int, first: int = 0) -> list[Row]:
         {
             "topic": rng.choice(("TopicA", "Topic_B", "%RETRY%group")),
             "queueId": rng.randrange(3),
-            "tags": rng.choice((None, *stores.TAGS)),
-            "keys": rng.choice((None, "", " ".join(rng.choices(stores.WORDS[:8], k=3)))),
+            "tags": rng.choice((None, *random_stores.TAGS)),
+            "keys": rng.choice((None, "", " ".join(rng.choices(random_stores.WORDS[:8], k=3)))),
             "msgId": rng.choice((None, f"id{first + i}")),
             "body": rng.randbytes(rng.choice((0, 1, 100, 1000))),
-            "properties": {f"p{j}": rng.choice(stores.WORDS[:6]) for j in range(rng.randrange(4))},
+            "properties": {f"p{j}": rng.choice(random_stores.WORDS[:6]) for j in range(rng.randrange(4))},
             "sysFlag": rng.choice((0, 0, 0, reference.PREPARED, reference.COMMIT, reference.ROLLBACK)),
             "storeTimestamp": (stores.FIRST_TIMESTAMP + (first + i) * 700) * 1000,
             "bornHost": rng.choice((None, "10.1.2.3:99", "[fd00::7]:1")),
@@ -121,7 +121,7 @@ def some_rows(rng: random.Random, count: int, first: int = 0) -> list[Row]:
 def assert_whole(root: Path, sizes: Sizes = SMALL, index: bool = True) -> list[Row]:
     """Everything in a store follows from its commitlog, byte for byte, as from a broker; its messages."""
     units = [(at, reference.parse_unit(data, at)) for at, data in reference.read_units(root)]
-    assert files(root / "consumequeue", "*/*/*") == expected_queues(units, sizes.queue_file or 0)
+    assert files(root / "consumequeue", "*/*/*") == reference.expected_queues(units, sizes.queue_file or 0)
     if index:
         entries = [
             (reference.index_hash(*key), at, unit.store_timestamp)
@@ -145,27 +145,6 @@ def assert_whole(root: Path, sizes: Sizes = SMALL, index: bool = True) -> list[R
     assert all(len(path.name) == 20 for path in (root / "commitlog").iterdir())
     assert {path.stat().st_size for path in (root / "commitlog").iterdir()} <= {sizes.segment}
     return reference.read_store(root)
-
-
-def expected_queues(units: Sequence[tuple[int, reference.Unit]], file_size: int) -> dict[str, bytes]:
-    """The ConsumeQueue files of a log whose queueOffsets have no gaps."""
-    made: dict[str, bytearray] = {}
-    for at, unit in units:
-        if unit.sys_flag & reference.TRANSACTION_BITS in (reference.PREPARED, reference.ROLLBACK):
-            assert unit.queue_offset == 0
-            continue
-        start, inside = divmod(unit.queue_offset * reference.QUEUE_UNIT_SIZE, file_size)
-        name = f"{unit.topic.decode()}/{unit.queue_id}/{start * file_size:020d}"
-        code = reference.tags_code(
-            unit.topic.decode(), reference.java_properties(unit.properties), unit.store_timestamp
-        )
-        if name not in made:
-            made[name] = bytearray(file_size)
-            if not any(other.startswith(f"{unit.topic.decode()}/{unit.queue_id}/") for other in set(made) - {name}):
-                made[name][:inside] = reference.encode_queue_unit(*reference.PRE_BLANK) * (inside // 20)
-        assert made[name][inside] == 0
-        made[name][inside : inside + 20] = reference.encode_queue_unit(at, unit.total_size, code)
-    return {name: bytes(data) for name, data in made.items()}
 
 
 def files(top: Path, pattern: str) -> dict[str, bytes]:

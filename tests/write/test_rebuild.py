@@ -9,7 +9,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from oracle import golden, reference, stores, truth
+from oracle import golden, random_stores, reference, truth
 from oracle.stores import StoreBuilder
 from support import reading, writing
 from support.writing import assert_whole, write
@@ -138,7 +138,7 @@ def test_queues_whose_beginning_has_expired(tmp_path: Path) -> None:
     assert (tmp_path / "consumequeue" / "Old" / "0" / f"{0:020d}").read_bytes() == old
     units = [(at, reference.parse_unit(data, at)) for at, data in reference.read_units(tmp_path)]
     found = writing.files(tmp_path / "consumequeue", "TopicA/*/*")
-    assert found == writing.expected_queues(units, 100)
+    assert found == reference.expected_queues(units, 100)
     assert any(reference.encode_queue_unit(*reference.PRE_BLANK) in data for data in found.values())
 
 
@@ -157,7 +157,7 @@ def test_queue_offsets_with_gaps_and_repetitions(tmp_path: Path) -> None:
 
 
 def test_random_stores(tmp_path: Path, rng: random.Random) -> None:
-    store = stores.random_store(tmp_path, rng, messages=300, unusual_times=False)
+    store = random_stores.random_store(tmp_path, rng, messages=300, unusual_times=False)
     before = writing.files(tmp_path / "consumequeue", "*/*/*")
     store.drop_queues()
     rmqstore_spark.rebuild(tmp_path, **SIZES)

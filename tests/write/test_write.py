@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oracle import golden, reference, stores
+from oracle import golden, random_stores, reference, stores
 from support import reading, writing
 from support.writing import SMALL, Row, assert_whole, kept, plain, some_rows, write
 
@@ -95,7 +95,7 @@ def test_copy_of_a_golden_store(tmp_path: Path, version: str) -> None:
 
 
 def test_copy_of_bodies_as_they_are_stored(tmp_path: Path, rng: random.Random) -> None:
-    stores.random_store(tmp_path / "source", rng, unusual_times=False)
+    random_stores.random_store(tmp_path / "source", rng, unusual_times=False)
     as_stored = reading.read(tmp_path / "source", decompress=False)
     options: dict[str, Any] = {"decompress": "false", "autoMessageVersionOnTopicLen": "true"}
     write(tmp_path / "copy", as_stored, **options)
