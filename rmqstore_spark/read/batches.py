@@ -60,14 +60,14 @@ class _TaskReader:
         names = settings.schema.names
         # Bodies can be decompressed only with the flag that tells how, and told where they fail.
         self._decompresses = settings.decompress and "body" in names
-        wanted = [name for name in names if name in UNIT_COLUMNS]
+        of_units = [name for name in names if name in UNIT_COLUMNS]
         helpers = ["sysFlag", "commitLogOffset", "storeSize"] if self._decompresses else []
         everything = settings.selection.is_everything
         self._selected_units = None if everything else SelectedUnits(settings.selection, settings.verify_crc)
         # What is decoded to select messages is not decoded again.
         decoded = settings.selection.checked_columns
         self._decoded: list[pa.RecordBatch] = []
-        names_to_decode = dict.fromkeys(name for name in (*wanted, *helpers) if name not in decoded)
+        names_to_decode = dict.fromkeys(name for name in (*of_units, *helpers) if name not in decoded)
         self._builder = BatchBuilder(list(names_to_decode))
         self._is_plain = not decoded and settings.schema.equals(self._builder.schema)
 
@@ -91,9 +91,9 @@ class _TaskReader:
             damage = piece.store.past_damage(reader)
             yield from damage.decode(piece.start, piece.stop, self._builder.decoder, self._free_rows)
 
-    def _selected(self, piece: Range, wanted: SelectedUnits) -> Iterator[Damage | None]:
-        """The same with the wanted units alone."""
-        for found in wanted.read(piece):
+    def _selected(self, piece: Range, units: SelectedUnits) -> Iterator[Damage | None]:
+        """The same with the selected units alone."""
+        for found in units.read(piece):
             if isinstance(found, Damage):
                 yield found
                 continue
