@@ -230,7 +230,7 @@ def _make(
 
 
 class _Stream:
-    """Gives staged units their places, and writes them and what follows from them, chunk by chunk."""
+    """Gives staged units their offsets, and writes them and what follows from them, chunk by chunk."""
 
     def __init__(
         self,
@@ -272,7 +272,7 @@ class _Stream:
         waiting = False
         with Lane(1) as reads:
             for chunk in (chunk for part in staged for chunk in read_chunks(tree, part)):
-                reads.submit(chunk.read_into, self._segments.room(chunk.nbytes))
+                reads.submit(chunk.read_into, self._segments.chunk(chunk.nbytes))
                 if waiting:
                     yield self._segments.take()
                 waiting = True
@@ -299,7 +299,7 @@ class _Stream:
                     f"{self._root}: a message does not fit into a segment of {self._segment_size} bytes; give "
                     "option 'mappedFileSizeCommitLog' a larger value (the broker's must be the same)"
                 )
-            window = self._segments.end_segment(self.position, taken, len(window) - taken)
+            window = self._segments.end_segment(self.position, taken)
             self.position = segment_end
 
     def _derive(self, dispatched: Dispatched, names: list[tuple[str, int]]) -> None:
