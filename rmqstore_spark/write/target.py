@@ -67,9 +67,12 @@ def make_root(root: str) -> Tree:
     return Tree(root)
 
 
-def check_places(tree: Tree) -> None:
+def check_kinds(tree: Tree, with_queues: bool = True) -> None:
     """See that what has a name of its own in a store is what it is to be. The store's directory itself may be a link or
     a mount point, but nothing in it: a link may lead out of it, and no file can be renamed on to another file system.
+
+    Args:
+        with_queues: whether to look at the directories of topics and queues, too, of which there may be many.
 
     Raises:
         RmqStoreError: naming the first thing that is not.
@@ -84,10 +87,22 @@ def check_places(tree: Tree) -> None:
             f"{os.path.join(tree.path, WORKSHOP)}: expected the owner of the store, user {tree.itself.st_uid}, found "
             f"user {workshop.st_uid}; delete it if no write is under way"
         )
+    if with_queues:
+        _check_kinds_of_queues(tree)
+
+
+def _check_kinds_of_queues(tree: Tree) -> None:
+    queues = os.path.join(tree.path, "consumequeue")
+    for topic, is_link, is_directory in tree.kinds(queues):
+        if is_link:
+            tree.refuse_other_than(os.path.join(queues, topic), stat.S_ISDIR, "a directory")
+        for queue, is_link_too, _ in tree.kinds(os.path.join(queues, topic)) if is_directory else []:
+            if is_link_too:
+                tree.refuse_other_than(os.path.join(queues, topic, queue), stat.S_ISDIR, "a directory")
 
 
 def is_new(tree: Tree) -> bool:
-    """Is there no store yet, but a place for one?
+    """Is there no store yet, but a directory for one?
 
     Raises:
         NotAStoreError: there is something else.
@@ -133,21 +148,6 @@ def check_writable(tree: Tree, may_have_abort: bool = False) -> None:
     queues = os.path.join(root, "consumequeue")
     if tree.find(os.path.join(queues, "CURRENT")) is not None:
         raise NotAStoreError(f"{queues}: a RocksDB (storeType=defaultRocksDB), which cannot be written to")
-
-
-def check_queue_places(tree: Tree) -> None:
-    """check_places() for the directories of topics and queues, of which there may be many.
-
-    Raises:
-        RmqStoreError: one of them is a link.
-    """
-    queues = os.path.join(tree.path, "consumequeue")
-    for topic, is_link, is_directory in tree.kinds(queues):
-        if is_link:
-            tree.refuse_other_than(os.path.join(queues, topic), stat.S_ISDIR, "a directory")
-        for queue, is_link_too, _ in tree.kinds(os.path.join(queues, topic)) if is_directory else []:
-            if is_link_too:
-                tree.refuse_other_than(os.path.join(queues, topic, queue), stat.S_ISDIR, "a directory")
 
 
 def refuse_foreign_files(tree: Tree) -> None:
