@@ -187,7 +187,7 @@ _READ_TABLE = (
         "mode",
         "FAILFAST",
         _one_of(MODES),
-        "at damage: `FAILFAST` stops with an error; `DROPMALFORMED` logs it and reads on behind it; `PERMISSIVE` also "
+        "at damage: `FAILFAST` stops with an error; `DROPMALFORMED` logs it and reads on after it; `PERMISSIVE` also "
         "gives a row for it, told in column `corrupt`",
     ),
     Option("verifyCrc", "true", _boolean, "check each body against its `bodyCRC`"),
@@ -240,7 +240,7 @@ _WRITE_TABLE = (
         "autoMessageVersionOnTopicLen",
         "false",
         _boolean,
-        "allow topics of 128 to 255 bytes; brokers before 5.1.0 delete such messages and all behind them",
+        "allow topics of 128 to 255 bytes; brokers before 5.1.0 delete such messages and all after them",
     ),
 )
 

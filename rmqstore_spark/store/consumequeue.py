@@ -37,7 +37,7 @@ _SIMPLE, _BATCH = (
 )
 
 _UNITS_AT_ONCE = 128  # so few are read in one request rather than searched
-_LEAST_AT_ONCE, _MOST_AT_ONCE = 256, 64 * 1024  # in a walk along a queue: it begins small and grows
+_LEAST_AT_ONCE, _MOST_AT_ONCE = 256, 64 * 1024  # in a walk along a queue: it begins small and gets larger
 
 
 class QueueUnit(NamedTuple):
@@ -125,7 +125,7 @@ class Queue:
         return None
 
     def units(self, start: int, position: int) -> tuple[QueueUnits, int]:
-        """The used units from number `start` up to the first that points to `position` or behind it, or is not used;
+        """The used units from number `start` up to the first that points to `position` or after it, or is not used;
         and the number of that one."""
         parts, count, number = [], _LEAST_AT_ONCE, start
         while True:
@@ -161,9 +161,9 @@ class Queue:
         return data
 
     def search(self, position: int) -> int:
-        """The number of the first unit that points to `position` or behind it, or is not used.
+        """The number of the first unit that points to `position` or after it, or is not used.
 
-        A binary search: it relies on physical offsets that grow along the queue. Where they do not (a damaged queue),
+        A binary search: it relies on physical offsets that ascend along the queue. Where they do not (a damaged queue),
         the answer is only some number.
         """
 
@@ -175,7 +175,7 @@ class Queue:
                 return is_before(self._read(opened, 0))
             return False
 
-        # The last file that begins before the position is the one; in the files behind it every unit is too late.
+        # The last file that begins before the position is the one; in the files after it every unit is too late.
         at = bisect.bisect_left(self._queue_files[1:], True, key=lambda file: not begins_before(file))
         if not self._queue_files:
             return self.first
@@ -202,7 +202,7 @@ class Queue:
 
     @cached_property
     def end(self) -> int:
-        """The number behind the last used unit, when it was first asked for."""
+        """The number after the last used unit, when it was first asked for."""
         return self.search(1 << 62)
 
     def last(self) -> QueueUnit | None:
@@ -230,7 +230,7 @@ class ConsumeQueues:
 
     @property
     def with_batch(self) -> list[Queue]:
-        """The simple queues, and behind them the batch queues."""
+        """The simple queues, and after them the batch queues."""
         return self._simple + self.batch
 
     def queue(self, topic: str, queue_id: int) -> Queue | None:

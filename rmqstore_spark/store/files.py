@@ -26,7 +26,7 @@ class Prices:
     """What work costs, in bytes that could be read meanwhile.
 
     Attributes:
-        request: one request more, at a place of its own.
+        request: one request more, apart from others.
         gap: to read over this much that is not needed costs less than one request more to one that is open.
         search: to find where in a ConsumeQueue a physical offset comes, and to read on there.
         queue_unit: a ConsumeQueue unit that is read with its neighbours.
@@ -195,13 +195,13 @@ class ReadFile:
         offsets: npt.NDArray[np.int64],
         sizes: npt.NDArray[np.int32],
         buffer: memoryview,
-        places: npt.NDArray[np.int64],
+        into: npt.NDArray[np.int64],
         lengths: npt.NDArray[np.int64],
     ) -> int:
         """native_io.gather() from this file: how many of the offsets were read."""
         try:
             count, size, requests = gather(
-                self._fd, offsets, sizes, buffer, places, lengths, slack=self._files.prices.gap
+                self._fd, offsets, sizes, buffer, into, lengths, slack=self._files.prices.gap
             )
         except OSError as why:
             raise cannot_read(self.path, why) from None

@@ -166,7 +166,7 @@ def host_bytes(text: str) -> bytes | None:
         return None
 
 
-def explain(status: Status, expected: int, found: int) -> str:
+def failed_check(status: Status, expected: int, found: int) -> str:
     """A failed check in words: the field, what it should be, and what is there."""
     match status:
         case Status.BAD_MAGIC:

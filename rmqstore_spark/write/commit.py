@@ -16,7 +16,7 @@ from rmqstore_spark.store import checkpoint
 from rmqstore_spark.store.config import Table
 from rmqstore_spark.store.consumequeue import UNIT_SIZE
 from rmqstore_spark.store.geometry import indexes_tags
-from rmqstore_spark.store.message import explain, store_timestamp_at
+from rmqstore_spark.store.message import failed_check, store_timestamp_at
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.write import disk, journal, topics
@@ -318,7 +318,7 @@ class _Stream:
                 self.position += taken
                 return
             if status is not Status.FULL:
-                raise RmqStoreError(f"{self._root}: a staged message is damaged: {explain(status, expected, found)}")
+                raise RmqStoreError(f"{self._root}: a staged message is damaged: {failed_check(status, expected, found)}")
             if self.position + taken + self._segment_size == segment_end:
                 raise RmqStoreError(
                     f"{self._root}: a message does not fit into a segment of {self._segment_size} bytes; give "

@@ -53,9 +53,9 @@ def test_every_status_that_is_wrong_has_its_words() -> None:
     for status in Status:
         if status in right:
             with pytest.raises(AssertionError):
-                message.explain(status, 11, 22)
+                message.failed_check(status, 11, 22)
         else:
-            assert "22" in message.explain(status, 11, 22) or "16" in message.explain(status, 11, 22)
+            assert "22" in message.failed_check(status, 11, 22) or "16" in message.failed_check(status, 11, 22)
 
 
 # ---- CRC-32
