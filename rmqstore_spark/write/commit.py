@@ -257,7 +257,7 @@ def _make(work: _Work, target: Target, messages: _Messages, settings: Settings) 
 
 
 class _Stream:
-    """Gives staged units their places, and writes them and what follows from them, chunk by chunk."""
+    """Gives staged units their positions, and writes them and what follows from them, chunk by chunk."""
 
     def __init__(
         self,
@@ -318,7 +318,9 @@ class _Stream:
                 self.position += taken
                 return
             if status is not Status.FULL:
-                raise RmqStoreError(f"{self._root}: a staged message is damaged: {failed_check(status, expected, found)}")
+                raise RmqStoreError(
+                    f"{self._root}: a staged message is damaged: {failed_check(status, expected, found)}"
+                )
             if self.position + taken + self._segment_size == segment_end:
                 raise RmqStoreError(
                     f"{self._root}: a message does not fit into a segment of {self._segment_size} bytes; give "
