@@ -174,9 +174,7 @@ def failed_check(status: Status, expected: int, found: int) -> str:
         case Status.BAD_BLANK:
             return f"a blank that does not reach the segment's end: expected {expected} bytes, found {found}"
         case Status.NO_BLANK:
-            return (
-                f"the segment ends without a blank: expected {expected} bytes or more behind a message, found {found}"
-            )
+            return f"the segment ends without a blank: expected {expected} bytes or more after a message, found {found}"
         case Status.BAD_TOTAL_SIZE if found < expected:
             return f"totalSize is too small: expected at least {expected}, found {found}"
         case Status.BAD_TOTAL_SIZE:
@@ -194,7 +192,7 @@ def failed_check(status: Status, expected: int, found: int) -> str:
         case Status.BAD_BODY_CRC:
             return f"bodyCRC differs from the body: expected {expected}, computed {found}"
         case Status.CROSSES_STOP:
-            return f"a message reaches over a place where one should begin: expected its end at {expected}, not {found}"
+            return f"a message reaches over where one should begin: expected its end at {expected}, found {found}"
         case Status.BLANK:
             return f"a blank of {found} bytes, but messages should follow"
         case Status.MORE:
