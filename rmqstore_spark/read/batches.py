@@ -10,14 +10,12 @@ from native_io import COLUMNS as UNIT_COLUMNS
 from native_io import FORMAT
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.options import Mode
-from rmqstore_spark.read.find import WantedUnits
+from rmqstore_spark.read.find import SelectedUnits
 from rmqstore_spark.read.task import Range, Task
 from rmqstore_spark.selection import EVERYTHING, Selection
 from rmqstore_spark.store.bodies import BadBodyError, decompress
-from rmqstore_spark.store.commitlog import Damage, SegmentReader
-from rmqstore_spark.store.consumequeue import ConsumeQueues
-from rmqstore_spark.store.decode import BatchBuilder
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.segments import Damage, damage_in
+from rmqstore_spark.store.units import BatchBuilder
 
 log = logging.getLogger(__name__)
 
@@ -42,13 +40,13 @@ class ReadSettings:
     selection: Selection = EVERYTHING
 
 
-def read_task(task: Task, settings: ReadSettings, files: Files | None = None) -> Iterator[pa.RecordBatch]:
+def read_task(task: Task, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
     """The record batches of a task, in log order.
 
     Raises:
         DamagedStoreError: mode FAILFAST, and something is damaged; or a column that is declared NOT NULL is null.
     """
-    reader = _TaskReader(settings, files or Files())
+    reader = _TaskReader(settings)
     for store, fault in task.faults:
         yield from reader.damaged(store, fault)
     for piece in task.ranges:
@@ -56,9 +54,8 @@ def read_task(task: Task, settings: ReadSettings, files: Files | None = None) ->
 
 
 class _TaskReader:
-    def __init__(self, settings: ReadSettings, files: Files) -> None:
+    def __init__(self, settings: ReadSettings) -> None:
         self._settings = settings
-        self._files = files
         self._most_rows = FIRST_BATCH_ROWS
         names = settings.schema.names
         # Bodies can be decompressed only with the flag that tells how, and told where they fail.
@@ -67,37 +64,37 @@ class _TaskReader:
         helpers = ["sysFlag", "commitLogOffset", "storeSize"] if self._decompresses else []
         self._builder = BatchBuilder(wanted + [name for name in helpers if name not in wanted])
         everything = settings.selection.is_everything
-        self._wanted = None if everything else WantedUnits(settings.selection, settings.verify_crc, files)
+        self._selected_units = None if everything else SelectedUnits(settings.selection, settings.verify_crc)
         self._is_plain = self._builder.decoder.columns == tuple(names) and settings.schema.equals(self._builder.schema)
 
     def read(self, piece: Range) -> Iterator[pa.RecordBatch]:
-        found = self._all(piece) if self._wanted is None else self._selected(piece, self._wanted)
+        found = self._all(piece) if self._selected_units is None else self._selected(piece, self._selected_units)
         for damage in found:
             if damage is not None:
                 yield from self._finish(piece)
-                yield from self.damaged(piece.home.root, damage)
-            elif self._room() <= 0 or self._builder.decoder.nbytes >= BATCH_BYTES:
+                yield from self.damaged(piece.store.root, damage)
+            elif self._free_rows() <= 0 or self._builder.decoder.nbytes >= BATCH_BYTES:
                 yield from self._finish(piece)
                 self._most_rows = min(self._most_rows * 4, BATCH_ROWS)
         yield from self._finish(piece)
 
-    def _room(self) -> int:
+    def _free_rows(self) -> int:
         return self._most_rows - self._builder.decoder.rows
 
     def _all(self, piece: Range) -> Iterator[Damage | None]:
         """Decode all units of a piece; yields after each step, and what is damaged."""
-        queues = ConsumeQueues(piece.home.consumequeue, self._files)
-        with SegmentReader(piece.segment, self._settings.verify_crc, queues, self._files) as reader:
-            yield from reader.decode(piece.start, piece.stop, self._builder.decoder, self._room)
+        with piece.store.reader(piece.segment, self._settings.verify_crc) as reader:
+            damage = piece.store.past_damage(reader)
+            yield from damage.decode(piece.start, piece.stop, self._builder.decoder, self._free_rows)
 
-    def _selected(self, piece: Range, wanted: WantedUnits) -> Iterator[Damage | None]:
+    def _selected(self, piece: Range, wanted: SelectedUnits) -> Iterator[Damage | None]:
         """The same with the wanted units alone."""
         for found in wanted.read(piece):
             if isinstance(found, Damage):
                 yield found
                 continue
             while len(found.positions):
-                room = self._room()
+                room = self._free_rows()
                 found.only(slice(room)).add_to(self._builder)
                 found = found.only(slice(room, None))
                 yield None
@@ -135,7 +132,7 @@ class _TaskReader:
                 case "file":
                     arrays.append(pa.repeat(pa.scalar(piece.segment.path), batch.num_rows))
                 case "store":
-                    arrays.append(pa.repeat(pa.scalar(piece.home.root), batch.num_rows))
+                    arrays.append(pa.repeat(pa.scalar(piece.store.root), batch.num_rows))
                 case "corrupt":
                     arrays.append(pa.nulls(batch.num_rows, field.type) if corrupt is None else corrupt)
                 case name:
@@ -183,7 +180,7 @@ class _TaskReader:
     def _refuse_body(self, batch: pa.RecordBatch, row: int, piece: Range, reason: str) -> None:
         start = batch.column("commitLogOffset")[row].as_py()
         stop = start + batch.column("storeSize")[row].as_py()
-        damage = Damage(piece.segment.path, start, stop, start - piece.segment.start, reason)
+        damage = damage_in(piece.segment, start, stop, reason)
         if self._settings.mode == "FAILFAST":
             raise DamagedStoreError(str(damage))
         log.warning("%s", damage)

@@ -7,6 +7,16 @@ master. Small steps are allowed for everywhere, and larger ones where they are s
 CLOCK_SLACK = 60_000  # milliseconds: messages may be older by this much than one before them
 
 
+def went_back(first: int, later: int) -> bool:
+    """Has the clock been set back between two messages with these store times (ms), by more than a little?"""
+    return later < first - CLOCK_SLACK
+
+
+def widened(least: int, most: int) -> tuple[int, int]:
+    """The store times (ms) between which a log is searched for those in [least, most]."""
+    return least - CLOCK_SLACK, most + CLOCK_SLACK
+
+
 def may_hold(first: int | None, following: int | None, least: int, most: int) -> bool:
     """May a piece of the log hold messages with store times (ms) in [least, most]?
 
@@ -15,8 +25,9 @@ def may_hold(first: int | None, following: int | None, least: int, most: int) ->
         following: store time of the first message behind it, or of its last one. Both are None when not known.
         least, most: the times.
     """
-    if first is not None and following is not None and following < first - CLOCK_SLACK:
-        return True  # the clock went back somewhere in it
-    too_new = first is not None and first - CLOCK_SLACK > most
-    too_old = following is not None and following + CLOCK_SLACK < least
+    if first is not None and following is not None and went_back(first, following):
+        return True
+    earliest, latest = widened(least, most)
+    too_new = first is not None and first > latest
+    too_old = following is not None and following < earliest
     return not (too_new or too_old)

@@ -6,18 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from rmqstore_spark.errors import one_line
 from rmqstore_spark.options import parse_options
 from rmqstore_spark.read.access_path import Access
-from rmqstore_spark.read.live_log import Log
 from rmqstore_spark.read.planner import Plan, plan
 from rmqstore_spark.read.task import Indexed, Queued, Range
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.segments import Extent
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
-def explanation(path: str | Sequence[str], options: Mapping[str, object]) -> str:
-    """How the read would go. Arguments and errors are those of rmqstore_spark.explain()."""
+def explanation(path: str | Sequence[str], options: Mapping[str, object], files: Files | None = None) -> str:
+    """How the read would go. Arguments and errors are those of rmqstore_spark.explain(), `files` of plan()."""
     paths = {"path": path} if isinstance(path, str) else {"paths": json.dumps(list(path))}
     given = {name: _text(value) for name, value in options.items() if value is not None}
-    return "\n".join(map(one_line, _lines(plan(parse_options({**paths, **given})))))
+    return "\n".join(map(one_line, _lines(plan(parse_options({**paths, **given}), files))))
 
 
 def _text(value: object) -> str:
@@ -26,15 +28,15 @@ def _text(value: object) -> str:
 
 
 def _lines(planned: Plan) -> Iterator[str]:
-    for log, access in planned.accesses:
-        yield from _of_store(log, access)
+    for store, access in planned.accesses:
+        yield from _of_store(store, access)
     size = _size(planned.files.bytes)
     yield f"partitions: {len(planned.tasks)}; planning has read {size} in {planned.files.requests:,} requests"
 
 
-def _of_store(log: Log, access: Access) -> Iterator[str]:
+def _of_store(store: OpenStore, access: Access) -> Iterator[str]:
     pieces = [piece for piece, _ in access.pieces]
-    yield f"store {log.home.root}: {_files(log.ranges)}, {_size(log.size)} of messages"
+    yield f"store {store.root}: {_files(store.log.extents)}, {_size(store.log.size)} of messages"
     yield f"  access: {access.name}: {access.why}"
     size = _size(sum(size for _, size in access.pieces))
     yield f"  reads:  {', '.join(_parts(pieces)) or 'nothing'}; about {size} in all"
@@ -58,7 +60,7 @@ def _stretch(pieces: Sequence[Range]) -> str:
     return f"{_size(sum(piece.stop - piece.start for piece in pieces))} of {_files(pieces)}"
 
 
-def _files(pieces: Sequence[Range]) -> str:
+def _files(pieces: Sequence[Extent]) -> str:
     count = len({piece.segment.path for piece in pieces})
     return f"{count:,} commitlog file{'' if count == 1 else 's'}"
 

@@ -1,20 +1,20 @@
-"""From a selection to the parts of the log that can hold wanted messages: by physical offset, queue offset and time."""
+"""The parts of a log that can hold selected messages: by physical offset, queue offset and store time."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 
 from rmqstore_spark.read.clock import may_hold
-from rmqstore_spark.read.live_log import Log
 from rmqstore_spark.read.split import Splitter
 from rmqstore_spark.read.task import Range
 from rmqstore_spark.selection import ALL, Numbers, Selection
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit
+from rmqstore_spark.store.opened import OpenStore
 
-_MOST_PLACES = 1000  # more places than these are looked for in one stretch
+_MOST_OFFSETS = 1000  # more of them are looked for in one stretch
 _OFFSET_MSG_ID = (32, 56)  # hex digits, with an IPv4 and an IPv6 host (MessageDecoder.decodeMessageId)
 
 
-def place_of(offset_msg_id: str) -> int | None:
+def physical_offset_of(offset_msg_id: str) -> int | None:
     """The physical offset that an offsetMsgId names, or None when it is no such id."""
     if len(offset_msg_id) not in _OFFSET_MSG_ID:
         return None
@@ -25,30 +25,36 @@ def place_of(offset_msg_id: str) -> int | None:
     return position if position >= 0 else None
 
 
-def narrowed(log: Log, selection: Selection, splitter: Splitter) -> list[Range]:
-    """The parts of the log that can hold wanted messages."""
-    ranges = log.ranges
-    if (places := _places(selection)) is not None:
-        ranges = list(around(log, places, splitter))
-    if (parts := _by_queue_offset(log, selection)) is not None:
+def ranges_of(store: OpenStore) -> list[Range]:
+    """All of a store's log."""
+    return [Range(extent.segment, extent.start, extent.stop, store) for extent in store.log.extents]
+
+
+def pruned(store: OpenStore, selection: Selection, splitter: Splitter) -> list[Range]:
+    """The parts of a store's log that can hold selected messages."""
+    ranges = ranges_of(store)
+    if (offsets := _offsets(selection)) is not None:
+        ranges = list(around(store, offsets, splitter))
+    if (parts := _by_queue_offset(store, selection)) is not None:
         met = ((r, max(r.start, start), min(r.stop, stop)) for r in ranges for start, stop in parts)
         ranges = [replace(r, start=start, stop=stop) for r, start, stop in met if start < stop]
-    return in_time(log, ranges, selection.store_timestamp)
+    return in_time(store, ranges, selection.store_timestamp)
 
 
-def in_time(log: Log, ranges: list[Range], wanted: Numbers) -> list[Range]:
+def in_time(store: OpenStore, ranges: list[Range], wanted: Numbers) -> list[Range]:
     """Those of the ranges that can hold messages of these store times (ms)."""
     if wanted == ALL:
         return ranges
-    return [r for r in ranges if may_hold(log.timestamp(r.start), log.timestamp(r.stop), wanted.least, wanted.most)]
+    at = store.log.timestamp
+    return [r for r in ranges if may_hold(at(r.start), at(r.stop), wanted.least, wanted.most)]
 
 
-def around(log: Log, spans: list[tuple[int, int]], splitter: Splitter) -> Iterator[Range]:
+def around(store: OpenStore, spans: list[tuple[int, int]], splitter: Splitter) -> Iterator[Range]:
     """The parts of the log that hold all units that begin in these spans of physical offsets, both ends included.
 
     They begin and end where units do, so they may be larger.
     """
-    for whole in log.ranges:
+    for whole in ranges_of(store):
         last: Range | None = None
         for least, most in sorted(spans):
             if most < whole.start or least >= whole.stop:
@@ -64,32 +70,32 @@ def around(log: Log, spans: list[tuple[int, int]], splitter: Splitter) -> Iterat
             yield last
 
 
-def _places(selection: Selection) -> list[tuple[int, int]] | None:
-    """Between which physical offsets wanted messages begin, both included; None: anywhere."""
+def _offsets(selection: Selection) -> list[tuple[int, int]] | None:
+    """Between which physical offsets selected messages begin, both included; None: anywhere."""
     wanted = selection.commit_log_offset
     if selection.offset_msg_id is not None:
-        places = map(place_of, selection.offset_msg_id)
-        wanted = wanted & Numbers.of(*(place for place in places if place is not None))
+        named = map(physical_offset_of, selection.offset_msg_id)
+        wanted = wanted & Numbers.of(*(offset for offset in named if offset is not None))
     if wanted == ALL:
         return None
-    if wanted.among is not None and len(wanted.among) <= _MOST_PLACES:
-        return [(place, place) for place in sorted(wanted.among)]
+    if wanted.among is not None and len(wanted.among) <= _MOST_OFFSETS:
+        return [(offset, offset) for offset in sorted(wanted.among)]
     return [] if wanted.is_empty else [(wanted.least, wanted.most)]
 
 
-def _by_queue_offset(log: Log, selection: Selection) -> list[tuple[int, int]] | None:
+def _by_queue_offset(store: OpenStore, selection: Selection) -> list[tuple[int, int]] | None:
     """The parts of the log that can hold the wanted queue offsets, as physical offsets [start, stop) where units begin;
     None: all of it. Along a queue physical offsets grow with queue offsets."""
     named = _named_queues(selection)
-    if named is None or any(queue.topic in dict(named) for queue in log.queues.batch):
+    if named is None or any(queue.topic in dict(named) for queue in store.queues.batch):
         return None
     parts: list[tuple[int, int]] = []
     for topic, queue_id in named:
         wanted = selection.queue(topic, queue_id)
         if wanted is None:
             continue
-        queue = log.queues.queue(topic, queue_id)
-        part = None if queue is None else _part(log, queue, wanted)
+        queue = store.queues.queue(topic, queue_id)
+        part = None if queue is None else _part(store, queue, wanted)
         if part is None:
             return None
         parts.append(part)
@@ -107,33 +113,33 @@ def _named_queues(selection: Selection) -> list[tuple[str, int]] | None:
     if selection.assigned is not None:
         return [(topic, queue_id) for topic, ids in selection.assigned.items() for queue_id in ids]
     topics, ids = selection.topic.among, selection.queue_id.among
-    if topics is None or ids is None or len(topics) * len(ids) > _MOST_PLACES:
+    if topics is None or ids is None or len(topics) * len(ids) > _MOST_OFFSETS:
         return None
     return [(topic, queue_id) for topic in topics for queue_id in ids]
 
 
-def _part(log: Log, queue: Queue, wanted: Numbers) -> tuple[int, int] | None:
+def _part(store: OpenStore, queue: Queue, wanted: Numbers) -> tuple[int, int] | None:
     """Where the log can hold these offsets of a queue; None where queue and log do not agree on that."""
     start, stop = 0, (1 << 63) - 1
     first = min(wanted.least, queue.end - 1)  # what is not in the queue yet lies behind its last message
     if first > queue.first:
-        unit = _confirmed(log, queue, first)
+        unit = _confirmed(store, queue, first)
         if unit is None:
             return None
         start = unit.position
     if wanted.most < queue.end:
-        unit = _confirmed(log, queue, wanted.most)
+        unit = _confirmed(store, queue, wanted.most)
         if unit is None:
             return None
         stop = unit.position + unit.size
     return start, stop
 
 
-def _confirmed(log: Log, queue: Queue, queue_offset: int) -> QueueUnit | None:
+def _confirmed(store: OpenStore, queue: Queue, queue_offset: int) -> QueueUnit | None:
     """The unit of a queue offset, when the log agrees."""
     unit = queue.unit(queue_offset)
-    place = None if unit is None else log.range_at(unit.position)
-    if unit is None or place is None:
+    extent = None if unit is None else store.log.extent_at(unit.position)
+    if unit is None or extent is None:
         return None
-    with log.open(place) as reader:
-        return unit if reader.holds(queue, queue_offset, unit) and log.is_live(unit.position) else None
+    with store.reader(extent.segment) as reader:
+        return unit if reader.holds(queue, queue_offset, unit) and store.log.is_live(unit.position) else None

@@ -5,10 +5,10 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rmqstore_spark.read.live_log import Log
-from rmqstore_spark.read.task import Home, Range
+from rmqstore_spark.read.task import Range
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit
+from rmqstore_spark.store.opened import OpenStore
 
 _QUEUES_TO_SPLIT_BY = 8  # the longest queues name units near any place where a split is wanted
 _NEAR = 8  # a piece may be larger by such a part
@@ -19,16 +19,14 @@ class Splitter:
     """Cuts ranges into pieces of about `target` bytes, at starts of units only.
 
     Args:
-        logs: those of all stores.
         target: bytes.
         may_walk: where no ConsumeQueue helps, whether to walk through a segment.
     """
 
-    def __init__(self, logs: list[Log], target: int, may_walk: bool) -> None:
-        self._logs = {log.home: log for log in logs}
+    def __init__(self, target: int, may_walk: bool) -> None:
         self._target = target
         self._may_walk = may_walk
-        self._longest: dict[Home, list[Queue]] = {}
+        self._longest: dict[OpenStore, list[Queue]] = {}
 
     def split(self, whole: Range, least: int = 0) -> list[Range]:
         """The pieces of a range, in order; the range itself where it is small, or where no unit start is to be had.
@@ -40,11 +38,11 @@ class Splitter:
         target = max(self._target, least)
         if whole.stop - whole.start <= target + target // 4:
             return [whole]
-        log = self._logs[whole.home]
-        with log.open(whole) as reader:
-            queues = self._queues(log)
-            if queues and log.live_end(whole) > whole.start:
-                cuts = list(self._queued_starts(whole, target, reader, queues, log.live_end(whole)))
+        with whole.store.reader(whole.segment) as reader:
+            queues = self._queues(whole.store)
+            live = whole.store.log.live_end(whole) if queues else whole.start
+            if live > whole.start:
+                cuts = list(self._queued_starts(whole, target, reader, queues, live))
             else:
                 cuts = list(self._walked_starts(whole, target, reader)) if self._may_walk else []
         bounds = [whole.start, *cuts, whole.stop]
@@ -53,10 +51,9 @@ class Splitter:
     def around(self, whole: Range, least: int, most: int) -> Range:
         """The smallest part of a range that surely holds all its units that begin in [least, most]."""
         start, stop = whole.start, whole.stop
-        log = self._logs[whole.home]
-        live = min(log.live_end(whole), whole.stop)
-        with log.open(whole) as reader:
-            for queue in self._queues(log):
+        live = min(whole.store.log.live_end(whole), whole.stop)
+        with whole.store.reader(whole.segment) as reader:
+            for queue in self._queues(whole.store):
                 number = queue.search(min(least, live - 1) + 1) - 1
                 unit = queue.unit(number)
                 if unit and start < unit.position <= least and _is_live(unit, live):
@@ -67,13 +64,13 @@ class Splitter:
                     stop = unit.position if reader.holds(queue, number, unit) else stop
         return replace(whole, start=start, stop=stop)
 
-    def _queues(self, log: Log) -> list[Queue]:
+    def _queues(self, store: OpenStore) -> list[Queue]:
         """Long queues, the longest first."""
-        if log.home not in self._longest:
-            roomiest = sorted(log.queues, key=lambda queue: queue.room, reverse=True)[:_QUEUES_TO_MEASURE]
-            by_length = sorted(roomiest, key=lambda queue: queue.end - queue.first, reverse=True)
-            self._longest[log.home] = [queue for queue in by_length[:_QUEUES_TO_SPLIT_BY] if queue.last() is not None]
-        return self._longest[log.home]
+        if store not in self._longest:
+            largest = sorted(store.queues, key=lambda queue: queue.capacity, reverse=True)[:_QUEUES_TO_MEASURE]
+            by_length = sorted(largest, key=lambda queue: queue.end - queue.first, reverse=True)
+            self._longest[store] = [queue for queue in by_length[:_QUEUES_TO_SPLIT_BY] if queue.last() is not None]
+        return self._longest[store]
 
     def _queued_starts(
         self, whole: Range, target: int, reader: SegmentReader, queues: list[Queue], live: int

@@ -1,35 +1,19 @@
-"""What the planner hands to a task: pieces of the log, and how to find the wanted messages in each."""
+"""What the planner hands to a task: pieces of the log, and how to find the selected messages in each."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore_spark.store.commitlog import Damage, Segment
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.segments import Damage, Extent
 
 
 @dataclass(frozen=True)
-class Home:
-    """The store that a piece is of.
+class Range(Extent):
+    """An extent of a store's log."""
 
-    Attributes:
-        root: its path.
-        consumequeue, batchconsumequeue: these directories, or None.
-    """
-
-    root: str
-    consumequeue: str | None
-    batchconsumequeue: str | None
-
-
-@dataclass(frozen=True)
-class Range:
-    """The units of a segment that begin at the physical offsets [start, stop)."""
-
-    home: Home
-    segment: Segment
-    start: int
-    stop: int
+    store: OpenStore
 
 
 @dataclass(frozen=True)
@@ -39,10 +23,10 @@ class Scan(Range):
 
 @dataclass(frozen=True)
 class Queued(Range):
-    """The ConsumeQueues say where its wanted messages are.
+    """The ConsumeQueues say where its selected messages are.
 
     Attributes:
-        live_end: the physical offset in it from which on they are not trusted (Log.live_end).
+        live_end: the physical offset in it from which on they are not trusted (LiveLog.live_end).
     """
 
     live_end: int
@@ -50,10 +34,10 @@ class Queued(Range):
 
 @dataclass(frozen=True, eq=False)
 class Indexed(Range):
-    """An index says that wanted messages are at these physical offsets only, which grow.
+    """An index says that selected messages are at these physical offsets only, which ascend.
 
     Attributes:
-        live_end: the physical offset in it from which on the index is not trusted (Log.live_end).
+        live_end: the physical offset in it from which on the index is not trusted (LiveLog.live_end).
     """
 
     live_end: int

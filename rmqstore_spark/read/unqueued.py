@@ -5,39 +5,39 @@ where the queues that are left know all of the log, there are none.
 """
 
 from native_io import Status
-from rmqstore_spark.read.live_log import Log
-from rmqstore_spark.read.task import Range
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit, QueueUnits
+from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_coverage import QueueCursors
+from rmqstore_spark.store.segments import Extent
 
 # More than these take a planner more than about a second.
 _MOST_UNITS = 10_000_000
 _MOST_STRETCHES = 5000  # of a queue in a segment, with some requests each
 
 
-def queues_know_all(log: Log) -> bool:
+def queues_know_all(store: OpenStore) -> bool:
     """Is it sure, without a scan, that there is no message in the log but those of its ConsumeQueues?
 
     It is when their units cover the log without a gap or an overlap, and the first and last unit of each queue in each
     segment is of a live message of that queue. False also when there is too much to look at.
     """
-    queues = log.queues.with_batch
-    if len(queues) * len(log.ranges) > _MOST_STRETCHES or sum(q.end - q.first for q in queues) > _MOST_UNITS:
+    queues = store.queues.with_batch
+    if len(queues) * len(store.log.extents) > _MOST_STRETCHES or sum(q.end - q.first for q in queues) > _MOST_UNITS:
         return False
     cursors = QueueCursors(queues)
-    return all(_know(log, piece, cursors) for piece in log.ranges)
+    return all(_know(store, extent, cursors) for extent in store.log.extents)
 
 
-def _know(log: Log, piece: Range, cursors: QueueCursors) -> bool:
-    coverage = cursors.cover(piece.start, piece.stop, set(range(len(cursors.queues))))
+def _know(store: OpenStore, extent: Extent, cursors: QueueCursors) -> bool:
+    coverage = cursors.cover(extent.start, extent.stop, set(range(len(cursors.queues))))
     if coverage is None or not coverage.firsts:
         return False
     stretches = [(cursors.queues[number], coverage.units[number]) for number in coverage.firsts]
-    with log.open(piece) as reader:
+    with store.reader(extent.segment) as reader:
         return (
             all(_holds(reader, queue, units, at) for queue, units in stretches for at in (0, -1))
-            and log.is_live(max(int(units.positions[-1]) for _, units in stretches))
+            and store.log.is_live(max(int(units.positions[-1]) for _, units in stretches))
             # A segment ends with a blank.
             and all(reader.walk(start, stop) == (None, start, Status.BLANK) for start, stop in coverage.gaps)
         )

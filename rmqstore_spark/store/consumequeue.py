@@ -25,6 +25,7 @@ import numpy.typing as npt
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.files import Files, ReadFile
 from rmqstore_spark.store.layout import queue_id_of, queue_path, start_in
+from rmqstore_spark.store.message import Header
 
 _UNIT = struct.Struct(">qiq")
 _SIMPLE = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
@@ -59,7 +60,7 @@ _PRE_BLANK = QueueUnit(0, 0x7FFFFFFF, 0)
 class _QueueFile(NamedTuple):
     path: str
     first: int  # queue offset of its first unit
-    room: int  # units
+    capacity: int  # units
     size: int  # bytes
 
 
@@ -84,7 +85,7 @@ class Queue:
     Attributes:
         is_batch: whether it is a BatchCQ.
         first: the number of the unit that its first file begins with.
-        room: how many units its files have room for.
+        capacity: how many units its files have space for.
     """
 
     def __init__(self, directory: str, topic: str, queue_id: int, files: Files, is_batch: bool = False) -> None:
@@ -103,7 +104,7 @@ class Queue:
                     nbytes = files.status(path).st_size
                     self._queue_files.append(_QueueFile(path, start // size, nbytes // size, nbytes))
         self.first = self._queue_files[0].first if self._queue_files else 0
-        self.room = sum(file.room for file in self._queue_files)
+        self.capacity = sum(file.capacity for file in self._queue_files)
 
     @property
     def is_lmq(self) -> bool:
@@ -122,7 +123,7 @@ class Queue:
     def unit(self, number: int) -> QueueUnit | None:
         """The unit of this number, or None where there is none or it is not used."""
         for file in self._queue_files:
-            if file.first <= number < file.first + file.room:
+            if file.first <= number < file.first + file.capacity:
                 with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._files) as opened:
                     unit = self._read(opened, number - file.first)
                     used = unit.position >= 0 and unit.size > 0 and unit != _PRE_BLANK
@@ -156,9 +157,11 @@ class Queue:
         size = self._layout.itemsize
         data = b""
         for file in self._queue_files:
-            if file.first <= start < file.first + file.room and count > 0:
+            if file.first <= start < file.first + file.capacity and count > 0:
                 with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._files) as opened:
-                    part = opened.read((start - file.first) * size, min(count, file.first + file.room - start) * size)
+                    part = opened.read(
+                        (start - file.first) * size, min(count, file.first + file.capacity - start) * size
+                    )
                     data += part[: len(part) // size * size]
                     start, count = start + len(part) // size, count - len(part) // size
         return data
@@ -184,13 +187,13 @@ class Queue:
             return self.first
         file = self._queue_files[at]
         with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._files) as opened:
-            return file.first + self._search_in(opened, file.room, is_before)
+            return file.first + self._search_in(opened, file.capacity, is_before)
         return file.first
 
-    def _search_in(self, file: ReadFile, room: int, is_before: Callable[[QueueUnit], bool]) -> int:
+    def _search_in(self, file: ReadFile, capacity: int, is_before: Callable[[QueueUnit], bool]) -> int:
         """The index of the first of a file's units that is not before something."""
         size = self._layout.itemsize
-        least, most = 0, min(room, -(-file.data_end() // size))  # where there is no data no unit is used
+        least, most = 0, min(capacity, -(-file.data_end() // size))  # where there is no data no unit is used
         while most - least > _UNITS_AT_ONCE:
             middle = (least + most) // 2
             if is_before(self._read(file, middle)):
@@ -262,11 +265,11 @@ class ConsumeQueues:
         units = (queue.unit(queue.search(position)) for queue in self._simple)
         return [unit.size for unit in units if unit is not None and unit.position == position]
 
-    def vouches(self, topic: str, queue_id: int, queue_offset: int, position: int, size: int) -> bool | None:
-        """Does the ConsumeQueue know this message? True or False; None when it has nothing at that queue offset."""
-        queue = self.queue(topic, queue_id)
-        unit = None if queue is None else queue.unit(queue_offset)
-        return None if unit is None else (unit.position, unit.size) == (position, size)
+    def vouch_for(self, header: Header) -> bool | None:
+        """Do the queues know this message? True or False; None when there is nothing at its queue offset."""
+        queue = self.queue(header.topic, header.queue_id)
+        unit = None if queue is None else queue.unit(header.queue_offset)
+        return None if unit is None else (unit.position, unit.size) == (header.position, header.size)
 
 
 def _queues(directory: str | None, files: Files, is_batch: bool) -> Iterator[Queue]:

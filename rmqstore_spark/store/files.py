@@ -1,8 +1,12 @@
 """Files of stores: listed, opened read-only, read by position, counted."""
 
+import contextlib
 import errno
+import fcntl
+import glob
 import os
 import stat
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,18 +16,49 @@ import numpy.typing as npt
 from native_io import gather
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, RmqStoreError
 
-_SLACK = 4 * 1024  # to read so much that is not wanted costs less than a request more
+_FLOCK = struct.Struct("hhqqi")  # l_type, l_whence, l_start, l_len, l_pid
+FIRST_BYTE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)  # as fcntl() takes a lock on it
 
 
-@dataclass
-class Files:
-    """How the files of stores are reached, and how much was asked of them: what pruning saves is measured here.
+@dataclass(frozen=True)
+class Prices:
+    """What work costs, in bytes that could be read meanwhile.
 
-    Links are followed, as every reader of a disk does; the writer has files of its own (write/disk.py).
+    Attributes:
+        request: one request more, at a place of its own.
+        gap: to read over this much that is not needed costs less than one request more to one that is open.
+        search: to find where in a ConsumeQueue a physical offset comes, and to read on there.
+        queue_unit: a ConsumeQueue unit that is read with its neighbours.
+        narrow: so many units of a queue are read rather than searched.
+        tagged: one message in so many is taken to have a selected tag.
     """
 
-    requests: int = 0
-    bytes: int = 0
+    request: int = 16 * 1024
+    gap: int = 4 * 1024
+    search: int = 8 * 16 * 1024
+    queue_unit: int = 20
+    narrow: int = 64
+    tagged: int = 4
+
+
+class Files:
+    """How the files of stores are reached, what that costs, and how much was asked of them.
+
+    Links are followed, as every reader of a disk does; the writer has files of its own (write/disk.py). When it is
+    pickled the counters begin anew.
+
+    Attributes:
+        prices: of this file system.
+        requests, bytes: what was read by now: what pruning saves is measured here.
+    """
+
+    def __init__(self, prices: Prices | None = None) -> None:
+        self.prices = prices or Prices()
+        self.requests = 0
+        self.bytes = 0
+
+    def __reduce__(self) -> tuple[type["Files"], tuple[Prices]]:
+        return type(self), (self.prices,)
 
     def names(self, path: str) -> list[str]:
         """The names in a directory, as os.listdir gives them, with its errors."""
@@ -39,6 +74,24 @@ class Files:
             return stat.S_ISDIR(self.status(path).st_mode)
         except OSError:
             return False
+
+    def exists(self, path: str) -> bool:
+        """Is there anything at a path?"""
+        return os.path.exists(path)
+
+    def matching(self, pattern: str) -> list[str]:
+        """The paths that a glob matches, in order."""
+        return sorted(glob.glob(pattern))
+
+    def is_locked(self, path: str) -> bool:
+        """Does somebody hold a lock on the first byte of a file? False also where that cannot be seen."""
+        with contextlib.suppress(OSError, RmqStoreError):
+            fd = self.open(path)
+            try:
+                return bool(_FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_OFD_GETLK, FIRST_BYTE))[0] != fcntl.F_UNLCK)
+            finally:
+                os.close(fd)
+        return False
 
     def open(self, path: str) -> int:
         """A descriptor to read a file with.
@@ -146,7 +199,9 @@ class ReadFile:
     ) -> int:
         """native_io.gather() from this file: how many of the offsets were read."""
         try:
-            count, size, requests = gather(self._fd, offsets, sizes, buffer, places, lengths, slack=_SLACK)
+            count, size, requests = gather(
+                self._fd, offsets, sizes, buffer, places, lengths, slack=self._files.prices.gap
+            )
         except OSError as why:
             raise cannot_read(self.path, why) from None
         self._files.requests += requests

@@ -1,24 +1,25 @@
-"""How large the files of a store are, read off them: a broker must be told the same sizes that it had before."""
+"""What a broker was told when it wrote a store, read off its files: it must be told the same when it goes on."""
 
 import os
 
 from rmqstore_spark.errors import DamagedStoreError, OptionError
-from rmqstore_spark.store.consumequeue import UNIT_SIZE, ConsumeQueues
+from rmqstore_spark.store.consumequeue import UNIT_SIZE
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.indexfile import DEFAULT_SLOTS, IndexFile, file_names, file_size
-from rmqstore_spark.store.layout import Layout
+from rmqstore_spark.store.indexfile import DEFAULT_SLOTS, IndexFile, file_names, file_size, key_hash, last_entries
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.units import BatchBuilder
+
+_ENTRIES_TO_LOOK_AT = 64
 
 
-def queue_file_size(layout: Layout, files: Files) -> int | None:
-    """The size of all ConsumeQueue files; None where there is none.
+def queue_file_size(store: OpenStore) -> int | None:
+    """The size of all files of simple ConsumeQueues; None where there is none.
 
     Raises:
         DamagedStoreError: they differ, or hold no whole number of units.
     """
     size, first = None, ""
-    if layout.consumequeue is None:
-        return None
-    for queue in ConsumeQueues(layout.consumequeue, files):
+    for queue in store.queues:
         for path, found in queue.sizes:
             if size is None:
                 size, first = found, path
@@ -65,3 +66,28 @@ def index_geometry(directory: str, files: Files, slots: int | None, items: int |
             "give options 'maxHashSlotNum' and 'maxIndexNum' as in broker.conf, or delete them"
         )
     return (slots, items) if sizes else (None, None)
+
+
+def indexes_tags(store: OpenStore, slots: int) -> bool:
+    """Has the store's broker also put tags into the index? Those since 5.4 do, as `topic#T#tags`.
+
+    Args:
+        slots: how many an index file has.
+
+    Raises:
+        DamagedStoreError: the newest index file is broken.
+    """
+    entries = last_entries(os.path.join(store.root, "index"), store.files, slots, _ENTRIES_TO_LOOK_AT)
+    builder = BatchBuilder(["topic", "tags"])
+    for position in sorted({position for _, position in entries}):
+        extent = store.log.extent_at(position)
+        if extent is None:
+            continue
+        with store.reader(extent.segment) as reader:
+            run = reader.run_at(position, extent.segment.end)
+        if run is not None:
+            run.only(slice(1)).add_to(builder)
+            ((topic, tags),) = zip(*(column.to_pylist() for column in builder.finish().columns), strict=True)
+            if (key_hash(topic, f"T#{tags}"), position) in entries:
+                return True
+    return False

@@ -8,7 +8,6 @@
 Source: org.apache.rocketmq.store.config.StorePathConfigHelper, store.MappedFileQueue, store.MultiPathMappedFileQueue.
 """
 
-import glob
 import os
 import re
 import stat
@@ -88,8 +87,13 @@ class Layout:
         """The checkpoint file's path, whether it exists or not."""
         return os.path.join(self.root, "checkpoint")
 
+    @property
+    def lock(self) -> str:
+        """The path of the file whose lock a running broker holds, whether it exists or not."""
+        return os.path.join(self.root, "lock")
 
-def expand(paths: list[str]) -> list[str]:
+
+def expand(paths: list[str], files: Files) -> list[str]:
     """Paths and globs as absolute directories, each once, globs sorted.
 
     Raises:
@@ -98,8 +102,8 @@ def expand(paths: list[str]) -> list[str]:
     """
     found: dict[str, str] = {}  # by real path: a store named twice is still one store
     for path in paths:
-        local = local_path(path)
-        matches = sorted(glob.glob(local)) if _GLOB.search(local) and not os.path.exists(local) else [local]
+        local = local_path(path, files)
+        matches = files.matching(local) if _GLOB.search(local) and not files.exists(local) else [local]
         if not matches:
             raise NotAStoreError(f"{path}: nothing matches this pattern")
         for match in matches:
@@ -113,8 +117,9 @@ def place_to_write(path: str) -> str:
     Raises:
         OptionError: a URI of another scheme, a `~name` of nobody, or a glob.
     """
-    local = local_path(path)
-    if _GLOB.search(local) and not os.path.exists(local):
+    files = Files()
+    local = local_path(path, files)
+    if _GLOB.search(local) and not files.exists(local):
         raise OptionError(
             f"{path}: only one store can be written to, and this is a pattern; give the store's own directory "
             "(make it first, if this is its name)"
@@ -122,19 +127,19 @@ def place_to_write(path: str) -> str:
     return os.path.abspath(local)
 
 
-def local_path(path: str) -> str:
+def local_path(path: str, files: Files) -> str:
     """A path or `file:` URI as a path, with `~` and `~name` replaced as a shell does.
 
     Raises:
         OptionError: a URI of another scheme, or a `~name` of nobody.
     """
-    if path.startswith("~") and not os.path.exists(path):
+    if path.startswith("~") and not files.exists(path):
         home = os.path.expanduser(path)
         if home == path:
             raise OptionError(f"{path}: there is no home directory for {path.partition('/')[0]!r}; give the whole path")
         return home
     uri = urlsplit(path)
-    if not uri.scheme or os.path.exists(path):
+    if not uri.scheme or files.exists(path):
         return path
     if uri.scheme == "file" and uri.netloc in ("", "localhost"):
         return unquote(uri.path)

@@ -4,32 +4,30 @@
 From the last segment that begins with a unit on, the first thing that is not a unit is the end, unless something proves
 that a message was lost there:
   * its bytes are not all zero, and a ConsumeQueue unit points exactly there;
-  * a later unit, whole in every check, not older than the last good one, that its ConsumeQueue knows, or whose
+  * a later unit, whole in every check, not older than the last one before, that its ConsumeQueue knows, or whose
     queueOffset is beyond those seen for its queue, or that is in no queue (a half message): the remains of a truncated
-    log fail this;
+    log fail this. Of a damaged message that can still be recognized, the time counts as well;
   * it is what no broker leaves behind: a header that reaches over the end of its file, no room for a blank, or a blank
     that does not reach to the end. The file was cut.
 In any earlier segment whatever is not a unit or the closing blank is damage.
 """
 
-import struct
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from native_io import FORMAT, Status
 from rmqstore_spark.store.checkpoint import logics_timestamp
-from rmqstore_spark.store.commitlog import Segment, SegmentReader, headers
+from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.layout import Layout
-from rmqstore_spark.store.message import Header
+from rmqstore_spark.store.message import HEAD_SIZE, Head, Header, microseconds, store_time_in
+from rmqstore_spark.store.segments import Segment
 
 _SETTLE_SECONDS = 0.005
 _SETTLE_TRIES = 40
 _LOOK_SIZE = 64 * 1024  # of what may be a lost message, to see whether there is anything
-_HEADER = struct.Struct(">ii20xq")  # totalSize, magic, physicalOffset
-_CLAIM = struct.Struct(">i8xi4xq")  # totalSize, queueId, queueOffset
 
 
 @dataclass(frozen=True)
@@ -49,12 +47,23 @@ class End:
 
 @dataclass(frozen=True)
 class _Stop:
-    """Where walking came to: a position in a segment, why it stopped there, and the last unit before it."""
+    """Where walking came to.
+
+    Attributes:
+        segment, at: the number of the segment, and the physical offset in it.
+        status: why it stopped there.
+        last: the last unit before it, None when there is none or it is damaged.
+        newest: store time (us) that messages after it are not older than, None when not known.
+        is_damage: units follow that could prove that the log goes on, were they not older than the damaged message
+            here: either they are left over from a truncated log, or that message's time is damaged, too.
+    """
 
     segment: int
     at: int
     status: Status
     last: Header | None
+    newest: int | None
+    is_damage: bool = False
 
 
 class LogEnd:
@@ -80,8 +89,8 @@ class LogEnd:
             return End(0, [])
         self._queued_to = [(queue, unit.position) for queue in self._queues if (unit := queue.last()) is not None]
         started = self._last_started()
-        stop = self._walk_from_hint(started) or self._walk(started, self._segments[started].start, None)
-        while (beyond := self._lost_unit(stop) or self._later_unit(stop)) is not None:
+        stop = self._walk_from_hint(started) or self._walk(started, self._segments[started].start)
+        while not stop.is_damage and (beyond := self._lost_unit(stop) or self._later_unit(stop)) is not None:
             stop = beyond
         position = self._settled(stop) if self._layout.abort else stop.at
         last = stop.last if position == stop.at else None  # else it was torn
@@ -89,7 +98,7 @@ class LogEnd:
         return End(self._cut(stop) or position, self._segments, None if microseconds is None else microseconds // 1000)
 
     def _open(self, index: int, verify_crc: bool = False) -> SegmentReader:
-        return SegmentReader(self._segments[index], verify_crc, self._queues, self._files)
+        return SegmentReader(self._segments[index], self._files, verify_crc)
 
     def _last_started(self) -> int:
         """The last segment that begins with a unit; the first one when none does."""
@@ -99,18 +108,20 @@ class LogEnd:
                     return index
         return 0
 
-    def _walk(self, index: int, at: int, last: Header | None) -> _Stop:
+    def _walk(self, index: int, at: int, newest: int | None = None) -> _Stop:
+        last = None
         while True:
             segment = self._segments[index]
             with self._open(index) as reader:
                 position, at, status = reader.walk(at, segment.end)
                 if position is not None:
                     last = reader.header(position)
+            newest = newest if last is None or last.store_timestamp is None else last.store_timestamp
             following = index + 1
             if status is not Status.BLANK or following == len(self._segments):
-                return _Stop(index, at, status, last)
+                return _Stop(index, at, status, last, newest)
             if self._segments[following].start != segment.end:
-                return _Stop(index, at, status, last)
+                return _Stop(index, at, status, last, newest)
             index, at = following, segment.end
 
     def _walk_from_hint(self, started: int) -> _Stop | None:
@@ -125,9 +136,10 @@ class LogEnd:
         if self._layout.abort or newest <= 0 or hint is None:
             return None
         with self._open(started) as reader:
-            if reader.vouched(hint) is not True:
+            header = reader.header(hint)
+            if header is None or self._queues.vouch_for(header) is not True:
                 return None
-        stop = self._walk(started, hint, None)
+        stop = self._walk(started, hint)
         if stop.last is None or stop.last.store_timestamp is None or stop.last.store_timestamp // 1000 < newest:
             return None
         return stop
@@ -135,19 +147,22 @@ class LogEnd:
     def _settled(self, stop: _Stop) -> int:
         """The end, without a last unit that a broker may be writing just now: its head is seen before its tail.
 
-        Wait until it stays the same and is whole; if it does not become so, it is none. What a ConsumeQueue knows was
-        written to its end; if it is not whole, then it is damaged.
+        What a ConsumeQueue knows was written to its end; if it is not whole, then it is damaged. Without that proof
+        nothing tells a unit whose properties are half written from a whole one. So while somebody holds the store's
+        lock, the unit waits for its proof, or for a later one. Where nobody does, it counts if it stays the same: a
+        broker on another machine, whose lock cannot be seen, would have to pause in the middle of a copy.
         """
         last = stop.last
         if last is None or last.position + last.size != stop.at:
             return stop.at
+        is_written = self._files.is_locked(self._layout.lock)
         seen = b""
         for _ in range(_SETTLE_TRIES):
-            if self._queues.vouches(last.topic, last.queue_id, last.queue_offset, last.position, last.size):
+            if self._queues.vouch_for(last):
                 return stop.at
             with self._open(self._segment_of(last.position), verify_crc=True) as reader:
-                data = reader.read(last.position, last.size)
-                if data == seen and reader.header(last.position) is not None:
+                data = reader.window.read(last.position, last.size)
+                if data == seen and not is_written and reader.header(last.position) is not None:
                     return stop.at
             seen = data
             time.sleep(_SETTLE_SECONDS)
@@ -157,26 +172,27 @@ class LogEnd:
         return next(i for i, segment in enumerate(self._segments) if segment.start <= position < segment.end)
 
     def _cut(self, stop: _Stop) -> int | None:
-        """The end of the damage, where the log stops with what no broker leaves behind."""
+        """The end of the damage, where the log stops with what no broker leaves there; None where it just ends."""
         segment = self._segments[stop.segment]
         file_end = min(segment.end, segment.start + segment.size)
         # Enough to meet the damage when it is read, and no more: what follows may be the remains of a truncated log.
         damaged = min(stop.at + FORMAT["SMALLEST_UNIT"], file_end)
-        if stop.status in (Status.NO_BLANK, Status.MORE, Status.BAD_BLANK):
+        if stop.is_damage or stop.status in (Status.NO_BLANK, Status.MORE, Status.BAD_BLANK):
             return damaged
         with self._open(stop.segment) as reader:
-            head = reader.read(stop.at, _HEADER.size)
+            data = reader.window.read(stop.at, HEAD_SIZE)
         if stop.status is Status.BAD_TOTAL_SIZE:
-            total, _magic, position = _HEADER.unpack(head.ljust(_HEADER.size, b"\0"))
-            over = stop.at + total + FORMAT["BLANK_SIZE"] - segment.end
-            if over > 0 and (len(head) < _HEADER.size or position == stop.at):
-                if over <= FORMAT["BLANK_SIZE"]:  # all of the unit is there, but not the room for a blank behind it
-                    self._segments[stop.segment] = replace(segment, end=segment.end + over)
-                    return file_end
-                return damaged
+            head = Head.of(data)
+            over = stop.at + head.size + FORMAT["BLANK_SIZE"] - segment.end
+            if over > 0 and (len(data) < HEAD_SIZE or head.physical_offset == stop.at):
+                if over > FORMAT["BLANK_SIZE"]:
+                    return damaged
+                # All of the unit is there, but not the space for a blank after it.
+                self._segments[stop.segment] = replace(segment, end=segment.end + over)
+                return file_end
         # A log that does not even begin with a unit is no log; unless a broker is writing its first message.
         is_empty = stop.last is None and stop.at == self._segments[0].start and stop.status is not Status.BLANK
-        return file_end if is_empty and any(head[: FORMAT["BLANK_SIZE"]]) and not self._layout.abort else None
+        return file_end if is_empty and any(data[: FORMAT["BLANK_SIZE"]]) and not self._layout.abort else None
 
     def _lost_unit(self, stop: _Stop) -> _Stop | None:
         """A ConsumeQueue unit that points exactly to what is no unit. Where there are only zeros the message never came
@@ -190,46 +206,57 @@ class LogEnd:
             unit = queue.unit(offset)
             if unit is None or unit.position != stop.at or unit.size < FORMAT["SMALLEST_UNIT"]:
                 continue
-            behind = stop.at + unit.size
-            if behind + FORMAT["BLANK_SIZE"] > segment.end:
+            after = stop.at + unit.size
+            if after + FORMAT["BLANK_SIZE"] > segment.end:
                 continue
             with self._open(stop.segment) as reader:
-                found = reader.read(stop.at, min(unit.size, _LOOK_SIZE))
+                found = reader.window.read(stop.at, min(unit.size, _LOOK_SIZE))
             claim = (unit.size, queue.queue_id, offset)
-            if any(found) and (not self._layout.abort or _agrees(found, claim)):
-                return self._walk(stop.segment, behind, stop.last)
+            if any(found) and (not self._layout.abort or _agrees(Head.of(found), claim)):
+                return self._walk(stop.segment, after, _later(stop.newest, self._time_at(stop)))
         return None
 
     def _later_unit(self, stop: _Stop) -> _Stop | None:
         """A later unit that proves that the log goes on."""
         seen: dict[tuple[str, int], int] | None = None
-        for index, header in self._units_behind(stop):
-            if not _not_older(header, stop.last):
+        damaged = self._time_at(stop)
+        is_older = False
+        for index, header in self._units_after(stop):
+            if not _not_older(header, stop.newest):
                 continue
             # A half message is in no queue, so that only its age can speak for it.
-            known = not header.is_queued or self._queues.vouches(
-                header.topic, header.queue_id, header.queue_offset, header.position, header.size
-            )
+            known = not header.is_queued or self._queues.vouch_for(header)
             if known is None:
                 seen = self._seen(stop) if seen is None else seen
                 known = header.queue_offset > seen.get((header.topic, header.queue_id), -1)
-            if known:
-                return self._walk(index, header.position, None)
-        return None
+            if known and _not_older(header, damaged):
+                return self._walk(index, header.position)
+            is_older = is_older or bool(known)
+        return replace(stop, is_damage=True) if is_older else None
 
-    def _units_behind(self, stop: _Stop) -> Iterator[tuple[int, Header]]:
-        """Whatever is a unit behind the place, live or left over. What lies behind a blank is not looked at."""
+    def _time_at(self, stop: _Stop) -> int | None:
+        """The store time (us) of the damaged message at a place, if its head can be recognized."""
+        if stop.status is Status.BLANK:
+            return None
+        with self._open(stop.segment) as reader:
+            data = reader.window.read(stop.at, FORMAT["SMALLEST_UNIT"])
+        head, milliseconds = Head.of(data), store_time_in(data)
+        is_one = head.magic in (FORMAT["MAGIC_V1"], FORMAT["MAGIC_V2"]) and head.physical_offset == stop.at
+        return microseconds(milliseconds) if is_one and milliseconds is not None else None
+
+    def _units_after(self, stop: _Stop) -> Iterator[tuple[int, Header]]:
+        """Whatever is a unit after it, live or left over; not in the same segment after a blank."""
         for index in range(stop.segment, len(self._segments)):
             segment = self._segments[index]
             at = stop.at + 1 if index == stop.segment else segment.start
             if index == stop.segment and stop.status is Status.BLANK:
                 continue
             with self._open(index, verify_crc=True) as reader:
-                for begin, end in reader.data_extents(at, segment.end):
+                for begin, end in reader.window.data_extents(at, segment.end):
                     place = reader.find(max(at, begin), end)
                     while place is not None:
                         run = reader.run_at(place, segment.end)
-                        found = headers(run) if run is not None else []  # a live broker may have written over it
+                        found = run.headers() if run is not None else []  # a live broker may have written over it
                         for header in found:
                             yield index, header
                         at = found[-1].position + found[-1].size if found else place + 1
@@ -242,7 +269,7 @@ class LogEnd:
         with self._open(stop.segment) as reader:
             at = segment.start
             while at < stop.at and (run := reader.run_at(at, stop.at)) is not None:
-                found = headers(run)
+                found = run.headers()
                 for header in found:
                     if header.is_queued:
                         queue = (header.topic, header.queue_id)
@@ -251,13 +278,14 @@ class LogEnd:
         return seen
 
 
-def _agrees(found: bytes, claim: tuple[int, int, int]) -> bool:
+def _agrees(head: Head, claim: tuple[int, int, int]) -> bool:
     """Do two of three fields at least say the same?"""
-    fields: tuple[int, int, int] = _CLAIM.unpack_from(found.ljust(_CLAIM.size, b"\0"))
-    return sum(map(int.__eq__, fields, claim)) >= 2
+    return sum(map(int.__eq__, (head.size, head.queue_id, head.queue_offset), claim)) >= 2
 
 
-def _not_older(header: Header, last: Header | None) -> bool:
-    if last is None or last.store_timestamp is None:
-        return True
-    return header.store_timestamp is not None and header.store_timestamp >= last.store_timestamp
+def _not_older(header: Header, newest: int | None) -> bool:
+    return newest is None or (header.store_timestamp is not None and header.store_timestamp >= newest)
+
+
+def _later(one: int | None, other: int | None) -> int | None:
+    return max((each for each in (one, other) if each is not None), default=None)

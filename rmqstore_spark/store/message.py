@@ -8,6 +8,7 @@ import re
 import socket
 import struct
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from native_io import FORMAT, Status
 
@@ -20,7 +21,7 @@ TRANSACTION_PREPARED = 0x4
 TRANSACTION_ROLLBACK = 0xC
 
 _MOST = (1 << 63) - 1
-_HEAD = struct.Struct(">ii4xi4xq8xi")  # totalSize, magic, queueId, queueOffset, sysFlag
+_HEAD = struct.Struct(">ii4xi4xqqi")  # as class Head has them
 _TIME = struct.Struct(">q")
 
 _HOST = re.compile(r"(?:\[([^\]]+)\]|([0-9.]+)):(-?[0-9]{1,10})")
@@ -40,13 +41,40 @@ def store_timestamp_at(sys_flag: int) -> int:
     return FORMAT["AT_BORN_HOST"] + (20 if sys_flag & FORMAT["SYSFLAG_BORNHOST_V6"] else 8)
 
 
-def behind_body(head: memoryview) -> int:
+def body_end(head: memoryview) -> int:
     """Where a unit's body ends, by what its head says; `head` is all that can stand before a body."""
     (sys_flag,) = struct.unpack_from(">i", head, FORMAT["AT_SYSFLAG"])
     hosts = sum(20 if sys_flag & FORMAT[bit] else 8 for bit in ("SYSFLAG_BORNHOST_V6", "SYSFLAG_STOREHOST_V6"))
     numbers = 8 + 4 + 8 + 4  # storeTimestamp, reconsumeTimes, preparedTransactionOffset, bodyLength
     at_body = FORMAT["AT_BORN_HOST"] + hosts + numbers
     return at_body + int(struct.unpack_from(">i", head, at_body - 4)[0])
+
+
+class Head(NamedTuple):
+    """The first fixed fields of a unit, as they stand there: any of them may be damaged."""
+
+    size: int  # totalSize
+    magic: int
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+
+    @staticmethod
+    def of(data: bytes | memoryview, at: int = 0) -> "Head":
+        """The head that begins at `at`; where the bytes end before it does, zeros stand for the rest."""
+        if len(data) - at < _HEAD.size:
+            data, at = bytes(data[at:]).ljust(_HEAD.size, b"\0"), 0
+        return Head(*_HEAD.unpack_from(data, at))
+
+
+HEAD_SIZE = _HEAD.size
+
+
+def store_time_in(data: bytes | memoryview, at: int = 0) -> int | None:
+    """The storeTimestamp (ms) of a unit that begins at `at`; None where the bytes end before."""
+    time_at = at + store_timestamp_at(Head.of(data, at).sys_flag)
+    return int(_TIME.unpack_from(data, time_at)[0]) if time_at + _TIME.size <= len(data) else None
 
 
 @dataclass(frozen=True)
@@ -67,6 +95,11 @@ class Header:
         return self.sys_flag & TRANSACTION_TYPE not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 
 
+def microseconds(milliseconds: int) -> int | None:
+    """A time as a column holds it; None where it does not fit."""
+    return 1000 * milliseconds if -_MOST - 1 <= 1000 * milliseconds <= _MOST else None
+
+
 def header_in(window: memoryview, at: int, position: int) -> Header:
     """The header of a unit that the kernel has found whole.
 
@@ -75,9 +108,9 @@ def header_in(window: memoryview, at: int, position: int) -> Header:
         at: where in them the unit is.
         position: its physical offset.
     """
-    size, magic, queue_id, queue_offset, sys_flag = _HEAD.unpack_from(window, at)
+    size, magic, queue_id, queue_offset, _, sys_flag = _HEAD.unpack_from(window, at)
     (milliseconds,) = _TIME.unpack_from(window, at + store_timestamp_at(sys_flag))
-    length_at = at + behind_body(window[at:])
+    length_at = at + body_end(window[at:])
     topic_at = length_at + (2 if magic == FORMAT["MAGIC_V2"] else 1)
     topic_end = topic_at + int.from_bytes(window[length_at:topic_at], "big")
     return Header(
@@ -85,7 +118,7 @@ def header_in(window: memoryview, at: int, position: int) -> Header:
         queue_id=queue_id,
         queue_offset=queue_offset,
         sys_flag=sys_flag,
-        store_timestamp=1000 * milliseconds if -_MOST - 1 <= 1000 * milliseconds <= _MOST else None,
+        store_timestamp=microseconds(milliseconds),
         position=position,
         size=size,
     )

@@ -14,8 +14,9 @@ from native_io import FORMAT, Dispatched, Dispatcher, Status
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store import checkpoint
 from rmqstore_spark.store.consumequeue import UNIT_SIZE
-from rmqstore_spark.store.layout import find_store
+from rmqstore_spark.store.geometry import indexes_tags
 from rmqstore_spark.store.message import explain, store_timestamp_at
+from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import DEFAULT_SIZES, FileSizes, Sizes
 from rmqstore_spark.write import disk, journal, topics
 from rmqstore_spark.write.background import Lane
@@ -30,7 +31,6 @@ from rmqstore_spark.write.target import (
     check_places,
     check_queue_places,
     check_writable,
-    indexes_tags,
     inspect,
     is_new,
     make_root,
@@ -90,14 +90,14 @@ def commit(root: str, staged: Sequence[Staged], settings: Settings) -> None:
 
 def _replace(tree: disk.Tree, staged: Sequence[Staged], settings: Settings) -> None:
     with journal.Replacement(tree) as replacement, StoreLock(replacement.tree):
-        target = Target(replacement.tree.path, settled(settings.sizes), (), 0, 0, {})
+        target = Target(replacement.tree.path, settled(settings.sizes))
         _make(replacement.tree, target, None, replacement.tree.path, tree, staged, settings, {})
         replacement.publish()
 
 
 def _append(tree: disk.Tree, change: journal.Commit, new: bool, staged: Sequence[Staged], settings: Settings) -> None:
     root = tree.path
-    target = Target(root, settled(settings.sizes), (), 0, 0, {}) if new else inspect(tree, settings.sizes)
+    target = Target(root, settled(settings.sizes)) if new else inspect(tree, settings.sizes)
     known = topics.load(tree)
     topics.refuse_unwritable(known, {topic for part in staged for topic in part.topics}, root)
     _refuse_full_disk(tree, target, staged)
@@ -149,7 +149,7 @@ def check(root: str, settings: Settings) -> None:
         if settings.overwrite:
             refuse_foreign_files(tree)
         else:
-            sizes_of(tree, find_store(root, None, tree), settings.sizes)
+            sizes_of(OpenStore.find(root, tree), settings.sizes)
 
 
 def prepare(root: str, job: str) -> None:
@@ -221,7 +221,7 @@ def _make(
     )
     index_directory = os.path.join(old or new, "index")
     index = IndexWriter(tree, index_directory, os.path.join(new, "index"), target.sizes.slots, target.sizes.items)
-    dispatcher = Dispatcher(index_tags=old is not None and indexes_tags(tree, target))
+    dispatcher = Dispatcher(index_tags=target.store is not None and indexes_tags(target.store, target.sizes.slots))
     for (topic, queue_id), offset in target.queues.items():
         dispatcher.set_next(topic, queue_id, offset)
 

@@ -14,7 +14,6 @@ import errno
 import fcntl
 import os
 import stat
-import struct
 import sys
 import threading
 from collections import OrderedDict
@@ -22,7 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.files import Files, cannot_read, kind_of, open_file
+from rmqstore_spark.store.files import FIRST_BYTE, Files, cannot_read, kind_of, open_file
 
 _T = TypeVar("_T")
 _RENAME_EXCHANGE = 2
@@ -32,7 +31,6 @@ _MASK, _MNT_ID = slice(0, 4), slice(0x90, 0x98)  # in struct statx
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_KNOWN = 64  # directories that are kept open
 _MOST_PASSES = 100_000  # through a directory that is deleted, one for each that is in another
-_FLOCK = struct.Struct("hhqqi")  # l_type, l_whence, l_start, l_len, l_pid
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SYNC_FILE_RANGE_WRITE = 2
 _COPY_SIZE = 8 * 1024 * 1024
@@ -240,6 +238,10 @@ class Tree(Files):
 
     # ---- looking
 
+    def is_locked(self, path: str) -> bool:
+        """False: who changes a store holds its lock, so nobody else does."""
+        return False
+
     def names(self, path: str) -> list[str]:
         """The names in a directory; errors as of os.listdir."""
         return os.listdir(self._down(path))
@@ -365,7 +367,7 @@ class Tree(Files):
         above, name = self._changing(path)
         fd = open_file(name, path, os.O_RDWR, above, follow=False)
         try:
-            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, FIRST_BYTE)
         except OSError as why:
             os.close(fd)
             if why.errno not in (errno.EAGAIN, errno.EACCES):

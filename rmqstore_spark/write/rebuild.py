@@ -15,9 +15,10 @@ import numpy.typing as npt
 from native_io import Dispatcher
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, one_line
 from rmqstore_spark.store import checkpoint
-from rmqstore_spark.store.commitlog import Segment, SegmentReader
-from rmqstore_spark.store.consumequeue import ConsumeQueues
-from rmqstore_spark.store.layout import find_store, queue_path
+from rmqstore_spark.store.geometry import indexes_tags
+from rmqstore_spark.store.layout import queue_path
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.segments import Extent
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.write import disk, journal, topics
 from rmqstore_spark.write.background import Lane
@@ -32,9 +33,7 @@ from rmqstore_spark.write.target import (
     check_places,
     check_queue_places,
     check_writable,
-    find_end,
-    indexes_tags,
-    sizes_to_rebuild,
+    inspect_to_rebuild,
 )
 
 log = logging.getLogger(__name__)
@@ -77,9 +76,7 @@ def _rebuild(tree: disk.Tree, sizes: Sizes, index: bool) -> int:
     change.recover()
     change.sweep()
     check_writable(tree, may_have_abort=True)
-    layout = find_store(tree.path, None, tree)
-    queues = ConsumeQueues(layout.consumequeue, tree)
-    target = find_end(layout, sizes_to_rebuild(tree, layout, sizes), queues, tree)
+    target = inspect_to_rebuild(tree, sizes)
     change.begin()
     try:
         count = _make(tree, target, change.new, index)
@@ -92,19 +89,20 @@ def _rebuild(tree: disk.Tree, sizes: Sizes, index: bool) -> int:
 
 
 def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
-    old_queues, new_queues = (os.path.join(top, "consumequeue") for top in (target.root, new))
+    store, new_queues = target.store, os.path.join(new, "consumequeue")
+    assert store is not None
     for name in ("consumequeue", "index", "config"):
         tree.make_directory(os.path.join(new, name))
     queues = QueueWriter(tree, None, new_queues, target.sizes.queue_file, {})
     entries = IndexWriter(
         tree, os.path.join(new, "index"), os.path.join(new, "index"), target.sizes.slots, target.sizes.items
     )
-    progress = Progress(target.root, sum(min(s.end, target.end) - s.start for s in target.segments))
+    progress = Progress(target.root, store.log.size)
     count, last_timestamp = 0, 0
     needed: dict[str, int] = {}
     without: dict[tuple[str, int], int] = {}  # by their first message
     with entries, Lane(4) as puts:
-        for part in _dispatch_all(tree, target):
+        for part in _dispatch_all(store, target.sizes.slots):
             for queue, queue_offset, units in part.runs:
                 if queue_path(*queue) is None:
                     without.setdefault(queue, int.from_bytes(units[:8], "big"))
@@ -120,7 +118,7 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
         entries.finish()
     _tell_of(target.root, without)
     queues.finish(LogReader(tree, os.path.join(target.root, "commitlog"), target.sizes.segment).store_timestamp)
-    _keep_others(tree, old_queues, new_queues)
+    _keep_others(tree, store, new_queues)
     known = topics.load(tree)
     missing = topics.lacking(known, needed)
     if missing:
@@ -144,9 +142,9 @@ def _tell_of(root: str, without: dict[tuple[str, int], int]) -> None:
         log.warning("%s: and so for %d more queues", one_line(root), len(without) - _MOST_TOLD)
 
 
-def _keep_others(tree: disk.Tree, old: str, new: str) -> None:
+def _keep_others(tree: disk.Tree, store: OpenStore, new: str) -> None:
     """Take over the queues that nothing in the log has made anew."""
-    for queue in ConsumeQueues(old, tree):
+    for queue in store.queues:
         target = os.path.join(new, queue.topic, str(queue.queue_id))
         if queue.sizes and tree.find(target) is None:
             tree.make_directory(target)
@@ -167,18 +165,18 @@ class _Part:
     nbytes: int
 
 
-def _dispatch_all(tree: disk.Tree, target: Target) -> Iterator[_Part]:
+def _dispatch_all(store: OpenStore, slots: int) -> Iterator[_Part]:
     """The parts of the log in its order. Segments are worked on side by side, one for each core."""
     workers = os.cpu_count() or 1
     tags = False
     with contextlib.suppress(DamagedStoreError):  # the index may be what is broken
-        tags = indexes_tags(tree, target)
+        tags = indexes_tags(store, slots)
     with ThreadPoolExecutor(workers) as pool:
         waiting: deque[Future[list[_Part]]] = deque()
-        segments = deque(target.segments)
-        while segments or waiting:
-            while segments and len(waiting) <= workers:
-                waiting.append(pool.submit(lambda s: list(_dispatch(tree, s, target, tags)), segments.popleft()))
+        extents = deque(store.log.extents)
+        while extents or waiting:
+            while extents and len(waiting) <= workers:
+                waiting.append(pool.submit(lambda extent: list(_dispatch(store, extent, tags)), extents.popleft()))
             yield from waiting.popleft().result()
 
 
@@ -190,25 +188,25 @@ class _Scanner:
         self.scan = self.dispatcher.dispatch
 
 
-def _dispatch(tree: disk.Tree, segment: Segment, target: Target, tags: bool) -> Iterator[_Part]:
+def _dispatch(store: OpenStore, extent: Extent, tags: bool) -> Iterator[_Part]:
     scanner = _Scanner(tags)
-    stop = min(segment.end, target.end)
-    with SegmentReader(segment, True, ConsumeQueues(None, tree), tree) as reader:
-        for step, damage in enumerate(reader.decode(segment.start, stop, scanner, lambda: 1 << 30), 1):
+    with store.reader(extent.segment, verify_crc=True) as reader:
+        steps = store.past_damage(reader).decode(extent.start, extent.stop, scanner, lambda: 1 << 30)
+        for step, damage in enumerate(steps, 1):
             if damage is not None:
                 raise DamagedStoreError(
                     f"{damage}; nothing was changed: copy what can be read into a new store instead"
                 )
             if step % _STEPS == 0:
-                yield _part(scanner.dispatcher, target)
-    yield _part(scanner.dispatcher, target)
+                yield _part(scanner.dispatcher, store.root)
+    yield _part(scanner.dispatcher, store.root)
 
 
-def _part(dispatcher: Dispatcher, target: Target) -> _Part:
+def _part(dispatcher: Dispatcher, root: str) -> _Part:
     found = dispatcher.finish()
     if found.inner_batches:
         raise NotAStoreError(
-            f"{target.root}: messages of a BatchCQ topic (sysFlag 0x80), whose queues are of another kind and cannot "
+            f"{root}: messages of a BatchCQ topic (sysFlag 0x80), whose queues are of another kind and cannot "
             "be rebuilt; start a broker with `abort` in the store and no `checkpoint`"
         )
     names = dispatcher.queues

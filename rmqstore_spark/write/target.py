@@ -1,21 +1,16 @@
 """The store that is written to, as it is before: file sizes, where the log ends, where each queue goes on."""
 
-import bisect
 import contextlib
 import os
 import stat
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
-from rmqstore_spark.store.commitlog import Segment, SegmentReader, headers, segments_of
-from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue
-from rmqstore_spark.store.decode import BatchBuilder
-from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.geometry import index_geometry, queue_file_size
-from rmqstore_spark.store.indexfile import key_hash, last_entries
-from rmqstore_spark.store.layout import Layout, find_store, queue_path
-from rmqstore_spark.store.log_end import LogEnd
-from rmqstore_spark.store.message import Header
+from rmqstore_spark.store.layout import find_store
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.queue_ends import queue_ends
+from rmqstore_spark.store.segments import Segment
 from rmqstore_spark.store.sizes import DEFAULT_SIZES, FileSizes, Sizes
 from rmqstore_spark.write.disk import Tree, make_directories
 from rmqstore_spark.write.journal import WORKSHOP
@@ -27,7 +22,6 @@ _BROKERS_OWN = {
     *("epochFileCheckpoint.bak", "brokerIdentity", "brokerIdentity-temp", "tiered_index_file", "transaction"),
     *("rocksdbstore", WORKSHOP),
 }
-_ENTRIES_TO_LOOK_AT = 64
 _TOPICS = ("topics.json", "topics.json.bak")
 # What may be in a directory that is to become a store. Where only the commitlog is missing, it is elsewhere.
 _BEFORE_A_STORE = {"config", "lock", "lost+found", WORKSHOP}
@@ -38,18 +32,26 @@ class Target:
     """A store before it is written to.
 
     Attributes:
-        segments: those that have messages.
-        end: physical offset where the next message goes.
+        store: as it is; None where there is none yet.
         last_timestamp: store time (ms) of the last message, 0 if there is none.
-        queues: where each queue goes on. A queue that is not in here, but has files, is none that the log confirms.
+        queues: where each queue goes on (store.queue_ends).
     """
 
     root: str
     sizes: FileSizes
-    segments: tuple[Segment, ...]
-    end: int
-    last_timestamp: int
-    queues: dict[tuple[str, int], int]
+    store: OpenStore | None = None
+    last_timestamp: int = 0
+    queues: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    @property
+    def end(self) -> int:
+        """Physical offset where the next message goes."""
+        return 0 if self.store is None else self.store.end
+
+    @property
+    def segments(self) -> list[Segment]:
+        """Those that have messages."""
+        return [] if self.store is None else [extent.segment for extent in self.store.log.extents]
 
 
 def make_root(root: str) -> Tree:
@@ -163,19 +165,18 @@ def refuse_foreign_files(tree: Tree) -> None:
         )
 
 
-def sizes_of(tree: Tree, layout: Layout, wanted: Sizes) -> FileSizes:
+def sizes_of(store: OpenStore, wanted: Sizes) -> FileSizes:
     """The sizes that a store's files have, else those wanted, else RocketMQ's.
 
     Raises:
         OptionError: the store has others than those wanted.
         DamagedStoreError: its files differ in size.
     """
-    segments, faults = segments_of(layout)
-    if faults:
-        raise DamagedStoreError(f"{faults[0]}; a store that is not whole is not written to")
+    _refuse_faults(store)
+    segments = store.layout.segments
     segment = segments[0].size if segments else None
-    queue_file = queue_file_size(layout, tree)
-    slots, items = index_geometry(os.path.join(layout.root, "index"), tree, wanted.slots, wanted.items)
+    queue_file = queue_file_size(store)
+    slots, items = index_geometry(os.path.join(store.root, "index"), store.files, wanted.slots, wanted.items)
     found = Sizes(segment, queue_file, slots, items)
 
     def settle(option: str, has: int | None, wants: int | None, default: int) -> int:
@@ -191,17 +192,18 @@ def sizes_of(tree: Tree, layout: Layout, wanted: Sizes) -> FileSizes:
     )
 
 
-def sizes_to_rebuild(tree: Tree, layout: Layout, wanted: Sizes) -> FileSizes:
+def sizes_to_rebuild(store: OpenStore, wanted: Sizes) -> FileSizes:
     """The sizes for files that are made anew: those wanted, else those of the files that are there, if they can be
     known; they may be what is broken."""
-    segment = layout.segments[0].size if layout.segments else DEFAULT_SIZES.segment
+    segments = store.layout.segments
+    segment = segments[0].size if segments else DEFAULT_SIZES.segment
     queue_file, slots, items = wanted.queue_file, wanted.slots, wanted.items
     if queue_file is None:
         with contextlib.suppress(DamagedStoreError):
-            queue_file = queue_file_size(layout, tree)
+            queue_file = queue_file_size(store)
     if slots is None or items is None:
         with contextlib.suppress(DamagedStoreError, OptionError):
-            found = index_geometry(os.path.join(layout.root, "index"), tree, slots, items)
+            found = index_geometry(os.path.join(store.root, "index"), store.files, slots, items)
             slots, items = slots or found[0], items or found[1]
     return FileSizes(
         segment,
@@ -215,151 +217,54 @@ def inspect(tree: Tree, wanted: Sizes) -> Target:
     """Look at a store that is to go on. The lock is held.
 
     Raises:
-        DamagedStoreError: messages in it are damaged, or ConsumeQueue does not know its last ones.
+        DamagedStoreError: messages in it are damaged, or the ConsumeQueues do not know its last ones.
     """
-    layout = find_store(tree.path, None, tree)
-    if layout.strays:
-        raise DamagedStoreError(f"{layout.strays[0]}: not a commitlog file; a broker would not start: move it away")
-    sizes = sizes_of(tree, layout, wanted)
-    queues = ConsumeQueues(layout.consumequeue, tree)
-    target = find_end(layout, sizes, queues, tree)
-    return replace(
-        target,
-        last_timestamp=_check_last_segment(target, queues, tree),
-        queues=_queues_go_on(target, queues, tree),
-    )
+    store = OpenStore.find(tree.path, tree)
+    if store.layout.strays:
+        raise DamagedStoreError(
+            f"{store.layout.strays[0]}: not a commitlog file; a broker would not start: move it away"
+        )
+    sizes = sizes_of(store, wanted)
+    last_timestamp = _check_last_segment(store, sizes)
+    return Target(store.root, sizes, store, last_timestamp, queue_ends(store))
 
 
-def find_end(layout: Layout, sizes: FileSizes, queues: ConsumeQueues, files: Files) -> Target:
-    """Where the log ends. What comes before is not checked yet.
+def inspect_to_rebuild(tree: Tree, wanted: Sizes) -> Target:
+    """Look at a store whose queues and index are to be made anew. What is in its log is not checked yet.
 
     Raises:
         DamagedStoreError: a segment is missing, or has another size.
     """
-    segments, faults = segments_of(layout)
-    if faults:
-        raise DamagedStoreError(f"{faults[0]}; a store that is not whole is not written to")
-    end = LogEnd(layout, segments, queues, files).find()
-    used = tuple(segment for segment in end.segments if segment.start < end.position)
-    return Target(layout.root, sizes, used, end.position, 0, {})
+    store = OpenStore.find(tree.path, tree)
+    sizes = sizes_to_rebuild(store, wanted)
+    _refuse_faults(store)
+    return Target(store.root, sizes, store)
 
 
-def _check_last_segment(target: Target, queues: ConsumeQueues, files: Files) -> int:
-    """Read the last segment, behind which the log goes on; the store time (ms) of its last message, 0 without one.
+def _refuse_faults(store: OpenStore) -> None:
+    if store.faults:
+        raise DamagedStoreError(f"{store.faults[0]}; a store that is not whole is not written to")
+
+
+def _check_last_segment(store: OpenStore, sizes: FileSizes) -> int:
+    """Read the last segment, after which the log goes on; the store time (ms) of its last message, 0 without one.
 
     Raises:
         DamagedStoreError: a broker would cut the log off there.
     """
-    if not target.segments:
+    if not store.log.extents:
         return 0
-    segment = target.segments[-1]
-    with SegmentReader(segment, True, queues, files) as reader:
-        last, at, status = reader.walk(segment.start, target.end)
-        if at != target.end or segment.end != segment.start + target.sizes.segment:
+    segment = store.log.extents[-1].segment
+    with store.reader(segment, verify_crc=True) as reader:
+        last, at, status = reader.walk(segment.start, store.end)
+        if at != store.end or segment.end != segment.start + sizes.segment:
             raise DamagedStoreError(
                 f"{segment.path}: position {at - segment.start} (commitLogOffset {at}): damaged ({status.name}): "
-                f"expected messages up to commitLogOffset {target.end}; a damaged store is not written to: "
+                f"expected messages up to commitLogOffset {store.end}; a damaged store is not written to: "
                 "copy what can be read (mode=DROPMALFORMED) into a new one"
             )
         header = reader.header(last) if last is not None else None
     return header.store_timestamp // 1000 if header is not None and header.store_timestamp is not None else 0
-
-
-def _queues_go_on(target: Target, queues: ConsumeQueues, files: Files) -> dict[tuple[str, int], int]:
-    """Where each queue goes on: behind its last unit that the log confirms. Behind it may be the remains of a cut log.
-
-    Raises:
-        DamagedStoreError: ConsumeQueue is behind the log.
-    """
-    next_offsets = {}
-    begin = queued_to = target.segments[0].start if target.segments else target.end
-    for queue in queues:
-        live = _LiveUnits(target, queue, begin, files)
-        end = bisect.bisect_left(range(queue.search(target.end)), True, lo=queue.first, key=lambda at: not live.has(at))
-        if live.may_go_on(end):
-            next_offsets[queue.topic, queue.queue_id] = end
-            unit = queue.unit(end - 1) if end > queue.first else None
-            if unit is not None and unit.position >= begin:
-                queued_to = max(queued_to, unit.position + unit.size)
-    _refuse_unqueued(target, queued_to, queues, files)
-    return next_offsets
-
-
-class _LiveUnits:
-    """Which units of a queue are the live log's."""
-
-    def __init__(self, target: Target, queue: Queue, begin: int, files: Files) -> None:
-        self._target = target
-        self._queue = queue
-        self._begin = begin
-        self._files = files
-
-    def has(self, queue_offset: int) -> bool:
-        """Does the log confirm a unit, or has its message expired?"""
-        unit = self._queue.unit(queue_offset)
-        if unit is None or unit.position < self._begin:  # None: pre-blank
-            return True
-        header = self._header(unit.position)
-        return header is not None and (header.queue_offset, header.size) == (queue_offset, unit.size)
-
-    def may_go_on(self, end: int) -> bool:
-        """Is what lies behind `end` the remains of a cut log, and no more? A message of this queue with a greater
-        queueOffset means that a broker has lost count; and LMQ queues have messages of other ones."""
-        if self._queue.is_lmq:
-            return False
-        unit = self._queue.unit(end)
-        header = self._header(unit.position) if unit is not None else None
-        return header is None or header.queue_offset <= end
-
-    def _header(self, position: int) -> Header | None:
-        segment = _segment_of(self._target, position)
-        if segment is None:
-            return None
-        with SegmentReader(segment, False, ConsumeQueues(None, self._files), self._files) as reader:
-            header = reader.header(position)
-        mine = (self._queue.topic, self._queue.queue_id)
-        return header if header is not None and (header.topic, header.queue_id) == mine else None
-
-
-def indexes_tags(tree: Tree, target: Target) -> bool:
-    """Has the store's broker also put tags into the index? Those since 5.4 do, as `topic#T#tags`."""
-    entries = last_entries(os.path.join(target.root, "index"), tree, target.sizes.slots, _ENTRIES_TO_LOOK_AT)
-    builder = BatchBuilder(["topic", "tags"])
-    for position in sorted({position for _, position in entries}):
-        segment = _segment_of(target, position)
-        if segment is None:
-            continue
-        with SegmentReader(segment, False, ConsumeQueues(None, tree), tree) as reader:
-            run = reader.run_at(position, segment.end)
-        if run is not None:
-            builder.append(run.window, run.positions[:1], base=run.base)
-            ((topic, tags),) = zip(*(column.to_pylist() for column in builder.finish().columns), strict=True)
-            if (key_hash(topic, f"T#{tags}"), position) in entries:
-                return True
-    return False
-
-
-def _segment_of(target: Target, position: int) -> Segment | None:
-    return next((s for s in target.segments if s.start <= position < s.end), None)
-
-
-def _refuse_unqueued(target: Target, start: int, queues: ConsumeQueues, files: Files) -> None:
-    """Refuse a log with messages behind all that ConsumeQueue knows: their queues would go on with wrong offsets."""
-    at = start
-    for segment in target.segments:
-        if segment.end <= at:
-            continue
-        with SegmentReader(segment, False, queues, files) as reader:
-            at, stop = max(at, segment.start), min(segment.end, target.end)
-            while at < stop and (run := reader.run_at(at, stop)) is not None:
-                for header in headers(run):
-                    if header.is_queued and queue_path(header.topic, header.queue_id) is not None:
-                        raise DamagedStoreError(
-                            f"{target.root}: ConsumeQueue is behind the commitlog: expected a unit for the message of "
-                            f"queue {header.queue_id} of {header.topic} at commitLogOffset {header.position}, found "
-                            "none; call rmqstore_spark.rebuild(store) first"
-                        )
-                    at = header.position + header.size
 
 
 def check_can_exchange(tree: Tree, directory: str) -> None:

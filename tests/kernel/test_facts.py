@@ -21,7 +21,7 @@ import native_io
 from native_io import Decoder, Dispatcher, Filter, Status, crc32
 from rmqstore_spark import columns
 from rmqstore_spark.store import message
-from rmqstore_spark.store.decode import BatchBuilder
+from rmqstore_spark.store.units import BatchBuilder
 
 CRC32_H = (Path(__file__).parents[2] / "native_io" / "crc32.h").read_text()
 MIB = 1 << 20

@@ -20,7 +20,7 @@ from oracle.reference import Corrupt, check_unit, encode_blank, encode_unit, par
 from support.kernels import Positions, Scanned, encode_log, rows_of, scan_units
 
 from native_io import COLUMNS, Filter, Status, gather
-from rmqstore_spark.store.decode import BatchBuilder
+from rmqstore_spark.store.units import BatchBuilder
 
 BASE = 1 << 40  # no position fits into 32 bits
 BLANK = 8

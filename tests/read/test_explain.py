@@ -7,19 +7,18 @@ from pathlib import Path
 
 import pytest
 from oracle import stores
-from support.reading import make_plan
+from support.reading import FREE, make_plan
 
 import rmqstore_spark
 from rmqstore_spark import OptionError
-from rmqstore_spark.read import access_path
+from rmqstore_spark.read.explain import explanation
 from rmqstore_spark.read.task import Indexed, Queued, Scan
+from rmqstore_spark.store.files import Files
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def store(tmp_path: Path) -> Path:
     """Two topics, each in one queue, in several segments; so small a store that only free requests are worth it."""
-    monkeypatch.setattr(access_path, "_REQUEST", 0)
-    monkeypatch.setattr(access_path, "_SEARCH", 0)
     builder = stores.StoreBuilder(tmp_path, segment_size=8192, index=True)
     for i in range(100):
         builder.append(topic=f"Topic{i % 2}", keys=f"key{i}", body=b"x" * 200, store_timestamp=1_700_000_000_000 + i)
@@ -27,18 +26,19 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def explained(capsys: pytest.CaptureFixture[str], path: Path, **options: object) -> str:
-    rmqstore_spark.explain(str(path), **options)
-    return capsys.readouterr().out
+def explained(path: Path, **options: object) -> str:
+    return explanation(str(path), options, Files(FREE))
 
 
 def test_everything_is_scanned(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = explained(capsys, store)
+    text = explained(store)
     planned = make_plan(store)
     assert f"store {store}: {len(list((store / 'commitlog').iterdir()))} commitlog files" in text
     assert "access: scan: nothing else is cheaper" in text
     assert f"partitions: {len(planned.tasks)};" in text
     assert "not used" not in text
+    rmqstore_spark.explain(str(store))
+    assert capsys.readouterr().out.startswith(text.split("  access")[0])
 
 
 @pytest.mark.parametrize(
@@ -49,28 +49,26 @@ def test_everything_is_scanned(store: Path, capsys: pytest.CaptureFixture[str]) 
         ({"verifyCrc": False}, "scan", Scan),
     ],
 )
-def test_it_names_the_way_that_is_taken(
-    store: Path, capsys: pytest.CaptureFixture[str], options: dict[str, object], name: str, kind: type
-) -> None:
-    assert f"\n  access: {name}: " in explained(capsys, store, **options)
-    pieces = [piece for task in make_plan(store, **options).tasks for piece in task.ranges]
+def test_it_names_the_way_that_is_taken(store: Path, options: dict[str, object], name: str, kind: type) -> None:
+    assert f"\n  access: {name}: " in explained(store, **options)
+    pieces = [piece for task in make_plan(store, prices=FREE, **options).tasks for piece in task.ranges]
     assert any(isinstance(piece, kind) for piece in pieces)
 
 
-def test_it_says_what_could_not_be_used(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_says_what_could_not_be_used(store: Path) -> None:
     files = sorted((store / "index").iterdir())
     for file in files:
         file.write_bytes(file.read_bytes()[:50])
-    text = explained(capsys, store, key="key7")
+    text = explained(store, key="key7")
     assert "access: scan" in text
     assert all(f"not used: index: {file}: " in text for file in files)
     shutil.rmtree(store / "consumequeue")
-    text = explained(capsys, store, subscribe="Topic1")
+    text = explained(store, subscribe="Topic1")
     assert "not used: ConsumeQueues: there are none with a message in them" in text
 
 
-def test_nothing_can_be_wanted(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = explained(capsys, store, endingTimestamp=1_600_000_000_000)
+def test_nothing_can_be_wanted(store: Path) -> None:
+    text = explained(store, endingTimestamp=1_600_000_000_000)
     assert "access: scan: nothing in the log can be wanted\n  reads:  nothing; about 0 bytes in all" in text
     assert "partitions: 0;" in text
 

@@ -13,7 +13,6 @@ from support import reading
 from support.reading import make_plan
 
 from rmqstore_spark.read.task import Range
-from rmqstore_spark.store.files import Files
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -77,7 +76,7 @@ def test_small_stores_are_packed(tmp_path: Path) -> None:
         random_stores.random_store(tmp_path / name, random.Random(name), messages=20)
     tasks = make_plan(tmp_path / "*").tasks
     assert len(tasks) == 1
-    assert [Path(r.home.root).name for r in tasks[0].ranges if r.segment.start == 0] == list("abcdefgh")
+    assert [Path(r.store.root).name for r in tasks[0].ranges if r.segment.start == 0] == list("abcdefgh")
 
 
 def test_tiny_store_is_one_partition(tmp_path: Path) -> None:
@@ -115,8 +114,8 @@ def test_pruned_columns_do_not_cost_planning(tmp_path: Path, rng: random.Random)
     for size in (256 * KIB, MIB, 1 << 30):
         options = reading.options_of(tmp_path, maxPartitionBytes=size)
         planned = reading.plan(options)
-        files = Files()
+        planning = planned.files.bytes
         settings = reading.ReadSettings(reading.arrow_schema(["queueOffset"]))
-        rows = sum(batch.num_rows for task in planned.tasks for batch in reading.read_task(task, settings, files))
+        rows = sum(batch.num_rows for task in planned.tasks for batch in reading.read_task(task, settings))
         assert rows == len(store.messages)
-        assert files.bytes < 1.05 * store.end
+        assert planned.files.bytes - planning < 1.05 * store.end

@@ -31,9 +31,10 @@ from support.selecting import Row, Wanted
 
 from rmqstore_spark.errors import DamagedStoreError, OptionError
 from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.read import access_path, find
+from rmqstore_spark.read import find
 from rmqstore_spark.read.clock import CLOCK_SLACK
 from rmqstore_spark.read.planner import plan
+from rmqstore_spark.store.files import Files, Prices
 
 COLUMNS = ["topic", "queueId", "queueOffset", "tags", "keys", "msgId", "offsetMsgId", "commitLogOffset"]
 COLUMNS += ["storeTimestamp", "bodyCRC"]
@@ -61,20 +62,9 @@ def paths(monkeypatch: pytest.MonkeyPatch) -> Paths:
     return found
 
 
-@pytest.fixture
-def forced(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Accelerators are taken wherever they can be; searching in time and reading ahead begin with few messages."""
-    monkeypatch.setattr(access_path, "_REQUEST", 0)
-    monkeypatch.setattr(access_path, "_SEARCH", 0)
-    monkeypatch.setattr(access_path, "UNIT_SIZE", 0)
-    monkeypatch.setattr(access_path, "_MATCHING", 1 << 40)
-    monkeypatch.setattr(find, "_WORTH_NARROWING", 2)
-    return monkeypatch
-
-
-def _read(options: ReadOptions, paths: Paths | None = None) -> list[Row]:
+def _read(options: ReadOptions, paths: Paths | None = None, prices: Prices | None = None) -> list[Row]:
     rows = []
-    for task in plan(options).tasks:
+    for task in plan(options, Files(prices)).tasks:
         if paths is None:
             rows += reading.read_one(task, options, COLUMNS)
             continue
@@ -97,7 +87,9 @@ def _options(root: Path, rng: random.Random, parts: list[Wanted]) -> ReadOptions
     return replace(options, selection=selection)
 
 
-def _check(seed: int, damages: list[str], kinds: list[list[str]], is_pushed: list[bool], paths: Paths) -> None:
+def _check(
+    seed: int, damages: list[str], kinds: list[list[str]], is_pushed: list[bool], paths: Paths, prices: Prices | None
+) -> None:
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
@@ -118,7 +110,7 @@ def _check(seed: int, damages: list[str], kinds: list[list[str]], is_pushed: lis
             options = _options(root, rng, parts)
             expected = [row for row in rows if all(part.predicate(row) for part in parts)]
             try:
-                found = _read(options, paths)
+                found = _read(options, paths, prices)
             except OptionError as error:  # nothing knows a topic; then the log must have no message of it
                 (topic,) = [topic for topic in options.subscribe if f"unknown topic {topic!r}" in str(error)]
                 assert topic not in {row["topic"] for row in rows}
@@ -146,17 +138,13 @@ def _some(kinds: tuple[str, ...]) -> st.SearchStrategy[list[list[str]]]:
 
 @pytest.mark.parametrize("pushed", [False, True], ids=["options", "filters"])
 @pytest.mark.parametrize("prices", ["real", pytest.param("none", marks=pytest.mark.slow)])
-def test_rows_are_those_of_the_filtered_full_scan(
-    prices: str, pushed: bool, paths: Paths, request: pytest.FixtureRequest
-) -> None:
-    if prices == "none":
-        request.getfixturevalue("forced")
+def test_rows_are_those_of_the_filtered_full_scan(prices: str, pushed: bool, paths: Paths) -> None:
     kinds = selecting.PUSHED_KINDS if pushed else selecting.OPTION_KINDS
 
     @settings(max_examples=EXAMPLES)
     @given(seeds, damages_of, _some(kinds))
     def check(seed: int, damages: list[str], some: list[list[str]]) -> None:
-        _check(seed, damages, some, [pushed] * len(some), paths)
+        _check(seed, damages, some, [pushed] * len(some), paths, reading.FREE if prices == "none" else None)
 
     check()
     if prices == "none":
@@ -173,7 +161,9 @@ def test_rows_are_those_of_the_filtered_full_scan(
 def _assert_same(root: Path, predicate: Callable[[Row], bool], **options: object) -> None:
     everything = _read(reading.options_of(root))
     assert everything == [_narrow(row) for row in reference.read_store(root)]
-    assert _read(reading.options_of(root, **options)) == [row for row in everything if predicate(row)], options
+    expected = [row for row in everything if predicate(row)]
+    for prices in (None, reading.FREE):
+        assert _read(reading.options_of(root, **options), prices=prices) == expected, options
 
 
 @pytest.fixture
@@ -211,14 +201,12 @@ def test_queue_offsets_of_old_messages_behind_a_blank(cut_store: StoreBuilder) -
         )
 
 
-@pytest.mark.usefixtures("forced")
 @cut_stores
 def test_an_index_that_ends_with_an_old_message_behind_a_blank(cut_store: StoreBuilder) -> None:
     for number in (0, 5, *range(len(cut_store.messages) - 8, len(cut_store.messages) + 22)):
         _assert_same(cut_store.root, lambda row: row["msgId"] == f"ID{number}", key=f"ID{number}")  # noqa: B023
 
 
-@pytest.mark.usefixtures("forced")
 @pytest.mark.parametrize("tags", ["*", "Aa", "BB", "TagC"])
 def test_a_queue_that_stands_for_another_of_equal_sizes(tags: str, tmp_path: Path, paths: Paths) -> None:
     """Units that are missing in one place and there twice in another add up to the same size."""
@@ -239,7 +227,6 @@ def test_a_queue_that_stands_for_another_of_equal_sizes(tags: str, tmp_path: Pat
     assert paths.contradictions > 0
 
 
-@pytest.mark.usefixtures("forced")
 @pytest.mark.parametrize("step", [CLOCK_SLACK, CLOCK_SLACK + 1, 7_200_000])
 def test_a_clock_that_was_set_back(step: int, tmp_path: Path, rng: random.Random) -> None:
     """Pieces see it at their ends, however far it went."""

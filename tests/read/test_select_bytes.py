@@ -24,12 +24,11 @@ from oracle import reference
 from support import reading
 
 from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
-from rmqstore_spark.read import clock, find
+from rmqstore_spark.read import clock
 from rmqstore_spark.read.batches import ReadSettings, read_task
 from rmqstore_spark.read.planner import plan
 from rmqstore_spark.read.task import Range
 from rmqstore_spark.selection import Numbers, Selection, Texts
-from rmqstore_spark.store.files import Files
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 GENERATOR = Path(__file__).parents[2] / "benchmarks" / "generate.py"
@@ -135,11 +134,10 @@ def measured(store: Generated, pushed: Selection | None = None, **options: objec
         understood = replace(understood, selection=pushed)
     schema = arrow_schema(list(DEFAULT_COLUMNS))
     settings = ReadSettings(schema, understood.mode, understood.verify_crc, understood.decompress, understood.selection)
-    files = Files()
     before = bytes_of_process()
     planned = plan(understood)
-    batches = [batch for task in planned.tasks for batch in read_task(task, settings, files)]
-    counted = files.bytes + planned.files.bytes
+    batches = [batch for task in planned.tasks for batch in read_task(task, settings)]
+    counted = planned.files.bytes
     if SYSTEM_COUNTS.exists():
         of_process = bytes_of_process() - before
         assert counted <= of_process <= counted + 64 * KIB  # /proc itself, and what Python may read
@@ -302,7 +300,6 @@ def exact_clock(monkeypatch: pytest.MonkeyPatch) -> int:
     generated store of this size holds, 170 seconds, would be near any time."""
     slack = 50
     monkeypatch.setattr(clock, "CLOCK_SLACK", slack)
-    monkeypatch.setattr(find, "CLOCK_SLACK", slack)
     return slack
 
 

@@ -13,9 +13,10 @@ import pytest
 from oracle import golden, reference, truth
 from support import reading
 
-from rmqstore_spark.read import access_path, clock, find
+from rmqstore_spark.read import clock
 from rmqstore_spark.read.planner import plan
 from rmqstore_spark.read.task import Indexed, Queued
+from rmqstore_spark.store.files import Files
 
 COLUMNS = ["topic", "queueId", "queueOffset", "keys", "msgId", "commitLogOffset", "storeTimestamp"]
 # Before 5.1.1 RocketMQ answers with the message nearest in time, be it older, and with any of several of one time
@@ -36,10 +37,10 @@ class Golden:
     truth: truth.Truth
     rows: list[Row]
 
-    def read(self, **options: object) -> tuple[list[Row], set[type]]:
+    def read(self, forced: bool, **options: object) -> tuple[list[Row], set[type]]:
         """The rows of a selection in log order, and which kinds of pieces were read."""
         understood = reading.options_of(self.store, **options)
-        tasks = plan(understood).tasks
+        tasks = plan(understood, Files(reading.FREE if forced else None)).tasks
         rows = [row for task in tasks for row in reading.read_one(task, understood, COLUMNS)]
         kinds = {type(piece) for task in tasks for piece in task.ranges}
         return sorted(rows, key=lambda row: row["commitLogOffset"]), kinds
@@ -62,13 +63,8 @@ def forced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> b
     """Whether accelerators are taken wherever they can be; in stores so small a scan is cheaper."""
     if request.param == "real prices":
         return False
-    monkeypatch.setattr(access_path, "_REQUEST", 0)
-    monkeypatch.setattr(access_path, "_SEARCH", 0)
-    monkeypatch.setattr(access_path, "UNIT_SIZE", 0)
-    monkeypatch.setattr(find, "_WORTH_NARROWING", 2)
     # A store is written in less than the minute by which clocks may go back; with that, times would narrow nothing.
     # These brokers' clocks did not go back.
-    monkeypatch.setattr(find, "CLOCK_SLACK", 0)
     monkeypatch.setattr(clock, "CLOCK_SLACK", 0)
     return True
 
@@ -82,7 +78,7 @@ def test_every_key_that_rocketmq_finds(store: Golden, forced: bool, rng: random.
     kinds: set[type] = set()
     agreed = 0
     for topic, key in keys:
-        found, used = store.read(key=key, subscribe=topic)
+        found, used = store.read(forced, key=key, subscribe=topic)
         kinds |= used
         assert found == [row for row in store.rows if row["topic"] == topic and has_key(row, key)], (topic, key)
         for position in store.truth.keys[topic, key]:
@@ -97,7 +93,7 @@ def test_every_key_that_rocketmq_finds(store: Golden, forced: bool, rng: random.
 def test_keys_in_any_topic(store: Golden, forced: bool, rng: random.Random) -> None:
     kinds: set[type] = set()
     for topic, key in some(store.truth.keys, FEW, rng):
-        found, used = store.read(key=key)
+        found, used = store.read(forced, key=key)
         kinds |= used
         assert found == [row for row in store.rows if has_key(row, key)], (topic, key)
         assert not {*store.truth.keys[topic, key]}.isdisjoint(row["commitLogOffset"] for row in found)
@@ -127,7 +123,7 @@ def test_every_time_that_rocketmq_looks_for(version: str, store: Golden, forced:
     kinds: set[type] = set()
     wrong = []
     for topic, queue_id, time in some(store.truth.times, MANY if forced else FEW, rng):
-        found, used = store.read(assign=json.dumps({topic: [queue_id]}), startingTimestamp=time)
+        found, used = store.read(forced, assign=json.dumps({topic: [queue_id]}), startingTimestamp=time)
         kinds |= used
         queue = [row for row in store.rows if (row["topic"], row["queueId"]) == (topic, queue_id)]
         assert found == [row for row in queue if row["storeTimestamp"] >= 1000 * time], (topic, queue_id, time)

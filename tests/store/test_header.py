@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 from oracle import reference
 
-from rmqstore_spark.store.commitlog import Run, headers
-from rmqstore_spark.store.decode import BatchBuilder
+from rmqstore_spark.store.units import BatchBuilder, Run
 
 COLUMNS = ["topic", "queueId", "queueOffset", "sysFlag", "storeTimestamp", "commitLogOffset", "storeSize"]
 MOST = (1 << 63) - 1
@@ -53,7 +52,7 @@ def test_header(rng: random.Random, by_place: bool) -> None:
     if by_place:  # picked units lie elsewhere than where they stand in the log
         run = Run(memoryview(b"..." + log), 0, positions, positions + 3)
     found = [
-        (h.topic, h.queue_id, h.queue_offset, h.sys_flag, h.store_timestamp, h.position, h.size) for h in headers(run)
+        (h.topic, h.queue_id, h.queue_offset, h.sys_flag, h.store_timestamp, h.position, h.size) for h in run.headers()
     ]
     assert found == expected
-    assert {header.is_queued for header in headers(run)} == {False, True}
+    assert {header.is_queued for header in run.headers()} == {False, True}

@@ -14,7 +14,7 @@ import pyarrow as pa
 from oracle import reference
 
 from native_io import ENCODE_COLUMNS, Status, find_unit, scan
-from rmqstore_spark.store.decode import BatchBuilder
+from rmqstore_spark.store.units import BatchBuilder
 
 Positions = npt.NDArray[np.int64]
 

@@ -13,6 +13,7 @@ from rmqstore_spark.options import ReadOptions, parse_options
 from rmqstore_spark.read.batches import ReadSettings, read_task
 from rmqstore_spark.read.planner import Plan, plan
 from rmqstore_spark.read.task import Task
+from rmqstore_spark.store.files import Files, Prices
 
 MODES = ("FAILFAST", "DROPMALFORMED", "PERMISSIVE")
 ALL_COLUMNS = [*DEFAULT_COLUMNS, "file", "store", "corrupt"]
@@ -32,16 +33,20 @@ def options_of(*roots: str | Path, **options: Any) -> ReadOptions:
     return parse_options({"paths": json.dumps(paths), **given})
 
 
-def make_plan(*roots: str | Path, **options: Any) -> Plan:
-    return plan(options_of(*roots, **options))
+# Accelerators are taken wherever they can be; searching in time begins with few messages.
+FREE = Prices(request=0, gap=4096, search=0, queue_unit=0, narrow=2, tagged=1 << 40)
 
 
-def read(*roots: str | Path, columns: Sequence[str] | None = None, **options: Any) -> list[Row]:
+def make_plan(*roots: str | Path, prices: Any = None, **options: Any) -> Plan:
+    return plan(options_of(*roots, **options), Files(prices))
+
+
+def read(*roots: str | Path, columns: Sequence[str] | None = None, prices: Any = None, **options: Any) -> list[Row]:
     """Plans and reads. `columns`: the default ones; and `corrupt` where the mode fills it."""
     understood = options_of(*roots, **options)
     if columns is None:
         columns = [*DEFAULT_COLUMNS, "corrupt"] if understood.mode == "PERMISSIVE" else DEFAULT_COLUMNS
-    return [row for task in plan(understood).tasks for row in read_one(task, understood, columns)]
+    return [row for task in plan(understood, Files(prices)).tasks for row in read_one(task, understood, columns)]
 
 
 def read_one(task: Task, options: ReadOptions, columns: Sequence[str] = DEFAULT_COLUMNS) -> list[Row]:

@@ -1,0 +1,66 @@
+"""Topics and queues that options name, and no store has: more often a typo than a wish."""
+
+import logging
+from collections.abc import Collection
+
+from rmqstore_spark.errors import OptionError, nearest
+from rmqstore_spark.read.unqueued import queues_know_all
+from rmqstore_spark.selection import Selection
+from rmqstore_spark.store.opened import OpenStore
+
+log = logging.getLogger(__name__)
+
+
+def check_topics(subscribe: frozenset[str], stores: list[OpenStore]) -> None:
+    """Refuse topics that nothing in any store knows: neither a ConsumeQueue, nor the broker's topics, nor a consumer's
+    offsets. Where a scan alone could tell that the log has no message of them either, or nothing at all is known of
+    topics, that is only a warning: they may have been deleted.
+
+    Raises:
+        OptionError: naming one of them.
+    """
+    unknown = set(subscribe)
+    known = {queue.topic for store in stores for queue in store.queues.with_batch} if unknown else set()
+    if unknown <= known:
+        return
+    for store in stores:
+        known |= set(store.topics) | store.consumed_topics
+    unknown -= known
+    if unknown and known and all(map(queues_know_all, stores)):
+        raise OptionError(_unknown(min(unknown), known))
+    for topic in sorted(unknown):
+        log.warning("%s; messages that the log may still have of it are looked for", _unknown(topic, known))
+
+
+def check_queues(selection: Selection, stores: list[OpenStore]) -> None:
+    """Refuse queues that no store has. Where nothing is known of queues, none is refused.
+
+    Raises:
+        OptionError: naming one of them.
+    """
+    named = list(selection.offsets) + [(t, q) for t, ids in (selection.assigned or {}).items() for q in sorted(ids)]
+    if not named:
+        return
+    known: dict[str, set[int]] = {}
+    for store in stores:
+        for queue in store.queues.with_batch:
+            known.setdefault(queue.topic, set()).add(queue.queue_id)
+    if not known:
+        return
+    highest = max(queue_id for _, queue_id in named)
+    for store in stores:
+        for topic, count in store.topics.items():
+            known.setdefault(topic, set()).update(range(min(count, highest + 1)))
+    for topic, queue_id in named:
+        if topic not in known:
+            raise OptionError(_unknown(topic, known))
+        if queue_id not in known[topic]:
+            raise OptionError(
+                f"topic {topic!r} has no queue {queue_id}; it has {', '.join(map(str, sorted(known[topic])))}"
+            )
+
+
+def _unknown(topic: str, known: Collection[str]) -> str:
+    users_first = sorted(known, key=lambda name: (name.startswith(("%", "RMQ_SYS_")), name))
+    some = ", ".join(map(repr, users_first[:5])) or "none"
+    return f"unknown topic {topic!r}.{nearest(topic, list(known))} The store has {some}{', ...' * (len(known) > 5)}"

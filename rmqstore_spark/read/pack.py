@@ -1,0 +1,44 @@
+"""How large a partition should be, and small pieces put together into one."""
+
+import os
+
+from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.read.task import Range, Task
+
+_SMALL_PARTITION = 4 * 1024 * 1024  # smaller ones only where minPartitions asks for them
+_OPEN_COST = 256 * 1024  # what a further range costs a task, in bytes it could have read meanwhile
+
+Pieces = list[tuple[Range, int]]  # each with about how many bytes are to be read in it
+
+
+def target_size(total: int, options: ReadOptions, pieces: int = 0) -> int:
+    """Bytes a partition should have: as Spark's file sources reckon, with the driver's cores for the cluster's, which
+    planning cannot see.
+
+    Args:
+        total: bytes to read.
+        pieces: so many are to be divided evenly, and they are not all of one size.
+    """
+    if options.min_partitions is not None:
+        return min(options.max_partition_bytes, max(1, total // options.min_partitions))
+    share = (total + pieces * _OPEN_COST) // (os.cpu_count() or 1)
+    return min(options.max_partition_bytes, max(_SMALL_PARTITION, share + share // 16))
+
+
+def pack(pieces: Pieces, options: ReadOptions) -> list[Task]:
+    """Put pieces together where they are small: Spark pays some 20 ms for a task."""
+    target = target_size(sum(size for _, size in pieces), options, len(pieces))
+    open_cost = min(_OPEN_COST, target // 16)
+    tasks: list[Task] = []
+    packed: list[Range] = []
+    size = 0
+    for piece, bytes_to_read in pieces:
+        cost = bytes_to_read + open_cost
+        if packed and size + cost > target:
+            tasks.append(Task(tuple(packed)))
+            packed, size = [], 0
+        packed.append(piece)
+        size += cost
+    if packed:
+        tasks.append(Task(tuple(packed)))
+    return tasks

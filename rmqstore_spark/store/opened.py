@@ -1,0 +1,100 @@
+"""The one handle on a store: planner, tasks and writer begin with it."""
+
+from dataclasses import replace
+from functools import cached_property
+
+from rmqstore_spark.store.commitlog import SegmentReader
+from rmqstore_spark.store.config import offset_topics, topic_queues
+from rmqstore_spark.store.consumequeue import ConsumeQueues
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.layout import Layout, find_store
+from rmqstore_spark.store.live_log import LiveLog
+from rmqstore_spark.store.log_end import End, LogEnd
+from rmqstore_spark.store.past_damage import PastDamage
+from rmqstore_spark.store.segments import Damage, Extent, Segment, segments_of
+
+
+class OpenStore:
+    """A store: what lies where, and how to read it. What it finds out it keeps, so it is a snapshot.
+
+    When it is pickled, for a task, it loses what it has found out, its list of segments and the counters of its files.
+    A task is told which segments it reads.
+
+    Attributes:
+        layout: where its parts are.
+        files: how they are reached, and where requests and bytes are counted.
+    """
+
+    def __init__(self, layout: Layout, files: Files) -> None:
+        self.layout = layout
+        self.files = files
+
+    @classmethod
+    def find(cls, root: str, files: Files, commitlogs: list[str] | None = None) -> "OpenStore":
+        """The store in a directory; arguments and errors are those of layout.find_store()."""
+        return cls(find_store(root, commitlogs, files), files)
+
+    def __reduce__(self) -> tuple[type["OpenStore"], tuple[Layout, Files]]:
+        return OpenStore, (replace(self.layout, segments=(), strays=()), self.files)
+
+    @property
+    def root(self) -> str:
+        """The store directory, absolute."""
+        return self.layout.root
+
+    @cached_property
+    def _segments_of(self) -> tuple[list[Segment], list[Damage]]:
+        return segments_of(self.layout.segments)
+
+    @property
+    def faults(self) -> list[Damage]:
+        """What is wrong with the names and sizes of its segments.
+
+        Raises:
+            DamagedStoreError: two files claim the same physical offsets.
+        """
+        return self._segments_of[1]
+
+    @cached_property
+    def queues(self) -> ConsumeQueues:
+        """Its ConsumeQueues."""
+        return ConsumeQueues(self.layout.consumequeue, self.files, self.layout.batchconsumequeue)
+
+    @cached_property
+    def _end(self) -> End:
+        return LogEnd(self.layout, self._segments_of[0], self.queues, self.files).find()
+
+    @property
+    def end(self) -> int:
+        """The physical offset where its log ends."""
+        return self._end.position
+
+    @cached_property
+    def log(self) -> LiveLog:
+        """Its log as it was at the first call: where it ends, and what of it is live."""
+        end = self._end
+        extents = []
+        for segment in end.segments:
+            # A cut file is read as far as it goes: what is missing after that is one of the faults.
+            stop = min(segment.end, segment.start + segment.size, end.position)
+            if stop > segment.start:
+                extents.append(Extent(segment, segment.start, stop))
+        return LiveLog(extents, end.timestamp, self.queues, self.reader)
+
+    def reader(self, segment: Segment, verify_crc: bool = False) -> SegmentReader:
+        """A reader of a segment. To be closed."""
+        return SegmentReader(segment, self.files, verify_crc)
+
+    def past_damage(self, reader: SegmentReader) -> PastDamage:
+        """What reads a segment with the damage in it."""
+        return PastDamage(reader, self.queues)
+
+    @cached_property
+    def topics(self) -> dict[str, int]:
+        """The topics that the broker was told of, each with its number of queues."""
+        return topic_queues(self.root, self.files)
+
+    @cached_property
+    def consumed_topics(self) -> set[str]:
+        """The topics that some group has consumed."""
+        return offset_topics(self.root, self.files)

@@ -1,0 +1,88 @@
+"""Where each queue of a store goes on, as its log confirms it."""
+
+import bisect
+
+from rmqstore_spark.errors import DamagedStoreError
+from rmqstore_spark.store.consumequeue import Queue
+from rmqstore_spark.store.layout import queue_path
+from rmqstore_spark.store.message import Header
+from rmqstore_spark.store.opened import OpenStore
+
+
+def queue_ends(store: OpenStore) -> dict[tuple[str, int], int]:
+    """The next queue offset of each queue: after its last unit that the log confirms. What comes after that may be left
+    over from a truncated log.
+
+    A queue that is not in here, but has files, is none that the log confirms.
+
+    Raises:
+        DamagedStoreError: the ConsumeQueues lag, so that some would go on with wrong offsets.
+    """
+    next_offsets = {}
+    queued_to = _begin(store)
+    for queue in store.queues:
+        live = _LiveUnits(store, queue)
+        offsets = range(queue.search(store.end))
+        end = bisect.bisect_left(offsets, True, lo=queue.first, key=lambda offset: not live.has(offset))
+        if live.may_go_on(end):
+            next_offsets[queue.topic, queue.queue_id] = end
+            unit = queue.unit(end - 1) if end > queue.first else None
+            if unit is not None and unit.position >= _begin(store):
+                queued_to = max(queued_to, unit.position + unit.size)
+    _refuse_unqueued(store, queued_to)
+    return next_offsets
+
+
+def _begin(store: OpenStore) -> int:
+    return store.log.extents[0].start if store.log.extents else store.end
+
+
+class _LiveUnits:
+    """Which units of a queue are of the live log."""
+
+    def __init__(self, store: OpenStore, queue: Queue) -> None:
+        self._log = store.log
+        self._queue = queue
+        self._begin = _begin(store)
+
+    def has(self, queue_offset: int) -> bool:
+        """Does the log confirm a unit, or has its message expired?"""
+        unit = self._queue.unit(queue_offset)
+        if unit is None or unit.position < self._begin:  # None: pre-blank
+            return True
+        header = self._header(unit.position)
+        is_it = header is not None and (header.queue_offset, header.size) == (queue_offset, unit.size)
+        return is_it and self._log.is_live(unit.position, is_worth_all=True)
+
+    def may_go_on(self, end: int) -> bool:
+        """Is what comes after `end` left over from a truncated log, and no more? A live message of this queue with a
+        greater queueOffset means that a broker has lost count; and LMQ queues have messages of other ones."""
+        if self._queue.is_lmq:
+            return False
+        unit = self._queue.unit(end)
+        header = self._header(unit.position) if unit is not None else None
+        return header is None or header.queue_offset <= end
+
+    def _header(self, position: int) -> Header | None:
+        header = self._log.header(position)
+        is_mine = header is not None and (header.topic, header.queue_id) == (self._queue.topic, self._queue.queue_id)
+        return header if is_mine else None
+
+
+def _refuse_unqueued(store: OpenStore, start: int) -> None:
+    """Refuse a log with messages after all that the ConsumeQueues know."""
+    at = start
+    for extent in store.log.extents:
+        if extent.stop <= at:
+            continue
+        with store.reader(extent.segment) as reader:
+            at = max(at, extent.start)
+            while at < extent.stop and (run := reader.run_at(at, extent.stop)) is not None:
+                for header in run.headers():
+                    if header.is_queued and queue_path(header.topic, header.queue_id) is not None:
+                        raise DamagedStoreError(
+                            f"{store.root}: ConsumeQueue is behind the commitlog: expected a unit for the message of "
+                            f"queue {header.queue_id} of {header.topic} at commitLogOffset {header.position}, found "
+                            "none; call rmqstore_spark.rebuild(store) first"
+                        )
+                    at = header.position + header.size

@@ -1,0 +1,111 @@
+"""The files of a commitlog as one log, and what is wrong with it.
+
+Source: org.apache.rocketmq.store.MappedFileQueue.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from rmqstore_spark.errors import DamagedStoreError, one_line
+from rmqstore_spark.store.layout import SegmentFile
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A commitlog file, holding the physical offsets [start, end).
+
+    `end` is where it should end: `size` differs from `end - start` where the file was cut or padded.
+    """
+
+    path: str
+    start: int
+    end: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The units of a segment that begin at the physical offsets [start, stop)."""
+
+    segment: Segment
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Damage:
+    """The physical offsets [start, stop) of a file are not what the format demands."""
+
+    path: str
+    start: int
+    stop: int
+    position: int  # of start, in the file
+    reason: str
+
+    def __str__(self) -> str:
+        return one_line(
+            f"{self.path}: position {self.position} (commitLogOffset {self.start}): {self.reason}; "
+            f"{self.stop - self.start} bytes cannot be read: "
+            "mode=DROPMALFORMED reads the rest, mode=PERMISSIVE shows the place in column 'corrupt'"
+        )
+
+
+def damage_in(segment: Segment, start: int, stop: int, reason: str) -> Damage:
+    """A damage of the physical offsets [start, stop) in a segment."""
+    return Damage(segment.path, start, stop, start - segment.start, reason)
+
+
+def segments_of(files: tuple[SegmentFile, ...]) -> tuple[list[Segment], list[Damage]]:
+    """The segments of a store by start, and what is wrong with their names and sizes.
+
+    Args:
+        files: the commitlog's files, by start.
+
+    Raises:
+        DamagedStoreError: two files claim the same physical offsets.
+    """
+    found = list(files)
+    while found and found[-1].size == 0:  # a crash between creating and mapping a file; brokers delete it
+        found.pop()
+    sizes = Counter(file.size for file in found)
+    # A segment begins at a multiple of its size.
+    fits = {size: size > 0 and all(file.start % size == 0 for file in found) for size in sizes}
+    usual = max(sizes, key=lambda size: (fits[size], sizes[size], size), default=0)
+    segments: list[Segment] = []
+    faults: list[Damage] = []
+    for file in found:
+        if segments:
+            faults += _gap(segments[-1], file)
+        segments.append(Segment(file.path, file.start, file.start + usual, file.size))
+        if file.size != usual:
+            faults.append(
+                Damage(
+                    file.path,
+                    file.start + min(file.size, usual),
+                    file.start + max(file.size, usual),
+                    min(file.size, usual),
+                    f"expected a file of {usual} bytes like its neighbours, found {file.size}: it was cut or padded, "
+                    "perhaps by a copy that did not finish",
+                )
+            )
+    return segments, faults
+
+
+def _gap(before: Segment, file: SegmentFile) -> list[Damage]:
+    if file.start < before.end:
+        raise DamagedStoreError(
+            f"{file.path}: begins at physical offset {file.start}, but {before.path} reaches to {before.end}: "
+            "these files are not of one commitlog; put each store into a directory of its own"
+        )
+    if file.start == before.end:
+        return []
+    return [
+        Damage(
+            file.path,
+            before.end,
+            file.start,
+            0,
+            f"a gap in the commitlog: expected a file {before.end:020d} behind {before.path}, found {file.start:020d}; "
+            "bring the missing segments back (those of a commitlog in several directories: option storePathCommitLog)",
+        )
+    ]

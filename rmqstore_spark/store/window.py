@@ -1,0 +1,106 @@
+"""The part of a segment that is in memory: it slides along the log, and stays in the processor's cache."""
+
+import mmap
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from native_io import FORMAT
+from rmqstore_spark.store.files import Files, ReadFile
+from rmqstore_spark.store.message import body_end
+from rmqstore_spark.store.segments import Segment
+from rmqstore_spark.store.units import Positions
+
+WINDOW_SIZE = 512 * 1024  # stays in the second-level cache between reading, checking and decoding
+_FIRST_WINDOW = 16 * 1024
+_HEAD_SIZE = 72 + 2 * 20  # all that can stand before a body
+_TAIL_SIZE = 2 * (32767 + 2)  # the most that can stand after a body
+
+
+class Window:
+    """Bytes of one segment. All positions are physical offsets. To be closed.
+
+    Attributes:
+        segment: the segment.
+        file_end: the physical offset where its file ends, or the segment does if that is earlier.
+        data: what is in memory. It changes with each call that reads.
+        base: the physical offset of its first byte; `file_end` when it is no single stretch of the log.
+
+    Args:
+        files: how to reach files, and where requests and bytes are counted.
+
+    Raises:
+        RmqStoreError: the file cannot be opened; the text says why.
+    """
+
+    def __init__(self, segment: Segment, files: Files) -> None:
+        self.segment = segment
+        self._file = ReadFile(segment.path, files)
+        self.file_end = segment.start + min(self._file.size, segment.end - segment.start)
+        self._buffer = memoryview(bytearray())
+        self.data = self._buffer[:0]
+        self.base = segment.start
+        self._ahead = min(_FIRST_WINDOW, WINDOW_SIZE)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.__exit__()
+
+    def show(self, at: int, need: int, stop: int) -> None:
+        """Have at least `need` bytes from `at` on, or what the file has of them; and more, but not beyond `stop`."""
+        shown = self.base + len(self.data) - at
+        if self.base <= at and shown >= max(need, FORMAT["BLANK_SIZE"]):
+            return
+        size = max(need, min(self._ahead, stop - at))
+        self._ahead = min(2 * self._ahead, WINDOW_SIZE)  # who has read on will go on reading
+        self.load(at, size)
+
+    def load(self, at: int, size: int) -> None:
+        """Have `size` bytes from `at` on, or what the file has of them."""
+        buffer = self._of_size(size)
+        self.data = buffer[: self._file.read_into(buffer, at - self.segment.start)]
+        self.base = at
+
+    def gather(self, positions: Positions, sizes: npt.NDArray[np.int32], offsets: Positions, lengths: Positions) -> int:
+        """Have as many of these stretches as fit, one after the other.
+
+        Args:
+            positions, sizes: where each begins, and its bytes.
+            offsets, lengths: are filled: where in `data` each is, and how many of its bytes the file had.
+
+        Returns:
+            how many of them are there.
+        """
+        self.data = self._of_size(WINDOW_SIZE)
+        return self._file.gather(positions - self.segment.start, sizes, self.data, offsets, lengths)
+
+    def read(self, at: int, size: int) -> bytes:
+        """The bytes at a physical offset, fewer where the file ends; `data` stays as it is."""
+        return self._file.read(at - self.segment.start, size)
+
+    def outline(self, at: int, size: int) -> memoryview:
+        """A unit of `size` bytes without its body, in memory that takes none before it is written to.
+
+        A size is only a claim until the unit's far end agrees; and sometimes the body is not needed at all.
+        """
+        data = memoryview(mmap.mmap(-1, size))
+        start = at - self.segment.start
+        self._file.read_into(data[:_HEAD_SIZE], start)
+        tail = max(body_end(data[:_HEAD_SIZE]), size - _TAIL_SIZE, _HEAD_SIZE)
+        self._file.read_into(data[tail:], start + tail)
+        return data
+
+    def data_extents(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """The parts of [start, stop) that are not holes in the file."""
+        base = self.segment.start
+        for begin, end in self._file.extents(start - base, min(stop, self.file_end) - base):
+            yield begin + base, end + base
+
+    def _of_size(self, size: int) -> memoryview:
+        """A buffer of that size; what is in memory now is lost."""
+        buffer = self._buffer if size <= len(self._buffer) else memoryview(bytearray(size))
+        if size <= WINDOW_SIZE:  # what a huge unit takes is given back
+            self._buffer = buffer
+        self.base = self.file_end  # so that nobody takes it for a part of the log
+        return buffer[:size]
