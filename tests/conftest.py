@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 SEED = os.environ.get("RMQ_TEST_SEED") or str(secrets.randbelow(10**9))
 os.environ["RMQ_TEST_SEED"] = SEED  # for the workers of pytest-xdist, which must agree, and for pytest in a test
 ROOT = Path(__file__).resolve().parents[1]
+ALONE = "alone"  # the group of tests that no two workers may have at the same time
 
 # Time limits of an example mean nothing on a shared machine or under a sanitizer.
 # A merge must not fail by chance over what it did not touch: in CI the examples are always the same.
@@ -46,7 +47,8 @@ def pytest_report_header() -> list[str]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Quick tests first, those that use the shared session last: the others that start a JVM of their own, RocketMQ's
-    among them, are then through, so that Spark is never alive beside another."""
+    among them, are then through, so that Spark is never alive beside another. With more workers than one all of these
+    are one worker's, which has them one after the other, while the rest does everything else."""
 
     def order(item: pytest.Item) -> int:
         if "spark" in getattr(item, "fixturenames", ()):
@@ -54,6 +56,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return 2 if item.get_closest_marker("spark") else 1 if item.get_closest_marker("interop") else 0
 
     items.sort(key=order)
+    for item in items:
+        if order(item) or "wheel" in getattr(item, "fixturenames", ()):  # so that it is built once
+            item.add_marker(pytest.mark.xdist_group(ALONE))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -74,7 +79,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> random.Random:
     """Randomness of this test alone: the same with the same RMQ_TEST_SEED, whatever other tests run."""
-    return random.Random(f"{SEED} {request.node.nodeid}")
+    name = re.sub(r"@\w+$", "", request.node.nodeid)  # xdist adds the group
+    return random.Random(f"{SEED} {name}")
 
 
 @pytest.fixture

@@ -30,6 +30,8 @@ from rmqstore_spark.read.planner import plan
 from rmqstore_spark.read.task import Range
 from rmqstore_spark.selection import Numbers, Selection, Texts
 
+pytestmark = pytest.mark.xdist_group("generated")  # by one worker, so that its stores are made once
+
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 GENERATOR = Path(__file__).parents[2] / "benchmarks" / "generate.py"
 SYSTEM_COUNTS = Path("/proc/self/io")  # Linux has it
@@ -252,7 +254,7 @@ def test_lookups_do_not_cost_more_in_a_larger_store(
 ) -> None:
     """Neither with more segments nor with a larger one."""
     small = store_of(64 * MIB)
-    one_segment = store_of(GIB, GIB)
+    one_segment = store_of(256 * MIB, 256 * MIB)
     for name in LOOKUPS:
         costs = [cost(store, name, rng, 3) for store in (small, large, one_segment)]
         assert max(costs) <= 2 * costs[0], (name, costs)
