@@ -13,7 +13,6 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from oracle import reference
@@ -226,7 +225,6 @@ WRITERS = """
 import os, sys
 sys.path[:0] = sys.argv[1:]
 from pathlib import Path
-from typing import Any
 from support import killing, writing
 from rmqstore_spark.write.commit import Settings, commit
 while told := os.read(0, 4096).decode():
@@ -254,8 +252,13 @@ def test_sigkill_at_random_moments(home: Path, rng: random.Random) -> None:
     all_ = none + [row["msgId"] for row in rows(600, "New", 1000)]
     longest = 0.3
     outcomes = Counter[str]()
-    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    with subprocess.Popen([sys.executable, "-c", WRITERS, *sys.path], **pipes, text=True) as writers:
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITERS, *sys.path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as writers:
         assert writers.stdin
         assert writers.stdout
 
