@@ -21,12 +21,12 @@ help: ## list the targets
 demo: build ## read sample_store and show what is in it
 	@$(BIN)/python tools/with_spark.py examples/demo.py sample_store
 
-# One worker has all that starts a JVM (tests/conftest.py), so there is one Spark at a time; ARGS=-n0 for none but one.
+# One worker has all that starts a JVM (tests/conftest.py), so there is one Spark at a time. ARGS=-n0: one process.
 test: build ## run all tests (ARGS="-k word" and the like go to pytest)
-	$(BIN)/python tools/with_spark.py -m pytest -n auto --dist loadgroup $(ARGS)
+	$(BIN)/python tools/with_spark.py -m pytest -n auto $(ARGS)
 
 test-fast: build ## run the quick tests, without Spark and brokers, on all cores
-	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not spark and not interop and not slow" $(ARGS)
+	$(BIN)/python -m pytest -n auto -m "not spark and not interop and not slow" $(ARGS)
 
 interop: build ## run the tests with real brokers alone; needs Maven and a JDK, where `make test` can do without
 	RMQ_INTEROP=1 $(BIN)/python -m pytest -m interop $(ARGS)

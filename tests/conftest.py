@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -22,7 +22,16 @@ if TYPE_CHECKING:
 SEED = os.environ.get("RMQ_TEST_SEED") or str(secrets.randbelow(10**9))
 os.environ["RMQ_TEST_SEED"] = SEED  # for the workers of pytest-xdist, which must agree, and for pytest in a test
 ROOT = Path(__file__).resolve().parents[1]
-ALONE = "alone"  # the group of tests that no two workers may have at the same time
+# What one worker has, one after the other, where there are several: all that starts a JVM, so that there is never
+# more than one Spark; the wheel, which is built once; and the stores of 1 GiB. (pytest 9 ignores xdist's own groups.)
+TOGETHER = {
+    "tests/spark/": "JVM",
+    "tests/interop/": "JVM",
+    "tests/repo/test_notebook.py": "JVM",
+    "tests/repo/test_packaging.py": "JVM",
+    "tests/repo/test_readme.py": "JVM",
+    "tests/read/test_select_bytes.py": "generated",
+}
 
 # Time limits of an example mean nothing on a shared machine or under a sanitizer.
 # A merge must not fail by chance over what it did not touch: in CI the examples are always the same.
@@ -47,8 +56,7 @@ def pytest_report_header() -> list[str]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Quick tests first, those that use the shared session last: the others that start a JVM of their own, RocketMQ's
-    among them, are then through, so that Spark is never alive beside another. With more workers than one all of these
-    are one worker's, which has them one after the other, while the rest does everything else."""
+    among them, are then through, so that Spark is never alive beside another."""
 
     def order(item: pytest.Item) -> int:
         if "spark" in getattr(item, "fixturenames", ()):
@@ -56,9 +64,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return 2 if item.get_closest_marker("spark") else 1 if item.get_closest_marker("interop") else 0
 
     items.sort(key=order)
-    for item in items:
-        if order(item) or "wheel" in getattr(item, "fixturenames", ()):  # so that it is built once
-            item.add_marker(pytest.mark.xdist_group(ALONE))
+    astray = [item.nodeid for item in items if order(item) and together(item.nodeid) != "JVM"]
+    if astray:
+        raise pytest.UsageError(f"these start a JVM, and may do so beside another: add them to TOGETHER: {astray}")
+
+
+def together(nodeid: str) -> str:
+    """The name of what this test belongs to; most belong to nothing."""
+    return next((name for path, name in TOGETHER.items() if nodeid.startswith(path)), nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadScopeScheduling
+
+    scheduler = LoadScopeScheduling(config, log)
+    scheduler._split_scope = together
+    return scheduler
 
 
 @pytest.hookimpl(wrapper=True)
@@ -79,8 +101,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> random.Random:
     """Randomness of this test alone: the same with the same RMQ_TEST_SEED, whatever other tests run."""
-    name = re.sub(r"@\w+$", "", request.node.nodeid)  # xdist adds the group
-    return random.Random(f"{SEED} {name}")
+    return random.Random(f"{SEED} {request.node.nodeid}")
 
 
 @pytest.fixture

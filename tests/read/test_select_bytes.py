@@ -30,8 +30,6 @@ from rmqstore_spark.read.planner import plan
 from rmqstore_spark.read.task import Range
 from rmqstore_spark.selection import Numbers, Selection, Texts
 
-pytestmark = pytest.mark.xdist_group("generated")  # by one worker, so that its stores are made once
-
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 GENERATOR = Path(__file__).parents[2] / "benchmarks" / "generate.py"
 SYSTEM_COUNTS = Path("/proc/self/io")  # Linux has it
