@@ -17,7 +17,7 @@ class Column:
         arrow: its type in a record batch; Spark compares it exactly.
         meaning: one line for people.
         default: False for a column that comes only when it is asked for by name.
-        derived: whether it follows from the others and the message's place; on writing it is not looked at.
+        derived: whether it follows from the others and the message's position; on writing it is not looked at.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Column:
 _TABLE = (
     Column("topic", "string", pa.string(), "topic the message is stored under"),
     Column("queueId", "int", pa.int32(), "queue of the topic"),
-    Column("queueOffset", "bigint", pa.int64(), "place in the queue", derived=True),
+    Column("queueOffset", "bigint", pa.int64(), "position in the queue", derived=True),
     Column("tags", "string", pa.string(), "property `TAGS`"),
     Column("keys", "string", pa.string(), "property `KEYS` as stored: words with spaces between them"),
     Column("msgId", "string", pa.string(), "property `UNIQ_KEY`, the client's message id; null when absent"),

@@ -20,7 +20,7 @@ EARLIEST, LATEST = -2, -1  # Kafka's JSON writes them so
 _MOST = (1 << 63) - 1
 _MOST_QUEUE_ID = (1 << 31) - 1
 
-# The first offset (of a start) or the first one behind (of an end), by topic and queueId; or one of the two above.
+# The first offset (of a start) or the first one after (of an end), by topic and queueId; or one of the two above.
 Offsets = dict[str, dict[int, int]]
 
 _JAVA_WHITESPACE = "".join(map(chr, range(0x21)))  # what String.trim() takes away
@@ -219,9 +219,9 @@ def _times(start: Instant | None, end: Instant | None) -> Numbers:
 def _check_offsets(option: str, topic: str, queues: dict[int, int], selection: Selection, given: list[str]) -> None:
     """Refuse offsets of a topic or a queue that the options `given` leave out."""
     if not selection.wants_topic(topic):
-        wanted = selection.assigned or selection.topic.among or ()
+        topics = selection.assigned or selection.topic.among or ()
         raise OptionError(
-            f"option {option!r} names topic {topic!r}, which option {given[0]!r} leaves out.{nearest(topic, [*wanted])}"
+            f"option {option!r} names topic {topic!r}, which option {given[0]!r} leaves out.{nearest(topic, [*topics])}"
         )
     for queue_id in queues:
         if selection.queue(topic, queue_id) is None:
@@ -240,7 +240,7 @@ def _ranges(starts: Offsets, ends: Offsets) -> dict[tuple[str, int], Numbers]:
             if start > end != LATEST:
                 raise OptionError(
                     f"options 'startingOffsets' and 'endingOffsets': queue {queue_id} of topic {topic!r} "
-                    f"starts at {start}, behind its end {end}"
+                    f"starts at {start}, after its end {end}"
                 )
             least = ALL.least if start == EARLIEST else start
             ranges[topic, queue_id] = Numbers(least, ALL.most if end == LATEST else end - 1)

@@ -23,7 +23,7 @@ from rmqstore_spark.option_values import (
 from rmqstore_spark.selection import EVERYTHING, Selection
 from rmqstore_spark.store.consumequeue import UNIT_SIZE as QUEUE_UNIT_SIZE
 from rmqstore_spark.store.message import host_bytes
-from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.store.sizes import DEFAULT_SIZES, Sizes
 
 Mode = Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -187,7 +187,7 @@ _READ_TABLE = (
         "mode",
         "FAILFAST",
         _one_of(MODES),
-        "at damage: `FAILFAST` stops with an error; `DROPMALFORMED` logs it and reads on behind it; `PERMISSIVE` also "
+        "at damage: `FAILFAST` stops with an error; `DROPMALFORMED` logs it and reads on after it; `PERMISSIVE` also "
         "gives a row for it, told in column `corrupt`",
     ),
     Option("verifyCrc", "true", _boolean, "check each body against its `bodyCRC`"),
@@ -212,10 +212,20 @@ _WRITE_TABLE = (
         _count,
         "rows without a `queueId` go to this many queues of their topic: by the hash of `keys`, or else in turn",
     ),
-    Option("mappedFileSizeCommitLog", "1g", _size, "bytes of a commitlog file, for a new store"),
-    Option("mappedFileSizeConsumeQueue", "6000000", _queue_size, "bytes of a ConsumeQueue file, for a new store"),
-    Option("maxHashSlotNum", "5000000", _count, "hash slots of an index file, for a new store"),
-    Option("maxIndexNum", "20000000", _items, "entries of an index file, for a new store"),
+    Option(
+        "mappedFileSizeCommitLog",
+        f"{DEFAULT_SIZES.segment >> 30}g",
+        _size,
+        "bytes of a commitlog file, for a new store",
+    ),
+    Option(
+        "mappedFileSizeConsumeQueue",
+        str(DEFAULT_SIZES.queue_file),
+        _queue_size,
+        "bytes of a ConsumeQueue file, for a new store",
+    ),
+    Option("maxHashSlotNum", str(DEFAULT_SIZES.slots), _count, "hash slots of an index file, for a new store"),
+    Option("maxIndexNum", str(DEFAULT_SIZES.items), _items, "entries of an index file, for a new store"),
     Option("messageIndexEnable", "true", _boolean, "put the messages' keys and ids into index files"),
     Option("storeHost", "127.0.0.1:10911", _host, "`ip:port` or `[ipv6]:port` of the broker, for rows without one"),
     Option("bornHost", "127.0.0.1:0", _host, "the same of the producer"),
@@ -230,7 +240,7 @@ _WRITE_TABLE = (
         "autoMessageVersionOnTopicLen",
         "false",
         _boolean,
-        "allow topics of 128 to 255 bytes; brokers before 5.1.0 delete such messages and all behind them",
+        "allow topics of 128 to 255 bytes; brokers before 5.1.0 delete such messages and all after them",
     ),
 )
 

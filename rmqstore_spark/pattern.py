@@ -1,4 +1,4 @@
-"""Regular expressions on topics, which are named by whoever sends a message: RE2's, whose time only grows with the
+"""Regular expressions on topics, which are named by whoever sends a message: RE2's, whose time is in proportion to the
 length of the text. What Python's `re` can do beyond them is what lets some topics keep it busy for ever.
 """
 

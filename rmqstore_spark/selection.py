@@ -1,4 +1,4 @@
-"""Which messages are wanted: made from options or from pushed filters, asked by the planner and by the tasks.
+"""Which messages are selected: made from options or from pushed filters, asked by the planner and by the tasks.
 
 A selection is a conjunction: each attribute narrows, and the default of each leaves everything. It knows nothing of
 stores; what it says of a message is what a filter on the full scan's columns would say.
@@ -91,12 +91,12 @@ OneOf = frozenset[str] | None
 
 @dataclass(frozen=True)
 class Selection:
-    """Which messages are wanted.
+    """Which messages are selected.
 
     Attributes:
         topic, queue_id, queue_offset, tags, keys, msg_id, offset_msg_id, commit_log_offset: what these columns may be.
         store_timestamp: the same of storeTimestamp, in milliseconds.
-        assigned: the queues wanted of each topic; other topics are not.
+        assigned: the queues selected of each topic; other topics are not.
         offsets: what queueOffset may be in some queues, by (topic, queueId); it says nothing of others.
         words: each must be a word of KEYS, or the UNIQ_KEY.
         ids: each must be the UNIQ_KEY or the offsetMsgId.
@@ -140,23 +140,23 @@ class Selection:
 
     @property
     def is_nothing(self) -> bool:
-        """True when it is plain that no message can be wanted."""
+        """True when it is plain that no message can be selected."""
         numbers = (self.queue_id, self.queue_offset, self.commit_log_offset, self.store_timestamp)
         sets = (self.topic.among, self.assigned, self.tags, self.keys, self.msg_id, self.offset_msg_id)
         return any(n.is_empty for n in numbers) or any(s is not None and not s for s in sets)
 
     def wants_topic(self, topic: str) -> bool:
-        """May messages of this topic be wanted?"""
+        """May messages of this topic be selected?"""
         return topic in self.topic and (self.assigned is None or topic in self.assigned)
 
     def queue(self, topic: str, queue_id: int) -> Numbers | None:
-        """The queue offsets wanted of a queue, or None when the queue is not wanted at all."""
+        """The queue offsets selected of a queue, or None when the queue is not selected at all."""
         if not self.wants_topic(topic) or queue_id not in self.queue_id:
             return None
         if self.assigned is not None and queue_id not in self.assigned[topic]:
             return None
-        wanted = self.queue_offset & self.offsets.get((topic, queue_id), ALL)
-        return None if wanted.is_empty else wanted
+        offsets = self.queue_offset & self.offsets.get((topic, queue_id), ALL)
+        return None if offsets.is_empty else offsets
 
     @property
     def wants_all_queues(self) -> bool:
@@ -170,7 +170,7 @@ class Selection:
 
     @property
     def names(self) -> frozenset[str]:
-        """Texts of which one is a KEYS word or the UNIQ_KEY of every wanted message: what an index can be asked for.
+        """Texts of which one is a KEYS word or the UNIQ_KEY of every selected message: what an index can be asked for.
         Empty when there are none."""
         choices = [frozenset([word]) for word in self.words]
         if self.msg_id is not None:
@@ -196,13 +196,13 @@ class Selection:
         return [name for name, need in needs.items() if need is not None]
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """Which rows are wanted, by the parts of a selection that only a decoded message can answer.
+        """Which rows are selected, by the parts of a selection that only a decoded message can answer.
 
         Args:
             batch: with `checked_columns`.
         """
         tests = []
-        for name, wanted in (
+        for name, values in (
             ("queueOffset", self.queue_offset.among),
             ("tags", self.tags),
             ("keys", self.keys),
@@ -210,8 +210,8 @@ class Selection:
             ("offsetMsgId", self.offset_msg_id),
             ("commitLogOffset", self.commit_log_offset.among),
         ):
-            if wanted is not None:
-                tests.append(_is_in(batch.column(name), wanted))
+            if values is not None:
+                tests.append(_is_in(batch.column(name), values))
         if self.store_timestamp.among is not None:
             microseconds = batch.column("storeTimestamp").cast(pa.int64())
             tests.append(_is_in(microseconds, [1000 * n for n in self.store_timestamp.among]))
@@ -239,6 +239,6 @@ def _both(one: OneOf, other: OneOf) -> OneOf:
     return one & other
 
 
-def _is_in(column: pa.Array, wanted: Iterable[Any]) -> pa.BooleanArray:
+def _is_in(column: pa.Array, values: Iterable[Any]) -> pa.BooleanArray:
     """Null, which is in no set, gives False."""
-    return pc.is_in(column, value_set=pa.array(list(wanted), column.type))
+    return pc.is_in(column, value_set=pa.array(list(values), column.type))

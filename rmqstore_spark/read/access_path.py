@@ -78,7 +78,7 @@ class _ScanPath:
 
     @property
     def why(self) -> str:
-        return "nothing else is cheaper" if self.price else "nothing in the log can be wanted"
+        return "nothing else is cheaper" if self.price else "nothing in the log can be selected"
 
     @property
     def price(self) -> int:
@@ -133,7 +133,7 @@ def _without_index(
         offsets = None if queue.is_lmq else selection.queue(queue.topic, queue.queue_id)
         if offsets is not None:
             selected += max(0, min(offsets.most + 1, queue.end) - max(offsets.least, queue.first))
-    why = f"{selected:,} of {total:,} messages are in wanted queues"
+    why = f"{selected:,} of {total:,} messages are in selected queues"
     prices, size = store.files.prices, store.log.size
     matching = selected / (prices.tagged if selection.tags is not None else 1)
     searches = len(queues) * sum(-(-(r.stop - r.start) // _LARGE_PIECE) for r in ranges)

@@ -60,12 +60,16 @@ class _TaskReader:
         names = settings.schema.names
         # Bodies can be decompressed only with the flag that tells how, and told where they fail.
         self._decompresses = settings.decompress and "body" in names
-        wanted = [name for name in names if name in UNIT_COLUMNS]
+        of_units = [name for name in names if name in UNIT_COLUMNS]
         helpers = ["sysFlag", "commitLogOffset", "storeSize"] if self._decompresses else []
-        self._builder = BatchBuilder(wanted + [name for name in helpers if name not in wanted])
         everything = settings.selection.is_everything
         self._selected_units = None if everything else SelectedUnits(settings.selection, settings.verify_crc)
-        self._is_plain = self._builder.decoder.columns == tuple(names) and settings.schema.equals(self._builder.schema)
+        # What is decoded to select messages is not decoded again.
+        decoded = settings.selection.checked_columns
+        self._decoded: list[pa.RecordBatch] = []
+        names_to_decode = dict.fromkeys(name for name in (*of_units, *helpers) if name not in decoded)
+        self._builder = BatchBuilder(list(names_to_decode))
+        self._is_plain = not decoded and settings.schema.equals(self._builder.schema)
 
     def read(self, piece: Range) -> Iterator[pa.RecordBatch]:
         found = self._all(piece) if self._selected_units is None else self._selected(piece, self._selected_units)
@@ -87,16 +91,18 @@ class _TaskReader:
             damage = piece.store.past_damage(reader)
             yield from damage.decode(piece.start, piece.stop, self._builder.decoder, self._free_rows)
 
-    def _selected(self, piece: Range, wanted: SelectedUnits) -> Iterator[Damage | None]:
-        """The same with the wanted units alone."""
-        for found in wanted.read(piece):
+    def _selected(self, piece: Range, units: SelectedUnits) -> Iterator[Damage | None]:
+        """The same with the selected units alone."""
+        for found in units.read(piece):
             if isinstance(found, Damage):
                 yield found
                 continue
-            while len(found.positions):
-                room = self._free_rows()
-                found.only(slice(room)).add_to(self._builder)
-                found = found.only(slice(room, None))
+            while count := len(found.positions):
+                some = found.part(0, self._free_rows())
+                some.add_to(self._builder)
+                if some.decoded is not None:
+                    self._decoded.append(some.decoded)
+                found = found.part(len(some.positions), count)
                 yield None
 
     def damaged(self, store: str, damage: Damage) -> Iterator[pa.RecordBatch]:
@@ -116,6 +122,11 @@ class _TaskReader:
             return
         any_compressed = self._decompresses and decoder.compressed > 0
         batch = self._builder.finish()
+        if self._decoded:
+            more = pa.Table.from_batches(self._decoded).combine_chunks()
+            columns = [*batch.columns, *(column.chunk(0) for column in more.columns)]
+            batch = pa.RecordBatch.from_arrays(columns, [*batch.schema.names, *more.schema.names])
+            self._decoded = []
         if any_compressed:
             for part, corrupt in self._decompress(batch, piece):
                 yield self._arrange(part, piece, corrupt)

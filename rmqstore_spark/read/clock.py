@@ -22,7 +22,7 @@ def may_hold(first: int | None, following: int | None, least: int, most: int) ->
 
     Args:
         first: store time of its first message.
-        following: store time of the first message behind it, or of its last one. Both are None when not known.
+        following: store time of the first message after it, or of its last one. Both are None when not known.
         least, most: the times.
     """
     if first is not None and following is not None and went_back(first, following):

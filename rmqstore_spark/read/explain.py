@@ -49,7 +49,7 @@ def _parts(pieces: Sequence[Range]) -> Iterator[str]:
     queued = [piece for piece in pieces if isinstance(piece, Queued)]
     scanned = [piece for piece in pieces if not isinstance(piece, Indexed | Queued)]
     if indexed:
-        yield f"{sum(len(piece.positions) for piece in indexed):,} places in {_files(indexed)}"
+        yield f"{sum(len(piece.positions) for piece in indexed):,} offsets in {_files(indexed)}"
     if queued:
         yield f"what the ConsumeQueues name in {_stretch(queued)}"
     if scanned:

@@ -102,7 +102,7 @@ class IndexPath:
         count = sum(len(piece.positions) for piece in pieces)
         why = (
             f"{_counted(len(self._names), 'name')} in {_counted(len(topics), 'topic')}, looked up in "
-            f"{_counted(len(files), 'index file')}: {_counted(count, 'place')} to look at; "
+            f"{_counted(len(files), 'index file')}: {_counted(count, 'message')} to look at; "
             f"{_counted(sum(piece.stop - piece.start for piece in rest), 'byte')} of the log are not covered"
         )
         return Found(pieces, count, rest, price, why, unused)

@@ -33,20 +33,20 @@ def ranges_of(store: OpenStore) -> list[Range]:
 def pruned(store: OpenStore, selection: Selection, splitter: Splitter) -> list[Range]:
     """The parts of a store's log that can hold selected messages."""
     ranges = ranges_of(store)
-    if (offsets := _offsets(selection)) is not None:
-        ranges = list(around(store, offsets, splitter))
+    if (spans := _spans(selection)) is not None:
+        ranges = list(around(store, spans, splitter))
     if (parts := _by_queue_offset(store, selection)) is not None:
         met = ((r, max(r.start, start), min(r.stop, stop)) for r in ranges for start, stop in parts)
         ranges = [replace(r, start=start, stop=stop) for r, start, stop in met if start < stop]
     return in_time(store, ranges, selection.store_timestamp)
 
 
-def in_time(store: OpenStore, ranges: list[Range], wanted: Numbers) -> list[Range]:
+def in_time(store: OpenStore, ranges: list[Range], times: Numbers) -> list[Range]:
     """Those of the ranges that can hold messages of these store times (ms)."""
-    if wanted == ALL:
+    if times == ALL:
         return ranges
     at = store.log.timestamp
-    return [r for r in ranges if may_hold(at(r.start), at(r.stop), wanted.least, wanted.most)]
+    return [r for r in ranges if may_hold(at(r.start), at(r.stop), times.least, times.most)]
 
 
 def around(store: OpenStore, spans: list[tuple[int, int]], splitter: Splitter) -> Iterator[Range]:
@@ -70,32 +70,32 @@ def around(store: OpenStore, spans: list[tuple[int, int]], splitter: Splitter) -
             yield last
 
 
-def _offsets(selection: Selection) -> list[tuple[int, int]] | None:
+def _spans(selection: Selection) -> list[tuple[int, int]] | None:
     """Between which physical offsets selected messages begin, both included; None: anywhere."""
-    wanted = selection.commit_log_offset
+    offsets = selection.commit_log_offset
     if selection.offset_msg_id is not None:
         named = map(physical_offset_of, selection.offset_msg_id)
-        wanted = wanted & Numbers.of(*(offset for offset in named if offset is not None))
-    if wanted == ALL:
+        offsets = offsets & Numbers.of(*(offset for offset in named if offset is not None))
+    if offsets == ALL:
         return None
-    if wanted.among is not None and len(wanted.among) <= _MOST_OFFSETS:
-        return [(offset, offset) for offset in sorted(wanted.among)]
-    return [] if wanted.is_empty else [(wanted.least, wanted.most)]
+    if offsets.among is not None and len(offsets.among) <= _MOST_OFFSETS:
+        return [(offset, offset) for offset in sorted(offsets.among)]
+    return [] if offsets.is_empty else [(offsets.least, offsets.most)]
 
 
 def _by_queue_offset(store: OpenStore, selection: Selection) -> list[tuple[int, int]] | None:
-    """The parts of the log that can hold the wanted queue offsets, as physical offsets [start, stop) where units begin;
-    None: all of it. Along a queue physical offsets grow with queue offsets."""
+    """The parts of the log that can hold the selected queue offsets, as physical offsets [start, stop) where units
+    begin; None: all of it. Along a queue physical offsets ascend with queue offsets."""
     named = _named_queues(selection)
     if named is None or any(queue.topic in dict(named) for queue in store.queues.batch):
         return None
     parts: list[tuple[int, int]] = []
     for topic, queue_id in named:
-        wanted = selection.queue(topic, queue_id)
-        if wanted is None:
+        offsets = selection.queue(topic, queue_id)
+        if offsets is None:
             continue
         queue = store.queues.queue(topic, queue_id)
-        part = None if queue is None else _part(store, queue, wanted)
+        part = None if queue is None else _part(store, queue, offsets)
         if part is None:
             return None
         parts.append(part)
@@ -118,17 +118,17 @@ def _named_queues(selection: Selection) -> list[tuple[str, int]] | None:
     return [(topic, queue_id) for topic in topics for queue_id in ids]
 
 
-def _part(store: OpenStore, queue: Queue, wanted: Numbers) -> tuple[int, int] | None:
+def _part(store: OpenStore, queue: Queue, offsets: Numbers) -> tuple[int, int] | None:
     """Where the log can hold these offsets of a queue; None where queue and log do not agree on that."""
     start, stop = 0, (1 << 63) - 1
-    first = min(wanted.least, queue.end - 1)  # what is not in the queue yet lies behind its last message
+    first = min(offsets.least, queue.end - 1)  # what is not in the queue yet comes after its last message
     if first > queue.first:
         unit = _confirmed(store, queue, first)
         if unit is None:
             return None
         start = unit.position
-    if wanted.most < queue.end:
-        unit = _confirmed(store, queue, wanted.most)
+    if offsets.most < queue.end:
+        unit = _confirmed(store, queue, offsets.most)
         if unit is None:
             return None
         stop = unit.position + unit.size

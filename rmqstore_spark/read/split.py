@@ -10,7 +10,7 @@ from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit
 from rmqstore_spark.store.opened import OpenStore
 
-_QUEUES_TO_SPLIT_BY = 8  # the longest queues name units near any place where a split is wanted
+_QUEUES_TO_SPLIT_BY = 8  # the longest queues name units near any offset where a split is due
 _NEAR = 8  # a piece may be larger by such a part
 _QUEUES_TO_MEASURE = 256  # how many are measured to find them
 
@@ -78,15 +78,15 @@ class Splitter:
         """Unit starts that a ConsumeQueue names and the log confirms. A message's body could hold what looks like a
         unit, but only the broker writes the queue; and of what it has written, only what is before `live` is of this
         log."""
-        wanted, least = whole.start + target, whole.stop - target // 2
-        while wanted < least:
+        due, least = whole.start + target, whole.stop - target // 2
+        while due < least:
             named = []
             for queue in queues:
-                offset = queue.search(wanted)
+                offset = queue.search(due)
                 unit = queue.unit(offset)
-                if unit and wanted <= unit.position < least and _is_live(unit, min(live, whole.stop)):
+                if unit and due <= unit.position < least and _is_live(unit, min(live, whole.stop)):
                     named.append((unit, queue, offset))
-                    if unit.position - wanted <= target // _NEAR:
+                    if unit.position - due <= target // _NEAR:
                         break  # no need to ask for a nearer one
             if not named:
                 return
@@ -94,10 +94,10 @@ class Splitter:
             cut = next((unit.position for unit, queue, offset in named if reader.holds(queue, offset, unit)), None)
             if cut is not None:
                 yield cut
-            wanted = max(target + (wanted if cut is None else cut), named[0][0].position + 1)
+            due = max(target + (due if cut is None else cut), named[0][0].position + 1)
 
     def _walked_starts(self, whole: Range, target: int, reader: SegmentReader) -> Iterator[int]:
-        """Unit starts found by walking from unit to unit; none behind damage."""
+        """Unit starts found by walking from unit to unit; none after damage."""
         at, least = whole.start, whole.stop - target // 2
         while at + target < least:
             last, at, _ = reader.walk(at, at + target)

@@ -71,8 +71,8 @@ def _among(column: str, values: Iterable[Any]) -> Selection:
     return EVERYTHING
 
 
-def _selection(attribute: str, wanted: Any) -> Selection:
-    return replace(EVERYTHING, **{attribute: wanted})
+def _selection(attribute: str, value: Any) -> Selection:
+    return replace(EVERYTHING, **{attribute: value})
 
 
 def _whole(column: str, value: Any) -> tuple[int, int] | None:

@@ -2,6 +2,7 @@
 
  0  i64 physicMsgTimestamp    8  i64 logicsMsgTimestamp   16  i64 indexMsgTimestamp   (ms; any may be 0)
 24  i64 masterFlushedOffset  32  i64 confirmPhyOffset     (since 5.0.0 and 5.1.1); zeros up to 4096 bytes
+Brokers since 5.5.0 have one more offset after these, which may be 0: it is left so.
 """
 
 import struct
@@ -9,7 +10,7 @@ import struct
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.files import Files, ReadFile
 
-_LAYOUT = struct.Struct(">qqq")
+_TIMESTAMPS = struct.Struct(">qqq")
 _OFFSETS = struct.Struct(">qq")
 _FILE_SIZE = 4096
 
@@ -20,9 +21,9 @@ def encode(message: int, index: int, end: int) -> bytes:
     Args:
         message: store time (ms) of the last message.
         index: store time of the last entry in an index file. A broker that crashes later deletes newer index files.
-        end: physical offset behind the last message.
+        end: physical offset where the last message ends.
     """
-    return (_LAYOUT.pack(message, message, index) + _OFFSETS.pack(0, end)).ljust(_FILE_SIZE, b"\0")
+    return (_TIMESTAMPS.pack(message, message, index) + _OFFSETS.pack(0, end)).ljust(_FILE_SIZE, b"\0")
 
 
 def index_timestamp(path: str, files: Files) -> int:
@@ -38,8 +39,8 @@ def logics_timestamp(path: str, files: Files) -> int:
 def _timestamps(path: str, files: Files) -> tuple[int, int, int]:
     try:
         with ReadFile(path, files) as file:
-            data = file.read(0, _LAYOUT.size)
+            data = file.read(0, _TIMESTAMPS.size)
     except RmqStoreError:  # a hint: a missing or unreadable one is no error
         return 0, 0, 0
-    physic, logics, index = _LAYOUT.unpack(data) if len(data) == _LAYOUT.size else (0, 0, 0)
+    physic, logics, index = _TIMESTAMPS.unpack(data) if len(data) == _TIMESTAMPS.size else (0, 0, 0)
     return physic, logics, index

@@ -1,6 +1,6 @@
 """Reading the units of a segment: one after the other, or single ones. Where something is no unit, it stops.
 
-What comes after such a place is another question (store/past_damage.py), and so is whether a unit is of today's log
+What comes after that is another question (store/past_damage.py), and so is whether a unit is of today's log
 (store/live_log.py).
 Source: org.apache.rocketmq.store.CommitLog.
 """

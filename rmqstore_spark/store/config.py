@@ -13,45 +13,60 @@ from typing import Any
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.files import Files, ReadFile
 
-MOST_BYTES = 64 * 1024 * 1024  # 100 000 topics are half of it
+_MOST_BYTES = 64 * 1024 * 1024  # 100 000 topics are half of it
 _MOST_MEMBERS = 2_000_000  # and these, too; a topic has about ten
 _MOST_DEPTH = 32  # a broker's have five; so many are safe in any code that calls itself
-_DEFAULT_QUEUES = 16  # TopicConfig.defaultReadQueueNums
+DEFAULT_QUEUES = 16  # to read and to write, of a topic whose entry does not say (TopicConfig.defaultReadQueueNums)
 # A text, which stays what it is, or a number before a colon. Also a text without an end: it is then all that is left.
 _TEXT_OR_KEY = re.compile(r'("(?:[^"\\]|\\.)*"?)|(?<![\w.+-])(-?[0-9]+)(?=\s*:)', re.DOTALL)
 
 
-def load(path: str, files: Files) -> dict[str, Any] | None:
-    """A file's object, its backup's when it has none, or None. Whole numbers as keys become text.
+Table = dict[str, Any]
+
+
+def load(path: str, files: Files) -> Table | None:
+    """A file's object, its backup's when it has none, or None: for who takes it as a hint.
 
     Args:
         path: the file without `.bak`.
         files: how to reach files, and where requests and bytes are counted.
     """
-    for candidate in (path, path + ".bak"):
-        try:
-            found = parse(_read(candidate, files))
-        except (RmqStoreError, ValueError):
-            continue
-        if isinstance(found, dict):
-            return found
+    for candidate in with_backup(path):
+        with contextlib.suppress(RmqStoreError, ValueError):
+            return parse(read_text(candidate, files, "replace"))
     return None
 
 
-def _read(path: str, files: Files) -> str:
-    with ReadFile(path, files) as file:
-        size = file.size
-        return file.read(0, size).decode(errors="replace") if size <= MOST_BYTES else ""
+def with_backup(path: str) -> tuple[str, str]:
+    """The files to look into, one after the other, as a broker does."""
+    return path, path + ".bak"
 
 
-def parse(text: str) -> Any:
-    """What a broker's JSON says.
+def read_text(path: str, files: Files, errors: str) -> str:
+    """What is in one file.
+
+    Args:
+        errors: what to do about bytes that are no UTF-8, as of bytes.decode.
 
     Raises:
-        ValueError: it is none, or larger or deeper than any broker's; the text says which.
+        RmqStoreError: it cannot be read.
+        ValueError: it is larger than any broker's, or not UTF-8.
     """
-    if len(text) > MOST_BYTES or max(text.count(":"), text.count(",")) > _MOST_MEMBERS:
-        raise ValueError(f"expected at most {MOST_BYTES} bytes and {_MOST_MEMBERS} members, found more")
+    with ReadFile(path, files) as file:
+        size = file.size
+        if size > _MOST_BYTES:
+            raise _too_much()
+        return file.read(0, size).decode(errors=errors)
+
+
+def parse(text: str) -> Table:
+    """The object that is meant. Whole numbers as keys become text.
+
+    Raises:
+        ValueError: it is none, or has more members or is deeper than any broker's; the text says which.
+    """
+    if max(text.count(":"), text.count(",")) > _MOST_MEMBERS:
+        raise _too_much()
     try:
         found = _parse(text)
     except RecursionError:
@@ -60,7 +75,13 @@ def parse(text: str) -> Any:
         depth = _depth(found)
     if depth > _MOST_DEPTH:
         raise ValueError(f"expected objects in objects, {_MOST_DEPTH} at most, found more")
+    if not isinstance(found, dict):
+        raise ValueError(f"expected an object, found {type(found).__name__}")
     return found
+
+
+def _too_much() -> ValueError:
+    return ValueError(f"expected at most {_MOST_BYTES} bytes and {_MOST_MEMBERS} members, found more")
 
 
 def _parse(text: str) -> Any:
@@ -87,9 +108,14 @@ def topic_queues(root: str, files: Files) -> dict[str, int]:
     queues = {}
     for topic, config in _table(root, "topics.json", "topicConfigTable", files).items():
         if isinstance(config, dict):
-            numbers = [config.get(name, _DEFAULT_QUEUES) for name in ("readQueueNums", "writeQueueNums")]
-            queues[topic] = max((n for n in numbers if type(n) is int and 0 <= n < 1 << 31), default=_DEFAULT_QUEUES)
+            numbers = [config.get(name, DEFAULT_QUEUES) for name in ("readQueueNums", "writeQueueNums")]
+            queues[topic] = max(filter(is_count, numbers), default=DEFAULT_QUEUES)
     return queues
+
+
+def is_count(value: Any) -> bool:
+    """Is it what a broker takes for a number of queues?"""
+    return type(value) is int and 0 <= value < 1 << 31
 
 
 def offset_topics(root: str, files: Files) -> set[str]:
@@ -103,6 +129,6 @@ def offset_topics(root: str, files: Files) -> set[str]:
     return {topic for topic, at, _ in (name.partition("@") for name in table) if topic and at}
 
 
-def _table(root: str, name: str, member: str, files: Files) -> dict[str, Any]:
+def _table(root: str, name: str, member: str, files: Files) -> Table:
     found = (load(os.path.join(root, "config", name), files) or {}).get(member)
     return found if isinstance(found, dict) else {}

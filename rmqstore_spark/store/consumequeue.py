@@ -3,11 +3,11 @@
     0  i64 physical offset of the message unit
     8  i32 its totalSize
    12  i64 tagsCode: hash of the tag; in SCHEDULE_TOPIC_XXXX a time; below -2147483648 an address in consumequeue_ext/
-A simple queue (consumequeue/) has 20-byte units, and the queue offset of a unit is its place: (file name + position in
+A simple queue (consumequeue/) has 20-byte units, and the queue offset of a unit is its number: (file name + position in
 the file) / 20. A BatchCQ (batchconsumequeue/, for topics with queue.type=BatchCQ) has 46-byte units that go on with
    20  i64 storeTimestamp   28  i64 queue offset of the first message   36  i16 messages   38  i32 -1   42  i32 0
-All-zero units are not yet used; units before a queue's first message are (0, 0x7FFFFFFF, 0). A truncated queue keeps
-its old units behind the new end, so no unit is believed before the commitlog confirms it.
+All-zero units are not yet used; those before a queue's first message are PRE_BLANK. A truncated queue keeps its old
+units after the new end, so no unit is believed before the commitlog confirms it.
 Source: org.apache.rocketmq.store.ConsumeQueue, queue.BatchConsumeQueue, ConsumeQueueExt.
 """
 
@@ -27,23 +27,17 @@ from rmqstore_spark.store.files import Files, ReadFile
 from rmqstore_spark.store.layout import queue_id_of, queue_path, start_in
 from rmqstore_spark.store.message import Header
 
-_UNIT = struct.Struct(">qiq")
-_SIMPLE = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
-_BATCH = np.dtype(
-    [
-        *_SIMPLE.descr,
-        ("store_timestamp", ">i8"),
-        ("base", ">i8"),
-        ("count", ">i2"),
-        ("compacted", ">i4"),
-        ("spare", ">i4"),
-    ]
+# The fields of a unit, as struct and numpy both write them; those of a BatchCQ have more.
+_FIELDS = {"position": "q", "size": "i", "tags_code": "q"}
+_BATCH_FIELDS = {**_FIELDS, "store_timestamp": "q", "base": "q", "count": "h", "compacted": "i", "spare": "i"}
+UNIT = struct.Struct(">" + "".join(_FIELDS.values()))
+UNIT_SIZE = UNIT.size
+_SIMPLE, _BATCH = (
+    np.dtype([(name, ">" + code) for name, code in fields.items()]) for fields in (_FIELDS, _BATCH_FIELDS)
 )
-UNIT_SIZE = _SIMPLE.itemsize
-
 
 _UNITS_AT_ONCE = 128  # so few are read in one request rather than searched
-_LEAST_AT_ONCE, _MOST_AT_ONCE = 256, 64 * 1024  # in a walk along a queue: it begins small and grows
+_LEAST_AT_ONCE, _MOST_AT_ONCE = 256, 64 * 1024  # in a walk along a queue: it begins small and gets larger
 
 
 class QueueUnit(NamedTuple):
@@ -54,7 +48,7 @@ class QueueUnit(NamedTuple):
     tags_code: int
 
 
-_PRE_BLANK = QueueUnit(0, 0x7FFFFFFF, 0)
+PRE_BLANK = QueueUnit(0, 0x7FFFFFFF, 0)  # for each queue offset before a queue's first message, in that one's file
 
 
 class _QueueFile(NamedTuple):
@@ -80,7 +74,7 @@ class QueueUnits(NamedTuple):
 class Queue:
     """The ConsumeQueue of one topic and queue. Missing and unreadable files count as unused units: it is a hint.
 
-    Units are numbered by their place, which in a simple queue is the queue offset.
+    Units are numbered from the queue's beginning; in a simple queue that number is the queue offset.
 
     Attributes:
         is_batch: whether it is a BatchCQ.
@@ -118,7 +112,7 @@ class Queue:
 
     def _read(self, file: ReadFile, index: int) -> QueueUnit:
         data = file.read(index * self._layout.itemsize, UNIT_SIZE)
-        return QueueUnit(*_UNIT.unpack(data)) if len(data) == UNIT_SIZE else QueueUnit(0, 0, 0)
+        return QueueUnit(*UNIT.unpack(data)) if len(data) == UNIT_SIZE else QueueUnit(0, 0, 0)
 
     def unit(self, number: int) -> QueueUnit | None:
         """The unit of this number, or None where there is none or it is not used."""
@@ -126,12 +120,12 @@ class Queue:
             if file.first <= number < file.first + file.capacity:
                 with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._files) as opened:
                     unit = self._read(opened, number - file.first)
-                    used = unit.position >= 0 and unit.size > 0 and unit != _PRE_BLANK
+                    used = unit.position >= 0 and unit.size > 0 and unit != PRE_BLANK
                     return unit if used else None
         return None
 
     def units(self, start: int, position: int) -> tuple[QueueUnits, int]:
-        """The used units from number `start` up to the first that points to `position` or behind it, or is not used;
+        """The used units from number `start` up to the first that points to `position` or after it, or is not used;
         and the number of that one."""
         parts, count, number = [], _LEAST_AT_ONCE, start
         while True:
@@ -149,7 +143,7 @@ class Queue:
         numbers = np.arange(start, number)
         queue_offsets = units["base"].astype(np.int64) if self.is_batch else numbers
         result = QueueUnits(positions, sizes, units["tags_code"].astype(np.int64), queue_offsets)
-        is_blank = (positions == _PRE_BLANK.position) & (sizes == _PRE_BLANK.size)
+        is_blank = (positions == PRE_BLANK.position) & (sizes == PRE_BLANK.size)
         return (result.only(~is_blank) if is_blank.any() else result), number
 
     def _read_units(self, start: int, count: int) -> bytes:
@@ -167,9 +161,9 @@ class Queue:
         return data
 
     def search(self, position: int) -> int:
-        """The number of the first unit that points to `position` or behind it, or is not used.
+        """The number of the first unit that points to `position` or after it, or is not used.
 
-        A binary search: it relies on physical offsets that grow along the queue. Where they do not (a damaged queue),
+        A binary search: it relies on physical offsets that ascend along the queue. Where they do not (a damaged queue),
         the answer is only some number.
         """
 
@@ -181,7 +175,7 @@ class Queue:
                 return is_before(self._read(opened, 0))
             return False
 
-        # The last file that begins before the position is the one; in the files behind it every unit is too late.
+        # The last file that begins before the position is the one; in the files after it every unit is too late.
         at = bisect.bisect_left(self._queue_files[1:], True, key=lambda file: not begins_before(file))
         if not self._queue_files:
             return self.first
@@ -203,12 +197,12 @@ class Queue:
         data = file.read(least * size, (most - least) * size)
         units = range(len(data) // size)
         return least + bisect.bisect_left(
-            units, True, key=lambda index: not is_before(QueueUnit(*_UNIT.unpack_from(data, index * size)))
+            units, True, key=lambda index: not is_before(QueueUnit(*UNIT.unpack_from(data, index * size)))
         )
 
     @cached_property
     def end(self) -> int:
-        """The number behind the last used unit, when it was first asked for."""
+        """The number after the last used unit, when it was first asked for."""
         return self.search(1 << 62)
 
     def last(self) -> QueueUnit | None:
@@ -236,7 +230,7 @@ class ConsumeQueues:
 
     @property
     def with_batch(self) -> list[Queue]:
-        """The simple queues, and behind them the batch queues."""
+        """The simple queues, and after them the batch queues."""
         return self._simple + self.batch
 
     def queue(self, topic: str, queue_id: int) -> Queue | None:

@@ -1,5 +1,6 @@
 """Files of stores: listed, opened read-only, read by position, counted."""
 
+import bisect
 import contextlib
 import errno
 import fcntl
@@ -25,7 +26,7 @@ class Prices:
     """What work costs, in bytes that could be read meanwhile.
 
     Attributes:
-        request: one request more, at a place of its own.
+        request: one request more, apart from others.
         gap: to read over this much that is not needed costs less than one request more to one that is open.
         search: to find where in a ConsumeQueue a physical offset comes, and to read on there.
         queue_unit: a ConsumeQueue unit that is read with its neighbours.
@@ -194,13 +195,13 @@ class ReadFile:
         offsets: npt.NDArray[np.int64],
         sizes: npt.NDArray[np.int32],
         buffer: memoryview,
-        places: npt.NDArray[np.int64],
+        into: npt.NDArray[np.int64],
         lengths: npt.NDArray[np.int64],
     ) -> int:
         """native_io.gather() from this file: how many of the offsets were read."""
         try:
             count, size, requests = gather(
-                self._fd, offsets, sizes, buffer, places, lengths, slack=self._files.prices.gap
+                self._fd, offsets, sizes, buffer, into, lengths, slack=self._files.prices.gap
             )
         except OSError as why:
             raise cannot_read(self.path, why) from None
@@ -208,27 +209,33 @@ class ReadFile:
         self._files.bytes += size
         return count
 
-    def data_end(self) -> int:
-        """Where the last data ends; behind it there is only a hole."""
-        end = 0
-        for _, end in self.extents(0, self.size):  # noqa: B007
-            pass
-        return end
-
     def extents(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """The parts of [start, stop) that are not holes: store files are sparse, and a hole holds nothing but zeros."""
-        while start < stop:
-            try:
-                start = os.lseek(self._fd, start, os.SEEK_DATA)
-                end = os.lseek(self._fd, start, os.SEEK_HOLE)
-            except OSError as why:
-                if why.errno != errno.ENXIO:  # ENXIO: no data behind start
-                    yield start, stop  # a file system that knows no holes
-                return
-            if start >= stop:
-                return
-            yield start, min(end, stop)
-            start = end
+        """The parts of [start, stop) that are not holes."""
+        return extents(self._fd, start, stop)
+
+    def data_end(self) -> int:
+        """Where the last data ends; after it there is only a hole. Few calls find it, however many holes there are."""
+        size = self.size
+        _, end = next(self.extents(0, size), (0, 0))
+        if next(self.extents(end, size), None) is None:
+            return end
+        return bisect.bisect_left(range(size), True, lo=end, key=lambda at: next(self.extents(at, size), None) is None)
+
+
+def extents(fd: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """The parts of [start, stop) in a file that are not holes: store files are sparse, and a hole is all zeros."""
+    while start < stop:
+        try:
+            start = os.lseek(fd, start, os.SEEK_DATA)
+            end = os.lseek(fd, start, os.SEEK_HOLE)
+        except OSError as why:
+            if why.errno != errno.ENXIO:  # ENXIO: no data after start
+                yield start, stop  # a file system that knows no holes
+            return
+        if start >= stop:
+            return
+        yield start, min(end, stop)
+        start = end
 
 
 def cannot_read(path: str, why: OSError, offset: int | None = None) -> RmqStoreError:

@@ -8,7 +8,7 @@
           0  i32 keyHash   4  i64 physical offset   12  i32 seconds since beginTimestamp   16  i32 next older item
 A message has an item for its UNIQ_KEY and for each word of its KEYS (in 5.5.0 for its TAGS as well, which is not used
 here); after a crash the last one can have them twice. Chains share slots and keys share hashes, so every message found
-must be looked at. The seconds are not exact, and nobody asks them here. How many slots and items a file has room for
+must be looked at. The seconds are not exact, and nobody asks them here. How many slots and items a file can hold
 (maxHashSlotNum, maxIndexNum) stands nowhere in it.
 Source: org.apache.rocketmq.store.index.IndexFile, IndexHeader, IndexService.
 """
@@ -26,12 +26,13 @@ from typing import NamedTuple
 from native_io import java_hash
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
 from rmqstore_spark.store.files import Files, ReadFile, cannot_read
+from rmqstore_spark.store.sizes import DEFAULT_SIZES
 
 HEADER = struct.Struct(">qqqqii")
 SLOT = struct.Struct(">i")
 ITEM = struct.Struct(">iqii")
 FILE_NAME = re.compile(r"[0-9]{17}")
-DEFAULT_SLOTS = 5_000_000
+DEFAULT_SLOTS = DEFAULT_SIZES.slots  # what is tried first: no file says how many it has
 
 _READ_AHEAD = 64 * 1024
 _NEAR = 4096  # bytes between two items of a chain that are cheaper to read than to ask for twice
@@ -78,7 +79,7 @@ class IndexFile:
     Attributes:
         path: the file.
         header: as it was when the file was opened; what a broker adds later is not seen.
-        slots, items: how many it has room for.
+        slots, items: how many it can hold.
         newest: its last item. Where the log has no message with this keyHash at its position, the log was cut since,
             and what was written instead may be in no index: the file is not to be believed.
     """
@@ -124,13 +125,13 @@ class IndexFile:
                 f"{path}: expected the first and the last of {header.index_count - 1} items to be of the messages at "
                 f"{header.begin_position} and {header.end_position} as the header says, found no place for them"
             )
-        return cls(path, header, tried, _room(size, tried), newest, files)
+        return cls(path, header, tried, _most_items(size, tried), newest, files)
 
     def covered(self) -> tuple[int, int]:
         """The physical offsets of the first and of the last item's message.
 
         Messages strictly between them are in this file with all their keys. Those two themselves may have keys in the
-        file before and behind, or not yet anywhere.
+        file before or the one after, or not yet anywhere.
         """
         return self.header.begin_position, self.header.end_position
 
@@ -152,10 +153,25 @@ class IndexFile:
         return found
 
 
-class _Items:
-    """The items of a file, for a walk along a chain: it only leads to smaller numbers, so what is read ahead is behind.
+def item_at(slots: int, number: int) -> int:
+    """Where an item is in a file."""
+    return HEADER.size + slots * SLOT.size + number * ITEM.size
 
-    Read ahead is only where the chain's items turn out to lie close together.
+
+def file_size(slots: int, items: int) -> int:
+    """Bytes of a file."""
+    return item_at(slots, items)
+
+
+def _most_items(size: int, slots: int) -> int:
+    """How many items fit into a file of so many bytes."""
+    return (size - item_at(slots, 0)) // ITEM.size
+
+
+class _Items:
+    """The items of a file, for a walk along a chain, which leads to smaller and smaller numbers.
+
+    So read ahead is towards smaller numbers, and only where the chain's items turn out to lie close together.
     """
 
     def __init__(self, file: ReadFile, slots: int) -> None:
@@ -171,16 +187,8 @@ class _Items:
             self._count = min(2 * self._count, _READ_AHEAD // ITEM.size) if near else 1
             self._first = max(number - self._count + 1, 1)
             size = (number - self._first + 1) * ITEM.size
-            self._data = self._file.read(_item_at(self._slots, self._first), size)
+            self._data = self._file.read(item_at(self._slots, self._first), size)
         return Item(*ITEM.unpack_from(self._data, (number - self._first) * ITEM.size))
-
-
-def _item_at(slots: int, number: int) -> int:
-    return HEADER.size + slots * SLOT.size + number * ITEM.size
-
-
-def _room(size: int, slots: int) -> int:
-    return (size - _item_at(slots, 0)) // ITEM.size
 
 
 def _chain(file: ReadFile, header: Header, slots: int, items: int, slot: int) -> Iterator[tuple[int, Item]]:
@@ -212,14 +220,14 @@ def _newest(file: ReadFile, size: int, header: Header, slots: int) -> Item | Non
         return None
     last = header.index_count - 1
     try:
-        unused, oldest = (Item(*fields) for fields in ITEM.iter_unpack(file.read(_item_at(slots, 0), 2 * ITEM.size)))
-        newest = Item(*ITEM.unpack(file.read(_item_at(slots, last), ITEM.size)))
+        unused, oldest = (Item(*fields) for fields in ITEM.iter_unpack(file.read(item_at(slots, 0), 2 * ITEM.size)))
+        newest = Item(*ITEM.unpack(file.read(item_at(slots, last), ITEM.size)))
         if unused != _UNUSED or (oldest.position, oldest.previous) != (header.begin_position, 0):
             return None
         if newest.position != header.end_position:
             return None
         # The newest item is the head of its chain. This is what noise and a wrong number of slots do not get right.
-        head = next(_chain(file, header, slots, _room(size, slots), newest.key_hash % slots), None)
+        head = next(_chain(file, header, slots, _most_items(size, slots), newest.key_hash % slots), None)
         return newest if head == (last, newest) else None
     except (_BrokenError, ValueError, struct.error):  # ValueError, struct.error: the file has become shorter
         return None
@@ -228,7 +236,7 @@ def _newest(file: ReadFile, size: int, header: Header, slots: int) -> Item | Non
 def _find_slots(file: ReadFile, size: int, header: Header) -> int:
     """The number of slots that puts the last item where the last item is; some number when nothing can be made out.
 
-    The items in use lie side by side, and behind them there is nothing but zeros. So one step as long as they are
+    The items in use lie side by side, and after them there is nothing but zeros. So one step as long as they are
     cannot step over them: looking at single items, from the file's end towards its beginning, finds one of them, and a
     binary search the last one.
     """
@@ -237,16 +245,15 @@ def _find_slots(file: ReadFile, size: int, header: Header) -> int:
 
     def in_use(number: int) -> bool:
         item = Item(*ITEM.unpack(file.read(first + number * ITEM.size, ITEM.size)))
-        return item != _UNUSED and item.position <= header.end_position  # what a broker has just added lies behind
+        return item != _UNUSED and item.position <= header.end_position  # what a broker has just added comes after
 
     try:
         # Holes at the end are passed without reading: a file that has just been begun is nearly all hole.
-        end = bisect.bisect_left(range(size), True, key=lambda at: next(file.extents(at, size), None) is None)
-        stop = -(-(end - first) // ITEM.size)
+        stop = -(-(file.data_end() - first) // ITEM.size)
         for probe in range(stop - 1, max(-1, stop - 1 - _MOST_PROBES * used), -used):
             if in_use(probe):
-                behind = range(probe + 1, min(probe + used, stop))
-                last = probe + bisect.bisect_left(behind, True, key=lambda number: not in_use(number))
+                after = range(probe + 1, min(probe + used, stop))
+                last = probe + bisect.bisect_left(after, True, key=lambda number: not in_use(number))
                 return (first + (last - used) * ITEM.size - HEADER.size) // SLOT.size
     except struct.error:  # the file has become shorter
         pass
@@ -294,11 +301,6 @@ def _is_file(path: str, files: Files) -> bool:
         raise cannot_read(path, why) from None
 
 
-def file_size(slots: int, items: int) -> int:
-    """Bytes of a file."""
-    return HEADER.size + SLOT.size * slots + ITEM.size * items
-
-
 def file_names(directory: str, files: Files) -> list[str]:
     """The index files in a directory, oldest first."""
     with contextlib.suppress(FileNotFoundError):
@@ -327,8 +329,7 @@ def last_entries(directory: str, files: Files, slots: int, most: int) -> set[tup
         if count > 1:
             first = max(1, count - most)
             with ReadFile(path, files) as file:
-                at = HEADER.size + SLOT.size * slots + ITEM.size * first
-                data = file.read(at, (count - first) * ITEM.size)
+                data = file.read(item_at(slots, first), (count - first) * ITEM.size)
             return {
                 (key_hash, position)
                 for key_hash, position, _, _ in ITEM.iter_unpack(data[: len(data) // ITEM.size * ITEM.size])

@@ -28,6 +28,11 @@ _TIERED_NAME = re.compile(r"[0-9a-f]{8}[0-9]{20}")
 _DLEDGER_ENTRY = struct.Struct(">iiqqq")  # magic 1..3, size, index, term, pos (io.openmessaging.storage.dledger.entry)
 
 
+def name_of(start: int) -> str:
+    """The name of a file of a MappedFileQueue, of what it begins with."""
+    return f"{start:020d}"
+
+
 def start_in(name: str) -> int | None:
     """What a file of a MappedFileQueue begins with, as its name tells; None where no broker gives such a name."""
     start = int(name) if SEGMENT_NAME.fullmatch(name) else None

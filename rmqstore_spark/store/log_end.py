@@ -7,7 +7,7 @@ that a message was lost there:
   * a later unit, whole in every check, not older than the last one before, that its ConsumeQueue knows, or whose
     queueOffset is beyond those seen for its queue, or that is in no queue (a half message): the remains of a truncated
     log fail this. Of a damaged message that can still be recognized, the time counts as well;
-  * it is what no broker leaves behind: a header that reaches over the end of its file, no room for a blank, or a blank
+  * it is what no broker leaves behind: a header that reaches over the end of its file, no space for a blank, or a blank
     that does not reach to the end. The file was cut.
 In any earlier segment whatever is not a unit or the closing blank is damage.
 """
@@ -35,7 +35,7 @@ class End:
     """Where the log ends.
 
     Attributes:
-        position: the physical offset behind the last message. Damage before it is met when it is read.
+        position: the physical offset after the last message. Damage before it is met when it is read.
         segments: the segments; one that was cut without its neighbours telling is a little longer than its file.
         timestamp: store time (ms) of the last message, None when not known.
     """
@@ -235,7 +235,7 @@ class LogEnd:
         return replace(stop, is_damage=True) if is_older else None
 
     def _time_at(self, stop: _Stop) -> int | None:
-        """The store time (us) of the damaged message at a place, if its head can be recognized."""
+        """The store time (us) of the damaged message where walking stopped, if its head can be recognized."""
         if stop.status is Status.BLANK:
             return None
         with self._open(stop.segment) as reader:
@@ -253,17 +253,17 @@ class LogEnd:
                 continue
             with self._open(index, verify_crc=True) as reader:
                 for begin, end in reader.window.data_extents(at, segment.end):
-                    place = reader.find(max(at, begin), end)
-                    while place is not None:
-                        run = reader.run_at(place, segment.end)
+                    found_at = reader.find(max(at, begin), end)
+                    while found_at is not None:
+                        run = reader.run_at(found_at, segment.end)
                         found = run.headers() if run is not None else []  # a live broker may have written over it
                         for header in found:
                             yield index, header
-                        at = found[-1].position + found[-1].size if found else place + 1
-                        place = reader.find(max(at, begin), end)
+                        at = found[-1].position + found[-1].size if found else found_at + 1
+                        found_at = reader.find(max(at, begin), end)
 
     def _seen(self, stop: _Stop) -> dict[tuple[str, int], int]:
-        """The highest queueOffset of each queue before the place, in its segment."""
+        """The highest queueOffset of each queue before a stop, in its segment."""
         seen: dict[tuple[str, int], int] = {}
         segment = self._segments[stop.segment]
         with self._open(stop.segment) as reader:

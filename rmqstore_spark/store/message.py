@@ -21,8 +21,20 @@ TRANSACTION_PREPARED = 0x4
 TRANSACTION_ROLLBACK = 0xC
 
 _MOST = (1 << 63) - 1
-_HEAD = struct.Struct(">ii4xi4xqqi")  # as class Head has them
-_TIME = struct.Struct(">q")
+_I32 = struct.Struct(">i")
+_I64 = struct.Struct(">q")
+# Where the fields are that every unit has at the same offset, and their types as of `struct`.
+_FIELDS = {
+    "totalSize": (0, "i"),
+    "magic": (4, "i"),
+    "bodyCRC": (FORMAT["AT_BODY_CRC"], "i"),
+    "queueId": (FORMAT["AT_QUEUE_ID"], "i"),
+    "flag": (FORMAT["AT_FLAG"], "i"),
+    "queueOffset": (FORMAT["AT_QUEUE_OFFSET"], "q"),
+    "physicalOffset": (FORMAT["AT_PHYSICAL_OFFSET"], "q"),
+    "sysFlag": (FORMAT["AT_SYSFLAG"], "i"),
+    "bornTimestamp": (FORMAT["AT_BORN_TIMESTAMP"], "q"),
+}
 
 _HOST = re.compile(r"(?:\[([^\]]+)\]|([0-9.]+)):(-?[0-9]{1,10})")
 
@@ -36,18 +48,36 @@ def compression_type(sys_flag: int) -> int:
     return sys_flag >> 8 & 0x7
 
 
+def fields(*names: str) -> struct.Struct:
+    """What reads some of the fields at a unit's beginning. They are named in their order."""
+    layout, at = ">", 0
+    for name in names:
+        where, code = _FIELDS[name]
+        layout += f"{where - at}x{code}"
+        at = where + struct.calcsize(">" + code)
+    return struct.Struct(layout)
+
+
+_HEAD = fields("totalSize", "magic", "queueId", "queueOffset", "physicalOffset", "sysFlag")  # as class Head has them
+
+
+def _host_size(sys_flag: int, is_v6: int) -> int:
+    """Bytes of a host in a unit: its address and port."""
+    return (16 if sys_flag & is_v6 else 4) + 4
+
+
 def store_timestamp_at(sys_flag: int) -> int:
     """Where a unit's storeTimestamp is."""
-    return FORMAT["AT_BORN_HOST"] + (20 if sys_flag & FORMAT["SYSFLAG_BORNHOST_V6"] else 8)
+    return FORMAT["AT_BORN_HOST"] + _host_size(sys_flag, FORMAT["SYSFLAG_BORNHOST_V6"])
 
 
 def body_end(head: memoryview) -> int:
     """Where a unit's body ends, by what its head says; `head` is all that can stand before a body."""
-    (sys_flag,) = struct.unpack_from(">i", head, FORMAT["AT_SYSFLAG"])
-    hosts = sum(20 if sys_flag & FORMAT[bit] else 8 for bit in ("SYSFLAG_BORNHOST_V6", "SYSFLAG_STOREHOST_V6"))
-    numbers = 8 + 4 + 8 + 4  # storeTimestamp, reconsumeTimes, preparedTransactionOffset, bodyLength
-    at_body = FORMAT["AT_BORN_HOST"] + hosts + numbers
-    return at_body + int(struct.unpack_from(">i", head, at_body - 4)[0])
+    (sys_flag,) = _I32.unpack_from(head, FORMAT["AT_SYSFLAG"])
+    store_host_at = store_timestamp_at(sys_flag) + _I64.size
+    # After storeHost: reconsumeTimes, preparedTransactionOffset, bodyLength.
+    body_length_at = store_host_at + _host_size(sys_flag, FORMAT["SYSFLAG_STOREHOST_V6"]) + _I32.size + _I64.size
+    return body_length_at + _I32.size + int(_I32.unpack_from(head, body_length_at)[0])
 
 
 class Head(NamedTuple):
@@ -74,7 +104,7 @@ HEAD_SIZE = _HEAD.size
 def store_time_in(data: bytes | memoryview, at: int = 0) -> int | None:
     """The storeTimestamp (ms) of a unit that begins at `at`; None where the bytes end before."""
     time_at = at + store_timestamp_at(Head.of(data, at).sys_flag)
-    return int(_TIME.unpack_from(data, time_at)[0]) if time_at + _TIME.size <= len(data) else None
+    return int(_I64.unpack_from(data, time_at)[0]) if time_at + _I64.size <= len(data) else None
 
 
 @dataclass(frozen=True)
@@ -109,7 +139,7 @@ def header_in(window: memoryview, at: int, position: int) -> Header:
         position: its physical offset.
     """
     size, magic, queue_id, queue_offset, _, sys_flag = _HEAD.unpack_from(window, at)
-    (milliseconds,) = _TIME.unpack_from(window, at + store_timestamp_at(sys_flag))
+    (milliseconds,) = _I64.unpack_from(window, at + store_timestamp_at(sys_flag))
     length_at = at + body_end(window[at:])
     topic_at = length_at + (2 if magic == FORMAT["MAGIC_V2"] else 1)
     topic_end = topic_at + int.from_bytes(window[length_at:topic_at], "big")
@@ -131,12 +161,12 @@ def host_bytes(text: str) -> bytes | None:
         return None
     family, address = (socket.AF_INET6, match[1]) if match[1] else (socket.AF_INET, match[2])
     try:
-        return socket.inet_pton(family, address) + struct.pack(">i", int(match[3]))
+        return socket.inet_pton(family, address) + _I32.pack(int(match[3]))
     except (OSError, struct.error):
         return None
 
 
-def explain(status: Status, expected: int, found: int) -> str:
+def failed_check(status: Status, expected: int, found: int) -> str:
     """A failed check in words: the field, what it should be, and what is there."""
     match status:
         case Status.BAD_MAGIC:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from native_io import FORMAT, Filter, Status
 from rmqstore_spark.store.commitlog import Scans, SegmentReader, Stop
 from rmqstore_spark.store.consumequeue import ConsumeQueues
-from rmqstore_spark.store.message import explain
+from rmqstore_spark.store.message import failed_check
 from rmqstore_spark.store.segments import Damage, damage_in
 from rmqstore_spark.store.units import Run
 
@@ -54,7 +54,7 @@ class PastDamage:
             if stopped.status is Status.BLANK and stop >= file_end:
                 return
             after = self._after(at, stopped.status, stop)
-            yield damage_in(segment, at, after, explain(stopped.status, stopped.expected, stopped.found))
+            yield damage_in(segment, at, after, failed_check(stopped.status, stopped.expected, stopped.found))
             at = after
         if stop == file_end < segment.end and start < stop and at <= last:
             missing = segment.end - stop

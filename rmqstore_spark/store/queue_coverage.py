@@ -1,7 +1,7 @@
 """What the ConsumeQueues know of a piece of the log: where its messages are, queue by queue, and which bytes no queue
 knows.
 
-This is what makes them safe to rely on. A queue can be missing, cut, behind or full of old units, and does not say so.
+This is what makes them safe to rely on. A queue can be missing, cut, lag or be full of old units, and does not say so.
 But a broker puts every message into a queue, so the units of *all* queues in a piece must cover it without gaps or
 overlaps. Where they do, no message is missing in any queue; the gaps are looked at in the log itself.
 """
@@ -22,7 +22,7 @@ class Coverage:
     Attributes:
         units: the units in it of each queue that was asked for, by its number.
         firsts: the first unit in it of each queue that has one, by its number; not of light message queues.
-        gaps: the parts that no queue knows, as (start, stop), growing.
+        gaps: the parts that no queue knows, as (start, stop), ascending.
     """
 
     units: dict[int, QueueUnits]
@@ -34,39 +34,39 @@ class QueueCursors:
     """Walks along all queues of a store, piece by piece.
 
     Attributes:
-        queues: the queues; a queue's place here is its number.
+        queues: the queues; a queue's index here is its number.
     """
 
     def __init__(self, queues: Iterable[Queue]) -> None:
         self.queues = list(queues)
         self._reached: tuple[int, list[int]] | None = None  # a physical offset, and each queue's first unit from there
 
-    def cover(self, start: int, stop: int, wanted: set[int]) -> Coverage | None:
+    def cover(self, start: int, stop: int, asked: set[int]) -> Coverage | None:
         """What the queues know of the physical offsets [start, stop), or None when they contradict each other.
 
         Args:
             start: a unit's start.
             stop: a unit's start, the log's end, or a segment's end: a gap reaches to it then.
-            wanted: which queues' units to keep.
+            asked: which queues' units to keep.
         """
         begins = self._numbers_at(start)
-        behind: list[int] = []
+        following: list[int] = []
         kept: dict[int, QueueUnits] = {}
         firsts: dict[int, QueueUnits] = {}
         open_ends, furthest = 0, start
         for number, queue in enumerate(self.queues):
             units, next_unit = queue.units(begins[number], stop)
-            behind.append(next_unit)
+            following.append(next_unit)
             if not _is_sound(units, start, stop):
                 return None
-            if number in wanted:
+            if number in asked:
                 kept[number] = units
             if len(units.positions) and not queue.is_lmq:
                 firsts[number] = units.only(slice(1))
                 ends = units.positions + units.sizes
                 open_ends += _fingerprint(ends) - _fingerprint(units.positions)
                 furthest = max(furthest, int(ends[-1]))
-        self._reached = stop, behind
+        self._reached = stop, following
         # Without gaps and overlaps each unit begins where another ends, all but the first and the last.
         bounds = _fingerprint(np.array([furthest])) - _fingerprint(np.array([start]))
         if (open_ends - bounds) % (1 << 64) == 0:
@@ -80,10 +80,10 @@ class QueueCursors:
         return self._reached[1]
 
 
-def _fingerprint(places: npt.NDArray[np.int64]) -> int:
-    """A number that other places would hardly have, in whatever order they come. Of two sets it is the sum of theirs,
+def _fingerprint(offsets: npt.NDArray[np.int64]) -> int:
+    """A number that other offsets would hardly have, in whatever order they come. Of two sets it is the sum of theirs,
     modulo 2**64."""
-    mixed = places.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = offsets.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= mixed >> np.uint64(32)
     mixed *= np.uint64(0xD6E8FEB86659FD93)
     mixed ^= mixed >> np.uint64(29)
@@ -91,7 +91,7 @@ def _fingerprint(places: npt.NDArray[np.int64]) -> int:
 
 
 def _is_sound(units: QueueUnits, start: int, stop: int) -> bool:
-    """Do the units lie in [start, stop), one behind the other?"""
+    """Do the units lie in [start, stop), one after the other?"""
     if not len(units.positions):
         return True
     if bool((units.positions >= stop).any()):  # and then no end is beyond what an int64 holds

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.files import FIRST_BYTE, Files, cannot_read, kind_of, open_file
+from rmqstore_spark.store.files import FIRST_BYTE, Files, cannot_read, extents, kind_of, open_file
 
 _T = TypeVar("_T")
 _RENAME_EXCHANGE = 2
@@ -113,7 +113,7 @@ class NewFile:
         """The first `size` bytes of another file, holes left out."""
         fd = tree.open(source)
         try:
-            for start, stop in _data(fd, size):
+            for start, stop in extents(fd, 0, size):
                 while start < stop:
                     wanted = min(_COPY_SIZE, stop - start)
                     done = _do(self._copy, self.path, fd, start, wanted)
@@ -159,20 +159,6 @@ def closed_if_it_fails(file: contextlib.AbstractContextManager[object]) -> Itera
         stack.push(file)
         yield
         stack.pop_all()
-
-
-def _data(fd: int, size: int) -> Iterator[tuple[int, int]]:
-    at = 0
-    while at < size:
-        try:
-            start = os.lseek(fd, at, os.SEEK_DATA)
-            at = os.lseek(fd, start, os.SEEK_HOLE)
-        except OSError as why:
-            if why.errno != errno.ENXIO:  # ENXIO: no data behind it
-                yield at, size
-            return
-        if start < size:
-            yield start, min(at, size)
 
 
 def remove_empty(path: str) -> None:

@@ -12,11 +12,10 @@ from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
 from rmqstore_spark.store.indexfile import (
     FILE_NAME,
     HEADER,
-    ITEM,
-    SLOT,
     Header,
     file_names,
     file_size,
+    item_at,
     read_header,
 )
 from rmqstore_spark.write import disk
@@ -40,7 +39,7 @@ class IndexWriter:
         self._new = new
         self._slots = slots
         self._items = items
-        self._head = HEADER.size + SLOT.size * slots
+        self._head = item_at(slots, 0)  # header and slots
         self._file: disk.NewFile | None = None
         self._image = mmap.mmap(-1, file_size(slots, items), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._last_name = ""
@@ -112,9 +111,9 @@ class IndexWriter:
         """The header's count, which is 0 in a file without items and else counts item 0, never used, as well."""
         return max(1, self._header().index_count)
 
-    def _store_items(self, first: int, behind: int) -> None:
-        """Items are never read again, so they need no memory once they are in the file."""
-        start, stop = (self._head + ITEM.size * item for item in (first, behind))
+    def _store_items(self, first: int, end: int) -> None:
+        """The items [first, end) are never read again, so they need no memory once they are in the file."""
+        start, stop = (item_at(self._slots, item) for item in (first, end))
         self._store(start, stop)
         kept = -(-self._head // mmap.PAGESIZE) * mmap.PAGESIZE
         start, stop = max(kept, start - start % mmap.PAGESIZE), stop - stop % mmap.PAGESIZE
@@ -124,10 +123,10 @@ class IndexWriter:
     def _close(self) -> None:
         assert self._file is not None
         self._take_end(self._header())
-        run = 0  # where blocks begin that are not written yet; those of zeros are left out, the file stays sparse
+        run = 0  # where those blocks begin that are not written yet
         for start in range(0, self._head, disk.BLOCK):
             stop = min(start + disk.BLOCK, self._head)
-            if self._image[start:stop].count(0) == stop - start:
+            if self._image[start:stop].count(0) == stop - start:  # left out: the file stays sparse
                 self._store(run, start)
                 run = stop
         self._store(run, self._head)
@@ -147,7 +146,7 @@ class IndexWriter:
 
 
 def _next_name(last: str) -> str:
-    """The local time as yyyyMMddHHmmssSSS, as IndexService does it; behind the last one, whatever the clock says."""
+    """The local time as yyyyMMddHHmmssSSS, as IndexService does it; after the last one, whatever the clock says."""
     now = time.time_ns() // 1_000_000
     name = time.strftime("%Y%m%d%H%M%S", time.localtime(now // 1000)) + f"{now % 1000:03d}"
     name = name if name > last else f"{int(last) + 1:017d}"

@@ -10,12 +10,15 @@ looks there. A broker ignores names in the store directory that it does not know
     4  new/commitlog and commitlog swap their names: one system call. Before it there is nothing of the new messages,
        after it all of them. (new/commitlog has hard links to the segments that stay as they are, and a copy of the one
        that goes on: nothing is written into a file that a reader or a broker knows.)
-    5  ConsumeQueue and index files are renamed to their places. Readers do without them, a broker makes them anew
-    6  `abort` is removed, the new `checkpoint` takes its place, and the rest is thrown away
+    5  new ConsumeQueue and index files are renamed into the store. Readers do without them, a broker makes them anew
+    6  `abort` is removed, the new `checkpoint` comes into the store, and the rest is thrown away
 
-Killed before 4, the next writer undoes what was done; after it, it does the rest. Both can be killed and done again. A
-broker that was started in between has recovered the store by itself, and it has made a `checkpoint`: there never is one
-between 2 and 6. What it found then is whole, and so all that is ours is only thrown away.
+A rebuild exchanges consumequeue in step 4, and then index, if it makes one; it has no step 5.
+
+4 is the commit point. Of a writer that was killed before it, the next one undoes 3 and 2; of one that was killed after
+it, it does 5 and 6. Both can be killed and done again. A broker that was started in between has recovered the store by
+itself, and it has made a `checkpoint`: there never is one between 2 and 6. What it found then is whole, and so all that
+is ours is only thrown away.
 
 A checkpoint is away as long as an `abort` of ours is there, never the other way: one that stands beside a checkpoint is
 a broker's.
@@ -30,7 +33,7 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -51,7 +54,7 @@ GONE = "-gone"  # at the end of the name of a staging directory that is being de
 
 _VERSION = 1
 _MOST_BYTES = 64 * 1024
-# What a change exchanges, the directory that counts first; and in which directories it then puts single files.
+# The directories that a change exchanges, the first one at the commit point; and those into which it then puts files.
 APPENDED, REBUILT, REBUILT_WITHOUT_INDEX = ("commitlog",), ("consumequeue", "index"), ("consumequeue",)
 _PUT = {APPENDED: ("consumequeue", "index"), REBUILT: (), REBUILT_WITHOUT_INDEX: ()}
 
@@ -72,21 +75,55 @@ class _Journal:
 
     @property
     def exchanged(self) -> tuple[str, ...]:
-        """The directories, the one that counts first."""
+        """The directories."""
         return tuple(self.made)
+
+    @property
+    def first(self) -> str:
+        """The directory whose exchange is the commit point."""
+        return next(iter(self.made))
 
 
 def workshop(root: str) -> str:
-    """Where the writer's own files are, in a store."""
+    """The directory of the writer's own files in a store."""
     return os.path.join(root, WORKSHOP)
 
 
 def staging(root: str, job: str) -> str:
-    """Where the tasks of a job put what they encode."""
+    """The directory in which the tasks of a job put what they encode."""
     return os.path.join(workshop(root), _STAGING + job)
 
 
-class Commit:
+class _File(NamedTuple):
+    """A file that a change replaces: where the store has it, where the old one is kept, where the new one is made."""
+
+    here: str
+    old: str
+    new: str
+
+
+class _Step(NamedTuple):
+    """A step before the commit point, and how it is undone. Both can be killed anywhere, and done again."""
+
+    do: Callable[[_Journal], None]
+    undo: Callable[[_Journal], None]
+
+
+class _Move(NamedTuple):
+    """What happens to one name in the store when files are put.
+
+    Attributes:
+        target: the name.
+        source: what is renamed to it. None: a file is deleted; a directory stays, and what moves into it comes next.
+        is_directory: whether it is one; else it is a file.
+    """
+
+    target: str
+    source: str | None
+    is_directory: bool
+
+
+class Change:
     """A change to a store that is being made ready. The store's lock is held from begin() to its end.
 
     Attributes:
@@ -103,23 +140,33 @@ class Commit:
         self.new = os.path.join(self._home, "new")
         self._old = os.path.join(self._home, "old")
         self._path = os.path.join(self._home, "journal")
+        self._checkpoint = self._file("checkpoint")
+        self._topics = self._file("config", "topics.json")
+        self._config = self._in_root("config")
         self._abort = self._in_root("abort")
-        self._new_abort = os.path.join(self._home, "abort")
-        self._checkpoint = self._in_root("checkpoint")
-        self._old_checkpoint = os.path.join(self._old, "checkpoint")
-        self._new_checkpoint = os.path.join(self.new, "checkpoint")
-        self._topics = self._in_root("config", "topics.json")
-        self._old_topics = os.path.join(self._old, "topics.json")
-        self._new_topics = os.path.join(self.new, "config", "topics.json")
+
+    def _in_root(self, *names: str) -> str:
+        return os.path.join(self.root, *names)
+
+    def _in_new(self, *names: str) -> str:
+        return os.path.join(self.new, *names)
+
+    def _file(self, *names: str) -> _File:
+        return _File(self._in_root(*names), os.path.join(self._old, names[-1]), self._in_new(*names))
+
+    def _has(self, path: str) -> bool:
+        return self._tree.find(path) is not None
+
+    # ---- from beginning to end
 
     def begin(self) -> None:
-        """Finish or undo what a killed writer left, and make room for a new change."""
+        """Finish or undo what a killed writer left, and make the directories for a new change."""
         self.recover()
         self._tree.make_directory(self.new)
         self._tree.make_directory(self._old)
 
     def publish(self, exchanged: tuple[str, ...]) -> None:
-        """Bring what is in `new` into place.
+        """Bring what is in `new` into the store.
 
         Args:
             exchanged: APPENDED, REBUILT or REBUILT_WITHOUT_INDEX.
@@ -128,49 +175,55 @@ class Commit:
             RmqStoreError: nothing was changed, but for what give_up() undoes; or, where the text says so, all is
                 written, and only what follows from it is not tidy.
         """
-        tree = self._tree
-        journal = _Journal(
-            {name: tree.status(os.path.join(self.new, name)).st_ino for name in exchanged},
-            self._has(self._topics),
-            self._has(self._new_topics),
-        )
-        self._check_ways(journal)
-        tree.sync_directories(self.new)
-        tree.write_file(self._path + ".part", json.dumps(asdict(journal)).encode())
-        tree.rename(self._path + ".part", self._path)
-        tree.sync_directory(self._home)
-        tree.sync_directory(self._workshop)
+        made = {name: self._tree.status(self._in_new(name)).st_ino for name in exchanged}
+        journal = _Journal(made, self._has(self._topics.here), self._has(self._topics.new))
+        self._refuse_obstacles(journal)
+        self._tree.sync_directories(self.new)
 
-        if self._has(self._checkpoint):
-            tree.rename(self._checkpoint, self._old_checkpoint)
-            tree.sync_directory(self._old)
-            tree.sync_directory(self.root)
-        if not self._has(self._abort):
-            tree.write_file(self._new_abort, _ABORT)  # with one without content nobody would know whose it is
-            tree.rename(self._new_abort, self._abort)
-            tree.sync_directory(self.root)
-        if journal.has_topics:
-            tree.make_directory(os.path.dirname(self._topics))
-            if journal.had_topics:  # a copy: a file that root has edited, its owner must not link
-                with ReadFile(self._topics, tree) as file:
-                    tree.write_file(self._old_topics + ".part", file.read(0, file.size))
-                tree.rename(self._old_topics + ".part", self._old_topics)
-                tree.sync_directory(self._old)
-            tree.rename(self._new_topics, self._topics)
-            tree.sync_directory(os.path.dirname(self._topics))
-        if self._has(self._checkpoint):
-            raise RmqStoreError(
-                f"{self.root}: a broker was started on the store while it was written to: nothing was written; "
-                "stop the broker and write again"
-            )
-        self._exchange(exchanged[0])
+        self._write(journal)
+        for step in self._steps_before:
+            step.do(journal)
+        self._refuse_started_broker()
+
+        self._exchange(journal.first)  # the commit point: before it nothing counts, after it all
         self.is_published = True
+
         try:
-            tree.sync_directory(self.root)
+            self._tree.sync_directory(self.root)
             self._finish(journal)
         except Exception as why:
             log.warning("%s; trying once more", one_line(why))
             self._finish_again(why)
+
+    @property
+    def _steps_before(self) -> tuple[_Step, ...]:
+        """What is done before the commit point, in this order."""
+        return (
+            _Step(do=self._move_checkpoint_away, undo=self._bring_checkpoint_back),
+            _Step(do=self._make_abort, undo=self._remove_our_abort),
+            _Step(do=self._add_topics, undo=self._bring_topics_back),
+        )
+
+    @property
+    def _steps_after(self) -> tuple[Callable[[_Journal], None], ...]:
+        """What is done after it, in this order. Nothing of it is ever undone."""
+        return (
+            self._exchange_the_others,
+            self._put_files,
+            self._remove_abort,
+            self._put_checkpoint,
+            self._clear,
+        )
+
+    def _undo(self, journal: _Journal) -> None:
+        """Bring the store back to what it was, however many of the steps before the commit point were done."""
+        for step in reversed(self._steps_before):
+            step.undo(journal)
+
+    def _finish(self, journal: _Journal) -> None:
+        """Do the steps after the commit point, however many of them were done."""
+        for step in self._steps_after:
+            step(journal)
 
     def _finish_again(self, why: Exception) -> None:
         try:
@@ -181,16 +234,15 @@ class Commit:
                 "call rmqstore_spark.rebuild(store), or let a broker recover it"
             ) from None
 
-    def give_up(self) -> None:
-        """Undo what was done so far, if that is still to be; what stands in the way of it is left to the next write."""
-        if not self.is_published:
-            try:
-                self.recover()
-            except Exception as why:
-                log.warning("%s: not tidied up, the next write will try again: %s", self.root, one_line(why))
+    # ---- what was left half done
+
+    @property
+    def is_pending(self) -> bool:
+        """Has a killed writer left something to finish or to undo?"""
+        return self._has(self._path)
 
     def recover(self) -> None:
-        """Finish what a killed or failed writer left where it was through with what counts, else undo it.
+        """Finish what a killed or failed writer left, if it had passed the commit point; else undo it.
 
         Raises:
             RmqStoreError: it cannot be done; or a newer version than this one has left it.
@@ -198,28 +250,29 @@ class Commit:
         if not self._has(self._home):
             return
         try:
-            journal = self._read() if self.is_pending else None
-            # A broker makes a checkpoint when it loads a store. There is none while a change is published.
-            obeyed = journal is not None and not self._has(self._checkpoint)
-            if journal is not None and obeyed:
-                self._check_ways(journal)
+            journal = self._left()
+        except _NewerError:
+            raise
         except (_UnfitError, OSError, RmqStoreError) as why:
             self._set_aside(why)
             return
-        if journal is not None and obeyed:
-            if self._is_made(journal.exchanged[0], journal):
-                log.warning("%s: finishing a write that was killed", one_line(self.root))
-                self._finish(journal)
-            else:
-                log.warning("%s: undoing a write that was killed", one_line(self.root))
-                self._undo(journal)
+        if journal is not None and self._is_exchanged(journal.first, journal):
+            log.warning("%s: finishing a write that was killed", one_line(self.root))
+            self._finish(journal)
+            return
+        if journal is not None:
+            log.warning("%s: undoing a write that was killed", one_line(self.root))
+            self._undo(journal)
         self._tree.remove(self._path)
         self._tree.remove_tree(self._home)
 
-    @property
-    def is_pending(self) -> bool:
-        """Has a killed writer left something to finish or to undo?"""
-        return self._has(self._path)
+    def give_up(self) -> None:
+        """Undo what was done so far, if it does not count yet. Where that fails it is left to the next write."""
+        if not self.is_published:
+            try:
+                self.recover()
+            except Exception as why:
+                log.warning("%s: not tidied up, the next write will try again: %s", self.root, one_line(why))
 
     def sweep(self) -> None:
         """Throw away what a killed overwrite has left, and jobs that ended long ago."""
@@ -231,11 +284,34 @@ class Commit:
             if is_old and name.startswith((_STAGING, _ASIDE)):
                 self._tree.remove_tree(path)
 
-    def _in_root(self, *names: str) -> str:
-        return os.path.join(self.root, *names)
+    def _left(self) -> _Journal | None:
+        """What a killed writer was doing; None where there is nothing to finish or to undo.
 
-    def _has(self, path: str) -> bool:
-        return self._tree.find(path) is not None
+        Raises:
+            _NewerError, _UnfitError: the journal is none of ours.
+            OSError, RmqStoreError: it cannot be read, or something stands in the way of what it says.
+        """
+        if not self.is_pending:
+            return None
+        journal = self._read()
+        if self._has(self._checkpoint.here):  # a broker's, which has recovered the store
+            return None
+        self._refuse_obstacles(journal)
+        return journal
+
+    def _set_aside(self, why: Exception) -> None:
+        aside = os.path.join(self._workshop, f"{_ASIDE}{time.time_ns():x}")
+        log.warning("%s: not followed, and moved to %s: %s", one_line(self._path), one_line(aside), one_line(why))
+        self._tree.rename(self._home, aside)
+
+    # ---- 1: the journal
+
+    def _write(self, journal: _Journal) -> None:
+        tree = self._tree
+        tree.write_file(self._path + ".part", json.dumps(asdict(journal)).encode())
+        tree.rename(self._path + ".part", self._path)
+        tree.sync_directory(self._home)
+        tree.sync_directory(self._workshop)
 
     def _read(self) -> _Journal:
         """What the journal says.
@@ -262,129 +338,58 @@ class Commit:
             raise _UnfitError(f"expected a journal of version {_VERSION}, found something else")
         return journal
 
-    def _set_aside(self, why: Exception) -> None:
-        if isinstance(why, _NewerError):
-            raise RmqStoreError(str(why)) from None
-        aside = os.path.join(self._workshop, f"{_ASIDE}{time.time_ns():x}")
-        log.warning("%s: not followed, and moved to %s: %s", one_line(self._path), one_line(aside), one_line(why))
-        self._tree.rename(self._home, aside)
-
-    def _check_ways(self, journal: _Journal) -> None:
+    def _refuse_obstacles(self, journal: _Journal) -> None:
         """See that nothing stands in the way of what is to be done: what fails then is the disk.
 
         Raises:
             RmqStoreError: naming it.
         """
-        tree = self._tree
-        directories = [self.new, self._old, os.path.dirname(self._topics)]
-        for name in journal.exchanged:
-            directories += [self._in_root(name), os.path.join(self.new, name)]
-        for name in _PUT[journal.exchanged]:
-            directories += [self._in_root(name), os.path.join(self.new, name)]
-        files = [self._abort, self._checkpoint, self._old_checkpoint, self._new_checkpoint]
-        files += [self._topics, self._old_topics, self._new_topics]
+        directories = [self.new, self._old, self._config]
+        for name in (*journal.exchanged, *_PUT[journal.exchanged]):
+            directories += [self._in_root(name), self._in_new(name)]
         for path in directories:
-            tree.refuse_other_than(path, stat.S_ISDIR, "a directory")
-            if tree.is_directory(path):
-                tree.refuse_unwritable(path)
-        for path in files:
-            tree.refuse_other_than(path, stat.S_ISREG, "a file")
+            self._refuse_unless(path, is_directory=True)
+        for path in (self._abort, *self._checkpoint, *self._topics):
+            self._refuse_unless(path, is_directory=False)
         for name in journal.exchanged:
-            if not self._is_made(name, journal) and not self._has(os.path.join(self.new, name)):
-                raise RmqStoreError(f"{os.path.join(self.new, name)}: expected the new directory, found none")
+            if not self._is_exchanged(name, journal) and not self._has(self._in_new(name)):
+                raise RmqStoreError(f"{self._in_new(name)}: expected the new directory, found none")
         for move in self._moves(journal):
-            if move.is_directory:
-                tree.refuse_other_than(move.target, stat.S_ISDIR, "a directory")
-            else:
-                tree.refuse_other_than(move.target, stat.S_ISREG, "a file")
-            if move.is_directory and tree.is_directory(move.target):
-                tree.refuse_unwritable(move.target)
-                for stale in self._stale(move):
-                    tree.refuse_other_than(stale, stat.S_ISREG, "a file")
+            self._refuse_unless(move.target, move.is_directory)
 
-    def _is_made(self, name: str, journal: _Journal) -> bool:
-        found = self._tree.find(self._in_root(name))
-        return found is not None and found.st_ino == journal.made[name]
+    def _refuse_unless(self, path: str, is_directory: bool) -> None:
+        """Whatever is not a file, or not a directory that names can be changed in. That nothing is there is fine."""
+        if not is_directory:
+            self._tree.refuse_other_than(path, stat.S_ISREG, "a file")
+            return
+        self._tree.refuse_other_than(path, stat.S_ISDIR, "a directory")
+        if self._tree.is_directory(path):
+            self._tree.refuse_unwritable(path)
 
-    def _exchange(self, name: str) -> None:
-        new, target = os.path.join(self.new, name), self._in_root(name)
-        if self._has(target):
-            self._tree.exchange(new, target)
-        else:
-            self._tree.rename(new, target)
+    # ---- 2: the checkpoint goes, an abort comes
 
-    def _finish(self, journal: _Journal) -> None:
-        tree = self._tree
-        for name in journal.exchanged:
-            if not self._is_made(name, journal):
-                self._exchange(name)
-        self._put(journal)
-        tree.sync_directory(self.root)
-        if journal.exchanged != APPENDED or self._abort_is_ours():  # a broker's is for rebuild() to settle
-            tree.remove(self._abort)
-        tree.sync_directory(self.root)
-        if self._has(self._new_checkpoint):
-            tree.rename(self._new_checkpoint, self._checkpoint)
-            tree.sync_directory(self.root)
-        tree.remove(self._path)
-        tree.sync_directory(self._home)
-        tree.remove_tree(self._home)
+    def _move_checkpoint_away(self, _: _Journal) -> None:
+        if self._has(self._checkpoint.here):
+            self._tree.rename(self._checkpoint.here, self._checkpoint.old)
+            self._tree.sync_directory(self._old)
+            self._tree.sync_directory(self.root)
 
-    def _put(self, journal: _Journal) -> None:
-        """Rename files to their places, those of a directory in the order of their names."""
-        tree = self._tree
-        changed: set[str] = set()
-        for move in list(self._moves(journal)):
-            if move.is_directory and self._has(move.target):
-                for stale in sorted(self._stale(move), reverse=True):
-                    tree.remove(stale)
-            else:
-                tree.rename(move.source, move.target)
-                changed.add(os.path.dirname(move.target))
-        for directory in sorted(changed, reverse=True):
-            tree.sync_directory(directory)
+    def _bring_checkpoint_back(self, _: _Journal) -> None:
+        if self._has(self._checkpoint.old):
+            self._tree.rename(self._checkpoint.old, self._checkpoint.here)
+            self._tree.sync_directory(self.root)
 
-    def _moves(self, journal: _Journal) -> "Iterator[_Move]":
-        """What goes where, in the order to do it in: what is new as a whole directory, else file by file. A directory
-        that is there already comes before its files."""
-        for top in _PUT[journal.exchanged]:
-            if self._tree.is_directory(os.path.join(self.new, top)):
-                yield from self._moves_of((top,))
+    def _make_abort(self, _: _Journal) -> None:
+        if not self._has(self._abort):
+            new = os.path.join(self._home, "abort")
+            self._tree.write_file(new, _ABORT)  # with one without content nobody would know whose it is
+            self._tree.rename(new, self._abort)
+            self._tree.sync_directory(self.root)
 
-    def _moves_of(self, names: tuple[str, ...]) -> "Iterator[_Move]":
-        move = _Move(os.path.join(self.new, *names), self._in_root(*names), names, True)
-        yield move
-        if self._has(move.target):
-            for name in sorted(self._tree.names(move.source)):
-                inner = (*names, name)
-                source = os.path.join(move.source, name)
-                if not _belongs(inner, self._tree.is_directory(source)):
-                    continue
-                if self._tree.is_directory(source):
-                    yield from self._moves_of(inner)
-                else:
-                    yield _Move(source, os.path.join(move.target, name), inner, False)
-
-    def _stale(self, move: "_Move") -> list[str]:
-        """Files of a queue after the last new one: the remains of a log that was cut."""
-        if len(move.names) != len(("consumequeue", "topic", "queueId")):
-            return []
-        last = max((name for name in self._tree.names(move.source) if start_in(name) is not None), default=None)
-        names = self._tree.names(move.target) if last is not None else []
-        return [os.path.join(move.target, name) for name in names if start_in(name) is not None and name > str(last)]
-
-    def _undo(self, journal: _Journal) -> None:
-        tree = self._tree
-        if self._has(self._old_topics):
-            tree.rename(self._old_topics, self._topics)
-        elif journal.has_topics and not journal.had_topics and not self._has(self._new_topics):
-            tree.remove(self._topics)
+    def _remove_our_abort(self, _: _Journal) -> None:
         if self._abort_is_ours():
-            tree.remove(self._abort)
-            tree.sync_directory(self.root)
-        if self._has(self._old_checkpoint):
-            tree.rename(self._old_checkpoint, self._checkpoint)
-            tree.sync_directory(self.root)
+            self._tree.remove(self._abort)
+            self._tree.sync_directory(self.root)
 
     def _abort_is_ours(self) -> bool:
         if not self._has(self._abort):
@@ -392,22 +397,124 @@ class Commit:
         with ReadFile(self._abort, self._tree) as file:
             return file.read(0, len(_ABORT) + 1) == _ABORT
 
+    # ---- 3: the new topics
 
-class _Move(NamedTuple):
-    """A file or a whole directory that is put in its place, and what it is: the names of its path in a store."""
+    def _add_topics(self, journal: _Journal) -> None:
+        if not journal.has_topics:
+            return
+        self._tree.make_directory(self._config)
+        if journal.had_topics:  # a copy: a file that root has edited, its owner must not link
+            with ReadFile(self._topics.here, self._tree) as file:
+                self._tree.write_file(self._topics.old + ".part", file.read(0, file.size))
+            self._tree.rename(self._topics.old + ".part", self._topics.old)
+            self._tree.sync_directory(self._old)
+        self._tree.rename(self._topics.new, self._topics.here)
+        self._tree.sync_directory(self._config)
 
-    source: str
-    target: str
-    names: tuple[str, ...]
-    is_directory: bool
+    def _bring_topics_back(self, journal: _Journal) -> None:
+        if self._has(self._topics.old):
+            self._tree.rename(self._topics.old, self._topics.here)
+        elif journal.has_topics and not journal.had_topics and not self._has(self._topics.new):
+            self._tree.remove(self._topics.here)
+
+    # ---- 4: the exchange
+
+    def _refuse_started_broker(self) -> None:
+        if self._has(self._checkpoint.here):
+            raise RmqStoreError(
+                f"{self.root}: a broker was started on the store while it was written to: nothing was written; "
+                "stop the broker and write again"
+            )
+
+    def _exchange(self, name: str) -> None:
+        if self._has(self._in_root(name)):
+            self._tree.exchange(self._in_new(name), self._in_root(name))
+        else:
+            self._tree.rename(self._in_new(name), self._in_root(name))
+
+    def _is_exchanged(self, name: str, journal: _Journal) -> bool:
+        """Is the store's directory the one that was made for this change?"""
+        found = self._tree.find(self._in_root(name))
+        return found is not None and found.st_ino == journal.made[name]
+
+    def _exchange_the_others(self, journal: _Journal) -> None:
+        """After the first one: those that a rebuild has beside it."""
+        for name in journal.exchanged:
+            if not self._is_exchanged(name, journal):
+                self._exchange(name)
+
+    # ---- 5: ConsumeQueue and index files
+
+    def _put_files(self, journal: _Journal) -> None:
+        changed: set[str] = set()
+        for move in list(self._moves(journal)):
+            if move.source is not None:
+                self._tree.rename(move.source, move.target)
+                changed.add(os.path.dirname(move.target))
+            elif not move.is_directory:
+                self._tree.remove(move.target)
+        for directory in sorted(changed, reverse=True):
+            self._tree.sync_directory(directory)
+        self._tree.sync_directory(self.root)
+
+    def _moves(self, journal: _Journal) -> "Iterator[_Move]":
+        """What goes where, in the order to do it in. What has been done already is not among it."""
+        for top in _PUT[journal.exchanged]:
+            if self._tree.is_directory(self._in_new(top)):
+                yield from self._moves_of(top)
+
+    def _moves_of(self, *names: str) -> "Iterator[_Move]":
+        """A new directory goes as a whole; where the store has one, file by file, in the order of their names."""
+        source, target = self._in_new(*names), self._in_root(*names)
+        if not self._has(target):
+            yield _Move(target, source, is_directory=True)
+            return
+        yield _Move(target, None, is_directory=True)
+        for stale in self._stale(names):
+            yield _Move(stale, None, is_directory=False)
+        for name in sorted(self._tree.names(source)):
+            inner = (*names, name)
+            is_directory = self._tree.is_directory(self._in_new(*inner))
+            if _belongs(inner, is_directory):
+                if is_directory:
+                    yield from self._moves_of(*inner)
+                else:
+                    yield _Move(self._in_root(*inner), self._in_new(*inner), is_directory=False)
+
+    def _stale(self, names: tuple[str, ...]) -> list[str]:
+        """Files of a queue after the last new one, which are the remains of a log that was cut; the last one first."""
+        if len(names) != len(("consumequeue", "topic", "queueId")):
+            return []
+        new = [name for name in self._tree.names(self._in_new(*names)) if start_in(name) is not None]
+        if not new:
+            return []
+        found = [name for name in self._tree.names(self._in_root(*names)) if start_in(name) is not None]
+        return [self._in_root(*names, name) for name in sorted(found, reverse=True) if name > max(new)]
+
+    # ---- 6: the abort goes, the new checkpoint comes
+
+    def _remove_abort(self, journal: _Journal) -> None:
+        if journal.exchanged != APPENDED or self._abort_is_ours():  # a broker's is for rebuild() to settle
+            self._tree.remove(self._abort)
+        self._tree.sync_directory(self.root)
+
+    def _put_checkpoint(self, _: _Journal) -> None:
+        if self._has(self._checkpoint.new):
+            self._tree.rename(self._checkpoint.new, self._checkpoint.here)
+            self._tree.sync_directory(self.root)
+
+    def _clear(self, _: _Journal) -> None:
+        self._tree.remove(self._path)
+        self._tree.sync_directory(self._home)
+        self._tree.remove_tree(self._home)
 
 
 class _UnfitError(Exception):
     """A journal that no writer of ours has made."""
 
 
-class _NewerError(_UnfitError):
-    """One of a later version of ours."""
+class _NewerError(RmqStoreError):
+    """A journal of a later version of ours."""
 
 
 def _understood(found: Any) -> _Journal | None:
@@ -439,7 +546,7 @@ def _belongs(names: tuple[str, ...], is_directory: bool) -> bool:
 class Replacement:
     """A whole store that is made beside another, and takes its name in one step. A context manager.
 
-    The other's lock is held. What is left of a killed one is thrown away by the next write (Commit.sweep).
+    The other's lock is held. What is left of a killed one is thrown away by the next write (Change.sweep).
 
     Attributes:
         tree: the directory that becomes the store.

@@ -2,23 +2,20 @@
 
 import os
 import stat
-import struct
 from collections.abc import Callable
 
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
-from rmqstore_spark.store.consumequeue import UNIT_SIZE
-from rmqstore_spark.store.layout import queue_path
+from rmqstore_spark.store.consumequeue import PRE_BLANK, UNIT, UNIT_SIZE, QueueUnit
+from rmqstore_spark.store.layout import name_of, queue_path
 from rmqstore_spark.write import disk
 
-_PRE_BLANK = struct.pack(">qiq", 0, 0x7FFFFFFF, 0)  # stands for the queue offsets before a queue's first message
-_POSITION = struct.Struct(">q")
 _MOST_PENDING = 64 * 1024 * 1024
 
 Queue = tuple[str, int]  # topic, queueId
 
 
 class _Tail:
-    """The end of a queue: units that are not written yet, and the place they go to, a byte offset in the queue."""
+    """The end of a queue: units that are not written yet, and `start`, the byte offset in the queue where they go."""
 
     def __init__(self, start: int) -> None:
         self.start = start
@@ -83,7 +80,7 @@ class QueueWriter:
         self._flush()
         for path, unit in self._last_units.items():
             with self._tree.reopen(path, self._made[path]) as file:
-                file.set_time(store_timestamp(_POSITION.unpack_from(unit)[0]))
+                file.set_time(store_timestamp(QueueUnit(*UNIT.unpack(unit)).position))
                 file.sync()
 
     def _append(self, tail: _Tail, units: memoryview) -> None:
@@ -123,7 +120,7 @@ class QueueWriter:
         self._pending = 0
 
     def _write(self, queue: Queue, start: int, inside: int, units: bytes) -> None:
-        path = os.path.join(self._path(self._new, queue), f"{start:020d}")
+        path = os.path.join(self._path(self._new, queue), name_of(start))
         made = self._made.get(path)
         with self._tree.reopen(path, made) if made else self._make(path, queue, start, inside) as file:
             file.write(units, inside)
@@ -134,10 +131,10 @@ class QueueWriter:
         file = self._tree.new_file(path, self._file_size)
         self._made[path] = file.identity
         if inside:
-            there = os.path.join(self._path(self._directory, queue), f"{start:020d}") if self._directory else None
+            before = os.path.join(self._path(self._directory, queue), name_of(start)) if self._directory else None
             with disk.closed_if_it_fails(file):
-                if there is not None and self._tree.find(there) is not None:
-                    file.copy_from(self._tree, there, inside)
+                if before is not None and self._tree.find(before) is not None:
+                    file.copy_from(self._tree, before, inside)
                 else:
-                    file.write(_PRE_BLANK * (inside // UNIT_SIZE), 0)
+                    file.write(UNIT.pack(*PRE_BLANK) * (inside // UNIT_SIZE), 0)
         return file

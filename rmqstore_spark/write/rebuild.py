@@ -72,7 +72,7 @@ def _rebuild(tree: disk.Tree, sizes: Sizes, index: bool) -> int:
     workshop = journal.workshop(tree.path)
     tree.make_directory(workshop)
     check_can_exchange(tree, workshop)
-    change = journal.Commit(tree)
+    change = journal.Change(tree)
     change.recover()
     change.sweep()
     check_writable(tree, may_have_abort=True)
@@ -217,6 +217,6 @@ def _part(dispatcher: Dispatcher, root: str) -> _Part:
         found.key_position,
         found.key_timestamp,
         found.last_timestamp,
-        len(found.position),
-        int(found.size.sum()),
+        int(found.run_count.sum()),
+        found.nbytes,
     )

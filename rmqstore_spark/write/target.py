@@ -11,7 +11,7 @@ from rmqstore_spark.store.layout import find_store
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_ends import queue_ends
 from rmqstore_spark.store.segments import Segment
-from rmqstore_spark.store.sizes import DEFAULT_SIZES, FileSizes, Sizes
+from rmqstore_spark.store.sizes import FileSizes, Sizes
 from rmqstore_spark.write.disk import Tree, make_directories
 from rmqstore_spark.write.journal import WORKSHOP
 
@@ -177,26 +177,25 @@ def sizes_of(store: OpenStore, wanted: Sizes) -> FileSizes:
     segment = segments[0].size if segments else None
     queue_file = queue_file_size(store)
     slots, items = index_geometry(os.path.join(store.root, "index"), store.files, wanted.slots, wanted.items)
-    found = Sizes(segment, queue_file, slots, items)
 
-    def settle(option: str, has: int | None, wants: int | None, default: int) -> int:
+    def settle(option: str, has: int | None, wants: int | None) -> int | None:
         if has is not None and wants is not None and has != wants:
             raise OptionError(f"option {option!r}: expected {has}, as this store has it, found {wants}; leave it away")
-        return has or wants or default
+        return has or wants
 
-    return FileSizes(
-        settle("mappedFileSizeCommitLog", found.segment, wanted.segment, DEFAULT_SIZES.segment),
-        settle("mappedFileSizeConsumeQueue", found.queue_file, wanted.queue_file, DEFAULT_SIZES.queue_file),
-        settle("maxHashSlotNum", found.slots, wanted.slots, DEFAULT_SIZES.slots),
-        settle("maxIndexNum", found.items, wanted.items, DEFAULT_SIZES.items),
-    )
+    return Sizes(
+        settle("mappedFileSizeCommitLog", segment, wanted.segment),
+        settle("mappedFileSizeConsumeQueue", queue_file, wanted.queue_file),
+        settle("maxHashSlotNum", slots, wanted.slots),
+        settle("maxIndexNum", items, wanted.items),
+    ).or_defaults()
 
 
 def sizes_to_rebuild(store: OpenStore, wanted: Sizes) -> FileSizes:
     """The sizes for files that are made anew: those wanted, else those of the files that are there, if they can be
     known; they may be what is broken."""
     segments = store.layout.segments
-    segment = segments[0].size if segments else DEFAULT_SIZES.segment
+    segment = segments[0].size if segments else None
     queue_file, slots, items = wanted.queue_file, wanted.slots, wanted.items
     if queue_file is None:
         with contextlib.suppress(DamagedStoreError):
@@ -205,12 +204,7 @@ def sizes_to_rebuild(store: OpenStore, wanted: Sizes) -> FileSizes:
         with contextlib.suppress(DamagedStoreError, OptionError):
             found = index_geometry(os.path.join(store.root, "index"), store.files, slots, items)
             slots, items = slots or found[0], items or found[1]
-    return FileSizes(
-        segment,
-        queue_file or DEFAULT_SIZES.queue_file,
-        slots or DEFAULT_SIZES.slots,
-        items or DEFAULT_SIZES.items,
-    )
+    return Sizes(segment, queue_file, slots, items).or_defaults()
 
 
 def inspect(tree: Tree, wanted: Sizes) -> Target:

@@ -6,72 +6,60 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.config import MOST_BYTES
-from rmqstore_spark.store.config import parse as parse_json
-from rmqstore_spark.store.files import ReadFile
+from rmqstore_spark.store import config
+from rmqstore_spark.store.config import DEFAULT_QUEUES, Table
 from rmqstore_spark.store.message import SCHEDULE_TOPIC
 from rmqstore_spark.write.disk import Tree
 
 _SCHEDULE_QUEUES = 18  # one for each delay level; what the file says overrides what the broker gives it
 _PERM_READ_WRITE = 6
-_USUAL_QUEUES = 16  # TopicConfig's own, where the file does not say
 _QUEUE_TYPES = ("SimpleCQ", None)
 _CLEANUP_POLICIES = ("DELETE", None)
 
-Table = dict[str, Any]
-
-
-def parse(text: str) -> Table:
-    """What a broker's JSON file says.
-
-    Raises:
-        ValueError: it is not JSON, nor fastjson's.
-    """
-    table = parse_json(text)
-    if not isinstance(table, dict):
-        raise ValueError(f"expected an object, found {type(table).__name__}")
-    return table
-
 
 def load(tree: Tree) -> Table:
-    """The topics of a store; an empty table where it has none. As a broker does, it falls back on the `.bak`.
+    """The topics of a store; an empty table where it has none. Where a file is missing or empty, its backup counts.
+
+    Unlike config.load it takes no guesses: what is written back may lack nothing.
 
     Raises:
-        RmqStoreError: neither file can be understood.
+        RmqStoreError: a file cannot be read; or there are some, but none that can be understood.
     """
-    path = os.path.join(tree.path, "config", "topics.json")
     wrong = None
-    for candidate in (path, path + ".bak"):
-        if tree.find(candidate) is None:
+    for path in config.with_backup(os.path.join(tree.path, "config", "topics.json")):
+        if tree.find(path) is None:
             continue
-        with ReadFile(candidate, tree) as file:
-            data = file.read(0, min(file.size, MOST_BYTES + 1))
         try:
-            text = data.decode()
+            text = config.read_text(path, tree, "strict")
             if text.strip():
-                table = parse(text)
-                _check(table)
-                return table
+                return parse(text)
         except ValueError as why:
-            wrong = wrong or f"{candidate}: cannot be understood: {why}"
+            wrong = wrong or f"{path}: cannot be understood: {why}"
     if wrong:
         raise RmqStoreError(f"{wrong}; mend the file, or delete it for a broker to make its topics anew")
     return {}
 
 
-def _check(table: Table) -> None:
-    """See that what merge() works with is what a broker writes.
+def parse(text: str) -> Table:
+    """The topics that a text names, if what merge() works with is what a broker writes.
 
     Raises:
         ValueError: it is not.
     """
-    configs = table.get("topicConfigTable", {})
-    if not isinstance(configs, dict):
+    table = config.parse(text)
+    topics = table.get("topicConfigTable", {})
+    if not isinstance(topics, dict):
         raise ValueError("expected an object as topicConfigTable")
-    for topic, config in configs.items():
-        count = config.get("readQueueNums", _USUAL_QUEUES) if isinstance(config, dict) else _USUAL_QUEUES
-        if type(count) is not int or not 0 <= count < 1 << 31:
+    for topic, entry in topics.items():
+        count = _readable(entry)
+        if not config.is_count(count):
             raise ValueError(f"topic {topic}: expected a number of queues as readQueueNums, found {count!r:.40}")
+    return table
+
+
+def _readable(entry: Any) -> Any:
+    """How many queues a topic has to read from, by its entry."""
+    return entry.get("readQueueNums", DEFAULT_QUEUES) if isinstance(entry, dict) else DEFAULT_QUEUES
 
 
 def refuse_unwritable(table: Table, topics: Iterable[str], root: str) -> None:
@@ -81,8 +69,8 @@ def refuse_unwritable(table: Table, topics: Iterable[str], root: str) -> None:
         RmqStoreError: naming the topic.
     """
     for topic in topics:
-        config = table.get("topicConfigTable", {}).get(topic)
-        attributes = config.get("attributes") if isinstance(config, dict) else None
+        entry = table.get("topicConfigTable", {}).get(topic)
+        attributes = entry.get("attributes") if isinstance(entry, dict) else None
         if not isinstance(attributes, dict):
             continue
         for name, usual in (("queue.type", _QUEUE_TYPES), ("cleanup.policy", _CLEANUP_POLICIES)):
@@ -100,7 +88,7 @@ def lacking(table: Table, queues: Mapping[str, int]) -> dict[str, int]:
     return {
         topic: count
         for topic, count in queues.items()
-        if not isinstance(known.get(topic), dict) or known[topic].get("readQueueNums", _USUAL_QUEUES) < count
+        if not isinstance(known.get(topic), dict) or _readable(known[topic]) < count
     }
 
 
@@ -115,10 +103,9 @@ def merge(table: Table, queues: Mapping[str, int], now: int) -> bytes:
     for topic, count in sorted(queues.items()):
         if topic == SCHEDULE_TOPIC:
             count = max(count, _SCHEDULE_QUEUES)
-        config = known.get(topic)
-        if isinstance(config, dict):
-            readable = max(count, config.get("readQueueNums", _USUAL_QUEUES))
-            known[topic] = {**config, "readQueueNums": readable}
+        entry = known.get(topic)
+        if isinstance(entry, dict):
+            known[topic] = {**entry, "readQueueNums": max(count, _readable(entry))}
         else:
             known[topic] = {
                 "order": False,

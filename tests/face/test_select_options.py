@@ -264,7 +264,7 @@ def test_bad_offsets_say_where(text: str, part: str) -> None:
 
 def test_start_behind_the_end() -> None:
     assert refusal(startingOffsets='{"A": {"0": 1, "3": 18}}', endingOffsets='{"A": {"0": 1, "3": 17}}') == (
-        "options 'startingOffsets' and 'endingOffsets': queue 3 of topic 'A' starts at 18, behind its end 17"
+        "options 'startingOffsets' and 'endingOffsets': queue 3 of topic 'A' starts at 18, after its end 17"
     )
 
 

@@ -53,9 +53,9 @@ def test_every_status_that_is_wrong_has_its_words() -> None:
     for status in Status:
         if status in right:
             with pytest.raises(AssertionError):
-                message.explain(status, 11, 22)
+                message.failed_check(status, 11, 22)
         else:
-            assert "22" in message.explain(status, 11, 22) or "16" in message.explain(status, 11, 22)
+            assert "22" in message.failed_check(status, 11, 22) or "16" in message.failed_check(status, 11, 22)
 
 
 # ---- CRC-32
@@ -150,7 +150,7 @@ def filtered_scan(window: np.ndarray[Any, Any]) -> object:
         lambda window: Dispatcher().dispatch(
             window, base=0, position=0, stop=len(window) - 8, segment_end=1 << 30, verify_crc=True, most=9
         ),
-        lambda window: Dispatcher().place(window, at=0, size=len(window) - 8, position=0, segment_end=1 << 30),
+        lambda window: Dispatcher().place(window[:-8], position=0, segment_end=1 << 30, store_timestamp=1),
     ],
     ids=["crc32", "scan", "find_unit", "append", "Filter.scan", "dispatch", "place"],
 )

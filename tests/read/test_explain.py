@@ -69,7 +69,7 @@ def test_it_says_what_could_not_be_used(store: Path) -> None:
 
 def test_nothing_can_be_wanted(store: Path) -> None:
     text = explained(store, endingTimestamp=1_600_000_000_000)
-    assert "access: scan: nothing in the log can be wanted\n  reads:  nothing; about 0 bytes in all" in text
+    assert "access: scan: nothing in the log can be selected\n  reads:  nothing; about 0 bytes in all" in text
     assert "partitions: 0;" in text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import random
 import shutil
@@ -126,6 +127,83 @@ def test_remains_of_a_truncated_log(tmp_path: Path, forgotten: int, with_queues:
         expected = reference.read_store(root)
         assert len(expected) == 30 - forgotten + added
         _assert_reads(root, expected)
+
+
+def _assert_lost(root: Path, kept: list[Row]) -> None:
+    """These rows, and that more was there is said."""
+    with pytest.raises(DamagedStoreError):
+        read(root)
+    assert read(root, mode="DROPMALFORMED") == kept
+    sound, corrupt = reading.sound_and_corrupt(read(root, mode="PERMISSIVE"))
+    assert sound == kept
+    assert corrupt
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("with_queues", [True, False])
+@pytest.mark.parametrize("added", [1, 2, 5])
+@pytest.mark.parametrize("field", ["body", "bodyCRC", "topicLength", "propertiesLength"])
+def test_damage_right_after_a_truncation(
+    tmp_path: Path, field: str, added: int, with_queues: bool, clean: bool
+) -> None:
+    """The first new message is damaged. The old ones after the new end are newer than all that is whole before it; but
+    they are older than it."""
+    store = _builder(tmp_path, segment_size=8192)
+    store.forget_last(9)
+    store.now += 60_000
+    first = store.append(topic="T0", body=b"new" * 5, tags="TagB")
+    for i in range(1, added):
+        store.append(topic="T0", body=b"new" * (4 + 7 * i), tags="TagB")
+    store.close(clean)
+    if not with_queues:
+        store.drop_queues()
+    expected = reference.read_store(tmp_path)
+    assert len(expected) == 21 + added
+    path = store.segment(first)
+    data = bytearray(path.read_bytes())
+    inside = {"body": 90, "bodyCRC": 9, "topicLength": 88 + 15, "propertiesLength": 88 + 15 + 3}[field]
+    data[first - int(path.name) + inside] ^= 0x55
+    path.write_bytes(data)
+    kept = [row for row in expected if row["commitLogOffset"] != first]
+    if clean or added > 1 or with_queues:
+        _assert_lost(tmp_path, kept)
+        return
+    for mode in ("DROPMALFORMED", "PERMISSIVE"):
+        assert (
+            reading.sound_and_corrupt(read(tmp_path, columns=[*reading.DEFAULT_COLUMNS, "corrupt"], mode=mode))[0]
+            == kept
+        )
+
+
+def test_what_nothing_can_tell_from_a_truncation(tmp_path: Path) -> None:
+    """Two histories, the same bytes: in one the last messages are live, in the other left over. What tells them apart
+    is the message before them, and that is lost. They are taken for live: to leave out a live message is worse."""
+    for name in ("live", "truncated"):
+        store = _builder(tmp_path / name, 6, segment_size=8192)
+        if name == "live":
+            lost = store.append(topic="T1", body=b"lost")
+        else:
+            store.append(topic="T1", body=b"ever")
+        for i in range(2):
+            store.append(topic="T0", body=b"last", store_timestamp=1_800_000_000_000 + i)
+        if name == "truncated":
+            store.forget_last(3)
+            store.append(topic="T1", body=b"lost", store_timestamp=1_900_000_000_000)
+        store.close(clean=False)
+        (tmp_path / name / "checkpoint").unlink()  # its times are those of the last flush: any, after a crash
+        path = store.segment(lost)
+        data = bytearray(path.read_bytes())
+        size = store.messages[-1].size if name == "truncated" else store.messages[-3].size
+        data[lost : lost + size] = b"\xff" * size
+        path.write_bytes(data)
+    live, truncated = tmp_path / "live", tmp_path / "truncated"
+    names = sorted(path.relative_to(live) for path in live.rglob("*") if path.is_file())
+    assert names == sorted(path.relative_to(truncated) for path in truncated.rglob("*") if path.is_file())
+    assert all((live / name).read_bytes() == (truncated / name).read_bytes() for name in names)
+    for root in (live, truncated):
+        with pytest.raises(DamagedStoreError):
+            read(root)
+        assert [row["topic"] for row in read(root, mode="DROPMALFORMED")][-2:] == ["T0", "T0"]
 
 
 @pytest.mark.parametrize("with_queues", [True, False])
@@ -441,6 +519,45 @@ def test_a_message_that_is_finished_while_planning_waits(tmp_path: Path) -> None
     writer.join()
     assert rows == reference.read_store(tmp_path)
     assert len(rows) == 4
+
+
+def test_a_last_message_without_proof_waits_for_it(tmp_path: Path) -> None:
+    """While a broker holds the store's lock, nothing tells a message whose properties are half written from a whole
+    one, but a unit of its queue or a later message."""
+    store = _builder(tmp_path, 5)
+    store.append(topic="Live", body=b"live", keys="a key")
+    store.close(clean=False)
+    (tmp_path / "lock").write_bytes(b"lock")
+    whole = reference.read_store(tmp_path)
+    assert len(whole) == 6
+    context = multiprocessing.get_context("fork")
+    locked, done = context.Event(), context.Event()
+
+    def hold() -> None:
+        with (tmp_path / "lock").open("r+b") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)  # as Java locks it, for the process
+            locked.set()
+            done.wait()
+
+    broker = context.Process(target=hold)
+    broker.start()
+    try:
+        assert locked.wait(10)
+        assert read(tmp_path) == whole  # its queue knows it
+        queue = tmp_path / "consumequeue" / "Live"
+        queue.rename(tmp_path / "away")
+        assert read(tmp_path) == whole[:-1]
+        (tmp_path / "away").rename(queue)
+        assert read(tmp_path) == whole
+        store.append(topic="Later", body=b"later")
+        store.flush()
+        shutil.rmtree(queue)
+        assert read(tmp_path)[:6] == whole
+    finally:
+        done.set()
+        broker.join()
+    shutil.rmtree(tmp_path / "consumequeue")
+    assert len(read(tmp_path)) == 7  # nobody writes here any more
 
 
 def test_snapshot(tmp_path: Path) -> None:
