@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -22,6 +22,16 @@ if TYPE_CHECKING:
 SEED = os.environ.get("RMQ_TEST_SEED") or str(secrets.randbelow(10**9))
 os.environ["RMQ_TEST_SEED"] = SEED  # for the workers of pytest-xdist, which must agree, and for pytest in a test
 ROOT = Path(__file__).resolve().parents[1]
+# What one worker has, one after the other, where there are several: all that starts a JVM, so that there is never
+# more than one Spark; the wheel, which is built once; and the stores of 1 GiB. (pytest 9 ignores xdist's own groups.)
+TOGETHER = {
+    "tests/spark/": "JVM",
+    "tests/interop/": "JVM",
+    "tests/repo/test_notebook.py": "JVM",
+    "tests/repo/test_packaging.py": "JVM",
+    "tests/repo/test_readme.py": "JVM",
+    "tests/read/test_select_bytes.py": "generated",
+}
 
 # Time limits of an example mean nothing on a shared machine or under a sanitizer.
 # A merge must not fail by chance over what it did not touch: in CI the examples are always the same.
@@ -54,6 +64,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return 2 if item.get_closest_marker("spark") else 1 if item.get_closest_marker("interop") else 0
 
     items.sort(key=order)
+    astray = [item.nodeid for item in items if order(item) and together(item.nodeid) != "JVM"]
+    if astray:
+        raise pytest.UsageError(f"these start a JVM, and may do so beside another: add them to TOGETHER: {astray}")
+
+
+def together(nodeid: str) -> str:
+    """The name of what this test belongs to; most belong to nothing."""
+    return next((name for path, name in TOGETHER.items() if nodeid.startswith(path)), nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadScopeScheduling
+
+    scheduler = LoadScopeScheduling(config, log)
+    scheduler._split_scope = together
+    return scheduler
 
 
 @pytest.hookimpl(wrapper=True)

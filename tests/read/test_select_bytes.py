@@ -252,7 +252,7 @@ def test_lookups_do_not_cost_more_in_a_larger_store(
 ) -> None:
     """Neither with more segments nor with a larger one."""
     small = store_of(64 * MIB)
-    one_segment = store_of(GIB, GIB)
+    one_segment = store_of(256 * MIB, 256 * MIB)
     for name in LOOKUPS:
         costs = [cost(store, name, rng, 3) for store in (small, large, one_segment)]
         assert max(costs) <= 2 * costs[0], (name, costs)

@@ -108,8 +108,8 @@ class Ground:
 
 
 @pytest.fixture
-def ground(tmp_path: Path, rng: random.Random) -> Ground:
-    ground = Ground(tmp_path / "home", rng)
+def ground(home: Path, rng: random.Random) -> Ground:
+    ground = Ground(home / "home", rng)
     "".encode("utf-16-be")  # Python loads the codec now: what it is made of may be readable for root only
     ground.home.chmod(0o777)  # mode overwrite makes a directory beside the store
     return ground

@@ -10,10 +10,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,14 +23,6 @@ from support.writing import assert_whole, write
 import rmqstore_spark
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.write.commit import Settings, check, commit
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Path]:
-    """A directory, in memory where there is such: here nothing depends on a disk."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as path:
-        yield Path(path)
 
 
 def ids(root: Path) -> list[str]:
@@ -230,19 +220,26 @@ def test_rebuild_stopped_at_every_change(home: Path, stop: Stopper, error: type[
             break
 
 
-CHILD = """
-import sys
-sys.path[:0] = sys.argv[3:]
+# For each store that it is told of, a process of its own writes to it. What all of them need is imported only once.
+WRITERS = """
+import os, sys
+sys.path[:0] = sys.argv[1:]
 from pathlib import Path
-from support import killing
-from support import writing
-from rmqstore_spark.write.commit import Settings, check, commit
-root = Path(sys.argv[1])
-_, staged = writing.stage_rows(root, [killing.rows(600, "New", 1000)] * int(sys.argv[2]))
-print("ready", flush=True)
-sys.stdin.readline()
-commit(str(root), staged, Settings(killing.SIZES))
-print("done", flush=True)
+from support import killing, writing
+from rmqstore_spark.write.commit import Settings, commit
+while told := os.read(0, 4096).decode():
+    writer = os.fork()
+    if writer:
+        os.waitpid(writer, 0)
+        print("ended", flush=True)
+        continue
+    root = Path(told.strip())
+    _, staged = writing.stage_rows(root, [killing.rows(600, "New", 1000)])
+    print(os.getpid(), flush=True)
+    os.read(0, 4096)
+    commit(str(root), staged, Settings(killing.SIZES))
+    print("done", flush=True)
+    os.read(0, 4096)
 """
 
 
@@ -255,32 +252,41 @@ def test_sigkill_at_random_moments(home: Path, rng: random.Random) -> None:
     all_ = none + [row["msgId"] for row in rows(600, "New", 1000)]
     longest = 0.3
     outcomes = Counter[str]()
-    for number in range(int(os.environ.get("RMQ_KILLS", "40"))):
-        root = home / f"store-{number}"
-        shutil.copytree(before, root)
-        with subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(root), "1", *sys.path],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as child:
-            assert child.stdout
-            assert child.stdin
-            assert child.stdout.readline() == "ready\n", child.communicate()[1]
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITERS, *sys.path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as writers:
+        assert writers.stdin
+        assert writers.stdout
+
+        def tell(text: str) -> None:
+            print(text, file=writers.stdin, flush=True)
+
+        def hear() -> str:
+            assert writers.stdout
+            return writers.stdout.readline().strip() or pytest.fail(writers.communicate()[1])
+
+        for number in range(int(os.environ.get("RMQ_KILLS", "40"))):
+            root = home / f"store-{number}"
+            shutil.copytree(before, root)
+            tell(str(root))
+            writer = int(hear())
             begin = time.monotonic()
-            child.stdin.write("go\n")
-            child.stdin.flush()
+            tell("go")
             if number < 3:
-                assert child.stdout.readline() == "done\n", child.communicate()[1]
+                assert hear() == "done"
                 longest = time.monotonic() - begin
             else:
                 time.sleep(rng.uniform(0, longest))
-            child.send_signal(signal.SIGKILL)
-        outcome = assert_all_or_none(root, none, all_)
-        outcomes["all" if outcome else "none"] += 1
-        outcomes["in between"] += (root / ".rmqstore-spark" / "commit").exists()
-        assert_goes_on(root)
-        shutil.rmtree(root)
+            os.kill(writer, signal.SIGKILL)
+            assert [word for word in iter(hear, "ended") if word != "done"] == []
+            outcome = assert_all_or_none(root, none, all_)
+            outcomes["all" if outcome else "none"] += 1
+            outcomes["in between"] += (root / ".rmqstore-spark" / "commit").exists()
+            assert_goes_on(root)
+            shutil.rmtree(root)
     print(outcomes)
     assert outcomes["in between"] > 0
