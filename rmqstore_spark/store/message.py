@@ -101,10 +101,15 @@ class Head(NamedTuple):
 HEAD_SIZE = _HEAD.size
 
 
-def store_time_in(data: bytes | memoryview, at: int = 0) -> int | None:
-    """The storeTimestamp (ms) of a unit that begins at `at`; None where the bytes end before."""
-    time_at = at + store_timestamp_at(Head.of(data, at).sys_flag)
-    return int(_I64.unpack_from(data, time_at)[0]) if time_at + _I64.size <= len(data) else None
+def store_time_in(unit: bytes, sys_flag: int | None = None) -> int | None:
+    """The storeTimestamp (ms) of a unit; None where the bytes end before it.
+
+    Args:
+        unit: the bytes it begins with.
+        sys_flag: instead of the one in it.
+    """
+    time_at = store_timestamp_at(Head.of(unit).sys_flag if sys_flag is None else sys_flag)
+    return int(_I64.unpack_from(unit, time_at)[0]) if time_at + _I64.size <= len(unit) else None
 
 
 @dataclass(frozen=True)
