@@ -39,7 +39,7 @@ cdef extern from "gather.h" nogil:
     ctypedef struct rmq_gathered:
         uint8_t *buffer
         int64_t capacity
-        int64_t *places
+        int64_t *window_offsets
         int64_t *lengths
         int64_t bytes
         int64_t requests
@@ -56,7 +56,7 @@ cdef extern from "decode.h" nogil:
         int64_t compressed
     rmq_decoder *rmq_new_decoder()
     int rmq_append(rmq_decoder *d, const uint8_t *window, int64_t size, int64_t base, const int64_t *positions,
-                   const int64_t *places, int64_t count, int64_t *wrong)
+                   const int64_t *window_offsets, int64_t count, int64_t *wrong)
     int rmq_decode(rmq_decoder *d, rmq_walk *w, int64_t most)
     int64_t rmq_decoded_bytes(const rmq_decoder *d)
     int rmq_not_ascii(const rmq_decoder *d)

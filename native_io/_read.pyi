@@ -83,22 +83,22 @@ class Filter:
         segment_end: int,
         verify_crc: bool,
         positions: npt.NDArray[np.int64],
-        places: npt.NDArray[np.int64],
+        window_offsets: npt.NDArray[np.int64],
         lengths: npt.NDArray[np.int64],
         sizes: npt.NDArray[np.int32] | None,
         queue_offsets: npt.NDArray[np.int64] | None,
-        wanted: npt.NDArray[np.int64],
+        chosen: npt.NDArray[np.int64],
     ) -> tuple[int, int, Status, int, int]:
         """Which of the units that are claimed to be at some physical offsets are selected. They are checked as by scan.
 
         Args:
-            window: their bytes, as gather() reads them: `lengths[i]` from `places[i]` on.
+            window: their bytes, as gather() reads them: `lengths[i]` from `window_offsets[i]` on.
             positions: the physical offsets.
             sizes, queue_offsets: what is claimed of these units, by queues that are selected.
-            wanted: where to put the indices of selected ones; at least as long as `positions`.
+            chosen: where to put the indices of selected ones; at least as long as `positions`.
 
         Returns:
-            (count, taken, status, expected, found): positions[:taken] were looked at; wanted[:count] are the indices of
+            (count, taken, status, expected, found): positions[:taken] were looked at; chosen[:count] are the indices of
             those that are selected. Status LIMIT: that is all; MORE: unit `taken` has `expected` bytes, which are not
             all there; CONTRADICTED: another unit is there; else: none is.
         """
@@ -108,7 +108,7 @@ def gather(
     offsets: npt.NDArray[np.int64],
     sizes: npt.NDArray[np.int32],
     buffer: Buffer,
-    places: npt.NDArray[np.int64],
+    window_offsets: npt.NDArray[np.int64],
     lengths: npt.NDArray[np.int64],
     *,
     slack: int,
@@ -119,8 +119,8 @@ def gather(
         offsets: where, ascending.
         sizes: how many bytes from each.
         buffer: what is read goes here, as much as fits.
-        places, lengths: filled: where in the buffer each offset's bytes begin, and how many are there (fewer than asked
-            for where the file ends, more where neighbours were read with them).
+        window_offsets, lengths: filled: where in the buffer each offset's bytes begin, and how many are there (fewer
+            than asked for where the file ends, more where neighbours were read with them).
         slack: offsets no further apart than so many bytes are read in one request.
 
     Returns:
@@ -149,7 +149,7 @@ class Decoder:
         """Bytes of Arrow data since the last finish()."""
     @property
     def compressed(self) -> int:
-        """Rows whose sysFlag says that the body is compressed, counted when `body` is wanted. Bodies come as stored."""
+        """Rows whose sysFlag says that the body is compressed, where `body` is decoded. Bodies come as stored."""
     @property
     def non_ascii(self) -> bool:
         """True when text may hold bytes that are not UTF-8 (something in it is not ASCII)."""
@@ -159,12 +159,12 @@ class Decoder:
         positions: npt.NDArray[np.int64],
         *,
         base: int,
-        places: npt.NDArray[np.int64] | None = None,
+        window_offsets: npt.NDArray[np.int64] | None = None,
     ) -> None:
         """Decode the units at `positions`. Bounds are checked again; the CRC is not.
 
         Args:
-            places: where they begin in the window, when that is not their distance from `base`.
+            window_offsets: where they begin in the window, when that is not their distance from `base`.
 
         Raises:
             ValueError: there is no unit at one of the positions.

@@ -93,19 +93,19 @@ cdef class Filter(OneAtATime):
             self.leave()
 
     def pick(self, const uint8_t[::1] window not None, *, int64_t segment_end, bint verify_crc,
-             const int64_t[::1] positions not None, const int64_t[::1] places not None,
+             const int64_t[::1] positions not None, const int64_t[::1] window_offsets not None,
              const int64_t[::1] lengths not None, const int32_t[::1] sizes, const int64_t[::1] queue_offsets,
-             int64_t[::1] wanted not None):
+             int64_t[::1] chosen not None):
         cdef int64_t n = positions.shape[0]
         cdef rmq_unit asked
         cdef rmq_claims claims
         cdef const int32_t *sizes_at = NULL
         cdef const int64_t *offsets_at = NULL
         cdef int status = RMQ_ASK
-        if min(places.shape[0], lengths.shape[0], wanted.shape[0]) < n or (
+        if min(window_offsets.shape[0], lengths.shape[0], chosen.shape[0]) < n or (
                 sizes is not None and sizes.shape[0] < n) or (
                 queue_offsets is not None and queue_offsets.shape[0] < n):
-            raise ValueError(f"{n} positions need as many places, lengths, sizes, queue offsets and answers")
+            raise ValueError(f"{n} positions need as many window_offsets, lengths, sizes, queue offsets and answers")
         check_offsets(window.shape[0], 0, 0, segment_end)
         if n == 0:
             return 0, 0, Status.LIMIT, 0, 0
@@ -113,13 +113,13 @@ cdef class Filter(OneAtATime):
             sizes_at = &sizes[0]
         if queue_offsets is not None:
             offsets_at = &queue_offsets[0]
-        claims = rmq_claims(address(window), window.shape[0], &positions[0], &places[0], &lengths[0], sizes_at, offsets_at,
-                            n, segment_end, verify_crc, 0, 0, rmq_finding(0, 0))
+        claims = rmq_claims(address(window), window.shape[0], &positions[0], &window_offsets[0], &lengths[0], sizes_at,
+                            offsets_at, n, segment_end, verify_crc, 0, 0, rmq_finding(0, 0))
         self.enter()
         try:
             while status == RMQ_ASK:
                 with nogil:
-                    status = rmq_pick(&self.filter, &claims, &wanted[0], &asked)
+                    status = rmq_pick(&self.filter, &claims, &chosen[0], &asked)
                 if status == RMQ_ASK:
                     self._ask(&asked)
         finally:
@@ -128,17 +128,17 @@ cdef class Filter(OneAtATime):
 
 
 def gather(int fd, const int64_t[::1] offsets not None, const int32_t[::1] sizes not None,
-           uint8_t[::1] buffer not None, int64_t[::1] places not None, int64_t[::1] lengths not None, *,
+           uint8_t[::1] buffer not None, int64_t[::1] window_offsets not None, int64_t[::1] lengths not None, *,
            int64_t slack):
     cdef int64_t n = offsets.shape[0], done = 0
     cdef rmq_gathered out
-    if min(sizes.shape[0], places.shape[0], lengths.shape[0]) < n:
-        raise ValueError(f"{n} offsets need as many sizes, places and lengths")
+    if min(sizes.shape[0], window_offsets.shape[0], lengths.shape[0]) < n:
+        raise ValueError(f"{n} offsets need as many sizes, window_offsets and lengths")
     if n == 0 or buffer.shape[0] == 0:
         return 0, 0, 0
     out.buffer = &buffer[0]
     out.capacity = buffer.shape[0]
-    out.places = &places[0]
+    out.window_offsets = &window_offsets[0]
     out.lengths = &lengths[0]
     out.bytes = out.requests = 0
     out.error = 0
@@ -210,16 +210,16 @@ cdef class Decoder(OneAtATime):
         return found
 
     def append(self, const uint8_t[::1] window not None, const int64_t[::1] positions not None, *, int64_t base,
-               const int64_t[::1] places=None):
+               const int64_t[::1] window_offsets=None):
         cdef int64_t size = window.shape[0], count = positions.shape[0], wrong = 0
         cdef const uint8_t *bytes_ = address(window)
         cdef const int64_t *at = &positions[0] if count else NULL
         cdef const int64_t *in_window = NULL
         cdef int status
-        if places is not None:
-            if places.shape[0] < count:
-                raise ValueError(f"{count} positions need as many places")
-            in_window = &places[0] if count else NULL
+        if window_offsets is not None:
+            if window_offsets.shape[0] < count:
+                raise ValueError(f"{count} positions need as many window_offsets")
+            in_window = &window_offsets[0] if count else NULL
         self.enter()
         with nogil:
             status = rmq_append(self.decoder, bytes_, size, base, at, in_window, count, &wrong)

@@ -380,18 +380,18 @@ static inline int rmq_append_unit(rmq_decoder *d, const rmq_unit *u, const uint8
     return 0;
 }
 
-/* Decode the units at positions[0 .. count), which lie in the window at places[i], or at their distance from `base` when
- * that is NULL. They are checked again (all but the CRC), as positions may come from anywhere. 0, or -1 / -2 of
- * rmq_reserve, or 1 when there is no unit at *wrong. */
+/* Decode the units at positions[0 .. count), which lie in the window at window_offsets[i], or at their distance from
+ * `base` when that is NULL. They are checked again (all but the CRC), as positions may come from anywhere. 0, or
+ * -1 / -2 of rmq_reserve, or 1 when there is no unit at *wrong. */
 static int rmq_append(rmq_decoder *d, const uint8_t *window, int64_t size, int64_t base, const int64_t *positions,
-                      const int64_t *places, int64_t count, int64_t *wrong) {
+                      const int64_t *window_offsets, int64_t count, int64_t *wrong) {
     RMQ_TRY(rmq_reserve_rows(d, d->rows + count));
     for (int64_t i = 0; i < count; i++) {
         rmq_unit u;
         rmq_finding why;
         *wrong = positions[i];
         if (base < 0 || positions[i] < base) return 1; /* else the difference may not fit */
-        const int64_t at = places != NULL ? places[i] : positions[i] - base;
+        const int64_t at = window_offsets != NULL ? window_offsets[i] : positions[i] - base;
         if (at < 0 || at > size) return 1;
         if (rmq_unit_at(window + at, size - at, positions[i], INT64_MAX, 0, &u, &why) != RMQ_OK) return 1;
         RMQ_TRY(rmq_append_unit(d, &u, window + size, RMQ_ANY_MACHINE));

@@ -10,7 +10,7 @@
 typedef struct {
     uint8_t *buffer;
     int64_t capacity;
-    int64_t *places, *lengths;
+    int64_t *window_offsets, *lengths;
     int64_t bytes, requests; /* in all */
     int error;               /* errno, or 0 */
 } rmq_gathered;
@@ -48,7 +48,7 @@ static int64_t rmq_gather(int fd, const int64_t *offsets, const int32_t *sizes, 
         out->bytes += got;
         for (; done < after; done++) {
             const int64_t from = offsets[done] - start;
-            out->places[done] = used + (from < got ? from : got);
+            out->window_offsets[done] = used + (from < got ? from : got);
             out->lengths[done] = from < got ? got - from : 0;
         }
         used += got;

@@ -273,11 +273,11 @@ class SegmentReader:
             segment_end=self.segment.end,
             verify_crc=self._verify_crc,
             positions=claims.positions,
-            places=offsets,
+            window_offsets=offsets,
             lengths=lengths,
             sizes=claims.sizes,
             queue_offsets=claims.queue_offsets,
-            wanted=answers,
+            chosen=answers,
         )
         which = answers[:count]
         run = Run(self.window.data, 0, claims.positions[which], offsets[which]) if count else None

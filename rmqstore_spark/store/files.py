@@ -195,13 +195,13 @@ class ReadFile:
         offsets: npt.NDArray[np.int64],
         sizes: npt.NDArray[np.int32],
         buffer: memoryview,
-        into: npt.NDArray[np.int64],
+        window_offsets: npt.NDArray[np.int64],
         lengths: npt.NDArray[np.int64],
     ) -> int:
         """native_io.gather() from this file: how many of the offsets were read."""
         try:
             count, size, requests = gather(
-                self._fd, offsets, sizes, buffer, into, lengths, slack=self._files.prices.gap
+                self._fd, offsets, sizes, buffer, window_offsets, lengths, slack=self._files.prices.gap
             )
         except OSError as why:
             raise cannot_read(self.path, why) from None

@@ -97,7 +97,7 @@ class Run:
 
     def add_to(self, builder: BatchBuilder) -> None:
         """Decode the units."""
-        builder.append(self.window, self.positions, base=self.base, places=self.window_offsets)
+        builder.append(self.window, self.positions, base=self.base, window_offsets=self.window_offsets)
 
     def headers(self) -> list[Header]:
         """The headers of the units."""

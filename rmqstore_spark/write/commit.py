@@ -174,7 +174,7 @@ def check(root: str, settings: Settings) -> None:
     Raises:
         RmqStoreError: something is in the way.
     """
-    if not os.path.lexists(root):
+    if disk.kind_at(root) is None:
         return
     with make_root(root) as tree:
         check_kinds(tree)
@@ -213,7 +213,7 @@ def forget(root: str, job: str) -> None:
 
     Tasks that still run find their directory gone, and can make nothing new.
     """
-    if not os.path.isdir(root):
+    if disk.kind_at(root) != "a directory":
         return
     staging = journal.staging(root, job)
     with disk.Tree(root) as tree:

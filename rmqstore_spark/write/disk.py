@@ -160,6 +160,14 @@ def closed_if_it_fails(file: contextlib.AbstractContextManager[object]) -> Itera
         stack.pop_all()
 
 
+def kind_at(path: str) -> str | None:
+    """What is at the path of a store that is not opened yet, a link followed; None where there is nothing."""
+    try:
+        return kind_of(os.stat(path))
+    except OSError:
+        return "a link to nothing" if os.path.lexists(path) else None
+
+
 def remove_empty(path: str) -> None:
     """Delete the directory that a store was to be in, if nothing is in it and it is no link."""
     with contextlib.suppress(RmqStoreError):

@@ -41,7 +41,7 @@ from rmqstore_spark.errors import RmqStoreError, one_line
 from rmqstore_spark.store.files import ReadFile
 from rmqstore_spark.store.indexfile import FILE_NAME
 from rmqstore_spark.store.layout import queue_id_of, start_in
-from rmqstore_spark.write.disk import Tree, closed_if_it_fails
+from rmqstore_spark.write.disk import Tree, closed_if_it_fails, kind_at
 
 log = logging.getLogger(__name__)
 
@@ -587,7 +587,7 @@ class Replacement:
     def sweep(tree: Tree) -> None:
         """Throw away what a killed replacement of a store has left beside it."""
         new = _beside(os.path.realpath(tree.path))
-        if os.path.lexists(new):
+        if kind_at(new) is not None:
             with Tree(os.path.dirname(new), like=tree) as above:
                 found = above.find(new)
                 if found is not None and found.st_uid in (os.geteuid(), tree.itself.st_uid):

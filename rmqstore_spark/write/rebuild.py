@@ -59,7 +59,7 @@ def rebuild(root: str, sizes: Sizes, index: bool) -> int:
     Raises:
         DamagedStoreError: the commitlog is damaged. The store is as it was, here and in all other cases.
     """
-    if not os.path.isdir(os.path.join(root, "commitlog")):
+    if disk.kind_at(os.path.join(root, "commitlog")) != "a directory":
         raise NotAStoreError(f"{root}: not a RocketMQ store: expected a directory commitlog/ in it, found none")
     with disk.Tree(root) as tree:
         check_kinds(tree)

@@ -12,7 +12,7 @@ from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_ends import queue_ends
 from rmqstore_spark.store.segments import Segment
 from rmqstore_spark.store.sizes import FileSizes, Sizes
-from rmqstore_spark.write.disk import Tree, make_directories
+from rmqstore_spark.write.disk import Tree, kind_at, make_directories
 from rmqstore_spark.write.journal import WORKSHOP
 
 # What brokers of any version put into a store directory. One that holds anything else is never deleted.
@@ -60,9 +60,10 @@ def make_root(root: str) -> Tree:
     Raises:
         RmqStoreError: there is something else, or it cannot be made.
     """
-    if not os.path.lexists(root):
+    found = kind_at(root)
+    if found is None:
         make_directories(root)
-    elif not os.path.isdir(root):
+    elif found != "a directory":
         raise NotAStoreError(f"{root}: this is no directory; give a directory to write the store into")
     return Tree(root)
 

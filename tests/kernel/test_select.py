@@ -116,11 +116,11 @@ def pick(
         segment_end=BASE + size + BLANK if segment_end is None else segment_end,
         verify_crc=verify_crc,
         positions=np.array(positions, np.int64),
-        places=np.array(places, np.int64),
+        window_offsets=np.array(places, np.int64),
         lengths=np.array([size - place for place in places] if lengths is None else lengths, np.int64),
         sizes=None if sizes is None else np.array(sizes, np.int32),
         queue_offsets=None if queue_offsets is None else np.array(queue_offsets, np.int64),
-        wanted=answers,
+        chosen=answers,
     )
     assert (answers[count:] == -1).all()
     return Picked(answers[:count].tolist(), taken, status, expected, found)
@@ -456,15 +456,15 @@ def test_arguments_of_the_wrong_kind() -> None:
     everything = Wanted().filter()
     sound: dict[str, Any] = {
         "positions": positions,
-        "places": positions,
+        "window_offsets": positions,
         "lengths": np.full(3, len(log) // 3),
         "sizes": np.full(3, len(log) // 3, np.int32),
         "queue_offsets": np.zeros(3, np.int64),
-        "wanted": np.empty(3, np.int64),
+        "chosen": np.empty(3, np.int64),
     }
     rest: dict[str, Any] = {"segment_end": len(log) + 8, "verify_crc": True}
     assert everything.pick(log, **sound, **rest)[:3] == (3, 3, Status.LIMIT)
-    for name in ("places", "lengths", "sizes", "queue_offsets", "wanted"):
+    for name in ("window_offsets", "lengths", "sizes", "queue_offsets", "chosen"):
         for short in (sound[name][:2], sound[name][:0]):
             with pytest.raises(ValueError, match="3 positions need as many"):
                 everything.pick(log, **{**sound, name: short}, **rest)
@@ -479,13 +479,13 @@ def test_arguments_of_the_wrong_kind() -> None:
         ):
             with pytest.raises((TypeError, ValueError)):
                 everything.pick(log, **{**sound, name: wrong}, **rest)
-    for name in ("positions", "places", "lengths", "wanted"):
+    for name in ("positions", "window_offsets", "lengths", "chosen"):
         with pytest.raises(TypeError):
             everything.pick(log, **{**sound, name: None}, **rest)
     frozen = np.zeros(3, np.int64)
     frozen.flags.writeable = False
     with pytest.raises((TypeError, ValueError, BufferError)):
-        everything.pick(log, **{**sound, "wanted": frozen}, **rest)
+        everything.pick(log, **{**sound, "chosen": frozen}, **rest)
     with pytest.raises(ValueError, match="segment end -1"):
         everything.pick(log, **sound, segment_end=-1, verify_crc=True)
     with pytest.raises(ValueError, match="lies before the window"):
@@ -921,7 +921,7 @@ def test_gather_with_arguments_of_the_wrong_kind(fd: int) -> None:
     for i in (1, 3, 4):
         for short in (sound[i][:2], sound[i][:0]):
             changed = (*sound[:i], short, *sound[i + 1 :])
-            with pytest.raises(ValueError, match="3 offsets need as many sizes, places and lengths"):
+            with pytest.raises(ValueError, match="3 offsets need as many sizes, window_offsets and lengths"):
                 gather(fd, *changed, slack=0)
     frozen = np.empty(3, np.int64)
     frozen.flags.writeable = False
@@ -958,7 +958,7 @@ def test_append_takes_units_from_any_place(rng: random.Random) -> None:
         for i in order:
             places.append(len(window))
             window += log[bounds[i] - BASE : bounds[i + 1] - BASE] + rng.randbytes(rng.choice((0, 0, 5)))
-        rows = _append(window, positions[order], base=0, places=np.array([*places, 0]))
+        rows = _append(window, positions[order], base=0, window_offsets=np.array([*places, 0]))
         assert rows == _append(log, positions[order], base=BASE)
         assert rows == [reference.decode_unit(log[bounds[i] - BASE :], bounds[i], decompress=False) for i in order]
 
@@ -968,14 +968,14 @@ def test_append_refuses_places_where_the_unit_is_not() -> None:
     size = len(log) // 2
     for place in (-1, 1, size, size - 1, 2 * size - 90, 2 * size, 2 * size + 1, I64 - 1, -I64):
         with pytest.raises(ValueError, match=f"no message unit at {BASE}"):
-            _append(log, [BASE], base=0, places=np.array([place]))
+            _append(log, [BASE], base=0, window_offsets=np.array([place]))
     for window, at, place in ((memoryview(log)[:size], BASE + size, size), (memoryview(log)[size:], BASE, -size)):
         with pytest.raises(ValueError, match=f"no message unit at {at}"):  # it is there, right outside of the window
-            _append(window, [at], base=0, places=np.array([place]))
+            _append(window, [at], base=0, window_offsets=np.array([place]))
     builder = BatchBuilder(["queueOffset"])
-    with pytest.raises(ValueError, match="2 positions need as many places"):
-        builder.append(log, positions, base=0, places=np.array([0]))
-    builder.append(log, positions, base=0, places=np.array([0, size]))  # nothing had begun
+    with pytest.raises(ValueError, match="2 positions need as many window_offsets"):
+        builder.append(log, positions, base=0, window_offsets=np.array([0]))
+    builder.append(log, positions, base=0, window_offsets=np.array([0, size]))  # nothing had begun
     assert builder.finish().num_rows == 2
 
 
@@ -1004,14 +1004,14 @@ def test_from_a_file_to_rows(small_store: Path, rng: random.Random) -> None:
         segment_end=start + size,
         verify_crc=True,
         positions=positions,
-        places=places,
+        window_offsets=places,
         lengths=lengths,
         sizes=sizes,
         queue_offsets=None,
-        wanted=which,
+        chosen=which,
     )
     assert (taken, status) == (len(claimed), Status.LIMIT)
     chosen = which[:found]
-    rows = _append(window, positions[chosen], base=0, places=places[chosen])
+    rows = _append(window, positions[chosen], base=0, window_offsets=places[chosen])
     assert [row["commitLogOffset"] for row in rows] == [at for at in claimed if units[at] in wanted]
     assert all(row["body"] == units[row["commitLogOffset"]].body for row in rows)
