@@ -87,7 +87,7 @@ test-spark41: $(VENV41)/.installed ## run the tests that use Spark on PySpark 4.
 clean: ## remove all that was made, the virtual environments too
 	rm -rf $(VENV) $(VENV41) build dist *.egg-info spark-warehouse metastore_db derby.log
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	rm -f native_io/*.so native_io/_kernel.c
+	rm -f native_io/*.so native_io/_*.c
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # An environment is made anew only when the requirements change. (The kernel needs no stamp: setuptools compiles it

@@ -7,7 +7,7 @@ from setuptools.command.build_ext import build_ext
 
 
 class BuildHereToo(build_ext):
-    """Leaves a copy of the extension in the source tree, whatever it is built for.
+    """Leaves a copy of the extensions in the source tree, whatever it is built for.
 
     Spark's workers run with the driver's current directory first on sys.path, so in a checkout they import native_io
     from here, not from where it is installed. After a plain `pip install .` both copies must work. (`inplace` in
@@ -20,16 +20,17 @@ class BuildHereToo(build_ext):
             self.copy_extensions_to_source()
 
 
-setup(
-    cmdclass={"build_ext": BuildHereToo},
-    ext_modules=[
-        Extension(
-            "native_io._kernel",
-            ["native_io/_kernel.pyx"],
-            depends=sorted(map(str, Path("native_io").glob("*.h"))),
-            include_dirs=["native_io"],
-            # No -march: a wheel must run on every machine of its kind. Faster instructions are chosen at run time.
-            extra_compile_args=["-O3", "-fvisibility=hidden"],
-        )
-    ],
-)
+def kernel(name: str) -> Extension:
+    """A module of the kernel. It is compiled anew when any header or declaration has changed."""
+    sources = Path("native_io")
+    return Extension(
+        f"native_io.{name}",
+        [f"native_io/{name}.pyx"],
+        depends=sorted(map(str, [*sources.glob("*.h"), *sources.glob("*.pxd")])),
+        include_dirs=["native_io"],
+        # No -march: a wheel must run on every machine of its kind. Faster instructions are chosen at run time.
+        extra_compile_args=["-O3", "-fvisibility=hidden"],
+    )
+
+
+setup(cmdclass={"build_ext": BuildHereToo}, ext_modules=[kernel(name) for name in ("_common", "_read", "_write")])

@@ -46,10 +46,8 @@ class Staged:
         dispatcher, at = Dispatcher(), 0
         while at < len(self.units):
             # A window is cut anywhere: what it cuts off is placed with the next one.
-            size = min(at + WINDOW_BYTES, len(self.units))
-            _, at, status, *_ = dispatcher.place(
-                self.units, at=at, size=size, position=at, segment_end=self.segment_end
-            )
+            window = self.units[at : at + WINDOW_BYTES]
+            _, at, status, *_ = dispatcher.place(window, position=at, segment_end=self.segment_end, store_timestamp=1)
             assert status in (Status.LIMIT, Status.MORE), status
         return dispatcher.finish()
 

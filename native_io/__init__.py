@@ -1,25 +1,9 @@
 """Compiled kernels: buffers in, arrays out. No policy, no file names, no Spark."""
 
 try:
-    from native_io._kernel import (
-        COLUMNS,
-        ENCODE_COLUMNS,
-        FORMAT,
-        Decoder,
-        Dispatched,
-        Dispatcher,
-        EncodeError,
-        Encoder,
-        Filter,
-        Status,
-        crc32,
-        find_unit,
-        gather,
-        java_hash,
-        java_hashes,
-        put_index,
-        scan,
-    )
+    from native_io._common import FORMAT, Status, crc32, java_hash, java_hashes
+    from native_io._read import COLUMNS, Decoder, Filter, find_unit, gather, scan
+    from native_io._write import ENCODE_COLUMNS, Dispatched, Dispatcher, EncodeError, Encoder, put_index
 except ModuleNotFoundError as missing:
     # Spark workers put the current directory first on sys.path: in a checkout that was never built they end here.
     raise ImportError(

@@ -77,7 +77,7 @@ static int rmq_export_column(struct ArrowArray *array, rmq_decoder *d, int colum
         RMQ_TRY(rmq_new_array(array, d->rows, 2, 0));
         array->buffers[1] = rmq_take(&c->values, rmq_row_width(column) * d->rows);
     }
-    if (c->nulls > 0) { /* the bitmap reaches to the last null only: the rows behind it are valid */
+    if (c->nulls > 0) { /* the bitmap reaches to the last null only: the rows after it are valid */
         const int64_t bytes = (d->rows + 7) / 8;
         RMQ_TRY(rmq_reserve(&c->validity, bytes));
         memset(c->validity.data + c->validity.size, 0xFF, (size_t)(bytes - c->validity.size));

@@ -8,7 +8,7 @@
 
 #include "arrow_abi.h"
 
-/* Some elements of an array; number 0 is the first that is wanted. */
+/* Some elements of an array; number 0 is the first that is asked for. */
 typedef struct {
     const uint8_t *validity; /* NULL: no nulls */
     int64_t first;           /* where in the buffers that one is */

@@ -19,19 +19,15 @@
 
 #include "machine.h"
 
-#if RMQ_X86
-#include <immintrin.h>
-#endif
-
 #define RMQ_CRC32_POLYNOMIAL 0xEDB88320u
 
-/* Filled once, when the module is imported; only read afterwards. */
+/* Filled once, when the module is loaded; only read afterwards. Each module has its own, filled the same way. */
 static uint32_t rmq_crc32_table[8][256];
 #if RMQ_X86
 static int rmq_crc32_use_clmul;
 #endif
 
-static void rmq_crc32_init(void) {
+__attribute__((constructor)) static void rmq_crc32_init(void) {
     for (uint32_t i = 0; i < 256; i++) {
         uint32_t c = i;
         for (int bit = 0; bit < 8; bit++) c = c & 1 ? c >> 1 ^ RMQ_CRC32_POLYNOMIAL : c >> 1;

@@ -1,4 +1,4 @@
-/* Units to Arrow buffers: for each wanted column its validity, offsets and data, grown row by row. */
+/* Units to Arrow buffers: for each column that is asked for its validity, offsets and data, row by row. */
 #ifndef RMQ_DECODE_H
 #define RMQ_DECODE_H
 
@@ -10,8 +10,9 @@
 #include "memory.h"
 #include "properties.h"
 #include "unit.h"
+#include "walk.h"
 
-/* The columns a unit gives. The names are COLUMNS's in _kernel.pyx, in this order. */
+/* The columns a unit gives. The names are COLUMNS's in _read.pyx, in this order. */
 enum {
     RMQ_TOPIC,
     RMQ_QUEUE_ID,
@@ -67,7 +68,7 @@ typedef struct {
     int64_t size; /* bytes in use; not kept for `values`, where the number of rows says it */
     int64_t capacity;
     rmq_pool *pool;
-    int64_t usual; /* what earlier batches came to: the next one starts with it, so as not to grow again */
+    int64_t usual; /* what earlier batches came to: the next one starts with it, so as not to move again */
 } rmq_buffer;
 
 typedef struct {
@@ -99,7 +100,7 @@ typedef struct {
     rmq_splitter splitter;
 } rmq_decoder;
 
-/* All columns, and behind them the two of the map's entries. */
+/* All columns, and after them the two of the map's entries. */
 static inline rmq_column *rmq_any_column(rmq_decoder *d, int i) {
     return i < RMQ_COLUMNS ? &d->columns[i] : i == RMQ_COLUMNS ? &d->names : &d->contents;
 }
@@ -122,7 +123,7 @@ static rmq_decoder *rmq_new_decoder(void) {
 
 static inline int rmq_wants(uint32_t wanted, int column) { return wanted >> column & 1; }
 
-/* Make room for `size` bytes in all: the rare case, see rmq_reserve. 0, or -1 when there is no memory, or -2 when an Arrow
+/* Have memory for `size` bytes in all: the rare case, see rmq_reserve. 0, or -1 when there is no memory, or -2 when an Arrow
  * offset could not reach so far. */
 __attribute__((noinline, cold)) static int rmq_grow(rmq_buffer *b, int64_t size) {
     if (size > INT32_MAX) return -2;
@@ -244,7 +245,7 @@ static inline int rmq_set_offset_msg_id(rmq_column *c, int64_t row, const rmq_ho
     const int64_t n = 2 * host->raw_size;
     RMQ_TRY(rmq_reserve(&c->data, c->data.size + n + 16));
     char *to = (char *)c->data.data + c->data.size;
-    memcpy(to, host->hex, sizeof host->hex); /* 40 bytes, of which 16 or 40 count: 16 + 16 + RMQ_SLACK have room */
+    memcpy(to, host->hex, sizeof host->hex); /* 40 bytes, of which 16 or 40 count: 16 + 16 + RMQ_SLACK are there */
     rmq_hex4(to + n, position);
     rmq_hex4(to + n + 8, position + 4);
     c->data.size += n + 16;
@@ -265,7 +266,7 @@ static inline int rmq_set_property(rmq_decoder *d, int column, const uint8_t *p,
     return rmq_set_null(c, row);
 }
 
-/* The map's entries of one unit: names and values one after another, into room made beforehand. */
+/* The map's entries of one unit: names and values one after another, into memory reserved beforehand. */
 static inline int rmq_put_entries(rmq_decoder *d, const uint8_t *p, int32_t size, int32_t n, const uint8_t *readable_end,
                                   const rmq_known_names *known) {
     rmq_column *const names = &d->names, *const contents = &d->contents;
@@ -303,18 +304,18 @@ static inline int rmq_put_entries(rmq_decoder *d, const uint8_t *p, int32_t size
 }
 
 static inline int rmq_put_properties(rmq_decoder *d, const rmq_unit *u, const uint8_t *readable_end,
-                                     rmq_classifier *classify) {
+                                     rmq_machine machine) {
     const uint8_t *p = u->properties;
     const int32_t size = u->properties_length;
     const rmq_known_names *known, *names;
-    const int32_t n = rmq_split(&d->splitter, p, size, readable_end, classify, &names, &known);
+    const int32_t n = rmq_split(&d->splitter, p, size, readable_end, &names, &known, machine);
     RMQ_TRY(rmq_set_property(d, RMQ_TAGS, p, names->tags, readable_end));
     RMQ_TRY(rmq_set_property(d, RMQ_KEYS, p, names->keys, readable_end));
     RMQ_TRY(rmq_set_property(d, RMQ_UNIQ_KEY, p, names->uniq_key, readable_end));
     return rmq_wants(d->wanted, RMQ_PROPERTIES) ? rmq_put_entries(d, p, size, n, readable_end, known) : 0;
 }
 
-/* Room for `rows` rows in all. Text grows as it comes; its offsets, like the map's, begin with a 0. */
+/* Have memory for `rows` rows in all. That of text follows as it comes; its offsets, like the map's, begin with a 0. */
 static int rmq_reserve_rows(rmq_decoder *d, int64_t rows) {
     for (int i = 0; i < RMQ_COLUMNS; i++) {
         if (!rmq_wants(d->wanted, i)) continue;
@@ -336,11 +337,11 @@ static int rmq_reserve_rows(rmq_decoder *d, int64_t rows) {
 }
 
 static inline int rmq_append_unit(rmq_decoder *d, const rmq_unit *u, const uint8_t *readable_end,
-                                  rmq_classifier *classify) {
+                                  rmq_machine machine) {
     rmq_column *const c = d->columns;
     const uint8_t *const p = u->start;
     const uint8_t *const store_host = u->store_timestamp + 8;
-    const uint8_t *const behind_hosts = store_host + u->store_host_size;
+    const uint8_t *const after_hosts = store_host + u->store_host_size;
     const int64_t row = d->rows;
     const uint32_t wanted = d->wanted; /* d is reloaded after every store of bytes; this is not */
     if (rmq_wants(wanted, RMQ_TOPIC)) RMQ_TRY(rmq_set_text(&c[RMQ_TOPIC], row, u->topic, u->topic_length, readable_end));
@@ -366,15 +367,15 @@ static inline int rmq_append_unit(rmq_decoder *d, const rmq_unit *u, const uint8
     }
     if (rmq_wants(wanted, RMQ_STORE_TIMESTAMP))
         RMQ_TRY(rmq_set_timestamp(&c[RMQ_STORE_TIMESTAMP], row, rmq_i64(u->store_timestamp)));
-    if (rmq_wants(wanted, RMQ_RECONSUME_TIMES)) rmq_set_i32(&c[RMQ_RECONSUME_TIMES], row, rmq_i32(behind_hosts));
+    if (rmq_wants(wanted, RMQ_RECONSUME_TIMES)) rmq_set_i32(&c[RMQ_RECONSUME_TIMES], row, rmq_i32(after_hosts));
     if (rmq_wants(wanted, RMQ_PREPARED_TRANSACTION_OFFSET))
-        rmq_set_i64(&c[RMQ_PREPARED_TRANSACTION_OFFSET], row, rmq_i64(behind_hosts + 4));
+        rmq_set_i64(&c[RMQ_PREPARED_TRANSACTION_OFFSET], row, rmq_i64(after_hosts + 4));
     if (rmq_wants(wanted, RMQ_PHYSICAL_OFFSET))
         rmq_set_i64(&c[RMQ_PHYSICAL_OFFSET], row, rmq_i64(p + RMQ_AT_PHYSICAL_OFFSET));
     if (rmq_wants(wanted, RMQ_TOTAL_SIZE)) rmq_set_i32(&c[RMQ_TOTAL_SIZE], row, u->total);
     if (rmq_wants(wanted, RMQ_BODY_CRC)) rmq_set_i32(&c[RMQ_BODY_CRC], row, rmq_i32(p + RMQ_AT_BODY_CRC));
     const uint32_t from_properties = 1u << RMQ_TAGS | 1u << RMQ_KEYS | 1u << RMQ_UNIQ_KEY | 1u << RMQ_PROPERTIES;
-    if (wanted & from_properties) RMQ_TRY(rmq_put_properties(d, u, readable_end, classify));
+    if (wanted & from_properties) RMQ_TRY(rmq_put_properties(d, u, readable_end, machine));
     d->rows += 1;
     return 0;
 }
@@ -393,54 +394,31 @@ static int rmq_append(rmq_decoder *d, const uint8_t *window, int64_t size, int64
         const int64_t at = places != NULL ? places[i] : positions[i] - base;
         if (at < 0 || at > size) return 1;
         if (rmq_unit_at(window + at, size - at, positions[i], INT64_MAX, 0, &u, &why) != RMQ_OK) return 1;
-        RMQ_TRY(rmq_append_unit(d, &u, window + size, rmq_classify));
+        RMQ_TRY(rmq_append_unit(d, &u, window + size, RMQ_ANY_MACHINE));
     }
     return 0;
 }
 
-/* A window to walk through, from *position to `stop`. */
-typedef struct {
-    const uint8_t *window; /* the bytes from physical offset `base` on */
-    int64_t size, base, stop, segment_end;
-    int verify_crc;
-} rmq_walk;
-
-/* Walk and decode in one, at most `most` units. Answers 0, or -1 / -2 of rmq_reserve; *status and *position are what
- * rmq_scan answers. */
-static inline int rmq_decode_with(rmq_decoder *d, const rmq_walk *w, int64_t *position, int64_t most, int *status,
-                                  rmq_finding *why, rmq_classifier *classify) {
-    const int64_t shown = (w->base + w->size - *position) / RMQ_SMALLEST_UNIT + 1;
-    const int64_t full = d->rows + (most < shown ? most : shown);
+/* Walk and decode in one, at most `most` units. Answers 0, or -1 / -2 of rmq_reserve. */
+static inline int rmq_decode_on(rmq_decoder *d, rmq_walk *w, int64_t most, rmq_machine machine) {
+    const int64_t before = d->rows, shown = (w->base + w->size - w->position) / RMQ_SMALLEST_UNIT + 1;
+    const int64_t full = before + (most < shown ? most : shown);
     RMQ_TRY(rmq_reserve_rows(d, full));
-    *status = RMQ_FULL;
+    w->status = RMQ_FULL;
     while (d->rows < full) {
         rmq_unit u;
-        *status = rmq_next(w->window, w->size, w->base, *position, w->stop, w->segment_end, w->verify_crc, &u, why);
-        if (*status != RMQ_OK) break;
-        *status = RMQ_FULL;
-        __builtin_prefetch(u.start + u.total); /* the next unit's head comes while this one is decoded */
-        __builtin_prefetch(u.start + u.total + 64);
-        RMQ_TRY(rmq_append_unit(d, &u, w->window + w->size, classify));
-        *position += u.total;
+        w->status = rmq_next(w, w->position, w->verify_crc, &u, &w->why);
+        if (w->status != RMQ_OK) break;
+        w->status = RMQ_FULL;
+        rmq_prefetch_next(&u);
+        RMQ_TRY(rmq_append_unit(d, &u, w->window + w->size, machine));
+        w->position += u.total;
     }
+    w->count = d->rows - before;
     return 0;
 }
 
-#if RMQ_X86
-/* The same code once more, for machines since about 2013. */
-RMQ_AVX2 __attribute__((flatten)) static int rmq_decode_avx2(rmq_decoder *d, const rmq_walk *w, int64_t *position,
-                                                             int64_t most, int *status, rmq_finding *why) {
-    return rmq_decode_with(d, w, position, most, status, why, rmq_classify_avx2);
-}
-#endif
-
-static int rmq_decode(rmq_decoder *d, const rmq_walk *w, int64_t *position, int64_t most, int *status,
-                      rmq_finding *why) {
-#if RMQ_X86
-    if (rmq_has_avx2()) return rmq_decode_avx2(d, w, position, most, status, why);
-#endif
-    return rmq_decode_with(d, w, position, most, status, why, rmq_classify);
-}
+RMQ_FOR_MACHINES(int, rmq_decode, (rmq_decoder *d, rmq_walk *w, int64_t most), d, w, most)
 
 static int64_t rmq_row_width(int column) {
     return rmq_layout[column] == RMQ_INT64 || rmq_layout[column] == RMQ_TIMESTAMP ? 8 : 4;

@@ -1,4 +1,4 @@
-/* What org.apache.rocketmq.store makes of a unit once it is appended: its place in the queue (CommitLog, which is asked
+/* What org.apache.rocketmq.store makes of a unit once it is appended: its offset in the queue (CommitLog, which is asked
  * before), its ConsumeQueue unit (CommitLogDispatcherBuildConsumeQueue) and its index entries (CommitLogDispatcherBuildIndex).
  *
  *     sysFlag's type     queueOffset             ConsumeQueue   index
@@ -17,34 +17,17 @@
 #include "java_hash.h"
 #include "memory.h"
 #include "properties.h"
+#include "queues.h"
 #include "schedule.h"
 #include "unit.h"
+#include "walk.h"
 
 enum { RMQ_QUEUE_UNIT_SIZE = 20 };
 static const int64_t rmq_max_queue_offset = INT64_MAX / RMQ_QUEUE_UNIT_SIZE; /* a ConsumeQueue's bytes are counted too */
 
-/* An array that grows. */
+/* What is known of a queue. */
 typedef struct {
-    void *data;
-    int64_t size, capacity; /* in elements */
-} rmq_list;
-
-/* Room for `more` elements of `width` bytes behind those there are; 0, or -1 when there is no memory. */
-static inline int rmq_list_reserve(rmq_list *list, int64_t more, size_t width) {
-    if (list->size + more <= list->capacity) return 0;
-    const int64_t capacity = 2 * list->capacity + more + 64;
-    void *data = realloc(list->data, (size_t)capacity * width);
-    if (data == NULL) return -1;
-    list->data = data;
-    list->capacity = capacity;
-    return 0;
-}
-
-typedef struct {
-    int64_t next;        /* queueOffset of the next message */
-    int64_t topic;       /* where in `topics` */
-    uint64_t hash;       /* of topic and id */
-    int32_t topic_size, id;
+    int64_t next;        /* queueOffset of the next message that is placed */
     uint32_t key_prefix; /* Java's hash of the topic and '#', with which an index key begins */
     int32_t is_schedule;
     int64_t pending;     /* units since the last rmq_group */
@@ -67,21 +50,19 @@ typedef struct {
 
 typedef struct {
     int index_tags;   /* whether tags are index keys too, as for brokers of 5.5.0 */
-    rmq_list queues;  /* of rmq_queue */
-    rmq_list topics;  /* their names, one behind the other */
-    int32_t *table;   /* open addressing over `queues`: 1 + number, 0 is free */
-    int64_t table_size; /* a power of two, at least twice as many as there are queues */
+    rmq_queues queues;
+    rmq_list states;  /* of rmq_queue, by the queue's number */
     rmq_list units;   /* of rmq_queue_unit, in log order */
     rmq_list entries; /* of rmq_index_entry, in the order a broker puts them */
     rmq_list touched; /* of int32_t: the queues that have pending units */
     int64_t last_timestamp, inner_batches;
+    int64_t bytes;    /* of all units */
     rmq_splitter splitter;
 } rmq_dispatcher;
 
 static void rmq_free_dispatcher(rmq_dispatcher *d) {
-    free(d->queues.data);
-    free(d->topics.data);
-    free(d->table);
+    rmq_free_queues(&d->queues);
+    free(d->states.data);
     free(d->units.data);
     free(d->entries.data);
     free(d->touched.data);
@@ -90,63 +71,23 @@ static void rmq_free_dispatcher(rmq_dispatcher *d) {
 
 /* ---- queues */
 
-static int rmq_grow_table(rmq_dispatcher *d) {
-    const int64_t size = d->table_size == 0 ? 64 : 2 * d->table_size;
-    int32_t *table = calloc((size_t)size, sizeof *table);
-    if (table == NULL) return -1;
-    const rmq_queue *queues = d->queues.data;
-    for (int64_t i = 0; i < d->queues.size; i++) {
-        uint64_t at = queues[i].hash & (uint64_t)(size - 1);
-        while (table[at] != 0) at = (at + 1) & (uint64_t)(size - 1);
-        table[at] = (int32_t)(i + 1);
-    }
-    free(d->table);
-    d->table = table;
-    d->table_size = size;
-    return 0;
-}
-
-__attribute__((noinline)) static int rmq_add_queue(rmq_dispatcher *d, const uint8_t *topic, int32_t size, int32_t id,
-                                                   uint64_t hash) {
-    if (d->queues.size >= INT32_MAX / 2) return -1;
-    RMQ_TRY(rmq_list_reserve(&d->queues, 1, sizeof(rmq_queue)));
-    RMQ_TRY(rmq_list_reserve(&d->topics, size + 1, 1)); /* so that even the name of nothing has an address */
-    memcpy((uint8_t *)d->topics.data + d->topics.size, topic, (size_t)size);
-    ((rmq_queue *)d->queues.data)[d->queues.size] = (rmq_queue){
-        .topic = d->topics.size,
-        .hash = hash,
-        .topic_size = size,
-        .id = id,
-        .key_prefix = 31 * rmq_java_hash(0, topic, size) + '#',
-        .is_schedule = rmq_is_schedule_topic(topic, size),
-    };
-    d->queues.size += 1;
-    d->topics.size += size;
-    if (2 * d->queues.size > d->table_size) return rmq_grow_table(d); /* which enters the new one as well */
-    uint64_t at = hash & (uint64_t)(d->table_size - 1);
-    while (d->table[at] != 0) at = (at + 1) & (uint64_t)(d->table_size - 1);
-    d->table[at] = (int32_t)d->queues.size;
-    return 0;
+static inline rmq_queue *rmq_queue_at(rmq_dispatcher *d, int32_t number) {
+    return (rmq_queue *)d->states.data + number;
 }
 
 /* The number of a queue, which is given one if it has none yet; -1 when there is no memory. */
-static inline int32_t rmq_find_queue(rmq_dispatcher *d, const uint8_t *topic, int32_t size, int32_t id) {
-    const uint64_t hash = rmq_hash_queue(topic, size, id);
-    const rmq_queue *queues = d->queues.data;
-    if (d->table_size > 0) {
-        uint64_t at = hash & (uint64_t)(d->table_size - 1);
-        for (int32_t number; (number = d->table[at]) != 0; at = (at + 1) & (uint64_t)(d->table_size - 1)) {
-            const rmq_queue *q = &queues[number - 1];
-            if (q->hash == hash && q->id == id && q->topic_size == size &&
-                memcmp((const uint8_t *)d->topics.data + q->topic, topic, (size_t)size) == 0)
-                return number - 1;
-        }
-    }
-    return rmq_add_queue(d, topic, size, id, hash) == 0 ? (int32_t)(d->queues.size - 1) : -1;
-}
-
-static inline rmq_queue *rmq_queue_at(rmq_dispatcher *d, int32_t number) {
-    return (rmq_queue *)d->queues.data + number;
+static inline int32_t rmq_know_queue(rmq_dispatcher *d, const uint8_t *topic, int32_t size, int32_t id) {
+    const int32_t found = rmq_find_queue(&d->queues, topic, size, id);
+    if (__builtin_expect(found >= 0, 1)) return found;
+    RMQ_TRY(rmq_list_reserve(&d->states, 1, sizeof(rmq_queue)));
+    const int32_t number = rmq_add_queue(&d->queues, topic, size, id);
+    if (number < 0) return -1;
+    *rmq_queue_at(d, number) = (rmq_queue){
+        .key_prefix = 31 * rmq_java_hash(0, topic, size) + '#',
+        .is_schedule = rmq_is_schedule_topic(topic, size),
+    };
+    d->states.size += 1;
+    return number;
 }
 
 /* ---- collecting */
@@ -192,15 +133,16 @@ static inline int rmq_put_keys(rmq_dispatcher *d, uint32_t prefix, const uint8_t
 
 /* Take down what follows from a unit; 0, or -1 when there is no memory. */
 static inline int rmq_collect(rmq_dispatcher *d, const rmq_unit *u, int32_t number, int64_t queue_offset,
-                              int64_t position, const uint8_t *readable_end, rmq_classifier *classify) {
+                              int64_t position, const uint8_t *readable_end, rmq_machine machine) {
     const int64_t timestamp = rmq_i64(u->store_timestamp);
     const uint8_t *const p = u->properties;
     rmq_splitter *const s = &d->splitter;
     const rmq_known_names *names, *known;
     d->last_timestamp = timestamp;
+    d->bytes += u->total;
     d->inner_batches += (u->sys_flag & RMQ_SYSFLAG_INNER_BATCH) != 0;
     if ((u->sys_flag & RMQ_SYSFLAG_TRANSACTION_TYPE) == RMQ_SYSFLAG_TRANSACTION_ROLLBACK) return 0;
-    const int32_t n = rmq_split(s, p, u->properties_length, readable_end, classify, &names, &known);
+    const int32_t n = rmq_split(s, p, u->properties_length, readable_end, &names, &known, machine);
     rmq_queue *const q = rmq_queue_at(d, number);
     if (rmq_is_queued(u)) {
         RMQ_TRY(rmq_list_reserve(&d->units, 1, sizeof(rmq_queue_unit)));
@@ -234,110 +176,74 @@ static inline int rmq_collect(rmq_dispatcher *d, const rmq_unit *u, int32_t numb
     return 0;
 }
 
-/* ---- giving out places */
+/* ---- giving out positions */
 
-/* Staged units, one behind the other: window[at .. size), whose places begin at physical offset `position`. */
-typedef struct {
-    uint8_t *window;
-    int64_t at, size, position, segment_end;
-    int verify_crc;
-} rmq_staged;
-
-/* Give the units their places until one has none in the segment (RMQ_FULL), or all have theirs (RMQ_LIMIT), or one is none.
- * Answers 0, or -1 when there is no memory; *status says why it stopped. */
-static inline int rmq_place_with(rmq_dispatcher *d, rmq_staged *w, int64_t *count, int *status, rmq_finding *why,
-                                 rmq_classifier *classify) {
-    for (;; *count += 1) {
-        uint8_t *const p = w->window + w->at;
-        const int64_t left = w->size - w->at, room = w->segment_end - w->position;
+/* The staged units of a walk get their positions, which begin at its own, and their queue offsets; and units whose
+ * storeTimestamp is 0 get `store_timestamp`. The walk's window is written to. It stops where a unit does not fit into the
+ * segment (RMQ_FULL), where all have theirs (RMQ_LIMIT), or where there is none. Answers 0, or -1 when there is no memory. */
+static inline int rmq_place_on(rmq_dispatcher *d, rmq_walk *w, int64_t store_timestamp, rmq_machine machine) {
+    for (;; w->count += 1) {
+        const int64_t in_window = w->position - w->base, left_in_segment = w->segment_end - w->position;
+        uint8_t *const p = (uint8_t *)w->window + in_window;
+        const int64_t left = w->size - in_window;
         rmq_unit u;
-        *status = RMQ_LIMIT;
+        w->status = RMQ_LIMIT;
         if (left == 0) return 0;
-        /* Where it is meant to go is not in a staged unit, and what there may be of it does not matter. */
+        /* The position is not in a staged unit yet, and what there may be of it does not matter. */
         const int64_t stored = left < RMQ_AT_SYSFLAG ? 0 : rmq_i64(p + RMQ_AT_PHYSICAL_OFFSET);
-        *status = rmq_unit_at(p, left, stored, INT64_MAX, w->verify_crc, &u, why);
-        if (*status != RMQ_OK) return 0;
-        if (u.total + RMQ_BLANK_SIZE > room) {
-            *status = rmq_fail(why, RMQ_FULL, u.total + RMQ_BLANK_SIZE, room);
+        w->status = rmq_unit_at(p, left, stored, INT64_MAX, w->verify_crc, &u, &w->why);
+        if (w->status != RMQ_OK) return 0;
+        if (u.total + RMQ_BLANK_SIZE > left_in_segment) {
+            w->status = rmq_fail(&w->why, RMQ_FULL, u.total + RMQ_BLANK_SIZE, left_in_segment);
             return 0;
         }
-        __builtin_prefetch(p + u.total);
-        __builtin_prefetch(p + u.total + 64);
-        const int32_t number = rmq_find_queue(d, u.topic, u.topic_length, rmq_i32(p + RMQ_AT_QUEUE_ID));
+        rmq_prefetch_next(&u);
+        const int32_t number = rmq_know_queue(d, u.topic, u.topic_length, rmq_i32(p + RMQ_AT_QUEUE_ID));
         if (number < 0) return -1;
         int64_t *const next = &rmq_queue_at(d, number)->next;
         const int64_t queue_offset = rmq_is_queued(&u) ? *next : 0;
-        RMQ_TRY(rmq_collect(d, &u, number, queue_offset, w->position, w->window + w->size, classify));
         *next += rmq_is_queued(&u);
         rmq_put_i64(p + RMQ_AT_QUEUE_OFFSET, queue_offset);
         rmq_put_i64(p + RMQ_AT_PHYSICAL_OFFSET, w->position);
-        w->at += u.total;
+        if (rmq_i64(u.store_timestamp) == 0) rmq_put_i64(p + (u.store_timestamp - p), store_timestamp);
+        RMQ_TRY(rmq_collect(d, &u, number, queue_offset, w->position, w->window + w->size, machine));
         w->position += u.total;
     }
 }
 
+RMQ_FOR_MACHINES(int, rmq_place, (rmq_dispatcher *d, rmq_walk *w, int64_t store_timestamp), d, w, store_timestamp)
+
 /* ---- reading a log as it stands */
 
-/* A window to walk through, from *position to `stop`, at most `most` units; as rmq_scan. Answers as rmq_place_with. */
-static inline int rmq_dispatch_with(rmq_dispatcher *d, const uint8_t *window, int64_t size, int64_t base,
-                                    int64_t *position, int64_t stop, int64_t segment_end, int verify_crc, int64_t most,
-                                    int64_t *count, int *status, rmq_finding *why, rmq_classifier *classify) {
-    for (*status = RMQ_FULL; *count < most; *count += 1) {
+/* Walk and collect, at most `most` units. Answers 0, or -1 when there is no memory. */
+static inline int rmq_dispatch_on(rmq_dispatcher *d, rmq_walk *w, int64_t most, rmq_machine machine) {
+    int64_t at = w->position, n = 0;
+    int status = RMQ_FULL;
+    while (n < most) {
         rmq_unit u;
-        *status = rmq_next(window, size, base, *position, stop, segment_end, verify_crc, &u, why);
-        if (*status != RMQ_OK) return 0;
-        *status = RMQ_FULL;
-        __builtin_prefetch(u.start + u.total);
-        __builtin_prefetch(u.start + u.total + 64);
-        const int32_t number = rmq_find_queue(d, u.topic, u.topic_length, rmq_i32(u.start + RMQ_AT_QUEUE_ID));
+        status = rmq_next(w, at, w->verify_crc, &u, &w->why);
+        if (status != RMQ_OK) break;
+        rmq_prefetch_next(&u);
+        const int32_t number = rmq_know_queue(d, u.topic, u.topic_length, rmq_i32(u.start + RMQ_AT_QUEUE_ID));
         if (number < 0) return -1;
         const int64_t queue_offset = rmq_i64(u.start + RMQ_AT_QUEUE_OFFSET);
-        RMQ_TRY(rmq_collect(d, &u, number, queue_offset, *position, window + size, classify));
-        int64_t *const next = &rmq_queue_at(d, number)->next;
-        if (rmq_is_queued(&u) && queue_offset >= *next && queue_offset < rmq_max_queue_offset) *next = queue_offset + 1;
-        *position += u.total;
+        RMQ_TRY(rmq_collect(d, &u, number, queue_offset, at, w->window + w->size, machine));
+        at += u.total;
+        n += 1;
+        status = RMQ_FULL;
     }
+    w->position = at;
+    w->count = n;
+    w->status = status;
     return 0;
 }
 
-#if RMQ_X86
-RMQ_AVX2 __attribute__((flatten)) static int rmq_place_avx2(rmq_dispatcher *d, rmq_staged *w, int64_t *count,
-                                                            int *status, rmq_finding *why) {
-    return rmq_place_with(d, w, count, status, why, rmq_classify_avx2);
-}
-
-RMQ_AVX2 __attribute__((flatten)) static int rmq_dispatch_avx2(rmq_dispatcher *d, const uint8_t *window, int64_t size,
-                                                               int64_t base, int64_t *position, int64_t stop,
-                                                               int64_t segment_end, int verify_crc, int64_t most,
-                                                               int64_t *count, int *status, rmq_finding *why) {
-    return rmq_dispatch_with(d, window, size, base, position, stop, segment_end, verify_crc, most, count, status, why,
-                             rmq_classify_avx2);
-}
-#endif
-
-static int rmq_place(rmq_dispatcher *d, rmq_staged *w, int64_t *count, int *status, rmq_finding *why) {
-#if RMQ_X86
-    if (rmq_has_avx2()) return rmq_place_avx2(d, w, count, status, why);
-#endif
-    return rmq_place_with(d, w, count, status, why, rmq_classify);
-}
-
-static int rmq_dispatch(rmq_dispatcher *d, const uint8_t *window, int64_t size, int64_t base, int64_t *position,
-                        int64_t stop, int64_t segment_end, int verify_crc, int64_t most, int64_t *count, int *status,
-                        rmq_finding *why) {
-#if RMQ_X86
-    if (rmq_has_avx2())
-        return rmq_dispatch_avx2(d, window, size, base, position, stop, segment_end, verify_crc, most, count, status,
-                                 why);
-#endif
-    return rmq_dispatch_with(d, window, size, base, position, stop, segment_end, verify_crc, most, count, status, why,
-                             rmq_classify);
-}
+RMQ_FOR_MACHINES(int, rmq_dispatch, (rmq_dispatcher *d, rmq_walk *w, int64_t most), d, w, most)
 
 /* ---- handing over */
 
 /* The collected ConsumeQueue units as they are on disk, queue by queue: units.size * 20 bytes at `out`. The runs of each queue
- * go to `runs`, of which there is room for units.size. How many there are, or -1 when there is no memory. */
+ * go to `runs`, units.size elements. Answers how many there are, or -1 when there is no memory. */
 static int64_t rmq_group(rmq_dispatcher *d, uint8_t *out, rmq_run *runs) {
     const rmq_queue_unit *const units = d->units.data;
     const int32_t *const touched = d->touched.data;
@@ -352,20 +258,20 @@ static int64_t rmq_group(rmq_dispatcher *d, uint8_t *out, rmq_run *runs) {
         before += pending;
     }
     for (int64_t i = 0; i < n; i++) {
-        const int64_t place = rmq_queue_at(d, units[i].queue)->pending++;
-        uint8_t *const p = out + RMQ_QUEUE_UNIT_SIZE * place;
+        const int64_t k = rmq_queue_at(d, units[i].queue)->pending++;
+        uint8_t *const p = out + RMQ_QUEUE_UNIT_SIZE * k;
         rmq_put_i64(p, units[i].position);
         rmq_put_i32(p + 8, units[i].size);
         rmq_put_i64(p + 12, units[i].tags_code);
-        offsets[place] = units[i].queue_offset;
+        offsets[k] = units[i].queue_offset;
     }
     int64_t count = 0;
-    for (int64_t i = 0, place = 0; i < d->touched.size; i++) {
+    for (int64_t i = 0, k = 0; i < d->touched.size; i++) {
         rmq_queue *q = rmq_queue_at(d, touched[i]);
         const int64_t end = q->pending;
-        for (int64_t first = 1; place < end; place++, first = 0) {
-            if (first || offsets[place - 1] == INT64_MAX || offsets[place] != offsets[place - 1] + 1)
-                runs[count++] = (rmq_run){touched[i], offsets[place], 0};
+        for (int64_t first = 1; k < end; k++, first = 0) {
+            if (first || offsets[k - 1] == INT64_MAX || offsets[k] != offsets[k - 1] + 1)
+                runs[count++] = (rmq_run){touched[i], offsets[k], 0};
             runs[count - 1].count += 1;
         }
         q->pending = 0;
@@ -377,7 +283,7 @@ static int64_t rmq_group(rmq_dispatcher *d, uint8_t *out, rmq_run *runs) {
 /* Begin anew, with the queues that are known. */
 static void rmq_forget(rmq_dispatcher *d) {
     d->units.size = d->entries.size = d->touched.size = 0;
-    d->last_timestamp = d->inner_batches = 0;
+    d->last_timestamp = d->inner_batches = d->bytes = 0;
 }
 
 #endif

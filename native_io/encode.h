@@ -1,5 +1,6 @@
-/* Arrow columns to units: what org.apache.rocketmq.store.MessageExtEncoder makes of a message, but for its place in the log
- * and in its queue, which dispatch.h gives it. Every limit of a broker is checked here, row by row, before a byte is used. */
+/* Arrow columns to staged units: what org.apache.rocketmq.store.MessageExtEncoder makes of a message, but for what is known
+ * only when it is appended. physicalOffset and queueOffset are 0, and so is a storeTimestamp that the row does not give:
+ * rmq_place (dispatch.h) writes them. Every limit of a broker is checked here, row by row, before a byte is used. */
 #ifndef RMQ_ENCODE_H
 #define RMQ_ENCODE_H
 
@@ -13,7 +14,7 @@
 #include "schedule.h"
 #include "unit.h"
 
-/* The columns a unit is made of. The names are ENCODE_COLUMNS's in _kernel.pyx, in this order. */
+/* The columns a unit is made of. The names are ENCODE_COLUMNS's in _write.pyx, in this order. */
 enum {
     RMQ_IN_TOPIC,
     RMQ_IN_QUEUE_ID,
@@ -61,7 +62,7 @@ enum {
     RMQ_MOST_NAMED = 4 + 4 + 8 + 3 * 2,                 /* the names TAGS, KEYS, UNIQ_KEY and what separates them */
 };
 
-/* Why a row was refused. The words are _REFUSALS's in _kernel.pyx. */
+/* Why a row was refused. The words are _REFUSALS's in _write.pyx. */
 enum {
     RMQ_REFUSE_NULL = 1,
     RMQ_REFUSE_TOPIC_LENGTH,
@@ -95,7 +96,8 @@ typedef struct {
 } rmq_rows;
 
 static inline int rmq_may_be_null(int column) {
-    return column == RMQ_IN_TAGS || column == RMQ_IN_KEYS || column == RMQ_IN_UNIQ_KEY || column == RMQ_IN_PROPERTIES;
+    return column == RMQ_IN_TAGS || column == RMQ_IN_KEYS || column == RMQ_IN_UNIQ_KEY || column == RMQ_IN_PROPERTIES ||
+           column == RMQ_IN_STORE_TIMESTAMP;
 }
 
 /* ---- from Arrow's C data interface */
@@ -146,7 +148,6 @@ static int rmq_read_batch(rmq_rows *r, const struct ArrowArray *batch) {
 
 typedef struct {
     int allow_v2;
-    rmq_pool *pool;
     int64_t topic_size; /* of the last topic that was found good; -1: none yet */
     uint8_t topic[RMQ_MAX_TOPIC_V2 + 1];
 } rmq_encoder;
@@ -229,7 +230,7 @@ static inline void rmq_put_named(const rmq_rows *r, int64_t row, int which, rmq_
     rmq_put_pair(out, rmq_named[which].name, rmq_named[which].size, 1, value, size, c->data_end - value >= 32);
 }
 
-/* How many of `n` bytes are 0x01 or 0x02. The RMQ_SLACK bytes behind them are overwritten. */
+/* How many of `n` bytes are 0x01 or 0x02. The RMQ_SLACK bytes after them are overwritten. */
 static inline int64_t rmq_count_separators(uint8_t *p, int64_t n) {
     int64_t count = 0;
     memset(p + n, 0, RMQ_SLACK);
@@ -333,8 +334,9 @@ static inline int64_t rmq_encode_row(rmq_encoder *e, const rmq_rows *r, int64_t 
     const uint8_t *store_host = rmq_in_text(&c[RMQ_IN_STORE_HOST], row, &store_size);
     if (store_size != 8 && store_size != 20)
         return rmq_refuse(why, RMQ_REFUSE_HOST_LENGTH, RMQ_IN_STORE_HOST, store_size);
-    const int64_t store_timestamp = rmq_in_i64(&c[RMQ_IN_STORE_TIMESTAMP], row);
-    if (store_timestamp <= 0)
+    const int has_store_timestamp = rmq_in_valid(&c[RMQ_IN_STORE_TIMESTAMP], row);
+    const int64_t store_timestamp = has_store_timestamp ? rmq_in_i64(&c[RMQ_IN_STORE_TIMESTAMP], row) : 0;
+    if (has_store_timestamp && store_timestamp <= 0)
         return rmq_refuse(why, RMQ_REFUSE_STORE_TIMESTAMP, RMQ_IN_STORE_TIMESTAMP, store_timestamp);
     int32_t sys_flag = rmq_in_i32(&c[RMQ_IN_SYSFLAG], row);
     if (sys_flag & RMQ_SYSFLAG_INNER_BATCH)
@@ -394,9 +396,11 @@ static int64_t rmq_encode_bound(const rmq_rows *r) {
     return bound;
 }
 
-static inline int64_t rmq_encode_with(rmq_encoder *e, const rmq_rows *r, uint8_t *to, int32_t *sizes,
-                                      rmq_refusal *why) {
+/* All rows as units, back to back, into rmq_encode_bound() + RMQ_SLACK bytes. How many bytes they are, or -1. */
+static inline int64_t rmq_encode_on(rmq_encoder *e, const rmq_rows *r, uint8_t *to, int32_t *sizes, rmq_refusal *why,
+                                    rmq_machine machine) {
     int64_t total = 0;
+    (void)machine; /* what is gained is the compiler's doing alone */
     for (int64_t row = 0; row < r->rows; row++) {
         const int64_t size = rmq_encode_row(e, r, row, to + total, why);
         if (size < 0) {
@@ -409,19 +413,7 @@ static inline int64_t rmq_encode_with(rmq_encoder *e, const rmq_rows *r, uint8_t
     return total;
 }
 
-#if RMQ_X86
-RMQ_AVX2 __attribute__((flatten)) static int64_t rmq_encode_avx2(rmq_encoder *e, const rmq_rows *r, uint8_t *to,
-                                                                 int32_t *sizes, rmq_refusal *why) {
-    return rmq_encode_with(e, r, to, sizes, why);
-}
-#endif
-
-/* All rows as units, back to back, into rmq_encode_bound() + RMQ_SLACK bytes. How many bytes they are, or -1. */
-static int64_t rmq_encode(rmq_encoder *e, const rmq_rows *r, uint8_t *to, int32_t *sizes, rmq_refusal *why) {
-#if RMQ_X86
-    if (rmq_has_avx2()) return rmq_encode_avx2(e, r, to, sizes, why);
-#endif
-    return rmq_encode_with(e, r, to, sizes, why);
-}
+RMQ_FOR_MACHINES(int64_t, rmq_encode, (rmq_encoder *e, const rmq_rows *r, uint8_t *to, int32_t *sizes, rmq_refusal *why),
+                 e, r, to, sizes, why)
 
 #endif

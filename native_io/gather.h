@@ -1,4 +1,4 @@
-/* Bytes from many places of a file into one buffer. */
+/* Bytes from many offsets of a file into one buffer. */
 #ifndef RMQ_GATHER_H
 #define RMQ_GATHER_H
 
@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <unistd.h>
 
-/* What was read, for each place: where it lies in the buffer, and how many bytes from there on belong to it. */
+/* What was read, for each offset: where it lies in the buffer, and how many bytes from there on belong to it. */
 typedef struct {
     uint8_t *buffer;
     int64_t capacity;
@@ -15,8 +15,8 @@ typedef struct {
     int error;               /* errno, or 0 */
 } rmq_gathered;
 
-/* Read sizes[i] bytes at offsets[i], which grow, for as many i from 0 on as fit: answers how many. Places that are at most
- * `slack` bytes apart are read in one go, with what is between them. Where the file ends there are fewer bytes, or none. */
+/* Read sizes[i] bytes at offsets[i], which ascend, for as many i from 0 on as fit: answers how many. What is at most `slack`
+ * bytes apart is read in one go, with what is between. Where the file ends there are fewer bytes, or none. */
 static int64_t rmq_gather(int fd, const int64_t *offsets, const int32_t *sizes, int64_t count, int64_t slack,
                           rmq_gathered *out) {
     int64_t used = 0, done = 0;
@@ -24,12 +24,12 @@ static int64_t rmq_gather(int fd, const int64_t *offsets, const int32_t *sizes, 
         const int64_t start = offsets[done];
         if (start < 0 || sizes[done] <= 0 || sizes[done] > out->capacity - used) break;
         if (start > INT64_MAX - sizes[done]) break;
-        int64_t stop = start + sizes[done], behind = done + 1;
-        for (; behind < count; behind++) {
-            const int64_t next = offsets[behind];
-            if (sizes[behind] <= 0 || next < offsets[behind - 1] || next - stop > slack) break;
-            if (next > INT64_MAX - sizes[behind]) break;
-            const int64_t end = next + sizes[behind];
+        int64_t stop = start + sizes[done], after = done + 1;
+        for (; after < count; after++) {
+            const int64_t next = offsets[after];
+            if (sizes[after] <= 0 || next < offsets[after - 1] || next - stop > slack) break;
+            if (next > INT64_MAX - sizes[after]) break;
+            const int64_t end = next + sizes[after];
             if (end - start > out->capacity - used) break;
             if (end > stop) stop = end;
         }
@@ -46,7 +46,7 @@ static int64_t rmq_gather(int fd, const int64_t *offsets, const int32_t *sizes, 
             got += n;
         }
         out->bytes += got;
-        for (; done < behind; done++) {
+        for (; done < after; done++) {
             const int64_t from = offsets[done] - start;
             out->places[done] = used + (from < got ? from : got);
             out->lengths[done] = from < got ? got - from : 0;

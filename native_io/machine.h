@@ -1,5 +1,8 @@
-/* Which ways of doing the same thing are compiled. RMQ_PORTABLE leaves out all that is special to one kind of machine: the
- * code for the others can so be tested here (make sanitize). */
+/* What depends on the machine: which instructions it has, and one way to compile a function for both kinds of machine.
+ *
+ * A wheel must run on every machine of its kind, so what needs newer instructions is compiled twice and chosen at run time.
+ * RMQ_PORTABLE leaves out all that is special to one kind of machine: the code for the others can so be tested here
+ * (make sanitize). */
 #ifndef RMQ_MACHINE_H
 #define RMQ_MACHINE_H
 
@@ -7,6 +10,44 @@
 #define RMQ_X86 1
 #else
 #define RMQ_X86 0
+#endif
+
+/* For what the machine is that code is compiled for. Known when it is compiled, so a test of it costs nothing. */
+typedef enum {
+    RMQ_ANY_MACHINE,
+    RMQ_AVX2_MACHINE, /* of x86-64, since about 2013 */
+} rmq_machine;
+
+#if RMQ_X86
+#include <cpuid.h>
+#include <immintrin.h>
+
+#define RMQ_AVX2 __attribute__((target("avx2,bmi,bmi2,movbe,pclmul,popcnt")))
+
+/* Set once, when the module is loaded; only read afterwards. Each module has its own, and all find the same. */
+static int rmq_has_avx2;
+
+__attribute__((constructor)) static void rmq_look_at_machine(void) {
+    unsigned a, b, c, d;
+    __builtin_cpu_init();
+    /* All that RMQ_AVX2 names. Not every compiler's __builtin_cpu_supports knows movbe. */
+    rmq_has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
+                   __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("popcnt") && __get_cpuid(1, &a, &b, &c, &d) &&
+                   (c & bit_MOVBE) != 0;
+}
+
+/* Defines `type name parameters`, which is name_on(the arguments, the machine that this runs on). name_on and what it calls
+ * must be inline: `flatten` pulls all of it into one function, which is compiled for newer machines as a whole. */
+#define RMQ_FOR_MACHINES(type, name, parameters, ...)                                          \
+    RMQ_AVX2 __attribute__((flatten)) static type name##_avx2 parameters {                     \
+        return name##_on(__VA_ARGS__, RMQ_AVX2_MACHINE);                                       \
+    }                                                                                          \
+    static type name parameters {                                                              \
+        return rmq_has_avx2 ? name##_avx2(__VA_ARGS__) : name##_on(__VA_ARGS__, RMQ_ANY_MACHINE); \
+    }
+#else
+#define RMQ_FOR_MACHINES(type, name, parameters, ...) \
+    static type name parameters { return name##_on(__VA_ARGS__, RMQ_ANY_MACHINE); }
 #endif
 
 #endif

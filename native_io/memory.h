@@ -1,8 +1,8 @@
-/* Memory for the columns' buffers. A batch's buffers are about as large as the one's before, so they are used again: memory
- * that goes back to the system comes back as zeroed pages, and that cost a quarter of the time of decoding.
+/* Memory: a list that gets longer, and a pool for the columns' buffers.
  *
- * A pool belongs to a decoder, and lives on until the last buffer that came from it is released, wherever and on whatever
- * thread that is.
+ * The pool. A batch's buffers are about as large as the one's before, so they are used again: memory that goes back to the
+ * system comes back as zeroed pages, and that cost a quarter of the time of decoding. A pool belongs to a decoder or an
+ * encoder, and lives on until the last buffer that came from it is released, wherever and on whatever thread that is.
  */
 #ifndef RMQ_MEMORY_H
 #define RMQ_MEMORY_H
@@ -23,6 +23,23 @@ enum {
         if (status_ != 0) return status_; \
     } while (0)
 
+/* An array that gets longer. All zeros at first. */
+typedef struct {
+    void *data;
+    int64_t size, capacity; /* in elements */
+} rmq_list;
+
+/* Have memory for `more` elements of `width` bytes after those there are; 0, or -1 when there is none. */
+static inline int rmq_list_reserve(rmq_list *list, int64_t more, size_t width) {
+    if (list->size + more <= list->capacity) return 0;
+    const int64_t capacity = 2 * list->capacity + more + 64;
+    void *data = realloc(list->data, (size_t)capacity * width);
+    if (data == NULL) return -1;
+    list->data = data;
+    list->capacity = capacity;
+    return 0;
+}
+
 struct rmq_pool;
 
 /* What stands before each buffer; as long as a cache line, so that the buffer begins with one. */
@@ -33,7 +50,7 @@ typedef struct {
 } rmq_block;
 
 typedef struct rmq_pool {
-    atomic_int users; /* the decoder, and every buffer that is out */
+    atomic_int users; /* its owner, and every buffer that is out */
     atomic_flag locked;
     int spares;
     int64_t kept;
@@ -107,9 +124,9 @@ static void rmq_put_buffer(const void *buffer) {
     rmq_leave_pool(pool);
 }
 
-enum { RMQ_SLACK = 32 }; /* behind every buffer, so that short texts can be copied 32 bytes at a time */
+enum { RMQ_SLACK = 32 }; /* after every buffer, so that short texts can be copied 32 bytes at a time */
 
-/* Short texts go 32 bytes at a time, over what is behind them: `to` always has RMQ_SLACK, `p` has it if can_overread. */
+/* Short texts go 32 bytes at a time, over what is after them: `to` always has RMQ_SLACK, `p` has it if can_overread. */
 static inline void rmq_copy(uint8_t *to, const uint8_t *p, int64_t n, int can_overread) {
     if (n <= 32 && can_overread) {
         memcpy(to, p, 16);

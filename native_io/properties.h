@@ -14,10 +14,6 @@
 
 #include "machine.h"
 
-#if RMQ_X86
-#include <immintrin.h>
-#endif
-
 enum {
     RMQ_MAX_PROPERTIES = 32767 / 4 + 1, /* of 0x7FFF bytes, a pair takes 4 (the last one may do with 3) */
     RMQ_MASK_WORDS = 32768 / 64,
@@ -28,31 +24,15 @@ typedef struct {
     int32_t name, separator, end;
 } rmq_property;
 
-/* A bit for each byte of the properties: is it 0x01, is it 0x02. Bits behind the last byte mean nothing. */
+/* A bit for each byte of the properties: is it 0x01, is it 0x02. Bits after the last byte mean nothing. */
 typedef struct {
     uint64_t ones[RMQ_MASK_WORDS], twos[RMQ_MASK_WORDS];
 } rmq_masks;
 
 /* The masks of `words` times 64 bytes at `p`, into masks[first ..]. Answers the OR of all bytes' high bits, one bit for
- * each place in 64. */
-typedef uint64_t rmq_classifier(const uint8_t *p, int32_t words, rmq_masks *masks, int32_t first);
-
-#if RMQ_X86
-#define RMQ_AVX2 __attribute__((target("avx2,bmi,bmi2,movbe,pclmul,popcnt")))
-
-static inline int rmq_has_avx2(void) {
-    __builtin_cpu_init();
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("pclmul") &&
-           __builtin_cpu_supports("popcnt");
-}
-
-RMQ_AVX2 static inline uint64_t rmq_mask64(__m256i low, __m256i high) {
-    return (uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high) << 32;
-}
-#endif
-
+ * each byte of 64. */
 #if !RMQ_X86
-static uint64_t rmq_classify(const uint8_t *p, int32_t words, rmq_masks *masks, int32_t first) {
+static uint64_t rmq_classify_any(const uint8_t *p, int32_t words, rmq_masks *masks, int32_t first) {
     uint64_t highs = 0;
     for (int32_t w = first; w < first + words; w++, p += 64) {
         uint64_t ones = 0, twos = 0;
@@ -67,7 +47,7 @@ static uint64_t rmq_classify(const uint8_t *p, int32_t words, rmq_masks *masks, 
     return highs;
 }
 #else
-static uint64_t rmq_classify(const uint8_t *p, int32_t words, rmq_masks *masks, int32_t first) {
+static uint64_t rmq_classify_any(const uint8_t *p, int32_t words, rmq_masks *masks, int32_t first) {
     const __m128i one = _mm_set1_epi8(1), two = _mm_set1_epi8(2);
     uint64_t highs = 0;
     for (int32_t w = first; w < first + words; w++) {
@@ -84,6 +64,10 @@ static uint64_t rmq_classify(const uint8_t *p, int32_t words, rmq_masks *masks, 
     return highs;
 }
 
+RMQ_AVX2 static inline uint64_t rmq_mask64(__m256i low, __m256i high) {
+    return (uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high) << 32;
+}
+
 RMQ_AVX2 static uint64_t rmq_classify_avx2(const uint8_t *p, int32_t words, rmq_masks *masks, int32_t first) {
     const __m256i one = _mm256_set1_epi8(1), two = _mm256_set1_epi8(2);
     uint64_t highs = 0;
@@ -96,6 +80,16 @@ RMQ_AVX2 static uint64_t rmq_classify_avx2(const uint8_t *p, int32_t words, rmq_
     return highs;
 }
 #endif
+
+static inline uint64_t rmq_classify(const uint8_t *p, int32_t words, rmq_masks *masks, int32_t first,
+                                    rmq_machine machine) {
+#if RMQ_X86
+    if (machine == RMQ_AVX2_MACHINE) return rmq_classify_avx2(p, words, masks, first);
+#else
+    (void)machine;
+#endif
+    return rmq_classify_any(p, words, masks, first);
+}
 
 static inline int rmq_same_name(const uint8_t *p, rmq_property a, rmq_property b) {
     const size_t n = (size_t)(a.separator - a.name);
@@ -138,12 +132,12 @@ static inline void rmq_end_segment(const uint8_t *p, int32_t begin, int32_t sepa
     found[(*count)++] = (rmq_property){begin, separator, end};
 }
 
-/* Split `n` bytes at `p` into found[0 .. answer); found has room for RMQ_MAX_PROPERTIES. `readable` bytes may be read
- * at p. *high becomes non-zero when a byte of them is not ASCII. */
-static inline int32_t rmq_split_properties(const uint8_t *p, int32_t n, int64_t readable, rmq_classifier *classify,
-                                           rmq_masks *masks, rmq_property *found, uint64_t *high) {
+/* Split `n` bytes at `p` into found[0 .. answer), of RMQ_MAX_PROPERTIES elements. `readable` bytes may be read at p. *high
+ * becomes non-zero when a byte of them is not ASCII. */
+static inline int32_t rmq_split_properties(const uint8_t *p, int32_t n, int64_t readable, rmq_masks *masks,
+                                           rmq_property *found, uint64_t *high, rmq_machine machine) {
     const int32_t whole = n / 64, rest = n % 64;
-    *high |= classify(p, whole, masks, 0);
+    *high |= rmq_classify(p, whole, masks, 0, machine);
     if (rest != 0) {
         uint8_t copy[64];
         const uint8_t *q = p + 64 * whole;
@@ -153,7 +147,7 @@ static inline int32_t rmq_split_properties(const uint8_t *p, int32_t n, int64_t 
             q = copy;
         }
         const uint64_t inside = ((uint64_t)1 << rest) - 1;
-        *high |= classify(q, 1, masks, whole) & inside;
+        *high |= rmq_classify(q, 1, masks, whole, machine) & inside;
         masks->ones[whole] &= inside;
         masks->twos[whole] &= inside;
     }
@@ -186,7 +180,7 @@ static inline int32_t rmq_split_properties(const uint8_t *p, int32_t n, int64_t 
 static inline int rmq_is(const uint8_t *p, const char *name, size_t n) { return memcmp(p, name, n) == 0; }
 
 /* The names of a unit, to try on later ones: a producer writes the same names in the same order again and again. Each set
- * of names has its place by how many they are, so that messages with and without KEYS, say, do not drive out each other. */
+ * of names is kept by how many they are, so that messages with and without KEYS, say, do not drive out each other. */
 enum { RMQ_KNOWN_SETS = 8, RMQ_KNOWN_NAMES = 32, RMQ_KNOWN_BLOCKS = 16 };
 
 typedef struct {
@@ -234,7 +228,7 @@ static inline void rmq_know_names(rmq_known_names *known, const uint8_t *p, int3
 
 #if RMQ_X86
 /* rmq_split_properties, tried first: the set of names that the properties have, in its order, or NULL. found[0 .. count) is
- * filled then. Wants 64 readable bytes behind them. The known names are all different, so nothing is doubled. */
+ * filled then. Needs 64 readable bytes after them. The known names are all different, so nothing is doubled. */
 RMQ_AVX2 static inline const rmq_known_names *rmq_split_as_known(const rmq_known_names *sets, const uint8_t *p, int32_t n,
                                                                  rmq_property *found, uint64_t *high) {
     uint64_t twos[RMQ_KNOWN_BLOCKS + 1], highs = 0;
@@ -277,7 +271,7 @@ RMQ_AVX2 static inline const rmq_known_names *rmq_split_as_known(const rmq_known
 }
 #endif
 
-/* What splitting keeps from one unit to the next, and room to work in. All zeros at first. */
+/* What splitting keeps from one unit to the next, and memory to work in. All zeros at first. */
 typedef struct {
     rmq_known_names known[RMQ_KNOWN_SETS];
     rmq_masks masks;
@@ -288,10 +282,10 @@ typedef struct {
 /* Split `n` bytes at `p` into s->found[0 .. answer), the quickest way there is. *names says which of them are TAGS, KEYS and
  * UNIQ_KEY; *known is it too where the names were known before, or NULL. */
 static inline int32_t rmq_split(rmq_splitter *s, const uint8_t *p, int32_t n, const uint8_t *readable_end,
-                                rmq_classifier *classify, const rmq_known_names **names, const rmq_known_names **known) {
+                                const rmq_known_names **names, const rmq_known_names **known, rmq_machine machine) {
     *known = NULL;
 #if RMQ_X86
-    if (classify == rmq_classify_avx2 && readable_end - p >= n + 64)
+    if (machine == RMQ_AVX2_MACHINE && readable_end - p >= n + 64)
         *known = rmq_split_as_known(s->known, p, n, s->found, &s->high);
 #endif
     if (*known != NULL) {
@@ -299,7 +293,7 @@ static inline int32_t rmq_split(rmq_splitter *s, const uint8_t *p, int32_t n, co
         return (*known)->count;
     }
     uint64_t high = 0;
-    const int32_t count = rmq_split_properties(p, n, readable_end - p, classify, &s->masks, s->found, &high);
+    const int32_t count = rmq_split_properties(p, n, readable_end - p, &s->masks, s->found, &high, machine);
     rmq_known_names *const learned = &s->known[count % RMQ_KNOWN_SETS];
     rmq_know_names(learned, p, n, s->found, count, high != 0);
     *names = learned;

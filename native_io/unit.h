@@ -10,7 +10,7 @@
  *     16  i32 flag            48+BH  i64 storeTimestamp       72+BH+SH+n  TL topicLength t, topic
  *     20  i64 queueOffset                                     ...         i16 propertiesLength p, properties
  *
- * A file that has no room for the next unit and 8 more bytes ends with a blank: i32 bytes left, i32 magic.
+ * A file that cannot take the next unit and 8 more bytes ends with a blank: i32 bytes left, i32 magic.
  */
 #ifndef RMQ_UNIT_H
 #define RMQ_UNIT_H
@@ -44,11 +44,11 @@ enum {
     RMQ_AT_BORN_HOST = 48,
 };
 
-/* Why a scan stopped, or what is wrong with a unit. The names are Status's in _kernel.pyi. */
+/* Why a walk stopped, or what is wrong with a unit. The names are Status's in _common.pyx. */
 enum {
     RMQ_OK = 0,              /* a unit, in every check */
-    RMQ_LIMIT,               /* the scan stands exactly at its stop */
-    RMQ_FULL,                /* no room for more positions */
+    RMQ_LIMIT,               /* the walk stands exactly at its stop */
+    RMQ_FULL,                /* the next unit would be one too many */
     RMQ_MORE,                /* the window is too short to tell */
     RMQ_BLANK,               /* the blank that ends a file */
     RMQ_NO_BLANK,            /* fewer than 8 bytes left in the segment, and no blank before them */
@@ -61,7 +61,7 @@ enum {
     RMQ_BAD_PROPERTIES_LENGTH,
     RMQ_BAD_LENGTH_SUM,      /* the parts do not add up to totalSize */
     RMQ_BAD_BODY_CRC,
-    RMQ_CROSSES_STOP,        /* a unit that begins before the stop and ends behind it */
+    RMQ_CROSSES_STOP,        /* a unit that begins before the stop and ends after it */
     RMQ_CONTRADICTED,        /* a unit, but not the one that an accelerator says is here */
     RMQ_ASK,                 /* a queue that the filter has not judged yet; never leaves the kernel */
 };
@@ -108,20 +108,20 @@ static inline int rmq_check_crc(const rmq_unit *u, rmq_finding *why) {
     return stored == computed ? RMQ_OK : rmq_fail(why, RMQ_BAD_BODY_CRC, stored, computed);
 }
 
-/* Is there a unit at `p`? `available` bytes may be read there; `position` is its physical offset, and `room` the
+/* Is there a unit at `p`? `available` bytes may be read there; `position` is its physical offset, and `left` the
  * number of bytes from it to the end of its segment. Nothing is read, and no length is used, before it is checked. */
-static inline int rmq_unit_at(const uint8_t *p, int64_t available, int64_t position, int64_t room, int verify_crc,
+static inline int rmq_unit_at(const uint8_t *p, int64_t available, int64_t position, int64_t left, int verify_crc,
                               rmq_unit *u, rmq_finding *why) {
-    if (room < RMQ_BLANK_SIZE) return rmq_fail(why, RMQ_NO_BLANK, RMQ_BLANK_SIZE, room);
+    if (left < RMQ_BLANK_SIZE) return rmq_fail(why, RMQ_NO_BLANK, RMQ_BLANK_SIZE, left);
     if (available < RMQ_BLANK_SIZE) return rmq_fail(why, RMQ_MORE, RMQ_BLANK_SIZE, available);
     const int64_t total = rmq_i32(p);
     const int32_t magic = rmq_i32(p + 4);
     if (magic == RMQ_MAGIC_BLANK)
-        return rmq_fail(why, total == room ? RMQ_BLANK : RMQ_BAD_BLANK, room, total);
+        return rmq_fail(why, total == left ? RMQ_BLANK : RMQ_BAD_BLANK, left, total);
     if (magic != RMQ_MAGIC_V1 && magic != RMQ_MAGIC_V2) return rmq_fail(why, RMQ_BAD_MAGIC, RMQ_MAGIC_V1, magic);
-    /* A broker never lets a unit end so late that the blank behind it would not fit. */
+    /* A broker never lets a unit end so late that the blank after it would not fit. */
     if (total < RMQ_SMALLEST_UNIT) return rmq_fail(why, RMQ_BAD_TOTAL_SIZE, RMQ_SMALLEST_UNIT, total);
-    if (total > room - RMQ_BLANK_SIZE) return rmq_fail(why, RMQ_BAD_TOTAL_SIZE, room - RMQ_BLANK_SIZE, total);
+    if (total > left - RMQ_BLANK_SIZE) return rmq_fail(why, RMQ_BAD_TOTAL_SIZE, left - RMQ_BLANK_SIZE, total);
     if (available < RMQ_AT_BORN_TIMESTAMP) return rmq_fail(why, RMQ_MORE, RMQ_SMALLEST_UNIT, available);
     const int64_t stored_position = rmq_i64(p + RMQ_AT_PHYSICAL_OFFSET);
     if (stored_position != position) return rmq_fail(why, RMQ_BAD_PHYSICAL_OFFSET, position, stored_position);
@@ -139,7 +139,7 @@ static inline int rmq_unit_at(const uint8_t *p, int64_t available, int64_t posit
     if (body_length < 0 || body_length > spare) return rmq_fail(why, RMQ_BAD_BODY_LENGTH, spare, body_length);
     spare -= body_length;
 
-    /* From here the whole unit is wanted: the two lengths that are left lie behind the body. */
+    /* From here the whole unit is needed: the two lengths that are left lie after the body. */
     if (available < total) {
         const int64_t at_topic_length = at_body + body_length;
         if (available < at_topic_length + topic_length_size) return rmq_fail(why, RMQ_MORE, total, available);
@@ -168,87 +168,6 @@ static inline int rmq_unit_at(const uint8_t *p, int64_t available, int64_t posit
     u->properties = topic + topic_length + 2;
     u->properties_length = (int32_t)properties_length;
     return verify_crc ? rmq_check_crc(u, why) : RMQ_OK;
-}
-
-/* The next unit of a walk that stands at `at`: RMQ_OK, or why there is none before `stop`. `window` holds the bytes from
- * physical offset `base` on. */
-static inline int rmq_next(const uint8_t *window, int64_t size, int64_t base, int64_t at, int64_t stop,
-                           int64_t segment_end, int verify_crc, rmq_unit *u, rmq_finding *why) {
-    if (at >= stop) return RMQ_LIMIT;
-    const int status = rmq_unit_at(window + (at - base), size - (at - base), at, segment_end - at, verify_crc, u, why);
-    if (status == RMQ_OK && at + u->total > stop) return rmq_fail(why, RMQ_CROSSES_STOP, stop, at + u->total);
-    return status;
-}
-
-/* Walk the chain of units from *position to `stop`. The starts go to positions[0 .. *count). Answers why it stopped;
- * *position is then the first byte it did not get past. */
-static int rmq_scan(const uint8_t *window, int64_t size, int64_t base, int64_t *position, int64_t stop,
-                    int64_t segment_end, int verify_crc, int64_t *positions, int64_t capacity, int64_t *count,
-                    rmq_finding *why) {
-    int64_t at = *position, n = 0;
-    int status = RMQ_FULL;
-    while (n < capacity) {
-        rmq_unit u;
-        status = rmq_next(window, size, base, at, stop, segment_end, verify_crc, &u, why);
-        if (status != RMQ_OK) break;
-        positions[n++] = at;
-        at += u.total;
-        status = RMQ_FULL;
-    }
-    *position = at;
-    *count = n;
-    return status;
-}
-
-/* The first place at or after *position, before `stop`, where a whole unit stands: RMQ_OK; or RMQ_LIMIT when there is
- * none, or RMQ_MORE when the window ends before that is known (*position is then where to go on). */
-static int rmq_find(const uint8_t *window, int64_t size, int64_t base, int64_t *position, int64_t stop,
-                    int64_t segment_end, int verify_crc, rmq_finding *why) {
-    int64_t at = *position;
-    for (;;) {
-        if (at >= stop || segment_end - at < RMQ_SMALLEST_UNIT + RMQ_BLANK_SIZE) {
-            *position = at;
-            return RMQ_LIMIT;
-        }
-        const int64_t magic_at = at - base + 4;
-        const uint8_t *hit = magic_at < size ? memchr(window + magic_at, RMQ_MAGIC_V1 >> 24 & 0xFF, size - magic_at) : NULL;
-        if (hit == NULL) {
-            const int64_t last = base + size - 4; /* the first start whose magic the window cannot show */
-            *position = last > at ? last : at;
-            why->expected = RMQ_BLANK_SIZE;
-            if (*position >= stop || segment_end - *position < RMQ_SMALLEST_UNIT + RMQ_BLANK_SIZE) return RMQ_LIMIT;
-            return RMQ_MORE;
-        }
-        at = base + (hit - window) - 4;
-        if (at >= stop) continue;
-        rmq_unit u;
-        const int status = rmq_unit_at(hit - 4, size - (at - base), at, segment_end - at, verify_crc, &u, why);
-        if (status == RMQ_OK || status == RMQ_MORE) {
-            *position = at;
-            return status;
-        }
-        at += 1;
-    }
-}
-
-static inline uint64_t rmq_hash_step(uint64_t hash, uint64_t word) {
-    hash = (hash ^ word) * 0xD6E8FEB86659FD93ull;
-    return hash ^ hash >> 32;
-}
-
-/* Hash of a queue: its topic by 8 bytes, of which the last ones may overlap those before. */
-static inline uint64_t rmq_hash_queue(const uint8_t *topic, int32_t size, int32_t id) {
-    uint64_t word = 0, hash = (uint64_t)(uint32_t)id << 32 | (uint32_t)size;
-    if (size < 8) {
-        for (int32_t i = 0; i < size; i++) word = word << 8 | topic[i];
-        return rmq_hash_step(rmq_hash_step(hash, word), 0);
-    }
-    for (int32_t i = 0; i < size - 8; i += 8) {
-        memcpy(&word, topic + i, 8);
-        hash = rmq_hash_step(hash, word);
-    }
-    memcpy(&word, topic + size - 8, 8);
-    return rmq_hash_step(hash, word);
 }
 
 #endif

@@ -1,8 +1,9 @@
 """Draws docs/house.svg: which module lies in which room, and which room imports which. `make house` runs it.
 
 The picture is made from the code. Python's imports are read by `ast`, also those in functions and those for types only;
-the kernel's `#include` lines by a pattern. tests/repo/test_house.py fails where the picture is no longer that of the
-code. An import by a name that is only known at run time (importlib.import_module) is not seen; there is none.
+those of the kernel, `#include` and Cython's too, by a pattern. tests/repo/test_house.py fails where the picture is no
+longer that of the code. An import by a name that is only known at run time (importlib.import_module) is not seen; there
+is none.
 """
 
 import ast
@@ -18,7 +19,8 @@ PICTURE = Path("docs/house.svg")
 Graph = dict[str, set[str]]  # each module, and the modules of this project that it imports
 
 _PYTHON = ("rmqstore_spark", "native_io")
-_INCLUDE = re.compile(r'^(?:#include|cdef extern from) "([a-z0-9_]+)\.h"', re.MULTILINE)
+_INCLUDE = re.compile(r'^(?:#include|cdef extern from) "([a-z0-9_]+\.h)"', re.MULTILINE)
+_CIMPORT = re.compile(r"^from native_io\.(\w+) c?import", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -79,10 +81,13 @@ def read(root: Path) -> Graph:
     """All modules below a directory, those of the kernel too, with what they import."""
     python = files(root)
     kernel = {f"native_io.{path.name}": path for path in sorted((root / "native_io").glob("*.h"))}
-    kernel.update((f"native_io.{path.stem}", path) for path in (root / "native_io").glob("_kernel.pyx"))
+    kernel.update((f"native_io.{path.stem}", path) for path in sorted((root / "native_io").glob("*.pyx")))
     graph = {name: _imports(name, path, {*python, *kernel}) for name, path in python.items()}
     for name, path in kernel.items():
-        graph[name] = {f"native_io.{header}.h" for header in _INCLUDE.findall(path.read_text())}
+        # What a .pxd declares belongs to the module of its name.
+        text = "".join(part.read_text() for part in (path, path.with_suffix(".pxd")) if part.exists())
+        found = {f"native_io.{other}" for other in [*_INCLUDE.findall(text), *_CIMPORT.findall(text)]}
+        graph[name] = found - {name}
     return graph
 
 

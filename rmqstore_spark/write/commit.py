@@ -4,19 +4,16 @@ import contextlib
 import logging
 import os
 import time
-from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from native_io import FORMAT, Dispatched, Dispatcher, Status
+from native_io import Dispatched, Dispatcher, Status
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store import checkpoint
 from rmqstore_spark.store.config import Table
 from rmqstore_spark.store.consumequeue import UNIT_SIZE
 from rmqstore_spark.store.geometry import indexes_tags
-from rmqstore_spark.store.message import failed_check, store_timestamp_at
+from rmqstore_spark.store.message import failed_check
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.write import disk, journal, topics
@@ -25,7 +22,7 @@ from rmqstore_spark.write.indexfiles import IndexWriter
 from rmqstore_spark.write.lock import StoreLock, check_lock
 from rmqstore_spark.write.logfiles import LogReader, LogWriter
 from rmqstore_spark.write.queuefiles import QueueWriter
-from rmqstore_spark.write.staging import Staged, UnitSizes, read_chunks
+from rmqstore_spark.write.staging import Staged, read_chunks
 from rmqstore_spark.write.target import (
     Target,
     check_can_exchange,
@@ -257,7 +254,7 @@ def _make(work: _Work, target: Target, messages: _Messages, settings: Settings) 
 
 
 class _Stream:
-    """Gives staged units their positions, and writes them and what follows from them, chunk by chunk."""
+    """Gives staged units their offsets, and writes them and what follows from them, chunk by chunk."""
 
     def __init__(
         self,
@@ -281,9 +278,9 @@ class _Stream:
         """Append all units."""
         progress = Progress(self._root, messages.nbytes)
         with Lane(_CHUNKS_AHEAD) as derives, contextlib.closing(self._read(messages)) as chunks:
-            for window, sizes in chunks:
+            for window in chunks:
                 nbytes = len(window)
-                self._stamp(window, sizes)
+                self._clock = max(self._clock, milliseconds_now())  # a store's time never goes back
                 self._place(window)
                 dispatched = self._dispatcher.finish()
                 self.last_timestamp = dispatched.last_timestamp or self.last_timestamp
@@ -294,54 +291,40 @@ class _Stream:
             self._segments.finish()
             derives.wait()
 
-    def _read(self, messages: _Messages) -> Generator[tuple[memoryview, UnitSizes], None, None]:
-        """Units to place, and their sizes; the next ones are read while these are worked on."""
-        sizes: deque[UnitSizes] = deque()
+    def _read(self, messages: _Messages) -> Generator[memoryview, None, None]:
+        """Units to place; the next ones are read while these are worked on."""
+        waiting = False
         with Lane(1) as reads:
             for chunk in (chunk for part in messages.staged for chunk in read_chunks(messages.tree, part)):
-                reads.submit(chunk.read_into, self._segments.room(chunk.nbytes))
-                sizes.append(chunk.sizes)
-                if len(sizes) == 2:
-                    yield self._segments.take(), sizes.popleft()
+                reads.submit(chunk.read_into, self._segments.chunk(chunk.nbytes))
+                if waiting:
+                    yield self._segments.take()
+                waiting = True
                 reads.wait()
-            if sizes:
-                yield self._segments.take(), sizes.popleft()
+            if waiting:
+                yield self._segments.take()
 
     def _place(self, window: memoryview) -> None:
         while window:
             segment_end = self.position - self.position % self._segment_size + self._segment_size
-            _, taken, status, expected, found = self._dispatcher.place(
-                window, at=0, size=len(window), position=self.position, segment_end=segment_end
+            _, position, status, expected, found = self._dispatcher.place(
+                window, position=self.position, segment_end=segment_end, store_timestamp=self._clock
             )
+            taken = position - self.position
             if status is Status.LIMIT:
                 self._segments.put(self.position, taken)
-                self.position += taken
+                self.position = position
                 return
             if status is not Status.FULL:
-                raise RmqStoreError(
-                    f"{self._root}: a staged message is damaged: {failed_check(status, expected, found)}"
-                )
+                why = failed_check(status, expected, found)
+                raise RmqStoreError(f"{self._root}: a staged message is damaged: {why}")
             if self.position + taken + self._segment_size == segment_end:
                 raise RmqStoreError(
                     f"{self._root}: a message does not fit into a segment of {self._segment_size} bytes; give "
                     "option 'mappedFileSizeCommitLog' a larger value (the broker's must be the same)"
                 )
-            window = self._segments.end_segment(self.position, taken, len(window) - taken)
+            window = self._segments.end_segment(self.position, taken)
             self.position = segment_end
-
-    def _stamp(self, window: memoryview, sizes: UnitSizes) -> None:
-        """Give units without a storeTimestamp that of this moment, which never goes back."""
-        fresh = sizes < 0
-        if not fresh.any():
-            return
-        self._clock = max(self._clock, milliseconds_now())
-        units = np.frombuffer(window, np.uint8)
-        starts = np.cumsum(np.abs(sizes), dtype=np.int64)[fresh] + sizes[fresh]
-        v6 = units[starts + (FORMAT["AT_SYSFLAG"] + 3)] & FORMAT["SYSFLAG_BORNHOST_V6"]
-        v4_place, v6_place = (store_timestamp_at(flag) for flag in (0, FORMAT["SYSFLAG_BORNHOST_V6"]))
-        places = starts + np.where(v6, v6_place, v4_place)
-        fields = np.lib.stride_tricks.sliding_window_view(units, 8, writeable=True)
-        fields[places] = np.frombuffer(self._clock.to_bytes(8, "big"), np.uint8)
 
     def _derive(self, dispatched: Dispatched, names: list[tuple[str, int]]) -> None:
         for number, queue_offset, units in dispatched.runs():

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from native_io import FORMAT
 from rmqstore_spark.store.files import Files, ReadFile
-from rmqstore_spark.store.message import store_timestamp_at
+from rmqstore_spark.store.message import store_time_in
 from rmqstore_spark.write import disk
 from rmqstore_spark.write.background import Lane
 from rmqstore_spark.write.staging import CHUNK_SIZE
@@ -18,18 +18,50 @@ from rmqstore_spark.write.target import Target
 
 _IN_FLIGHT = 2
 _BLANK = struct.Struct(">ii")
-_SYS_FLAG = struct.Struct(">i")
-_TIME = struct.Struct(">q")
+_AROUND = disk.BLOCK + _BLANK.size  # bytes before and after the units of a chunk
 
 _Buffer = npt.NDArray[np.uint8]
+
+
+class _Chunk:
+    """Memory for some units, in which they are placed and from which they go to disk.
+
+        | rest of the last chunk | units ...                | space for a blank |
+        ^ a block of the file begins        ^ and here the last whole one ends
+
+    What comes after the last whole block is the next chunk's rest, as disks want whole blocks.
+
+    Args:
+        memory: begins at a page.
+        begin: where in it the units are to be; a guess, if the segment may end before this chunk is placed.
+        nbytes: of units.
+    """
+
+    def __init__(self, memory: _Buffer, begin: int, nbytes: int) -> None:
+        self.memory = memory
+        self.begin = begin
+        self.nbytes = nbytes
+
+    @property
+    def units(self) -> memoryview:
+        """The units."""
+        return self.memory.data[self.begin : self.begin + self.nbytes]
+
+    def join(self, rest: bytes) -> memoryview:
+        """Put the rest of the last chunk before the units, which are moved if the guess was wrong."""
+        if self.begin != len(rest):
+            moved = bytes(self.units)
+            self.begin = len(rest)
+            self.units[:] = moved
+        self.memory[: len(rest)] = np.frombuffer(rest, np.uint8)
+        return self.units
 
 
 class LogWriter:
     """Writes a commitlog that goes on where a store's ends. The segments that stay as they are, are linked.
 
-    A context manager. Units are read into a room, and placed there when it is taken: while one room is being read into
-    and another one is placed, those before are on their way to disk. That goes in whole blocks; what is behind the last
-    of them is carried over to the next room, which has space for it before the units.
+    A context manager. Three things go on at once: one chunk is read into, the one before it is placed, and those before
+    that are on their way to disk. Chunks are used again in turn.
 
     Args:
         tree: where all of it is.
@@ -44,12 +76,12 @@ class LogWriter:
         self._size = target.sizes.segment
         self._file: disk.NewFile | None = None
         self._ended: deque[disk.NewFile] = deque(maxlen=_IN_FLIGHT)  # those before, which may still be on their way
-        self._begin = 0  # where the taken room goes to in the file, with what is carried over
-        self._carried = b""
-        self._buffer = _buffer(0)  # that of the taken room
-        self._rooms: deque[tuple[_Buffer, int, int]] = deque()  # those not taken yet: where units begin, how many bytes
-        self._next_begin = 0  # where units will begin in the next one, if the segment does not end before
-        self._ring = deque(_buffer(CHUNK_SIZE + disk.BLOCK + _BLANK.size) for _ in range(_IN_FLIGHT + 2))
+        self._file_position = 0  # where in the file the chunk goes that is placed now: a whole number of blocks
+        self._rest = b""  # what of the last chunk was no whole block
+        self._begin = 0  # how long the rest will be when the next chunk is placed, if the segment does not end before
+        self._memories = deque(_buffer(CHUNK_SIZE + _AROUND) for _ in range(_IN_FLIGHT + 2))  # the oldest first
+        self._waiting: deque[_Chunk] = deque()
+        self._placed = _Chunk(_buffer(0), 0, 0)
         self._lane = Lane(_IN_FLIGHT)
 
     def __enter__(self) -> "LogWriter":
@@ -65,54 +97,55 @@ class LogWriter:
         if self._file is not None:
             self._file.__exit__()
 
-    def room(self, nbytes: int) -> memoryview:
-        """Memory for units. One room more may be asked for than is taken and put()."""
-        if len(self._ring[0]) < disk.BLOCK + nbytes + _BLANK.size:
-            self._ring[0] = _buffer(disk.BLOCK + nbytes + _BLANK.size)
-        buffer, begin = self._ring[0], self._next_begin
-        self._ring.rotate(-1)  # the oldest comes next: put() has waited until it is on disk
-        self._rooms.append((buffer, begin, nbytes))
-        self._next_begin = (begin + nbytes) % disk.BLOCK
-        return buffer.data[begin : begin + nbytes]
+    def chunk(self, nbytes: int) -> memoryview:
+        """Memory to read units into. Of two chunks the first must have been taken and put() before a third is asked
+        for."""
+        memory = self._memories.popleft()  # put() has waited until it is on disk
+        if len(memory) < nbytes + _AROUND:
+            memory = _buffer(nbytes + _AROUND)
+        self._memories.append(memory)
+        chunk = _Chunk(memory, self._begin, nbytes)
+        self._begin = (self._begin + nbytes) % disk.BLOCK
+        self._waiting.append(chunk)
+        return chunk.units
 
     def take(self) -> memoryview:
-        """The oldest room's units, where they are to be placed. Then put() or end_segment() is told."""
-        self._buffer, begin, nbytes = self._rooms.popleft()
-        return self._behind_carried(self._buffer[begin : begin + nbytes])
+        """The units of the oldest chunk, to be placed. Then put() or end_segment() is told."""
+        self._placed = self._waiting.popleft()
+        return self._placed.join(self._rest)
 
     def put(self, position: int, nbytes: int) -> None:
-        """All units are placed, from `position` on. They do not reach over a segment's end."""
-        file = self._open(position)
-        end = len(self._carried) + nbytes
+        """All units of the chunk are placed, from `position` on. They do not reach over a segment's end."""
+        end = self._placed.begin + nbytes
         whole = end - end % disk.BLOCK
-        self._carried = self._buffer[whole:end].tobytes()
-        self._lane.submit(_store, file, self._buffer[:whole], self._begin)
-        self._begin += whole
+        self._rest = self._placed.memory[whole:end].tobytes()
+        self._lane.submit(_store, self._open(position), self._placed.memory[:whole], self._file_position)
+        self._file_position += whole
 
-    def end_segment(self, position: int, nbytes: int, rest: int) -> memoryview:
-        """Some units are placed, from `position` on, and behind them the segment ends with a blank.
+    def end_segment(self, position: int, nbytes: int) -> memoryview:
+        """Some units of the chunk are placed, from `position` on, and after them the segment ends with a blank.
 
         Args:
             nbytes: how many bytes of units.
-            rest: how many there are behind them.
 
         Returns:
-            the rest, where it is to be placed.
+            the other units of the chunk, to be placed.
         """
-        file = self._open(position)
-        end = len(self._carried) + nbytes
-        moved = self._buffer[end : end + rest].copy()
-        blank = _BLANK.pack(self._size - (self._begin + end), FORMAT["MAGIC_BLANK"])
-        self._buffer[end : end + _BLANK.size] = np.frombuffer(blank, np.uint8)
-        self._end_file(file, self._buffer[: end + _BLANK.size])
-        self._next_begin = (self._next_begin - end) % disk.BLOCK
-        self._buffer = _buffer(rest + _BLANK.size)
-        return self._behind_carried(moved)
+        file, chunk = self._open(position), self._placed
+        end = chunk.begin + nbytes
+        others = _Chunk(_buffer(chunk.nbytes - nbytes + _BLANK.size), 0, chunk.nbytes - nbytes)
+        others.units[:] = chunk.units[nbytes:]
+        blank = _BLANK.pack(self._size - (self._file_position + end), FORMAT["MAGIC_BLANK"])
+        chunk.memory[end : end + _BLANK.size] = np.frombuffer(blank, np.uint8)
+        self._end_file(file, chunk.memory[: end + _BLANK.size])
+        self._begin = (self._begin - end) % disk.BLOCK
+        self._placed = others
+        return others.units
 
     def finish(self) -> None:
         """Bring all of it to disk."""
         if self._file is not None:
-            self._end_file(self._file, np.frombuffer(self._carried, np.uint8))
+            self._end_file(self._file, np.frombuffer(self._rest, np.uint8))
         self._lane.wait()
 
     def _take_over(self) -> None:
@@ -127,28 +160,20 @@ class LogWriter:
     def _go_on(self, path: str, source: str, size: int) -> None:
         self._file = self._tree.new_file(path, self._size)
         self._file.copy_from(self._tree, source, size)
-        self._next_begin = size % disk.BLOCK
-        self._begin = size - self._next_begin
-        self._carried = self._file.read(self._begin, self._next_begin)
+        self._begin = size % disk.BLOCK
+        self._file_position = size - self._begin
+        self._rest = self._file.read(self._file_position, self._begin)
 
     def _open(self, position: int) -> disk.NewFile:
         if self._file is None:
             self._file = self._tree.new_file(self._path(position - position % self._size), self._size)
         return self._file
 
-    def _behind_carried(self, units: _Buffer) -> memoryview:
-        begin = len(self._carried)
-        place = self._buffer[begin : begin + len(units)]
-        if place.ctypes.data != units.ctypes.data:  # a segment ended since the room was given
-            np.copyto(place, units.copy())
-        self._buffer[:begin] = np.frombuffer(self._carried, np.uint8)
-        return place.data
-
     def _end_file(self, file: disk.NewFile, data: _Buffer) -> None:
-        self._lane.submit(_store, file, data, self._begin, True)
+        self._lane.submit(_store, file, data, self._file_position, True)
         self._ended.append(file)
         self._file = None
-        self._begin, self._carried = 0, b""
+        self._file_position, self._rest = 0, b""
 
     def _path(self, start: int) -> str:
         return _segment_path(self._new, start)
@@ -181,9 +206,9 @@ class LogReader:
         """The store time (ms) of the message at a physical offset."""
         start = position - position % self._size
         with ReadFile(_segment_path(self._directory, start), self._files) as file:
-            head = file.read(position - start, store_timestamp_at(FORMAT["SYSFLAG_BORNHOST_V6"]) + _TIME.size)
-        (sys_flag,) = _SYS_FLAG.unpack_from(head, FORMAT["AT_SYSFLAG"])
-        return int(_TIME.unpack_from(head, store_timestamp_at(sys_flag))[0])
+            found = store_time_in(file.read(position - start, FORMAT["SMALLEST_UNIT"]))
+        assert found is not None
+        return found
 
 
 def _segment_path(directory: str, start: int) -> str:

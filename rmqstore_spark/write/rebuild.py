@@ -216,6 +216,6 @@ def _part(dispatcher: Dispatcher, root: str) -> _Part:
         found.key_position,
         found.key_timestamp,
         found.last_timestamp,
-        len(found.position),
-        int(found.size.sum()),
+        int(found.run_count.sum()),
+        found.nbytes,
     )

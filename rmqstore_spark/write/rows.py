@@ -100,7 +100,7 @@ class RowEncoder:
         topic = rows.filled("topic", self._options.topic)
         keys, properties = rows.get("keys"), rows.get("properties")
         queue_id, spread = self._queue_ids(rows, keys, properties)
-        store_timestamp, fresh = rows.milliseconds("storeTimestamp", pa.scalar(now, pa.int64()))
+        store_timestamp = rows.milliseconds("storeTimestamp")  # null: the commit gives it one
         sys_flag = rows.filled("sysFlag", 0)
         if self._options.decompress:
             sys_flag = pc.bit_wise_and(sys_flag, pa.scalar(_PLAIN_BODY, pa.int32()))
@@ -114,7 +114,9 @@ class RowEncoder:
             "body": rows.filled("body", None),
             "flag": rows.filled("flag", 0),
             "sysFlag": sys_flag,
-            "bornTimestamp": rows.milliseconds("bornTimestamp", store_timestamp)[0],
+            "bornTimestamp": pc.coalesce(
+                rows.milliseconds("bornTimestamp"), store_timestamp, pa.scalar(now, pa.int64())
+            ),
             "bornHost": rows.hosts("bornHost", self._options.born_host),
             "storeTimestamp": store_timestamp,
             "storeHost": rows.hosts("storeHost", self._options.store_host),
@@ -123,7 +125,7 @@ class RowEncoder:
         }
         units, sizes = self._encoder.encode(pa.record_batch([columns[name] for name in ENCODE_COLUMNS], ENCODE_COLUMNS))
         topics = _queues_needed(topic, queue_id, spread, self._options.queues)
-        return Encoded(units, np.where(fresh, -sizes, sizes), topics)
+        return Encoded(units, sizes, topics)
 
     def _queue_ids(self, rows: "_Rows", keys: pa.Array, properties: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
         """The queue of each row, and which rows had none."""
@@ -172,16 +174,13 @@ class _Rows:
             raise _BadValueError(row, name, f"expected a {COLUMNS[name].spark}, found null")
         return pc.fill_null(column, pa.scalar(default, column.type))
 
-    def milliseconds(self, name: str, default: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-        """A timestamp column in ms, and which of it came from the default (an array, or a scalar)."""
+    def milliseconds(self, name: str) -> pa.Array:
+        """A timestamp column in ms, with its nulls."""
         column = self.get(name).cast(pa.int64())
-        missing = _to_numpy(pc.is_null(column))
-        if missing.all():
-            return (pa.repeat(default, len(column)) if isinstance(default, pa.Scalar) else default), missing
+        if column.null_count == len(column):
+            return column
         times = np.floor_divide(_to_numpy(pc.fill_null(column, 0)), 1000)
-        if missing.any():
-            times = np.where(missing, default.as_py() if isinstance(default, pa.Scalar) else _to_numpy(default), times)
-        return pa.array(times, pa.int64()), missing
+        return pa.array(times, pa.int64(), mask=_to_numpy(pc.is_null(column)) if column.null_count else None)
 
     def hosts(self, name: str, default: bytes) -> pa.Array:
         """A column of hosts as a unit has them."""

@@ -1,7 +1,7 @@
 """Staged units: what the tasks of a write encode, before anybody knows its place in the log.
 
-A file of units back to back, their offsets 0, and beside it `.sizes`: an i32 in the machine's order for each of them,
-its size, negative where the unit gets the time of the commit as its storeTimestamp.
+A file of units back to back, and beside it `.sizes`: the size of each as an i32 in the machine's order. What only the
+commit knows is 0 in a staged unit: physicalOffset, queueOffset, and the storeTimestamp where the row gives none.
 """
 
 import os
@@ -46,12 +46,10 @@ class Chunk(NamedTuple):
 
     Attributes:
         nbytes: all of them together.
-        sizes: of each.
         read_into: reads them into memory of that size. To be called, once, before the next chunk is asked for.
     """
 
     nbytes: int
-    sizes: UnitSizes
     read_into: Callable[[memoryview], None]
 
 
@@ -96,7 +94,7 @@ class StagingWriter:
 
         Args:
             units: bytes-like.
-            sizes: of each; negative to give it the commit's time.
+            sizes: of each.
             topics: how many queues each of their topics needs.
         """
         self._units.write(units, self._nbytes)
@@ -128,14 +126,14 @@ def read_chunks(tree: disk.Tree, staged: Staged) -> Iterator[Chunk]:
         while rows < staged.rows:
             wanted = min(_SIZES_AT_ONCE, staged.rows - rows)
             sizes = np.frombuffer(sizes_file.read(rows * _SIZE.itemsize, wanted * _SIZE.itemsize), _SIZE)
-            ends = at + np.cumsum(np.abs(sizes), dtype=np.int64)
-            if len(sizes) != wanted or np.abs(sizes).min() < FORMAT["SMALLEST_UNIT"] or ends[-1] > staged.nbytes:
+            ends = at + np.cumsum(sizes, dtype=np.int64)
+            if len(sizes) != wanted or sizes.min() < FORMAT["SMALLEST_UNIT"] or ends[-1] > staged.nbytes:
                 raise _changed(staged)
             first = 0
             while first < wanted:
                 behind = max(int(np.searchsorted(ends, at + CHUNK_SIZE, "right")), first + 1)
                 size = int(ends[behind - 1]) - at
-                yield Chunk(size, sizes[first:behind], read_into)
+                yield Chunk(size, read_into)
                 first, at = behind, at + size
             rows += wanted
         if at != staged.nbytes or units.size != staged.nbytes:

@@ -56,8 +56,12 @@ def test_hash_of_any_text(rng: random.Random) -> None:
 def _tags_codes(tags: Sequence[bytes]) -> list[int]:
     log, _ = encode_log([{"properties": b"TAGS\x01" + tag} for tag in tags])
     dispatched, _ = _dispatch(log)
-    codes: list[int] = dispatched.tags_code.tolist()
+    codes: list[int] = _units_of(dispatched)["tags_code"].tolist()
     return codes
+
+
+def _units_of(dispatched: Dispatched) -> npt.NDArray[Any]:
+    return dispatched.units.view([("position", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 
 
 def test_hash_of_any_bytes(rng: random.Random) -> None:
@@ -97,17 +101,12 @@ def _dispatch(log: bytes, base: int = 0, most: int = I64 - 1) -> tuple[Dispatche
 
 
 def _queue_units(dispatched: Dispatched, queues: Sequence[tuple[str, int]]) -> QueueUnits:
-    """By queue and queue offset, from the runs; and the columns must say the same."""
+    """By queue and queue offset."""
     found: QueueUnits = defaultdict(dict)
     for queue, offset, data in dispatched.runs():
         for i in range(len(data) // 20):
             assert offset + i not in found[queues[queue]]
             found[queues[queue]][offset + i] = reference.decode_queue_unit(bytes(data[20 * i : 20 * i + 20]))
-    again: QueueUnits = defaultdict(dict)
-    columns = (dispatched.queue, dispatched.queue_offset, dispatched.position, dispatched.size, dispatched.tags_code)
-    for queue, offset, *unit in zip(*(column.tolist() for column in columns), strict=True):
-        again[queues[queue]][offset] = reference.QueueUnit(*unit)
-    assert again == found
     return found
 
 
@@ -159,8 +158,6 @@ def test_the_queues_of_real_stores(real_store: Store) -> None:
         if not topic.startswith("%LMQ%"):  # of a message of another topic, and only in a broker that is told to do so
             expected[topic, queue_id][offset] = unit
     assert found == expected
-    next_offsets = dict(zip(dispatcher.queues, dispatcher.next_offsets.tolist(), strict=True))
-    assert {queue: max(units) + 1 for queue, units in found.items()} == {k: v for k, v in next_offsets.items() if v}
 
 
 def _index_files(entries: Dispatched, slots: int, items: int) -> list[bytes]:
@@ -238,24 +235,23 @@ class Expected:
         self.index_tags = index_tags
         self.rows: list[tuple[tuple[str, int], int, int, int, int]] = []
         self.entries: list[Entry] = []
-        self.last_timestamp = self.inner_batches = 0
+        self.last_timestamp = self.inner_batches = self.nbytes = 0
 
     def add(self, unit: reference.Unit) -> None:
         queue = reference.java_text(unit.topic), unit.queue_id
         self.last_timestamp = unit.store_timestamp
         self.inner_batches += bool(unit.sys_flag & 0x80)
+        self.nbytes += unit.total_size
         if _is_queued(unit):
             self.rows.append((queue, unit.queue_offset, unit.physical_offset, unit.total_size, _tags_code(unit)))
         for key in reference.unit_index_keys(unit, self.index_tags):
             self.entries.append((reference.index_hash(*key), unit.physical_offset, unit.store_timestamp))
 
     def check(self, dispatched: Dispatched, queues: Sequence[tuple[str, int]]) -> None:
-        names = [queues[number] for number in dispatched.queue.tolist()]
-        columns = (dispatched.queue_offset, dispatched.position, dispatched.size, dispatched.tags_code)
-        assert list(zip(names, *(column.tolist() for column in columns), strict=True)) == self.rows
         assert _entries(dispatched) == self.entries
         assert dispatched.last_timestamp == self.last_timestamp
         assert dispatched.inner_batches == self.inner_batches
+        assert dispatched.nbytes == self.nbytes
         self._check_runs(dispatched, queues)
 
     def _check_runs(self, dispatched: Dispatched, queues: Sequence[tuple[str, int]]) -> None:
@@ -271,7 +267,7 @@ class Expected:
         for number, offset, units in dispatched.runs():
             found[queues[number]].append((offset, bytes(units)))
         assert found == expected
-        assert dispatched.run_count.sum() == len(dispatched.queue) == len(dispatched.units) / 20
+        assert dispatched.run_count.sum() == len(self.rows) == len(dispatched.units) / 20
 
 
 def _is_queued(unit: reference.Unit) -> bool:
@@ -288,7 +284,6 @@ def test_dispatch_random_units(index_tags: bool, rng: random.Random) -> None:
             unit["queue_offset"] = rng.choice((0, i, i, i, i, I64 - 1, -1, -I64))
         log, positions = encode_log(fields, base)
         dispatcher, expected = Dispatcher(index_tags=index_tags), Expected(index_tags)
-        highest = defaultdict[tuple[str, int], int](int)
         position, left = base, list(positions.tolist())
         while left:
             most = rng.randrange(1, 60)
@@ -298,18 +293,12 @@ def test_dispatch_random_units(index_tags: bool, rng: random.Random) -> None:
             assert count == min(most, len(left))
             assert status is (Status.FULL if count == most else Status.LIMIT)
             for at in left[:count]:
-                parsed = reference.parse_unit(log[at - base :], at)
-                expected.add(parsed)
-                queue = reference.java_text(parsed.topic), parsed.queue_id
-                if _is_queued(parsed) and parsed.queue_offset < (I64 - 1) // 20:
-                    highest[queue] = max(highest[queue], parsed.queue_offset + 1)
+                expected.add(reference.parse_unit(log[at - base :], at))
             left = left[count:]
             if rng.random() < 0.3:
                 expected.check(dispatcher.finish(), dispatcher.queues)
                 expected = Expected(index_tags)
         expected.check(dispatcher.finish(), dispatcher.queues)
-        next_offsets = zip(dispatcher.queues, dispatcher.next_offsets.tolist(), strict=True)
-        assert {queue: offset for queue, offset in next_offsets if offset} == {k: v for k, v in highest.items() if v}
         Expected().check(dispatcher.finish(), dispatcher.queues)
 
 
@@ -328,40 +317,61 @@ def test_place_random_units(rng: random.Random) -> None:
             dispatcher.set_next(*queue, offset)
         start = rng.choice((0, 7 * segment_size))
         position = start + rng.choice((0, 500, segment_size - 8, segment_size))
-        segment_end, at, placed = start + segment_size, 0, 0
+        segment_end, at, placed, now = start + segment_size, 0, 0, rng.choice((1, 1_800_000_000_000, I64 - 1))
         while True:
             before = bytes(staged[at:])
-            count, reached, status, wanted, room = dispatcher.place(
-                staged, at=at, size=len(staged), position=position, segment_end=segment_end
+            count, reached, status, needed, left = dispatcher.place(
+                memoryview(staged)[at:], position=position, segment_end=segment_end, store_timestamp=now
             )
             for unit in units[placed : placed + count]:
-                changed = _placed(unit, position, next_offsets)
+                changed = _placed(unit, position, next_offsets, now)
                 assert staged[at : at + len(unit)] == changed
                 expected.add(reference.parse_unit(changed, position))
                 at, position = at + len(unit), position + len(unit)
             placed += count
-            assert at == reached
+            assert position == reached
             assert staged[at:] == before[len(before) - len(staged) + at :]
             if status is Status.LIMIT:
                 break
-            assert (status, wanted) == (Status.FULL, len(units[placed]) + reference.BLANK_SIZE)
-            assert wanted > room == segment_end - position
+            assert (status, needed) == (Status.FULL, len(units[placed]) + reference.BLANK_SIZE)
+            assert needed > left == segment_end - position
             position, segment_end = segment_end, segment_end + segment_size
         assert placed == len(units)
-        found = dict(zip(dispatcher.queues, dispatcher.next_offsets.tolist(), strict=True))
-        assert {queue: offset for queue, offset in found.items() if offset} == {
-            k: v for k, v in next_offsets.items() if v
-        }
         expected.check(dispatcher.finish(), dispatcher.queues)
 
 
-def _placed(unit: bytes, position: int, next_offsets: dict[tuple[str, int], int]) -> bytes:
+def _placed(unit: bytes, position: int, next_offsets: dict[tuple[str, int], int], now: int) -> bytes:
     parsed = reference.parse_unit(unit, position)
     queue, offset = (reference.java_text(parsed.topic), parsed.queue_id), 0
     if _is_queued(parsed):
         offset = next_offsets[queue]
         next_offsets[queue] += 1
-    return unit[:20] + offset.to_bytes(8, "big") + position.to_bytes(8, "big") + unit[36:]
+    unit = unit[:20] + offset.to_bytes(8, "big") + position.to_bytes(8, "big") + unit[36:]
+    if parsed.store_timestamp:
+        return unit
+    at = 48 + (20 if parsed.sys_flag & reference.BORN_HOST_V6 else 8)
+    return unit[:at] + now.to_bytes(8, "big") + unit[at + 8 :]
+
+
+@pytest.mark.parametrize("sys_flag", [0, reference.BORN_HOST_V6, reference.STORE_HOST_V6, 0x30])
+def test_place_gives_a_store_time_to_units_without_one(sys_flag: int) -> None:
+    fields: list[dict[str, Any]] = [
+        {"sys_flag": sys_flag, "store_timestamp": time, "properties": {"KEYS": "k"}} for time in (0, 7, 0, -1)
+    ]
+    units = [reference.encode_unit(**unit) for unit in fields]
+    window, now = bytearray(b"".join(units)), 1_800_000_000_123
+    end = sum(map(len, units[:3])) + reference.BLANK_SIZE  # the last one does not fit
+    dispatcher = Dispatcher()
+    assert dispatcher.place(window, position=0, segment_end=end, store_timestamp=now)[0] == 3
+    expected, _ = encode_log(
+        {**unit, "store_timestamp": unit["store_timestamp"] or now, "queue_offset": i}
+        for i, unit in enumerate(fields[:3])
+    )
+    assert window == expected + units[3]
+    dispatched = dispatcher.finish()
+    assert dispatched.key_timestamp.tolist() == [now, 7, now]
+    assert dispatched.last_timestamp == now
+    assert window[len(expected) :] == units[3]
 
 
 def test_a_store_is_dispatched_as_it_was_placed(tmp_path: Path, rng: random.Random) -> None:
@@ -378,11 +388,11 @@ def test_a_store_is_dispatched_as_it_was_placed(tmp_path: Path, rng: random.Rand
 def test_many_queues(count: int) -> None:
     """The table grows; a topic that begins or ends as another is another."""
     topics = [f"{'T' * (i % 9)}{i}" for i in range(count)]
-    log, _ = encode_log({"topic": topic, "queue_id": i} for topic in topics for i in range(2))
+    log, positions = encode_log({"topic": topic, "queue_id": i} for topic in topics for i in range(2))
     expected = Expected()
     dispatched, queues = _dispatch(log)
     assert queues == [(topic, i) for topic in topics for i in range(2)]
-    for at in dispatched.position.tolist():
+    for at in positions.tolist():
         expected.add(reference.parse_unit(log[at:], at))
     assert len(expected.rows) == 2 * count
     expected.check(dispatched, queues)
@@ -391,16 +401,23 @@ def test_many_queues(count: int) -> None:
 def test_set_next() -> None:
     dispatcher = Dispatcher()
     most = (I64 - 1) // 20 - 1
+
+    def next_offset() -> int:
+        window = bytearray(reference.encode_unit(topic="中文", queue_id=3))
+        dispatcher.place(window, position=0, segment_end=1 << 20, store_timestamp=1)
+        return reference.parse_unit(window, 0).queue_offset
+
     for offset in (0, 7, most):
         dispatcher.set_next("中文", 3, offset)
-        assert (dispatcher.queues, dispatcher.next_offsets.tolist()) == ([("中文", 3)], [offset])
+        assert dispatcher.queues == [("中文", 3)]
+        assert next_offset() == offset
     for offset in (-1, most + 1, I64 - 1):
         with pytest.raises(ValueError, match="a queueOffset is 0 or more and below"):
             dispatcher.set_next("中文", 3, offset)
     for arguments in ((None, 0, 0), ("T", I32, 0), ("T", 0, I64), (b"T", 0, 0)):
         with pytest.raises((TypeError, OverflowError)):
             dispatcher.set_next(*arguments)
-    assert dispatcher.next_offsets.tolist() == [most]
+    assert next_offset() == most + 1
 
 
 def test_keys() -> None:
@@ -453,30 +470,26 @@ def test_place_takes_whole_units_alone(rng: random.Random) -> None:
         size = rng.choice((len(staged), rng.randrange(len(staged) + 1)))
         before, guard = bytes(staged), rng.randbytes(50)
         window = bytearray(before + guard)
-        verify_crc = rng.random() < 0.8
-        dispatcher = Dispatcher()
+        dispatcher, next_offsets = Dispatcher(), defaultdict[tuple[str, int], int](int)
         count, reached, status, *_ = dispatcher.place(
-            window, at=0, size=size, position=1000, segment_end=1 << 40, verify_crc=verify_crc
+            memoryview(window)[:size], position=1000, segment_end=1 << 40, store_timestamp=5
         )
-        assert window[reached:] == before[reached:] + guard
+        assert window[reached - 1000 :] == before[reached - 1000 :] + guard
         at, expected = 0, Expected()
         for _ in range(count):
             unit = reference.parse_unit(window[at:], 1000 + at)
-            length = reference.check_unit(window[at:], 1000 + at, 1 << 40, verify_crc)
-            assert (
-                before[at : at + 20] + before[at + 36 : at + length]
-                == window[at : at + 20] + window[at + 36 : at + length]
-            )
+            length = reference.check_unit(window[at:], 1000 + at, 1 << 40)
+            assert window[at : at + length] == _placed(before[at : at + length], 1000 + at, next_offsets, 5)
             expected.add(unit)
             at += length
-        assert at == reached <= size
+        assert 1000 + at == reached <= 1000 + size
         expected.check(dispatcher.finish(), dispatcher.queues)
         statuses.add(status)
         if status is not Status.LIMIT:  # the oracle takes nothing there either
             rest = before[at:size]
             given = rest[:28] + (1000 + at).to_bytes(8, "big") + rest[36:] if len(rest) >= 36 else rest
             with pytest.raises(reference.Corrupt):
-                reference.check_unit(given, 1000 + at, 1 << 40, verify_crc)
+                reference.check_unit(given, 1000 + at, 1 << 40)
     assert len(statuses) >= 8, statuses
 
 
@@ -485,32 +498,31 @@ def test_a_staged_unit_may_be_placed_again() -> None:
     unit = reference.encode_unit(physical_offset=-77, queue_offset=-5)
     window = bytearray(unit)
     for position in (0, 4096):
-        assert Dispatcher().place(window, at=0, size=len(unit), position=position, segment_end=8192)[0] == 1
+        assert Dispatcher().place(window, position=position, segment_end=8192, store_timestamp=1)[0] == 1
         assert window == reference.encode_unit(physical_offset=position)
 
 
-def test_room_in_the_segment() -> None:
+def test_what_fits_into_the_segment() -> None:
     unit = reference.encode_unit()
-    for room in range(len(unit) + 20):
+    for left in range(len(unit) + 20):
         window = bytearray(unit)
-        fits = room >= len(unit) + reference.BLANK_SIZE
-        count, at, status, *_ = Dispatcher().place(window, at=0, size=len(unit), position=100, segment_end=100 + room)
-        assert (count, at, status) == ((1, len(unit), Status.LIMIT) if fits else (0, 0, Status.FULL))
+        fits = left >= len(unit) + reference.BLANK_SIZE
+        count, at, status, *_ = Dispatcher().place(window, position=100, segment_end=100 + left, store_timestamp=1)
+        assert (count, at, status) == ((1, 100 + len(unit), Status.LIMIT) if fits else (0, 100, Status.FULL))
         assert (window == unit) is not fits
 
 
 def test_arguments_of_place() -> None:
     unit = reference.encode_unit()
-    good: dict[str, Any] = {"at": 0, "size": len(unit), "position": 0, "segment_end": 1000}
-    for wrong in (
-        *({"at": -1}, {"at": len(unit) + 1}, {"size": len(unit) + 1}, {"size": -1}, {"at": 5, "size": 4}),
-        *({"position": -1}, {"position": 1001}, {"segment_end": -1}),
-    ):
+    good: dict[str, Any] = {"position": 0, "segment_end": 1000, "store_timestamp": 1}
+    for wrong in ({"position": -1}, {"position": 1001}, {"segment_end": -1}):
         with pytest.raises(ValueError, match="expected 0 <="):
             Dispatcher().place(bytearray(unit), **{**good, **wrong})
+    with pytest.raises(ValueError, match="offsets reach from 0 to"):
+        Dispatcher().place(bytearray(unit), **{**good, "position": I64 - 10, "segment_end": I64 - 1})
     with pytest.raises((ValueError, BufferError)):
         Dispatcher().place(unit, **good)  # read-only
-    assert Dispatcher().place(bytearray(), at=0, size=0, position=0, segment_end=0) == (0, 0, Status.LIMIT, 0, 0)
+    assert Dispatcher().place(bytearray(), **{**good, "segment_end": 0}) == (0, 0, Status.LIMIT, 0, 0)
 
 
 def test_arguments_of_dispatch() -> None:
@@ -538,12 +550,12 @@ def test_what_finish_gave_is_kept() -> None:
     where |= {"verify_crc": True, "most": 100}
     dispatcher.dispatch(log, **where)
     first = dispatcher.finish()
-    arrays: tuple[Any, ...] = first[:-2]
+    arrays: tuple[Any, ...] = first[:-3]
     before = [np.copy(column) for column in arrays]
     dispatcher.dispatch(bytes(log), **where)
     second = dispatcher.finish()
     del dispatcher
-    later: tuple[Any, ...] = second[:-2]
+    later: tuple[Any, ...] = second[:-3]
     for kept, column, again in zip(before, arrays, later, strict=True):
         assert np.array_equal(kept, column)
         assert np.array_equal(kept, again)
@@ -570,7 +582,7 @@ def test_one_thread_at_a_time() -> None:
     for thread in threads:
         thread.join()
     assert set(counted) == {2000}
-    assert len(dispatcher.finish().queue) == sum(counted)
+    assert dispatcher.finish().run_count.sum() == sum(counted)
 
 
 # ---- index files
@@ -690,7 +702,7 @@ resource.setrlimit(resource.RLIMIT_AS, (now + (64 << 20),) * 2)
 window = bytearray(unit)
 try:
     while True:
-        dispatcher.place(window, at=0, size=len(unit), position=0, segment_end=1 << 40)
+        dispatcher.place(window, position=0, segment_end=1 << 40, store_timestamp=1)
 except MemoryError:
     try:
         dispatcher.finish()

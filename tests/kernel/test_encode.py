@@ -219,7 +219,7 @@ def test_copies_of_real_stores(real_store: Path) -> None:
 @pytest.mark.parametrize(("version", "least"), [("5.3.0", 130), ("5.5.0", 305)])
 def test_a_copy_is_the_broker_s_log_byte_for_byte(version: str, least: int, tmp_path: Path) -> None:
     """Brokers since 5.2.0 write the property string as we do, until a producer's batch brings a name twice (5.3.0). The
-    places in the log and in the queues are found anew."""
+    positions in the log and in the queues are found anew."""
     store = golden.unpack(version, tmp_path / "store")
     units = [unit for _, unit in itertools.takewhile(_has_no_name_twice, reference.read_units(store))]
     assert len(units) >= least
@@ -229,7 +229,10 @@ def test_a_copy_is_the_broker_s_log_byte_for_byte(version: str, least: int, tmp_
     assert len(segments) > 1
     for start, log in segments:
         begin = at
-        count, at, *_ = dispatcher.place(staged, size=len(staged), at=at, position=start, segment_end=start + len(log))
+        count, reached, *_ = dispatcher.place(
+            memoryview(staged)[at:], position=start, segment_end=start + len(log), store_timestamp=1
+        )
+        at += reached - start
         assert staged[begin:at] == log[: at - begin]
         copied += count
     assert (copied, at) == (len(units), len(staged))
@@ -318,6 +321,10 @@ def test_nulls(column: str) -> None:
     null: dict[str, Any] = {column: None}
     if column in ("tags", "keys", "msgId", "properties"):
         assert _encode([message(**null)]) == [_expected(message(**null))]
+    elif column == "storeTimestamp":  # Dispatcher.place writes it
+        rows = [message(), message(**null), message()]
+        assert _encode(rows) == [_expected({**row, column: row[column] or 0}) for row in rows]
+        assert _encode(rows[1:2]) == [_expected(message(storeTimestamp=0))]
     else:
         _refused(column, "expected a value, found null", **null)
 

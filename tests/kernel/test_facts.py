@@ -150,7 +150,7 @@ def filtered_scan(window: np.ndarray[Any, Any]) -> object:
         lambda window: Dispatcher().dispatch(
             window, base=0, position=0, stop=len(window) - 8, segment_end=1 << 30, verify_crc=True, most=9
         ),
-        lambda window: Dispatcher().place(window, at=0, size=len(window) - 8, position=0, segment_end=1 << 30),
+        lambda window: Dispatcher().place(window[:-8], position=0, segment_end=1 << 30, store_timestamp=1),
     ],
     ids=["crc32", "scan", "find_unit", "append", "Filter.scan", "dispatch", "place"],
 )

@@ -63,7 +63,8 @@ def test_picture_is_the_codes(house: ModuleType) -> None:
 
 def test_imports_point_down(house: ModuleType) -> None:
     graph = house.read(ROOT)
-    assert {"rmqstore_spark.write.disk", "rmqstore_spark.read.planner", "native_io._kernel"} <= set(graph)
+    assert {"rmqstore_spark.write.disk", "rmqstore_spark.read.planner", "native_io._read"} <= set(graph)
+    assert graph["native_io._read"] >= {"native_io._common", "native_io.select.h"}
     assert house.upward(graph) == []
     assert beyond_the_rule(house, graph) == []
 

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # What the distribution is made of. No more is copied, so nothing else can be needed to build it.
 SOURCES = ["pyproject.toml", "setup.cfg", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "NOTICE", "CHANGELOG.md"]
 PACKAGES = ["native_io", "rmqstore_spark"]
+KERNEL = ["_common", "_read", "_write"]  # its compiled modules
 
 
 def run(*command: str | Path, cwd: Path, **env: str) -> str:
@@ -53,7 +54,8 @@ def test_sdist_has_sources_only(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = archive.getnames()
     assert not [name for name in names if name.endswith((".so", ".c", ".pyc"))]
-    assert any(name.endswith("native_io/_kernel.pyx") for name in names)
+    for name in ("_common.pyx", "_common.pxd", "unit.h", "README.md"):
+        assert any(found.endswith(f"/native_io/{name}") for found in names), name
 
 
 @pytest.mark.slow
@@ -66,8 +68,7 @@ def test_wheel_contents(wheel: Path) -> None:
     modules = {path.relative_to(ROOT).as_posix() for name in PACKAGES for path in (ROOT / name).rglob("*.py")}
     assert packaged == modules | {
         "pyspark_rmqstore.py",
-        "native_io/_kernel" + sysconfig.get_config_var("EXT_SUFFIX"),
-        "native_io/_kernel.pyi",
+        *(f"native_io/{part}{end}" for part in KERNEL for end in (sysconfig.get_config_var("EXT_SUFFIX"), ".pyi")),
         "native_io/py.typed",
         "rmqstore_spark/py.typed",
     }
@@ -91,8 +92,8 @@ spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "fals
 print("COUNT", spark.read.format("rmqstore").load(sys.argv[1]).count())
 spark.stop()
 
-import native_io._kernel, rmqstore_spark
-print("FROM", rmqstore_spark.__file__, native_io._kernel.__file__)
+import native_io._common, rmqstore_spark
+print("FROM", rmqstore_spark.__file__, native_io._common.__file__)
 """
     # PYTHONPATH goes first, so the wheel is what is imported even where the source tree is installed too.
     told = run(sys.executable, "-c", program, small_store, cwd=cwd, PYTHONPATH=str(site))

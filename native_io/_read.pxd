@@ -1,0 +1,66 @@
+"""What _read.pyx uses of the C headers."""
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+
+from native_io._common cimport ArrowArray, rmq_finding, rmq_unit, rmq_walk
+
+
+cdef extern from "scan.h" nogil:
+    void rmq_scan(rmq_walk *w, int64_t *positions, int64_t capacity)
+    void rmq_find(rmq_walk *w)
+
+cdef extern from "select.h" nogil:
+    ctypedef struct rmq_bounds:
+        int64_t least
+        int64_t most
+    ctypedef struct rmq_filter:
+        rmq_bounds store_timestamp
+        rmq_bounds physical_offset
+        int any_queue
+    ctypedef struct rmq_claims:
+        const uint8_t *window
+        int64_t window_size
+        const int64_t *positions
+        const int64_t *starts
+        const int64_t *lengths
+        const int32_t *sizes
+        const int64_t *queue_offsets
+        int64_t count
+        int64_t segment_end
+        int verify_crc
+        int64_t taken
+        int64_t selected
+        rmq_finding why
+    int rmq_judge(rmq_filter *f, const uint8_t *topic, int32_t n, int32_t queue_id, rmq_bounds queue_offset)
+    void rmq_free_filter(rmq_filter *f)
+    void rmq_select(rmq_filter *f, rmq_walk *w, int64_t *positions, int64_t capacity, rmq_unit *asked)
+    int rmq_pick(rmq_filter *f, rmq_claims *c, int64_t *selected, rmq_unit *asked)
+
+cdef extern from "gather.h" nogil:
+    ctypedef struct rmq_gathered:
+        uint8_t *buffer
+        int64_t capacity
+        int64_t *places
+        int64_t *lengths
+        int64_t bytes
+        int64_t requests
+        int error
+    int64_t rmq_gather(int fd, const int64_t *offsets, const int32_t *sizes, int64_t count, int64_t slack,
+                       rmq_gathered *out)
+
+cdef extern from "decode.h" nogil:
+    enum:
+        RMQ_COLUMNS
+    ctypedef struct rmq_decoder:
+        uint32_t wanted
+        int64_t rows
+        int64_t compressed
+    rmq_decoder *rmq_new_decoder()
+    int rmq_append(rmq_decoder *d, const uint8_t *window, int64_t size, int64_t base, const int64_t *positions,
+                   const int64_t *places, int64_t count, int64_t *wrong)
+    int rmq_decode(rmq_decoder *d, rmq_walk *w, int64_t most)
+    int64_t rmq_decoded_bytes(const rmq_decoder *d)
+    int rmq_not_ascii(const rmq_decoder *d)
+
+cdef extern from "arrow.h" nogil:
+    int rmq_export(ArrowArray *array, rmq_decoder *d, const int *order, int64_t n)
+    void rmq_free_decoder(rmq_decoder *d)

@@ -1,0 +1,32 @@
+"""Each header of the kernel compiles alone: it includes all that it needs, and gives no warning."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+KERNEL = Path(__file__).resolve().parents[2] / "native_io"
+HEADERS = sorted(path.name for path in KERNEL.glob("*.h"))
+
+
+@pytest.mark.parametrize("portable", [False, True])
+@pytest.mark.parametrize("header", HEADERS)
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc")
+def test_header_compiles_alone(header: str, portable: bool) -> None:
+    # Alone, most functions of a header have no caller. -O1 is needed for the warnings that follow values.
+    flags = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-fsyntax-only"]
+    flags += ["-DRMQ_PORTABLE"] if portable else []
+    env = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}  # of make sanitize
+    command = ["gcc", *flags, "-x", "c", str(KERNEL / header)]
+    ran = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_every_header_is_in_the_reading_order() -> None:
+    text = (KERNEL / "README.md").read_text()
+    order = text[text.index("## Reading order") : text.index("## Who owns")]
+    assert [name for name in HEADERS if f"`{name}`" not in order] == []
