@@ -334,9 +334,10 @@ static inline int64_t rmq_encode_row(rmq_encoder *e, const rmq_rows *r, int64_t 
     const uint8_t *store_host = rmq_in_text(&c[RMQ_IN_STORE_HOST], row, &store_size);
     if (store_size != 8 && store_size != 20)
         return rmq_refuse(why, RMQ_REFUSE_HOST_LENGTH, RMQ_IN_STORE_HOST, store_size);
-    const int has_store_timestamp = rmq_in_valid(&c[RMQ_IN_STORE_TIMESTAMP], row);
-    const int64_t store_timestamp = has_store_timestamp ? rmq_in_i64(&c[RMQ_IN_STORE_TIMESTAMP], row) : 0;
-    if (has_store_timestamp && store_timestamp <= 0)
+    int64_t store_timestamp = rmq_in_i64(&c[RMQ_IN_STORE_TIMESTAMP], row);
+    if (__builtin_expect(!rmq_in_valid(&c[RMQ_IN_STORE_TIMESTAMP], row), 0))
+        store_timestamp = 0;
+    else if (store_timestamp <= 0)
         return rmq_refuse(why, RMQ_REFUSE_STORE_TIMESTAMP, RMQ_IN_STORE_TIMESTAMP, store_timestamp);
     int32_t sys_flag = rmq_in_i32(&c[RMQ_IN_SYSFLAG], row);
     if (sys_flag & RMQ_SYSFLAG_INNER_BATCH)

@@ -62,14 +62,10 @@ class _TaskReader:
         self._decompresses = settings.decompress and "body" in names
         of_units = [name for name in names if name in UNIT_COLUMNS]
         helpers = ["sysFlag", "commitLogOffset", "storeSize"] if self._decompresses else []
+        self._builder = BatchBuilder(of_units + [name for name in helpers if name not in of_units])
         everything = settings.selection.is_everything
         self._selected_units = None if everything else SelectedUnits(settings.selection, settings.verify_crc)
-        # What is decoded to select messages is not decoded again.
-        decoded = settings.selection.checked_columns
-        self._decoded: list[pa.RecordBatch] = []
-        names_to_decode = dict.fromkeys(name for name in (*of_units, *helpers) if name not in decoded)
-        self._builder = BatchBuilder(list(names_to_decode))
-        self._is_plain = not decoded and settings.schema.equals(self._builder.schema)
+        self._is_plain = self._builder.decoder.columns == tuple(names) and settings.schema.equals(self._builder.schema)
 
     def read(self, piece: Range) -> Iterator[pa.RecordBatch]:
         found = self._all(piece) if self._selected_units is None else self._selected(piece, self._selected_units)
@@ -97,12 +93,10 @@ class _TaskReader:
             if isinstance(found, Damage):
                 yield found
                 continue
-            while count := len(found.positions):
-                some = found.part(0, self._free_rows())
-                some.add_to(self._builder)
-                if some.decoded is not None:
-                    self._decoded.append(some.decoded)
-                found = found.part(len(some.positions), count)
+            while len(found.positions):
+                room = self._free_rows()
+                found.only(slice(room)).add_to(self._builder)
+                found = found.only(slice(room, None))
                 yield None
 
     def damaged(self, store: str, damage: Damage) -> Iterator[pa.RecordBatch]:
@@ -122,11 +116,6 @@ class _TaskReader:
             return
         any_compressed = self._decompresses and decoder.compressed > 0
         batch = self._builder.finish()
-        if self._decoded:
-            more = pa.Table.from_batches(self._decoded).combine_chunks()
-            columns = [*batch.columns, *(column.chunk(0) for column in more.columns)]
-            batch = pa.RecordBatch.from_arrays(columns, [*batch.schema.names, *more.schema.names])
-            self._decoded = []
         if any_compressed:
             for part, corrupt in self._decompress(batch, piece):
                 yield self._arrange(part, piece, corrupt)

@@ -6,7 +6,6 @@ believed for the whole piece: then it is read from end to end, and what was give
 
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
@@ -105,5 +104,4 @@ class SelectedUnits:
         if self._checked is None:
             return run
         run.add_to(self._checked)
-        columns = self._checked.finish()
-        return replace(run, decoded=columns).only(self._selection.mask(columns).to_numpy(zero_copy_only=False))
+        return run.only(self._selection.mask(self._checked.finish()).to_numpy(zero_copy_only=False))

@@ -20,12 +20,11 @@ DEFAULT_QUEUES = 16  # to read and to write, of a topic whose entry does not say
 # A text, which stays what it is, or a number before a colon. Also a text without an end: it is then all that is left.
 _TEXT_OR_KEY = re.compile(r'("(?:[^"\\]|\\.)*"?)|(?<![\w.+-])(-?[0-9]+)(?=\s*:)', re.DOTALL)
 
-
 Table = dict[str, Any]
 
 
 def load(path: str, files: Files) -> Table | None:
-    """A file's object, its backup's when it has none, or None: for who takes it as a hint.
+    """A file's object, its backup's when it has none, or None. A hint: what cannot be understood is passed over.
 
     Args:
         path: the file without `.bak`.
@@ -60,10 +59,10 @@ def read_text(path: str, files: Files, errors: str) -> str:
 
 
 def parse(text: str) -> Table:
-    """The object that is meant. Whole numbers as keys become text.
+    """The object that a text means. Whole numbers as keys become text.
 
     Raises:
-        ValueError: it is none, or has more members or is deeper than any broker's; the text says which.
+        ValueError: it means none, or one with more members or deeper than any broker's.
     """
     if max(text.count(":"), text.count(",")) > _MOST_MEMBERS:
         raise _too_much()
@@ -106,9 +105,9 @@ def topic_queues(root: str, files: Files) -> dict[str, int]:
         files: how to reach files, and where requests and bytes are counted.
     """
     queues = {}
-    for topic, config in _table(root, "topics.json", "topicConfigTable", files).items():
-        if isinstance(config, dict):
-            numbers = [config.get(name, DEFAULT_QUEUES) for name in ("readQueueNums", "writeQueueNums")]
+    for topic, entry in _table(root, "topics.json", "topicConfigTable", files).items():
+        if isinstance(entry, dict):
+            numbers = [entry.get(name, DEFAULT_QUEUES) for name in ("readQueueNums", "writeQueueNums")]
             queues[topic] = max(filter(is_count, numbers), default=DEFAULT_QUEUES)
     return queues
 

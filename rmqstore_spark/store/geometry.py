@@ -86,7 +86,7 @@ def indexes_tags(store: OpenStore, slots: int) -> bool:
         with store.reader(extent.segment) as reader:
             run = reader.run_at(position, extent.segment.end)
         if run is not None:
-            run.part(0, 1).add_to(builder)
+            run.only(slice(1)).add_to(builder)
             ((topic, tags),) = zip(*(column.to_pylist() for column in builder.finish().columns), strict=True)
             if (key_hash(topic, f"T#{tags}"), position) in entries:
                 return True

@@ -235,14 +235,19 @@ class LogEnd:
         return replace(stop, is_damage=True) if is_older else None
 
     def _time_at(self, stop: _Stop) -> int | None:
-        """The store time (us) of the damaged message where walking stopped, if its head can be recognized."""
+        """The store time (us) of the damaged message where walking stopped, if its head can be recognized; rather too
+        small than too large, as what is older than it is not taken for live."""
         if stop.status is Status.BLANK:
             return None
         with self._open(stop.segment) as reader:
             data = reader.window.read(stop.at, FORMAT["SMALLEST_UNIT"])
-        head, milliseconds = Head.of(data), store_time_in(data)
-        is_one = head.magic in (FORMAT["MAGIC_V1"], FORMAT["MAGIC_V2"]) and head.physical_offset == stop.at
-        return microseconds(milliseconds) if is_one and milliseconds is not None else None
+        head = Head.of(data)
+        if head.magic not in (FORMAT["MAGIC_V1"], FORMAT["MAGIC_V2"]) or head.physical_offset != stop.at:
+            return None
+        # The flag that says where the time is may be what is damaged.
+        flags = (head.sys_flag, head.sys_flag ^ FORMAT["SYSFLAG_BORNHOST_V6"])
+        times = [microseconds(time) for flag in flags if (time := store_time_in(data, flag)) is not None]
+        return min((time for time in times if time is not None and time >= (stop.newest or 0)), default=None)
 
     def _units_after(self, stop: _Stop) -> Iterator[tuple[int, Header]]:
         """Whatever is a unit after it, live or left over; not in the same segment after a blank."""

@@ -101,10 +101,15 @@ class Head(NamedTuple):
 HEAD_SIZE = _HEAD.size
 
 
-def store_time_in(data: bytes | memoryview, at: int = 0) -> int | None:
-    """The storeTimestamp (ms) of a unit that begins at `at`; None where the bytes end before."""
-    time_at = at + store_timestamp_at(Head.of(data, at).sys_flag)
-    return int(_I64.unpack_from(data, time_at)[0]) if time_at + _I64.size <= len(data) else None
+def store_time_in(unit: bytes, sys_flag: int | None = None) -> int | None:
+    """The storeTimestamp (ms) of a unit; None where the bytes end before it.
+
+    Args:
+        unit: the bytes it begins with.
+        sys_flag: instead of the one in it.
+    """
+    time_at = store_timestamp_at(Head.of(unit).sys_flag if sys_flag is None else sys_flag)
+    return int(_I64.unpack_from(unit, time_at)[0]) if time_at + _I64.size <= len(unit) else None
 
 
 @dataclass(frozen=True)
@@ -174,9 +179,7 @@ def failed_check(status: Status, expected: int, found: int) -> str:
         case Status.BAD_BLANK:
             return f"a blank that does not reach the segment's end: expected {expected} bytes, found {found}"
         case Status.NO_BLANK:
-            return (
-                f"the segment ends without a blank: expected {expected} bytes or more behind a message, found {found}"
-            )
+            return f"the segment ends without a blank: expected {expected} bytes or more after a message, found {found}"
         case Status.BAD_TOTAL_SIZE if found < expected:
             return f"totalSize is too small: expected at least {expected}, found {found}"
         case Status.BAD_TOTAL_SIZE:
@@ -194,7 +197,7 @@ def failed_check(status: Status, expected: int, found: int) -> str:
         case Status.BAD_BODY_CRC:
             return f"bodyCRC differs from the body: expected {expected}, computed {found}"
         case Status.CROSSES_STOP:
-            return f"a message reaches over a place where one should begin: expected its end at {expected}, not {found}"
+            return f"a message reaches over where one should begin: expected its end at {expected}, found {found}"
         case Status.BLANK:
             return f"a blank of {found} bytes, but messages should follow"
         case Status.MORE:

@@ -83,26 +83,17 @@ class Run:
         base: the physical offset that the window begins with.
         positions: their physical offsets.
         window_offsets: where in the window they are, when that is not their distance from `base`.
-        decoded: some of their columns, where somebody has needed them already.
     """
 
     window: memoryview
     base: int
     positions: Positions
     window_offsets: Positions | None = None
-    decoded: pa.RecordBatch | None = None
 
-    def only(self, which: npt.NDArray[np.bool_]) -> "Run":
+    def only(self, which: "npt.NDArray[np.bool_] | slice") -> "Run":
         """Some of the units."""
         offsets = None if self.window_offsets is None else self.window_offsets[which]
-        decoded = None if self.decoded is None else self.decoded.filter(pa.array(which))
-        return Run(self.window, self.base, self.positions[which], offsets, decoded)
-
-    def part(self, start: int, stop: int) -> "Run":
-        """The units [start, stop)."""
-        offsets = None if self.window_offsets is None else self.window_offsets[start:stop]
-        decoded = None if self.decoded is None else self.decoded.slice(start, max(0, stop - start))
-        return Run(self.window, self.base, self.positions[start:stop], offsets, decoded)
+        return Run(self.window, self.base, self.positions[which], offsets)
 
     def add_to(self, builder: BatchBuilder) -> None:
         """Decode the units."""

@@ -5,7 +5,7 @@ import logging
 import os
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from native_io import Dispatched, Dispatcher, Status
 from rmqstore_spark.errors import RmqStoreError
@@ -26,8 +26,7 @@ from rmqstore_spark.write.staging import Staged, read_chunks
 from rmqstore_spark.write.target import (
     Target,
     check_can_exchange,
-    check_places,
-    check_queue_places,
+    check_kinds,
     check_writable,
     inspect,
     is_new,
@@ -68,8 +67,7 @@ def commit(root: str, staged: Sequence[Staged], settings: Settings) -> None:
     """
     with make_root(root) as tree:
         change = journal.Change(tree)
-        check_places(tree)
-        check_queue_places(tree)
+        check_kinds(tree)
         if not change.is_pending:
             is_new(tree)  # or it refuses, before there is a lock in it
         with StoreLock(tree):
@@ -81,46 +79,91 @@ def commit(root: str, staged: Sequence[Staged], settings: Settings) -> None:
             check_writable(tree)
             if settings.overwrite and not new:
                 refuse_foreign_files(tree)
-                _replace(tree, staged, settings)
+                _replace(_Messages(tree, staged), settings)
             else:
-                _append(tree, change, new, staged, settings)
+                target = Target(root, settings.sizes.or_defaults()) if new else inspect(tree, settings.sizes)
+                _append(change, target, _Messages(tree, staged), settings)
 
 
-def _replace(tree: disk.Tree, staged: Sequence[Staged], settings: Settings) -> None:
-    with journal.Replacement(tree) as replacement, StoreLock(replacement.tree):
-        target = Target(replacement.tree.path, settings.sizes.or_defaults())
-        _make(replacement.tree, target, None, replacement.tree.path, tree, staged, settings, {})
+@dataclass(frozen=True)
+class _Messages:
+    """What is written.
+
+    Attributes:
+        tree: the store's directory, which the tasks have staged it in,
+        staged: in these files.
+    """
+
+    tree: disk.Tree
+    staged: Sequence[Staged]
+
+    @property
+    def nbytes(self) -> int:
+        """How large it is."""
+        return sum(part.nbytes for part in self.staged)
+
+    @property
+    def topics(self) -> dict[str, int]:
+        """Its topics, with the number of queues that each needs."""
+        needed: dict[str, int] = {}
+        for part in self.staged:
+            for topic, count in part.topics.items():
+                needed[topic] = max(count, needed.get(topic, 0))
+        return needed
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Where the files of a store are made.
+
+    Attributes:
+        tree: the directory that all is read and made in, but for the messages.
+        new: the one in it that they are made in, in a tree like a store's.
+        old: the store that they go on with; None where all of them are new.
+        topics: what that one's topics.json says.
+    """
+
+    tree: disk.Tree
+    new: str
+    old: str | None = None
+    topics: Table = field(default_factory=dict)
+
+
+def _replace(messages: _Messages, settings: Settings) -> None:
+    with journal.Replacement(messages.tree) as replacement, StoreLock(replacement.tree):
+        tree = replacement.tree
+        _make(_Work(tree, tree.path), Target(tree.path, settings.sizes.or_defaults()), messages, settings)
         replacement.publish()
 
 
-def _append(tree: disk.Tree, change: journal.Change, new: bool, staged: Sequence[Staged], settings: Settings) -> None:
-    root = tree.path
-    target = Target(root, settings.sizes.or_defaults()) if new else inspect(tree, settings.sizes)
-    known = topics.load(tree)
-    topics.refuse_unwritable(known, {topic for part in staged for topic in part.topics}, root)
-    _refuse_full_disk(tree, target, staged)
+def _append(change: journal.Change, target: Target, messages: _Messages, settings: Settings) -> None:
+    tree = messages.tree
+    work = _Work(tree, change.new, tree.path, topics.load(tree))
+    topics.refuse_unwritable(work.topics, messages.topics, tree.path)
+    _refuse_full_disk(target, messages)
     change.begin()
     try:
-        _make(tree, target, root, change.new, tree, staged, settings, known)
+        _make(work, target, messages, settings)
         change.publish(journal.APPENDED)
     except Exception:
         change.give_up()
         raise
 
 
-def _refuse_full_disk(tree: disk.Tree, target: Target, staged: Sequence[Staged]) -> None:
+def _refuse_full_disk(target: Target, messages: _Messages) -> None:
     """Before anything is made: does it fit? Files are sparse, so what they take is what is written; what a task has
     staged is deleted once it is.
 
     Raises:
         RmqStoreError: it does not.
     """
+    staged = messages.staged
     last = sum(target.end - segment.start for segment in target.segments if target.end < segment.end)
     needed = last + max((part.nbytes for part in staged), default=0) + sum(UNIT_SIZE * part.rows for part in staged)
-    free = tree.free_bytes()
+    free = messages.tree.free_bytes()
     if free < needed:
         raise RmqStoreError(
-            f"{tree.path}: the disk is too full: expected at least {needed:,} bytes to write these messages, found "
+            f"{target.root}: the disk is too full: expected at least {needed:,} bytes to write these messages, found "
             f"{free:,} free; nothing was written"
         )
 
@@ -134,8 +177,7 @@ def check(root: str, settings: Settings) -> None:
     if not os.path.lexists(root):
         return
     with make_root(root) as tree:
-        check_places(tree)
-        check_queue_places(tree)
+        check_kinds(tree)
         change = journal.Change(tree)
         if change.is_pending:
             with StoreLock(tree):
@@ -157,7 +199,7 @@ def prepare(root: str, job: str) -> None:
         RmqStoreError: the file system is none that can be written to; there is no trace then.
     """
     with make_root(root) as tree:
-        check_places(tree)
+        check_kinds(tree, with_queues=False)
         tree.make_directory(journal.staging(root, job))
         try:
             check_can_exchange(tree, journal.workshop(root))
@@ -182,24 +224,9 @@ def forget(root: str, job: str) -> None:
     disk.remove_empty(root)
 
 
-def _make(
-    tree: disk.Tree,
-    target: Target,
-    old: str | None,
-    new: str,
-    source: disk.Tree,
-    staged: Sequence[Staged],
-    settings: Settings,
-    known: Table,
-) -> None:
-    """Make all files that are changed or new.
-
-    Args:
-        tree: the files that are read and made are in this one,
-        old: the store that is gone on with; None where there is none.
-        new: where they are made, in a tree like the store's.
-        source: but what was staged is in this one.
-    """
+def _make(work: _Work, target: Target, messages: _Messages, settings: Settings) -> None:
+    """Make all files that are changed or new."""
+    tree, new, old = work.tree, work.new, work.old
     queues = QueueWriter(
         tree,
         None if old is None else os.path.join(old, "consumequeue"),
@@ -215,22 +242,19 @@ def _make(
 
     with index, LogWriter(tree, target, os.path.join(new, "commitlog")) as segments:
         stream = _Stream(target, dispatcher, segments, queues, index if settings.index else None)
-        stream.append(source, staged)
+        stream.append(messages)
     queues.finish(LogReader(tree, os.path.join(new, "commitlog"), target.sizes.segment).store_timestamp)
     indexed = index.end_timestamp
     if not settings.index and old is not None:
         indexed = checkpoint.index_timestamp(os.path.join(old, "checkpoint"), tree)
     tree.write_file(os.path.join(new, "checkpoint"), checkpoint.encode(stream.last_timestamp, indexed, stream.position))
-    needed: dict[str, int] = {}
-    for part in staged:
-        for topic, count in part.topics.items():
-            needed[topic] = max(count, needed.get(topic, 0))
+    merged = topics.merge(work.topics, messages.topics, milliseconds_now())
     tree.make_directory(os.path.join(new, "config"))
-    tree.write_file(os.path.join(new, "config", "topics.json"), topics.merge(known, needed, milliseconds_now()))
+    tree.write_file(os.path.join(new, "config", "topics.json"), merged)
 
 
 class _Stream:
-    """Gives staged units their offsets, and writes them and what follows from them, chunk by chunk."""
+    """Gives staged units their positions, and writes them and what follows from them, chunk by chunk."""
 
     def __init__(
         self,
@@ -250,10 +274,10 @@ class _Stream:
         self.last_timestamp = target.last_timestamp
         self._clock = target.last_timestamp
 
-    def append(self, tree: disk.Tree, staged: Sequence[Staged]) -> None:
-        """Append all units of some files in a tree."""
-        progress = Progress(self._root, sum(part.nbytes for part in staged))
-        with Lane(_CHUNKS_AHEAD) as derives, contextlib.closing(self._read(tree, staged)) as chunks:
+    def append(self, messages: _Messages) -> None:
+        """Append all units."""
+        progress = Progress(self._root, messages.nbytes)
+        with Lane(_CHUNKS_AHEAD) as derives, contextlib.closing(self._read(messages)) as chunks:
             for window in chunks:
                 nbytes = len(window)
                 self._clock = max(self._clock, milliseconds_now())  # a store's time never goes back
@@ -267,11 +291,11 @@ class _Stream:
             self._segments.finish()
             derives.wait()
 
-    def _read(self, tree: disk.Tree, staged: Sequence[Staged]) -> Generator[memoryview, None, None]:
+    def _read(self, messages: _Messages) -> Generator[memoryview, None, None]:
         """Units to place; the next ones are read while these are worked on."""
         waiting = False
         with Lane(1) as reads:
-            for chunk in (chunk for part in staged for chunk in read_chunks(tree, part)):
+            for chunk in (chunk for part in messages.staged for chunk in read_chunks(messages.tree, part)):
                 reads.submit(chunk.read_into, self._segments.chunk(chunk.nbytes))
                 if waiting:
                     yield self._segments.take()
@@ -292,8 +316,9 @@ class _Stream:
                 self.position = position
                 return
             if status is not Status.FULL:
-                why = failed_check(status, expected, found)
-                raise RmqStoreError(f"{self._root}: a staged message is damaged: {why}")
+                raise RmqStoreError(
+                    f"{self._root}: a staged message is damaged: {failed_check(status, expected, found)}"
+                )
             if self.position + taken + self._segment_size == segment_end:
                 raise RmqStoreError(
                     f"{self._root}: a message does not fit into a segment of {self._segment_size} bytes; give "

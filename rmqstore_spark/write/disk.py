@@ -115,8 +115,7 @@ class NewFile:
         try:
             for start, stop in extents(fd, 0, size):
                 while start < stop:
-                    wanted = min(_COPY_SIZE, stop - start)
-                    done = _do(self._copy, self.path, fd, start, wanted)
+                    done = _do(self._copy, self.path, fd, start, min(_COPY_SIZE, stop - start))
                     if done == 0:
                         raise RmqStoreError(f"{source}: cut while it was copied: expected {size} bytes, found {start}")
                     start += done
@@ -260,11 +259,11 @@ class Tree(Files):
                 return None
             raise cannot_read(path, why) from None
 
-    def refuse_other_than(self, path: str, wanted: Callable[[int], bool], what: str) -> None:
+    def refuse_other_than(self, path: str, is_right: Callable[[int], bool], what: str) -> None:
         """See that a path is free, or of a certain kind, and on the tree's own file system.
 
         Args:
-            wanted: stat.S_ISDIR or stat.S_ISREG.
+            is_right: stat.S_ISDIR or stat.S_ISREG.
             what: it in words.
 
         Raises:
@@ -273,7 +272,7 @@ class Tree(Files):
         found = self.find(path)
         if found is None:
             return
-        if not wanted(found.st_mode):
+        if not is_right(found.st_mode):
             raise RmqStoreError(
                 f"{path}: expected {what} of the store's own, found {kind_of(found)}; "
                 "put the real one in its place, or write to another store"

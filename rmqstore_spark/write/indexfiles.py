@@ -34,7 +34,7 @@ class IndexWriter:
 
     def __init__(self, tree: disk.Tree, directory: str, new: str, slots: int, items: int) -> None:
         if items < 2:
-            raise RmqStoreError(f"an index file needs room for an entry: expected at least 2 items, found {items}")
+            raise RmqStoreError(f"an index file has to hold an entry: expected at least 2 items, found {items}")
         self._tree = tree
         self._new = new
         self._slots = slots

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from native_io import Dispatcher
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, one_line
 from rmqstore_spark.store import checkpoint
+from rmqstore_spark.store.consumequeue import UNIT, QueueUnit
 from rmqstore_spark.store.geometry import indexes_tags
 from rmqstore_spark.store.layout import queue_path
 from rmqstore_spark.store.opened import OpenStore
@@ -30,8 +31,7 @@ from rmqstore_spark.write.queuefiles import QueueWriter
 from rmqstore_spark.write.target import (
     Target,
     check_can_exchange,
-    check_places,
-    check_queue_places,
+    check_kinds,
     check_writable,
     inspect_to_rebuild,
 )
@@ -62,8 +62,7 @@ def rebuild(root: str, sizes: Sizes, index: bool) -> int:
     if not os.path.isdir(os.path.join(root, "commitlog")):
         raise NotAStoreError(f"{root}: not a RocketMQ store: expected a directory commitlog/ in it, found none")
     with disk.Tree(root) as tree:
-        check_places(tree)
-        check_queue_places(tree)
+        check_kinds(tree)
         with StoreLock(tree):
             return _rebuild(tree, sizes, index)
 
@@ -105,7 +104,7 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
         for part in _dispatch_all(store, target.sizes.slots):
             for queue, queue_offset, units in part.runs:
                 if queue_path(*queue) is None:
-                    without.setdefault(queue, int.from_bytes(units[:8], "big"))
+                    without.setdefault(queue, QueueUnit(*UNIT.unpack_from(units)).position)
                 else:
                     needed[queue[0]] = max(needed.get(queue[0], 0), queue[1] + 1)
                     queues.put(queue, queue_offset, units)

@@ -67,9 +67,12 @@ def make_root(root: str) -> Tree:
     return Tree(root)
 
 
-def check_places(tree: Tree) -> None:
+def check_kinds(tree: Tree, with_queues: bool = True) -> None:
     """See that what has a name of its own in a store is what it is to be. The store's directory itself may be a link or
     a mount point, but nothing in it: a link may lead out of it, and no file can be renamed on to another file system.
+
+    Args:
+        with_queues: whether to look at the directories of topics and queues, too, of which there may be many.
 
     Raises:
         RmqStoreError: naming the first thing that is not.
@@ -84,10 +87,22 @@ def check_places(tree: Tree) -> None:
             f"{os.path.join(tree.path, WORKSHOP)}: expected the owner of the store, user {tree.itself.st_uid}, found "
             f"user {workshop.st_uid}; delete it if no write is under way"
         )
+    if with_queues:
+        _check_kinds_of_queues(tree)
+
+
+def _check_kinds_of_queues(tree: Tree) -> None:
+    queues = os.path.join(tree.path, "consumequeue")
+    for topic, is_link, is_directory in tree.kinds(queues):
+        if is_link:
+            tree.refuse_other_than(os.path.join(queues, topic), stat.S_ISDIR, "a directory")
+        for queue, is_link_too, _ in tree.kinds(os.path.join(queues, topic)) if is_directory else []:
+            if is_link_too:
+                tree.refuse_other_than(os.path.join(queues, topic, queue), stat.S_ISDIR, "a directory")
 
 
 def is_new(tree: Tree) -> bool:
-    """Is there no store yet, but a place for one?
+    """Is there no store yet, but a directory for one?
 
     Raises:
         NotAStoreError: there is something else.
@@ -135,21 +150,6 @@ def check_writable(tree: Tree, may_have_abort: bool = False) -> None:
         raise NotAStoreError(f"{queues}: a RocksDB (storeType=defaultRocksDB), which cannot be written to")
 
 
-def check_queue_places(tree: Tree) -> None:
-    """check_places() for the directories of topics and queues, of which there may be many.
-
-    Raises:
-        RmqStoreError: one of them is a link.
-    """
-    queues = os.path.join(tree.path, "consumequeue")
-    for topic, is_link, is_directory in tree.kinds(queues):
-        if is_link:
-            tree.refuse_other_than(os.path.join(queues, topic), stat.S_ISDIR, "a directory")
-        for queue, is_link_too, _ in tree.kinds(os.path.join(queues, topic)) if is_directory else []:
-            if is_link_too:
-                tree.refuse_other_than(os.path.join(queues, topic, queue), stat.S_ISDIR, "a directory")
-
-
 def refuse_foreign_files(tree: Tree) -> None:
     """Before a whole store is replaced: is there anything in it that no broker has put there?
 
@@ -165,38 +165,38 @@ def refuse_foreign_files(tree: Tree) -> None:
         )
 
 
-def sizes_of(store: OpenStore, wanted: Sizes) -> FileSizes:
-    """The sizes that a store's files have, else those wanted, else RocketMQ's.
+def sizes_of(store: OpenStore, asked: Sizes) -> FileSizes:
+    """The sizes that a store's files have, else those asked for, else RocketMQ's.
 
     Raises:
-        OptionError: the store has others than those wanted.
+        OptionError: the store has others than those asked.
         DamagedStoreError: its files differ in size.
     """
     _refuse_faults(store)
     segments = store.layout.segments
     segment = segments[0].size if segments else None
     queue_file = queue_file_size(store)
-    slots, items = index_geometry(os.path.join(store.root, "index"), store.files, wanted.slots, wanted.items)
+    slots, items = index_geometry(os.path.join(store.root, "index"), store.files, asked.slots, asked.items)
 
-    def settle(option: str, has: int | None, wants: int | None) -> int | None:
-        if has is not None and wants is not None and has != wants:
-            raise OptionError(f"option {option!r}: expected {has}, as this store has it, found {wants}; leave it away")
-        return has or wants
+    def settle(option: str, has: int | None, asked: int | None) -> int | None:
+        if has is not None and asked is not None and has != asked:
+            raise OptionError(f"option {option!r}: expected {has}, as this store has it, found {asked}; leave it away")
+        return has or asked
 
     return Sizes(
-        settle("mappedFileSizeCommitLog", segment, wanted.segment),
-        settle("mappedFileSizeConsumeQueue", queue_file, wanted.queue_file),
-        settle("maxHashSlotNum", slots, wanted.slots),
-        settle("maxIndexNum", items, wanted.items),
+        settle("mappedFileSizeCommitLog", segment, asked.segment),
+        settle("mappedFileSizeConsumeQueue", queue_file, asked.queue_file),
+        settle("maxHashSlotNum", slots, asked.slots),
+        settle("maxIndexNum", items, asked.items),
     ).or_defaults()
 
 
-def sizes_to_rebuild(store: OpenStore, wanted: Sizes) -> FileSizes:
-    """The sizes for files that are made anew: those wanted, else those of the files that are there, if they can be
+def sizes_to_rebuild(store: OpenStore, asked: Sizes) -> FileSizes:
+    """The sizes for files that are made anew: those asked for, else those of the files that are there, if they can be
     known; they may be what is broken."""
     segments = store.layout.segments
     segment = segments[0].size if segments else None
-    queue_file, slots, items = wanted.queue_file, wanted.slots, wanted.items
+    queue_file, slots, items = asked.queue_file, asked.slots, asked.items
     if queue_file is None:
         with contextlib.suppress(DamagedStoreError):
             queue_file = queue_file_size(store)
@@ -207,7 +207,7 @@ def sizes_to_rebuild(store: OpenStore, wanted: Sizes) -> FileSizes:
     return Sizes(segment, queue_file, slots, items).or_defaults()
 
 
-def inspect(tree: Tree, wanted: Sizes) -> Target:
+def inspect(tree: Tree, asked: Sizes) -> Target:
     """Look at a store that is to go on. The lock is held.
 
     Raises:
@@ -218,19 +218,19 @@ def inspect(tree: Tree, wanted: Sizes) -> Target:
         raise DamagedStoreError(
             f"{store.layout.strays[0]}: not a commitlog file; a broker would not start: move it away"
         )
-    sizes = sizes_of(store, wanted)
+    sizes = sizes_of(store, asked)
     last_timestamp = _check_last_segment(store, sizes)
     return Target(store.root, sizes, store, last_timestamp, queue_ends(store))
 
 
-def inspect_to_rebuild(tree: Tree, wanted: Sizes) -> Target:
+def inspect_to_rebuild(tree: Tree, asked: Sizes) -> Target:
     """Look at a store whose queues and index are to be made anew. What is in its log is not checked yet.
 
     Raises:
         DamagedStoreError: a segment is missing, or has another size.
     """
     store = OpenStore.find(tree.path, tree)
-    sizes = sizes_to_rebuild(store, wanted)
+    sizes = sizes_to_rebuild(store, asked)
     _refuse_faults(store)
     return Target(store.root, sizes, store)
 

@@ -1,0 +1,145 @@
+"""OpenStore is the one handle on a store, and Files the one seam under it."""
+
+from __future__ import annotations
+
+import ast
+import errno
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+from oracle import reference, stores
+from support import reading
+
+import rmqstore_spark
+from rmqstore_spark import RmqStoreError
+from rmqstore_spark.read.planner import plan
+from rmqstore_spark.store.files import Files, Prices
+from rmqstore_spark.store.opened import OpenStore
+
+PACKAGE = Path(rmqstore_spark.__file__).parent
+
+
+def make_store(root: Path, messages: int = 60) -> stores.StoreBuilder:
+    store = stores.StoreBuilder(root, segment_size=2048, queue_file_size=400, index=True)
+    for number in range(messages):
+        store.append(topic=f"T{number % 3}", queue_id=number % 2, body=b"b" * (number % 40), keys=f"k{number}")
+    store.close()
+    return store
+
+
+# ---- what goes to a task
+
+
+def test_pickled_it_is_small_and_counts_anew(tmp_path: Path) -> None:
+    sizes = []
+    for messages in (60, 600):
+        root = tmp_path / str(messages).zfill(4)
+        make_store(root, messages)
+        store = OpenStore.find(str(root), Files(Prices(request=7)))
+        assert len(store.log.extents) > messages / 30
+        assert store.files.requests > 0
+        sizes.append(len(pickle.dumps(store)))
+        again = pickle.loads(pickle.dumps(store))
+        assert (again.files.requests, again.files.bytes, again.files.prices) == (0, 0, Prices(request=7))
+        assert (again.root, again.layout.consumequeue) == (store.root, store.layout.consumequeue)
+        assert [queue.topic for queue in again.queues] == [queue.topic for queue in store.queues]
+    assert sizes[0] == sizes[1]  # however many segments it has
+    assert sizes[0] < 1000
+
+
+def test_a_task_that_was_pickled_reads_the_same(tmp_path: Path) -> None:
+    make_store(tmp_path)
+    for given in ({}, {"subscribe": "T1"}, {"key": "k7"}):
+        options = reading.options_of(tmp_path, maxPartitionBytes=3000, **given)
+        for task in plan(options, Files(reading.FREE)).tasks:
+            assert reading.read_one(pickle.loads(pickle.dumps(task)), options) == reading.read_one(task, options)
+
+
+# ---- faults
+
+
+class FaultyFiles(Files):
+    """Fails at one call, as a disk does."""
+
+    def __init__(self, fails_at: int) -> None:
+        super().__init__(reading.FREE)
+        self._left = fails_at
+        self.has_failed = False
+
+    def _count(self, path: str) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self.has_failed = True
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    def names(self, path: str) -> list[str]:
+        self._count(path)
+        return super().names(path)
+
+    def status(self, path: str) -> os.stat_result:
+        self._count(path)
+        return super().status(path)
+
+    def open(self, path: str) -> int:
+        try:
+            self._count(path)
+        except OSError as why:
+            raise RmqStoreError(f"{path}: cannot be read: {why.strerror}") from None
+        return super().open(path)
+
+
+@pytest.mark.parametrize("given", [{}, {"subscribe": "T1"}, {"key": "k7"}, {"startingTimestamp": "1700000000010"}])
+def test_a_fault_costs_an_error_or_nothing(tmp_path: Path, given: dict[str, str]) -> None:
+    """Wherever the disk fails: the right rows, or one line that says so; what only speeds a read up may be missing."""
+    make_store(tmp_path)
+    expected = reading.read(tmp_path, **given)
+    assert expected
+    texts: list[str] = []
+    passed = 0
+    for fails_at in range(1, 2000):
+        files = FaultyFiles(fails_at)
+        options = reading.options_of(tmp_path, maxPartitionBytes=3000, **given)
+        try:
+            rows = [row for task in plan(options, files).tasks for row in reading.read_one(task, options)]
+        except RmqStoreError as error:
+            texts.append(str(error))
+            continue
+        assert sorted(rows, key=lambda row: row["commitLogOffset"]) == expected, fails_at
+        passed += files.has_failed
+        if not files.has_failed:
+            break
+    else:
+        pytest.fail("it never got through")
+    assert texts
+    assert all(os.strerror(errno.EIO) in text and "\n" not in text for text in texts), texts
+    assert passed > 0 or not given
+    assert len(reference.read_store(tmp_path)) == 60
+
+
+# ---- the seam
+
+
+LOOKING = {"listdir", "scandir", "stat", "lstat", "fstat", "walk", "open", "access", "readlink"}
+
+
+def test_nobody_else_looks_at_a_store() -> None:
+    """Only two modules ask the system: Files for all that read, and the writer's Tree."""
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        name = path.relative_to(PACKAGE).as_posix()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Attribute):
+                continue
+            asked = ast.unparse(node)
+            is_call = asked.startswith("os.") and asked.removeprefix("os.") in LOOKING
+            if is_call or asked in (
+                "os.path.exists",
+                "os.path.lexists",
+                "os.path.isdir",
+                "os.path.isfile",
+                "glob.glob",
+            ):
+                found.add(name)
+    assert found == {"store/files.py", "write/disk.py"}
