@@ -87,3 +87,27 @@ def accepted(
         writer, version = pair
         tasks[pair] = pool.submit(accept, writer, version, tmp_path_factory.mktemp(f"accepted-{version}"))
     return lambda pair: tasks[pair].result()
+
+
+@pytest.fixture(scope="session")
+def accept_ours(
+    request: pytest.FixtureRequest, pool: ThreadPoolExecutor, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., None]:
+    """Whether a version accepts the store that `make(version, root)` makes for it.
+
+    At the first version of a kind the stores for all versions of this run are made, here and now, and their brokers
+    begin. More arguments go to assert_broker_accepts.
+    """
+    tasks: dict[tuple[str, str], Future[None]] = {}
+
+    def accept(kind: str, version: str, make: Callable[[str, Path], object], **arguments: Any) -> None:
+        if (kind, version) not in tasks:
+            for other in dict.fromkeys([version, *wanted(request, "version")]):
+                directory = tmp_path_factory.mktemp(f"{kind}-{other}")
+                make(other, directory / "store")
+                tasks[kind, other] = pool.submit(
+                    assert_broker_accepts, directory / "store", directory / "home", [other], **arguments
+                )
+        tasks[kind, version].result()
+
+    return accept

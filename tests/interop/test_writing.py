@@ -27,12 +27,12 @@ from rmqstore_spark.write.commit import Settings, commit
 pytestmark = pytest.mark.interop
 
 StoreOf = Callable[[str], Written]
+AcceptOurs = Callable[..., None]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_new_store(pool: ThreadPoolExecutor, tmp_path: Path, rng: random.Random, version: str) -> None:
-    small_store(tmp_path / "store", rng)
-    assert_broker_accepts(tmp_path / "store", tmp_path / "home", [version], sizes=SMALL)
+def test_a_new_store(accept_ours: AcceptOurs, rng: random.Random, version: str) -> None:
+    accept_ours("new", version, lambda _, root: small_store(root, rng), sizes=SMALL)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -57,26 +57,30 @@ def test_one_that_its_broker_wrote_and_we_appended_to(
 
 
 @pytest.mark.parametrize("version", golden.VERSIONS)
-def test_a_copy_of_a_golden_store(pool: ThreadPoolExecutor, tmp_path: Path, version: str) -> None:
-    source = golden.unpack(version, tmp_path / "source")
-    writing.write(tmp_path / "copy", reading.read(source), sizes=SIZES, autoMessageVersionOnTopicLen="true")
-    assert_broker_accepts(tmp_path / "copy", tmp_path / "home", [version])
+def test_a_copy_of_a_golden_store(accept_ours: AcceptOurs, tmp_path: Path, version: str) -> None:
+    def copy(version: str, root: Path) -> None:
+        source = golden.unpack(version, tmp_path / version)
+        writing.write(root, reading.read(source), sizes=SIZES, autoMessageVersionOnTopicLen="true")
+
+    accept_ours("copied", version, copy)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_rebuilt_one(store_of: StoreOf, tmp_path: Path, version: str) -> None:
-    root = rocketmq.copy_store(store_of(version).root, tmp_path / "store")
-    shutil.rmtree(root / "consumequeue")
-    shutil.rmtree(root / "index")
-    (root / "checkpoint").unlink()
-    (root / "abort").touch()
-    rmqstore_spark.rebuild(
-        root,
-        mappedFileSizeConsumeQueue=SIZES.queue_file,
-        maxHashSlotNum=SIZES.slots,
-        maxIndexNum=SIZES.items,
-    )
-    assert_broker_accepts(root, tmp_path / "home", [version])
+def test_a_rebuilt_one(store_of: StoreOf, accept_ours: AcceptOurs, version: str) -> None:
+    def rebuild(version: str, root: Path) -> None:
+        rocketmq.copy_store(store_of(version).root, root)
+        shutil.rmtree(root / "consumequeue")
+        shutil.rmtree(root / "index")
+        (root / "checkpoint").unlink()
+        (root / "abort").touch()
+        rmqstore_spark.rebuild(
+            root,
+            mappedFileSizeConsumeQueue=SIZES.queue_file,
+            maxHashSlotNum=SIZES.slots,
+            maxIndexNum=SIZES.items,
+        )
+
+    accept_ours("rebuilt", version, rebuild)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
