@@ -216,26 +216,31 @@ class ReadFile:
     def data_end(self) -> int:
         """Where the last data ends; after it there is only a hole. Few calls find it, however many holes there are."""
         size = self.size
-        _, end = next(self.extents(0, size), (0, 0))
-        if next(self.extents(end, size), None) is None:
+        first = next_extent(self._fd, 0, size)
+        end = 0 if first is None else first[1]
+        if next_extent(self._fd, end, size) is None:
             return end
-        return bisect.bisect_left(range(size), True, lo=end, key=lambda at: next(self.extents(at, size), None) is None)
+        return bisect.bisect_left(range(size), True, lo=end, key=lambda at: next_extent(self._fd, at, size) is None)
 
 
 def extents(fd: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
     """The parts of [start, stop) in a file that are not holes: store files are sparse, and a hole is all zeros."""
-    while start < stop:
-        try:
-            start = os.lseek(fd, start, os.SEEK_DATA)
-            end = os.lseek(fd, start, os.SEEK_HOLE)
-        except OSError as why:
-            if why.errno != errno.ENXIO:  # ENXIO: no data after start
-                yield start, stop  # a file system that knows no holes
-            return
-        if start >= stop:
-            return
-        yield start, min(end, stop)
-        start = end
+    while (extent := next_extent(fd, start, stop)) is not None:
+        yield extent
+        start = extent[1]
+
+
+def next_extent(fd: int, start: int, stop: int) -> tuple[int, int] | None:
+    """The first of extents()."""
+    if start >= stop:
+        return None
+    try:
+        start = os.lseek(fd, start, os.SEEK_DATA)
+        end = os.lseek(fd, start, os.SEEK_HOLE)
+    except OSError as why:
+        # ENXIO: no data after start. Else it is a file system that knows no holes.
+        return None if why.errno == errno.ENXIO else (start, stop)
+    return (start, min(end, stop)) if start < stop else None
 
 
 def cannot_read(path: str, why: OSError, offset: int | None = None) -> RmqStoreError:
