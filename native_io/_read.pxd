@@ -51,7 +51,7 @@ cdef extern from "decode.h" nogil:
     enum:
         RMQ_COLUMNS
     ctypedef struct rmq_decoder:
-        uint32_t wanted
+        uint32_t asked
         int64_t rows
         int64_t compressed
     rmq_decoder *rmq_new_decoder()

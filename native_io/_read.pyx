@@ -172,7 +172,7 @@ cdef class Decoder(OneAtATime):
             raise MemoryError()
         for i, name in enumerate(self.columns):
             self.order[i] = COLUMNS.index(name)
-            self.decoder.wanted |= <uint32_t>1 << self.order[i]
+            self.decoder.asked |= <uint32_t>1 << self.order[i]
 
     def __dealloc__(self):
         if self.decoder != NULL:

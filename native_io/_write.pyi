@@ -48,7 +48,7 @@ class Encoder:
             storeTimestamp that is null are 0 in them (Dispatcher.place sets them); bodyCRC and the host bits of sysFlag
             are derived. The properties are those of
             the map, in its order, with TAGS, KEYS and UNIQ_KEY from their columns where these are not null. What has no
-            value is left out, and so is `__CRC32#`, which is a broker's own. The memory behind `units` is used again
+            value is left out, and so is `__CRC32#`, which is a broker's own. The memory of `units` is used again
             once no view of it is left.
 
         Raises:

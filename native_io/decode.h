@@ -90,7 +90,7 @@ typedef struct {
 enum { RMQ_HOSTS = 64 };
 
 typedef struct {
-    uint32_t wanted; /* 1 << column */
+    uint32_t asked; /* 1 << column */
     int64_t rows;
     int64_t entries;     /* of the map */
     int64_t compressed;  /* rows whose body says it is compressed */
@@ -121,7 +121,7 @@ static rmq_decoder *rmq_new_decoder(void) {
     return d;
 }
 
-static inline int rmq_wants(uint32_t wanted, int column) { return wanted >> column & 1; }
+static inline int rmq_asks(uint32_t asked, int column) { return asked >> column & 1; }
 
 /* Have memory for `size` bytes in all: the rare case, see rmq_reserve. 0, or -1 when there is no memory, or -2 when an Arrow
  * offset could not reach so far. */
@@ -255,7 +255,7 @@ static inline int rmq_set_offset_msg_id(rmq_column *c, int64_t row, const rmq_ho
 
 static inline int rmq_set_property(rmq_decoder *d, int column, const uint8_t *p, int32_t which,
                                    const uint8_t *readable_end) {
-    if (!rmq_wants(d->wanted, column)) return 0;
+    if (!rmq_asks(d->asked, column)) return 0;
     rmq_column *c = &d->columns[column];
     const int64_t row = d->rows;
     if (which >= 0) {
@@ -312,20 +312,20 @@ static inline int rmq_put_properties(rmq_decoder *d, const rmq_unit *u, const ui
     RMQ_TRY(rmq_set_property(d, RMQ_TAGS, p, names->tags, readable_end));
     RMQ_TRY(rmq_set_property(d, RMQ_KEYS, p, names->keys, readable_end));
     RMQ_TRY(rmq_set_property(d, RMQ_UNIQ_KEY, p, names->uniq_key, readable_end));
-    return rmq_wants(d->wanted, RMQ_PROPERTIES) ? rmq_put_entries(d, p, size, n, readable_end, known) : 0;
+    return rmq_asks(d->asked, RMQ_PROPERTIES) ? rmq_put_entries(d, p, size, n, readable_end, known) : 0;
 }
 
 /* Have memory for `rows` rows in all. That of text follows as it comes; its offsets, like the map's, begin with a 0. */
 static int rmq_reserve_rows(rmq_decoder *d, int64_t rows) {
     for (int i = 0; i < RMQ_COLUMNS; i++) {
-        if (!rmq_wants(d->wanted, i)) continue;
+        if (!rmq_asks(d->asked, i)) continue;
         rmq_column *c = &d->columns[i];
         const int layout = rmq_layout[i];
         RMQ_TRY(rmq_reserve(&c->values, layout == RMQ_INT64 || layout == RMQ_TIMESTAMP ? 8 * rows : 4 * (rows + 1)));
         if (layout == RMQ_TEXT || layout == RMQ_MAP) rmq_set_i32(c, 0, 0);
         if (layout == RMQ_TEXT) RMQ_TRY(rmq_reserve(&c->data, 0));
     }
-    if (rmq_wants(d->wanted, RMQ_PROPERTIES)) {
+    if (rmq_asks(d->asked, RMQ_PROPERTIES)) {
         rmq_column *const both[] = {&d->names, &d->contents};
         for (int i = 0; i < 2; i++) {
             RMQ_TRY(rmq_reserve(&both[i]->values, 4 * (d->entries + 1)));
@@ -343,39 +343,39 @@ static inline int rmq_append_unit(rmq_decoder *d, const rmq_unit *u, const uint8
     const uint8_t *const store_host = u->store_timestamp + 8;
     const uint8_t *const after_hosts = store_host + u->store_host_size;
     const int64_t row = d->rows;
-    const uint32_t wanted = d->wanted; /* d is reloaded after every store of bytes; this is not */
-    if (rmq_wants(wanted, RMQ_TOPIC)) RMQ_TRY(rmq_set_text(&c[RMQ_TOPIC], row, u->topic, u->topic_length, readable_end));
-    if (rmq_wants(wanted, RMQ_QUEUE_ID)) rmq_set_i32(&c[RMQ_QUEUE_ID], row, rmq_i32(p + RMQ_AT_QUEUE_ID));
-    if (rmq_wants(wanted, RMQ_QUEUE_OFFSET)) rmq_set_i64(&c[RMQ_QUEUE_OFFSET], row, rmq_i64(p + RMQ_AT_QUEUE_OFFSET));
-    if (wanted & (1u << RMQ_OFFSET_MSG_ID | 1u << RMQ_STORE_HOST)) {
+    const uint32_t asked = d->asked; /* d is reloaded after every store of bytes; this is not */
+    if (rmq_asks(asked, RMQ_TOPIC)) RMQ_TRY(rmq_set_text(&c[RMQ_TOPIC], row, u->topic, u->topic_length, readable_end));
+    if (rmq_asks(asked, RMQ_QUEUE_ID)) rmq_set_i32(&c[RMQ_QUEUE_ID], row, rmq_i32(p + RMQ_AT_QUEUE_ID));
+    if (rmq_asks(asked, RMQ_QUEUE_OFFSET)) rmq_set_i64(&c[RMQ_QUEUE_OFFSET], row, rmq_i64(p + RMQ_AT_QUEUE_OFFSET));
+    if (asked & (1u << RMQ_OFFSET_MSG_ID | 1u << RMQ_STORE_HOST)) {
         const rmq_host *host = rmq_see_host(d, store_host, u->store_host_size);
-        if (rmq_wants(wanted, RMQ_OFFSET_MSG_ID))
+        if (rmq_asks(asked, RMQ_OFFSET_MSG_ID))
             RMQ_TRY(rmq_set_offset_msg_id(&c[RMQ_OFFSET_MSG_ID], row, host, p + RMQ_AT_PHYSICAL_OFFSET));
-        if (rmq_wants(wanted, RMQ_STORE_HOST)) RMQ_TRY(rmq_set_host(&c[RMQ_STORE_HOST], row, host));
+        if (rmq_asks(asked, RMQ_STORE_HOST)) RMQ_TRY(rmq_set_host(&c[RMQ_STORE_HOST], row, host));
     }
-    if (rmq_wants(wanted, RMQ_BODY)) {
+    if (rmq_asks(asked, RMQ_BODY)) {
         RMQ_TRY(rmq_set_text(&c[RMQ_BODY], row, u->body, u->body_length, readable_end));
         d->compressed += u->sys_flag & RMQ_SYSFLAG_COMPRESSED;
     }
-    if (rmq_wants(wanted, RMQ_FLAG)) rmq_set_i32(&c[RMQ_FLAG], row, rmq_i32(p + RMQ_AT_FLAG));
-    if (rmq_wants(wanted, RMQ_SYSFLAG)) rmq_set_i32(&c[RMQ_SYSFLAG], row, u->sys_flag);
-    if (rmq_wants(wanted, RMQ_BORN_TIMESTAMP))
+    if (rmq_asks(asked, RMQ_FLAG)) rmq_set_i32(&c[RMQ_FLAG], row, rmq_i32(p + RMQ_AT_FLAG));
+    if (rmq_asks(asked, RMQ_SYSFLAG)) rmq_set_i32(&c[RMQ_SYSFLAG], row, u->sys_flag);
+    if (rmq_asks(asked, RMQ_BORN_TIMESTAMP))
         RMQ_TRY(rmq_set_timestamp(&c[RMQ_BORN_TIMESTAMP], row, rmq_i64(p + RMQ_AT_BORN_TIMESTAMP)));
-    if (rmq_wants(wanted, RMQ_BORN_HOST)) {
+    if (rmq_asks(asked, RMQ_BORN_HOST)) {
         const rmq_host *host = rmq_see_host(d, p + RMQ_AT_BORN_HOST, u->born_host_size);
         RMQ_TRY(rmq_set_host(&c[RMQ_BORN_HOST], row, host));
     }
-    if (rmq_wants(wanted, RMQ_STORE_TIMESTAMP))
+    if (rmq_asks(asked, RMQ_STORE_TIMESTAMP))
         RMQ_TRY(rmq_set_timestamp(&c[RMQ_STORE_TIMESTAMP], row, rmq_i64(u->store_timestamp)));
-    if (rmq_wants(wanted, RMQ_RECONSUME_TIMES)) rmq_set_i32(&c[RMQ_RECONSUME_TIMES], row, rmq_i32(after_hosts));
-    if (rmq_wants(wanted, RMQ_PREPARED_TRANSACTION_OFFSET))
+    if (rmq_asks(asked, RMQ_RECONSUME_TIMES)) rmq_set_i32(&c[RMQ_RECONSUME_TIMES], row, rmq_i32(after_hosts));
+    if (rmq_asks(asked, RMQ_PREPARED_TRANSACTION_OFFSET))
         rmq_set_i64(&c[RMQ_PREPARED_TRANSACTION_OFFSET], row, rmq_i64(after_hosts + 4));
-    if (rmq_wants(wanted, RMQ_PHYSICAL_OFFSET))
+    if (rmq_asks(asked, RMQ_PHYSICAL_OFFSET))
         rmq_set_i64(&c[RMQ_PHYSICAL_OFFSET], row, rmq_i64(p + RMQ_AT_PHYSICAL_OFFSET));
-    if (rmq_wants(wanted, RMQ_TOTAL_SIZE)) rmq_set_i32(&c[RMQ_TOTAL_SIZE], row, u->total);
-    if (rmq_wants(wanted, RMQ_BODY_CRC)) rmq_set_i32(&c[RMQ_BODY_CRC], row, rmq_i32(p + RMQ_AT_BODY_CRC));
+    if (rmq_asks(asked, RMQ_TOTAL_SIZE)) rmq_set_i32(&c[RMQ_TOTAL_SIZE], row, u->total);
+    if (rmq_asks(asked, RMQ_BODY_CRC)) rmq_set_i32(&c[RMQ_BODY_CRC], row, rmq_i32(p + RMQ_AT_BODY_CRC));
     const uint32_t from_properties = 1u << RMQ_TAGS | 1u << RMQ_KEYS | 1u << RMQ_UNIQ_KEY | 1u << RMQ_PROPERTIES;
-    if (wanted & from_properties) RMQ_TRY(rmq_put_properties(d, u, readable_end, machine));
+    if (asked & from_properties) RMQ_TRY(rmq_put_properties(d, u, readable_end, machine));
     d->rows += 1;
     return 0;
 }
@@ -428,7 +428,7 @@ static int64_t rmq_row_width(int column) {
 static int64_t rmq_decoded_bytes(const rmq_decoder *d) {
     int64_t bytes = d->names.data.size + d->contents.data.size + 8 * d->entries;
     for (int i = 0; i < RMQ_COLUMNS; i++)
-        if (rmq_wants(d->wanted, i)) bytes += rmq_row_width(i) * d->rows + d->columns[i].data.size;
+        if (rmq_asks(d->asked, i)) bytes += rmq_row_width(i) * d->rows + d->columns[i].data.size;
     return bytes;
 }
 

@@ -94,9 +94,9 @@ class _TaskReader:
                 yield found
                 continue
             while len(found.positions):
-                room = self._free_rows()
-                found.only(slice(room)).add_to(self._builder)
-                found = found.only(slice(room, None))
+                free = self._free_rows()
+                found.only(slice(free)).add_to(self._builder)
+                found = found.only(slice(free, None))
                 yield None
 
     def damaged(self, store: str, damage: Damage) -> Iterator[pa.RecordBatch]:

@@ -1,1 +1,1 @@
-"""What Spark asks of a data source, answered by the rooms below. The only room that imports pyspark."""
+"""What Spark asks of a data source, answered by the packages beside it. The only one that imports pyspark."""

@@ -7,7 +7,7 @@ that a message was lost there:
   * a later unit, whole in every check, not older than the last one before, that its ConsumeQueue knows, or whose
     queueOffset is beyond those seen for its queue, or that is in no queue (a half message): the remains of a truncated
     log fail this. Of a damaged message that can still be recognized, the time counts as well;
-  * it is what no broker leaves behind: a header that reaches over the end of its file, no space for a blank, or a blank
+  * it is what no broker leaves there: a header that reaches over the end of its file, no space for a blank, or a blank
     that does not reach to the end. The file was cut.
 In any earlier segment whatever is not a unit or the closing blank is damage.
 """

@@ -81,7 +81,7 @@ def _refuse_unqueued(store: OpenStore, start: int) -> None:
                 for header in run.headers():
                     if header.is_queued and queue_path(header.topic, header.queue_id) is not None:
                         raise DamagedStoreError(
-                            f"{store.root}: ConsumeQueue is behind the commitlog: expected a unit for the message of "
+                            f"{store.root}: the ConsumeQueues lag the commitlog: expected a unit for the message of "
                             f"queue {header.queue_id} of {header.topic} at commitLogOffset {header.position}, found "
                             "none; call rmqstore_spark.rebuild(store) first"
                         )

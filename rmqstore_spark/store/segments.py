@@ -105,7 +105,7 @@ def _gap(before: Segment, file: SegmentFile) -> list[Damage]:
             before.end,
             file.start,
             0,
-            f"a gap in the commitlog: expected a file {before.end:020d} behind {before.path}, found {file.start:020d}; "
+            f"a gap in the commitlog: expected a file {before.end:020d} after {before.path}, found {file.start:020d}; "
             "bring the missing segments back (those of a commitlog in several directories: option storePathCommitLog)",
         )
     ]

@@ -124,18 +124,18 @@ def read_chunks(tree: disk.Tree, staged: Staged) -> Iterator[Chunk]:
 
     with ReadFile(staged.path, tree) as units, ReadFile(_sizes_path(staged.path), tree) as sizes_file:
         while rows < staged.rows:
-            wanted = min(_SIZES_AT_ONCE, staged.rows - rows)
-            sizes = np.frombuffer(sizes_file.read(rows * _SIZE.itemsize, wanted * _SIZE.itemsize), _SIZE)
+            count = min(_SIZES_AT_ONCE, staged.rows - rows)
+            sizes = np.frombuffer(sizes_file.read(rows * _SIZE.itemsize, count * _SIZE.itemsize), _SIZE)
             ends = at + np.cumsum(sizes, dtype=np.int64)
-            if len(sizes) != wanted or sizes.min() < FORMAT["SMALLEST_UNIT"] or ends[-1] > staged.nbytes:
+            if len(sizes) != count or sizes.min() < FORMAT["SMALLEST_UNIT"] or ends[-1] > staged.nbytes:
                 raise _changed(staged)
             first = 0
-            while first < wanted:
-                behind = max(int(np.searchsorted(ends, at + CHUNK_SIZE, "right")), first + 1)
-                size = int(ends[behind - 1]) - at
+            while first < count:
+                after = max(int(np.searchsorted(ends, at + CHUNK_SIZE, "right")), first + 1)
+                size = int(ends[after - 1]) - at
                 yield Chunk(size, read_into)
-                first, at = behind, at + size
-            rows += wanted
+                first, at = after, at + size
+            rows += count
         if at != staged.nbytes or units.size != staged.nbytes:
             raise _changed(staged)
     tree.remove(staged.path)

@@ -332,7 +332,7 @@ def test_gap_between_segments(tmp_path: Path) -> None:
     expected = [row for row in rows if not 2 * SIZE <= row["commitLogOffset"] < 3 * SIZE]
     error = _fails(tmp_path)
     _assert_error(error, paths[3], 0)
-    assert f"expected a file {2 * SIZE:020d} behind {paths[1]}, found {3 * SIZE:020d}" in str(error)
+    assert f"expected a file {2 * SIZE:020d} after {paths[1]}, found {3 * SIZE:020d}" in str(error)
     sound, corrupt = sound_and_corrupt(read(tmp_path, mode="PERMISSIVE"))
     assert sound == expected
     assert [row["commitLogOffset"] for row in corrupt] == [2 * SIZE]
