@@ -212,7 +212,7 @@ def test_a_damaged_last_segment_is_not_gone_on_with(tmp_path: Path, rng: random.
     refuses(tmp_path, rng, DamagedStoreError, rf"commitLogOffset {at[5]}\): damaged \(BAD_BODY_CRC\)", sizes=Sizes())
 
 
-def test_queues_that_are_behind(tmp_path: Path, rng: random.Random) -> None:
+def test_queues_that_lag(tmp_path: Path, rng: random.Random) -> None:
     """Their next messages would get wrong offsets."""
     store = stores.StoreBuilder(tmp_path, segment_size=8192)
     for i in range(10):
@@ -223,9 +223,9 @@ def test_queues_that_are_behind(tmp_path: Path, rng: random.Random) -> None:
     path = tmp_path / "consumequeue" / "TopicA" / "1" / f"{0:020d}"
     assert path.read_bytes()[100:120] != bytes(20)
     path.write_bytes(path.read_bytes()[:100] + bytes(100))
-    refuses(tmp_path, rng, DamagedStoreError, r"behind the commitlog.*call rmqstore_spark.rebuild", sizes=Sizes())
+    refuses(tmp_path, rng, DamagedStoreError, r"lag the commitlog.*call rmqstore_spark.rebuild", sizes=Sizes())
     shutil.rmtree(tmp_path / "consumequeue")
-    refuses(tmp_path, rng, DamagedStoreError, r"behind the commitlog.*call rmqstore_spark.rebuild", sizes=Sizes())
+    refuses(tmp_path, rng, DamagedStoreError, r"lag the commitlog.*call rmqstore_spark.rebuild", sizes=Sizes())
 
 
 @pytest.mark.parametrize("uniform", [False, True])
