@@ -233,6 +233,18 @@ class ConsumeQueues:
         """The simple queues, and after them the batch queues."""
         return self._simple + self.batch
 
+    def of_topic(self, topic: str) -> list[Queue]:
+        """The simple queues of a topic; no other directory is listed."""
+        path = queue_path(topic, 0)
+        if self._directory is None or path is None:
+            return []
+        return list(_queues_of(os.path.join(self._directory, os.path.dirname(path)), topic, self._files, False))
+
+    def any_file(self) -> tuple[str, int] | None:
+        """A file of some simple queue, and its size; None where there is none. It lists no more than it must."""
+        queues = _queues(self._directory, self._files, is_batch=False)
+        return next((queue.sizes[0] for queue in queues if queue.sizes), None)
+
     def queue(self, topic: str, queue_id: int) -> Queue | None:
         """A simple queue, whether it has files or not; None where there can be none (layout.queue_path)."""
         path = queue_path(topic, queue_id)
@@ -271,10 +283,15 @@ def _queues(directory: str | None, files: Files, is_batch: bool) -> Iterator[Que
     if directory is None:
         return
     for topic in _children(directory, files):
-        for name in _children(os.path.join(directory, topic), files):
-            queue_id = queue_id_of(name)
-            if queue_id is not None:
-                yield Queue(os.path.join(directory, topic, name), topic, queue_id, files, is_batch)
+        yield from _queues_of(os.path.join(directory, topic), topic, files, is_batch)
+
+
+def _queues_of(directory: str, topic: str, files: Files, is_batch: bool) -> Iterator[Queue]:
+    """The queues of a topic, in its directory."""
+    for name in _children(directory, files):
+        queue_id = queue_id_of(name)
+        if queue_id is not None:
+            yield Queue(os.path.join(directory, name), topic, queue_id, files, is_batch)
 
 
 def _children(directory: str, files: Files) -> list[str]:

@@ -1,6 +1,7 @@
 """What a broker was told when it wrote a store, read off its files: it must be told the same when it goes on."""
 
 import os
+from collections.abc import Iterable
 
 from rmqstore_spark.errors import DamagedStoreError, OptionError
 from rmqstore_spark.store.consumequeue import UNIT_SIZE
@@ -12,17 +13,19 @@ from rmqstore_spark.store.units import BatchBuilder
 _ENTRIES_TO_LOOK_AT = 64
 
 
-def queue_file_size(store: OpenStore) -> int | None:
-    """The size of all files of simple ConsumeQueues; None where there is none.
+def queue_file_size(store: OpenStore, topics: Iterable[str] | None = None) -> int | None:
+    """The size of the files of simple ConsumeQueues; None where there is none.
+
+    Args:
+        topics: whose files are looked at, and one other; None for all topics.
 
     Raises:
         DamagedStoreError: they differ, or hold no whole number of units.
     """
-    size, first = None, ""
-    for queue in store.queues:
+    first, size = store.queues.any_file() or ("", None)
+    some = store.queues if topics is None else (q for topic in topics for q in store.queues.of_topic(topic))
+    for queue in some:
         for path, found in queue.sizes:
-            if size is None:
-                size, first = found, path
             if found != size or found == 0 or found % UNIT_SIZE:
                 raise DamagedStoreError(
                     f"{path}: expected a ConsumeQueue file of {size} bytes like {first}, found {found}; "

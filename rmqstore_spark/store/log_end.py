@@ -12,6 +12,7 @@ that a message was lost there:
 In any earlier segment whatever is not a unit or the closing blank is damage.
 """
 
+import itertools
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from dataclasses import dataclass, replace
 from native_io import FORMAT, Status
 from rmqstore_spark.store.checkpoint import logics_timestamp
 from rmqstore_spark.store.commitlog import SegmentReader
-from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue
+from rmqstore_spark.store.consumequeue import ConsumeQueues
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.layout import Layout
 from rmqstore_spark.store.message import HEAD_SIZE, Head, Header, microseconds, store_time_in
@@ -28,6 +29,10 @@ from rmqstore_spark.store.segments import Segment
 _SETTLE_SECONDS = 0.005
 _SETTLE_TRIES = 40
 _LOOK_SIZE = 64 * 1024  # of what may be a lost message, to see whether there is anything
+# For a hint where the log ends:
+_TAIL_SIZE = 16 * 1024  # before the end of the data a unit is looked for
+_UNITS_TO_TRY = 16
+_QUEUES_TO_ASK = 64
 
 
 @dataclass(frozen=True)
@@ -37,12 +42,18 @@ class End:
     Attributes:
         position: the physical offset after the last message. Damage before it is met when it is read.
         segments: the segments; one that was cut without its neighbours telling is a little longer than its file.
-        timestamp: store time (ms) of the last message, None when not known.
+        last: the last message, None when not known.
     """
 
     position: int
     segments: list[Segment]
-    timestamp: int | None = None
+    last: Header | None = None
+
+    @property
+    def timestamp(self) -> int | None:
+        """Store time (ms) of the last message, None when not known."""
+        microseconds = None if self.last is None else self.last.store_timestamp
+        return None if microseconds is None else microseconds // 1000
 
 
 @dataclass(frozen=True)
@@ -72,7 +83,7 @@ class LogEnd:
     Args:
         layout: the store.
         segments: its segments, by start.
-        queues: its ConsumeQueues. Their last units are a hint where to start looking, no more.
+        queues: its ConsumeQueues. All of them are asked only where something is left after the end.
         files: how to reach files, and where requests and bytes are counted.
     """
 
@@ -81,21 +92,18 @@ class LogEnd:
         self._segments = list(segments)
         self._queues = queues
         self._files = files
-        self._queued_to: list[tuple[Queue, int]] = []  # queues with the position their last unit points to
 
     def find(self) -> End:
         """The end as of now."""
         if not self._segments:
             return End(0, [])
-        self._queued_to = [(queue, unit.position) for queue in self._queues if (unit := queue.last()) is not None]
         started = self._last_started()
         stop = self._walk_from_hint(started) or self._walk(started, self._segments[started].start)
         while not stop.is_damage and (beyond := self._lost_unit(stop) or self._later_unit(stop)) is not None:
             stop = beyond
         position = self._settled(stop) if self._layout.abort else stop.at
         last = stop.last if position == stop.at else None  # else it was torn
-        microseconds = None if last is None else last.store_timestamp
-        return End(self._cut(stop) or position, self._segments, None if microseconds is None else microseconds // 1000)
+        return End(self._cut(stop) or position, self._segments, last)
 
     def _open(self, index: int, verify_crc: bool = False) -> SegmentReader:
         return SegmentReader(self._segments[index], self._files, verify_crc)
@@ -125,24 +133,45 @@ class LogEnd:
             index, at = following, segment.end
 
     def _walk_from_hint(self, started: int) -> _Stop | None:
-        """Walk from the last unit that a ConsumeQueue knows; None where that may lead astray.
+        """Walk from a unit near the end that its ConsumeQueue knows; None where that may lead astray.
 
         A truncated log and its queues keep their old units, and those confirm each other. They are older than what came
         after them, though, and the checkpoint of a clean shutdown knows how old the newest message is.
         """
         newest = logics_timestamp(self._layout.checkpoint, self._files)
-        segment = self._segments[started]
-        hint = max((at for _, at in self._queued_to if segment.start <= at < segment.end), default=None)
-        if self._layout.abort or newest <= 0 or hint is None:
+        if self._layout.abort or newest <= 0:
             return None
-        with self._open(started) as reader:
-            header = reader.header(hint)
-            if header is None or self._queues.vouch_for(header) is not True:
-                return None
-        stop = self._walk(started, hint)
-        if stop.last is None or stop.last.store_timestamp is None or stop.last.store_timestamp // 1000 < newest:
+        hint = self._late_unit(started) or self._last_queued(started)
+        stop = None if hint is None else self._walk(started, hint)
+        if stop is None or stop.last is None or stop.last.store_timestamp is None:
             return None
-        return stop
+        return stop if stop.last.store_timestamp // 1000 >= newest else None
+
+    def _late_unit(self, index: int) -> int | None:
+        """A unit not far before where the data of a segment ends, if its ConsumeQueue knows it. What stands in a body
+        and looks like one, no queue knows."""
+        segment = self._segments[index]
+        with self._open(index) as reader:
+            end = reader.window.data_end()
+            at = max(segment.start, end - _TAIL_SIZE)
+            for _ in range(_UNITS_TO_TRY):
+                found_at = reader.find(at, end)
+                header = None if found_at is None else reader.header(found_at)
+                if header is None:
+                    return None
+                if self._queues.vouch_for(header):
+                    return header.position
+                at = header.position + header.size
+        return None
+
+    def _last_queued(self, index: int) -> int | None:
+        """The last unit of a segment that one of some queues knows."""
+        segment = self._segments[index]
+        last = (queue.last() for queue in itertools.islice(self._queues, _QUEUES_TO_ASK))
+        hint = max((u.position for u in last if u and segment.start <= u.position < segment.end), default=None)
+        with self._open(index) as reader:
+            header = None if hint is None else reader.header(hint)
+        return hint if header is not None and self._queues.vouch_for(header) else None
 
     def _settled(self, stop: _Stop) -> int:
         """The end, without a last unit that a broker may be writing just now: its head is seen before its tail.
@@ -201,18 +230,21 @@ class LogEnd:
         segment = self._segments[stop.segment]
         if stop.status is Status.BLANK:
             return None
-        for queue, last in self._queued_to:
-            offset = queue.search(stop.at) if last >= stop.at else -1
+        with self._open(stop.segment) as reader:
+            extents = reader.window.data_extents(stop.at, stop.at + _LOOK_SIZE)
+            if not any(any(reader.window.read(start, end - start)) for start, end in extents):
+                return None  # only zeros, whatever a queue says
+            found = reader.window.read(stop.at, _LOOK_SIZE)
+        for queue in self._queues:
+            offset = queue.search(stop.at)
             unit = queue.unit(offset)
             if unit is None or unit.position != stop.at or unit.size < FORMAT["SMALLEST_UNIT"]:
                 continue
             after = stop.at + unit.size
             if after + FORMAT["BLANK_SIZE"] > segment.end:
                 continue
-            with self._open(stop.segment) as reader:
-                found = reader.window.read(stop.at, min(unit.size, _LOOK_SIZE))
             claim = (unit.size, queue.queue_id, offset)
-            if any(found) and (not self._layout.abort or _agrees(Head.of(found), claim)):
+            if any(found[: unit.size]) and (not self._layout.abort or _agrees(Head.of(found), claim)):
                 return self._walk(stop.segment, after, _later(stop.newest, self._time_at(stop)))
         return None
 

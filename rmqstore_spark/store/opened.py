@@ -10,6 +10,7 @@ from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.layout import Layout, find_store
 from rmqstore_spark.store.live_log import LiveLog
 from rmqstore_spark.store.log_end import End, LogEnd
+from rmqstore_spark.store.message import Header
 from rmqstore_spark.store.past_damage import PastDamage
 from rmqstore_spark.store.segments import Damage, Extent, Segment, segments_of
 
@@ -68,6 +69,11 @@ class OpenStore:
     def end(self) -> int:
         """The physical offset where its log ends."""
         return self._end.position
+
+    @property
+    def last_message(self) -> Header | None:
+        """The last message of its log, None when not known."""
+        return self._end.last
 
     @cached_property
     def log(self) -> LiveLog:

@@ -1,6 +1,7 @@
 """Where each queue of a store goes on, as its log confirms it."""
 
 import bisect
+from collections.abc import Iterable
 
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.store.consumequeue import Queue
@@ -9,9 +10,9 @@ from rmqstore_spark.store.message import Header
 from rmqstore_spark.store.opened import OpenStore
 
 
-def queue_ends(store: OpenStore) -> dict[tuple[str, int], int]:
-    """The next queue offset of each queue: after its last unit that the log confirms. What comes after that may be left
-    over from a truncated log.
+def queue_ends(store: OpenStore, topics: Iterable[str]) -> dict[tuple[str, int], int]:
+    """The next queue offset of each queue of some topics: after its last unit that the log confirms. What comes after
+    that may be left over from a truncated log.
 
     A queue that is not in here, but has files, is none that the log confirms.
 
@@ -19,17 +20,13 @@ def queue_ends(store: OpenStore) -> dict[tuple[str, int], int]:
         DamagedStoreError: the ConsumeQueues lag, so that some would go on with wrong offsets.
     """
     next_offsets = {}
-    queued_to = _begin(store)
-    for queue in store.queues:
+    for queue in (queue for topic in topics for queue in store.queues.of_topic(topic)):
         live = _LiveUnits(store, queue)
         offsets = range(queue.search(store.end))
         end = bisect.bisect_left(offsets, True, lo=queue.first, key=lambda offset: not live.has(offset))
         if live.may_go_on(end):
             next_offsets[queue.topic, queue.queue_id] = end
-            unit = queue.unit(end - 1) if end > queue.first else None
-            if unit is not None and unit.position >= _begin(store):
-                queued_to = max(queued_to, unit.position + unit.size)
-    _refuse_unqueued(store, queued_to)
+    _refuse_unqueued(store)
     return next_offsets
 
 
@@ -69,20 +66,33 @@ class _LiveUnits:
         return header if is_mine else None
 
 
-def _refuse_unqueued(store: OpenStore, start: int) -> None:
-    """Refuse a log with messages after all that the ConsumeQueues know."""
-    at = start
-    for extent in store.log.extents:
-        if extent.stop <= at:
-            continue
+def _refuse_unqueued(store: OpenStore) -> None:
+    """Refuse a log whose last message its queue does not know. A broker fills the queues in the order of the log, so
+    where they know that one, none lags."""
+    last = _last_queued(store)
+    if last is not None and not store.queues.vouch_for(last):
+        raise DamagedStoreError(
+            f"{store.root}: the ConsumeQueues lag the commitlog: expected a unit for the message of queue "
+            f"{last.queue_id} of {last.topic} at commitLogOffset {last.position}, found none; "
+            "call rmqstore_spark.rebuild(store) first"
+        )
+
+
+def _last_queued(store: OpenStore) -> Header | None:
+    """The last message of the log that is to be in a queue."""
+    if store.last_message is not None and _is_queued(store.last_message):
+        return store.last_message
+    for extent in reversed(store.log.extents):
+        found, at = None, extent.start
         with store.reader(extent.segment) as reader:
-            at = max(at, extent.start)
             while at < extent.stop and (run := reader.run_at(at, extent.stop)) is not None:
-                for header in run.headers():
-                    if header.is_queued and queue_path(header.topic, header.queue_id) is not None:
-                        raise DamagedStoreError(
-                            f"{store.root}: the ConsumeQueues lag the commitlog: expected a unit for the message of "
-                            f"queue {header.queue_id} of {header.topic} at commitLogOffset {header.position}, found "
-                            "none; call rmqstore_spark.rebuild(store) first"
-                        )
-                    at = header.position + header.size
+                headers = run.headers()
+                found = next(filter(_is_queued, reversed(headers)), found)
+                at = headers[-1].position + headers[-1].size
+        if found is not None:
+            return found
+    return None
+
+
+def _is_queued(header: Header) -> bool:
+    return header.is_queued and queue_path(header.topic, header.queue_id) is not None

@@ -1,5 +1,6 @@
 """The part of a segment that is in memory: it slides along the log, and stays in the processor's cache."""
 
+import bisect
 import mmap
 from collections.abc import Iterator
 
@@ -14,6 +15,7 @@ from rmqstore_spark.store.units import Positions
 
 WINDOW_SIZE = 512 * 1024  # stays in the second-level cache between reading, checking and decoding
 _FIRST_WINDOW = 16 * 1024
+_BLOCK = 4 * 1024
 _HEAD_SIZE = 72 + 2 * 20  # all that can stand before a body
 _TAIL_SIZE = 2 * (32767 + 2)  # the most that can stand after a body
 
@@ -96,6 +98,17 @@ class Window:
         base = self.segment.start
         for begin, end in self._file.extents(start - base, min(stop, self.file_end) - base):
             yield begin + base, end + base
+
+    def data_end(self) -> int:
+        """Where the last data of the file ends; what comes after it is all zeros."""
+        end = min(self.segment.start + self._file.data_end(), self.file_end)
+        if not any(self.read(max(end - _BLOCK, self.segment.start), _BLOCK)):  # zeros that take space on the disk
+            blocks = range((end - self.segment.start) // _BLOCK)
+            used = bisect.bisect_left(
+                blocks, True, key=lambda n: not any(self.read(self.segment.start + n * _BLOCK, _BLOCK))
+            )
+            end = self.segment.start + used * _BLOCK
+        return end
 
     def _of_size(self, size: int) -> memoryview:
         """A buffer of that size; what is in memory now is lost."""

@@ -81,8 +81,10 @@ def commit(root: str, staged: Sequence[Staged], settings: Settings) -> None:
                 refuse_foreign_files(tree)
                 _replace(_Messages(tree, staged), settings)
             else:
-                target = Target(root, settings.sizes.or_defaults()) if new else inspect(tree, settings.sizes)
-                _append(change, target, _Messages(tree, staged), settings)
+                messages = _Messages(tree, staged)
+                sizes = settings.sizes
+                target = Target(root, sizes.or_defaults()) if new else inspect(tree, sizes, messages.topics)
+                _append(change, target, messages, settings)
 
 
 @dataclass(frozen=True)

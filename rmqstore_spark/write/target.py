@@ -3,6 +3,7 @@
 import contextlib
 import os
 import stat
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
@@ -166,8 +167,11 @@ def refuse_foreign_files(tree: Tree) -> None:
         )
 
 
-def sizes_of(store: OpenStore, asked: Sizes) -> FileSizes:
+def sizes_of(store: OpenStore, asked: Sizes, topics: Iterable[str] = ()) -> FileSizes:
     """The sizes that a store's files have, else those asked for, else RocketMQ's.
+
+    Args:
+        topics: those that are written to, whose queues are looked at.
 
     Raises:
         OptionError: the store has others than those asked.
@@ -176,7 +180,7 @@ def sizes_of(store: OpenStore, asked: Sizes) -> FileSizes:
     _refuse_faults(store)
     segments = store.layout.segments
     segment = segments[0].size if segments else None
-    queue_file = queue_file_size(store)
+    queue_file = queue_file_size(store, topics)
     slots, items = index_geometry(os.path.join(store.root, "index"), store.files, asked.slots, asked.items)
 
     def settle(option: str, has: int | None, asked: int | None) -> int | None:
@@ -208,8 +212,11 @@ def sizes_to_rebuild(store: OpenStore, asked: Sizes) -> FileSizes:
     return Sizes(segment, queue_file, slots, items).or_defaults()
 
 
-def inspect(tree: Tree, asked: Sizes) -> Target:
+def inspect(tree: Tree, asked: Sizes, topics: Collection[str]) -> Target:
     """Look at a store that is to go on. The lock is held.
+
+    Args:
+        topics: those that are written to. No other queue is looked at.
 
     Raises:
         DamagedStoreError: messages in it are damaged, or the ConsumeQueues do not know its last ones.
@@ -219,9 +226,9 @@ def inspect(tree: Tree, asked: Sizes) -> Target:
         raise DamagedStoreError(
             f"{store.layout.strays[0]}: not a commitlog file; a broker would not start: move it away"
         )
-    sizes = sizes_of(store, asked)
+    sizes = sizes_of(store, asked, topics)
     last_timestamp = _check_last_segment(store, sizes)
-    return Target(store.root, sizes, store, last_timestamp, queue_ends(store))
+    return Target(store.root, sizes, store, last_timestamp, queue_ends(store, topics))
 
 
 def inspect_to_rebuild(tree: Tree, asked: Sizes) -> Target:

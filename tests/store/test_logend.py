@@ -401,6 +401,39 @@ def test_end_is_found_from_the_queues(tmp_path: Path) -> None:
 # ---- live
 
 
+def test_the_end_costs_no_more_with_more_queues(tmp_path: Path) -> None:
+    """Clean or killed: where only zeros follow, no queue can know of a lost message."""
+    for clean in (True, False):
+        requests = []
+        for queues in (10, 400):
+            root = tmp_path / f"{clean}-{queues}"
+            store = stores.StoreBuilder(root, segment_size=1 << 20, queue_file_size=200)
+            for number in range(800):
+                store.append(topic=f"T{number % queues:03d}", body=b"x" * 100)
+            store.close(clean)
+            requests.append(reading.make_plan(root).files.requests)
+        assert requests[1] <= requests[0] + 2, clean
+
+
+def test_a_lost_message_among_many_queues(tmp_path: Path) -> None:
+    """What is left after the end is no unit, and one queue of many points there."""
+    store = stores.StoreBuilder(tmp_path, segment_size=1 << 20, queue_file_size=200)
+    for number in range(800):
+        store.append(topic=f"T{number % 200:03d}", body=b"x" * 100)
+    store.close()
+    expected = reference.read_store(tmp_path)
+    last = store.messages[-1]
+    path = store.segment(last.position)
+    data = bytearray(path.read_bytes())
+    for garbage in (b"\x01" + bytes(last.size - 1), bytes(last.size - 1) + b"\x01"):
+        data[last.position : last.position + last.size] = garbage
+        path.write_bytes(data)
+        _assert_lost(tmp_path, expected[:-1])
+    data[last.position : last.position + last.size] = bytes(last.size)
+    path.write_bytes(data)
+    _assert_reads(tmp_path, expected[:-1])
+
+
 def _broker(root: str, seed: int, count: int, finished: Any) -> None:
     """Appends as a broker does: the unit, in three steps; then it is finished; some time later its queue unit."""
     rng = random.Random(seed)

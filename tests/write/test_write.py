@@ -30,6 +30,7 @@ from rmqstore_spark.write import topics
 from rmqstore_spark.write.commit import Settings, check, commit
 from rmqstore_spark.write.disk import Tree
 from rmqstore_spark.write.lock import StoreLock
+from rmqstore_spark.write.target import inspect
 
 
 def split(rows: list[Row], rng: random.Random, pieces: int) -> list[list[Row]]:
@@ -226,6 +227,21 @@ def test_queues_that_lag(tmp_path: Path, rng: random.Random) -> None:
     refuses(tmp_path, rng, DamagedStoreError, r"lag the commitlog.*call rmqstore_spark.rebuild", sizes=Sizes())
     shutil.rmtree(tmp_path / "consumequeue")
     refuses(tmp_path, rng, DamagedStoreError, r"lag the commitlog.*call rmqstore_spark.rebuild", sizes=Sizes())
+
+
+def test_only_queues_that_are_written_to_are_looked_at(tmp_path: Path) -> None:
+    requests = []
+    for queues in (10, 400):
+        root = tmp_path / str(queues)
+        store = stores.StoreBuilder(root, segment_size=1 << 20, queue_file_size=200)
+        for number in range(800):
+            store.append(topic=f"T{number % queues:03d}", body=b"x" * 100)
+        store.close()
+        with Tree(str(root)) as tree:
+            target = inspect(tree, Sizes(), ["T003", "new"])
+        assert target.queues == {("T003", 0): 800 // queues}
+        requests.append(tree.requests)
+    assert requests[1] <= requests[0] + 10  # the binary search for a queue's end
 
 
 @pytest.mark.parametrize("uniform", [False, True])
