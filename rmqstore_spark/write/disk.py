@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.files import FIRST_BYTE, Files, cannot_read, extents, kind_of, open_file
+from rmqstore_spark.write.background import for_each
 
 _T = TypeVar("_T")
 _RENAME_EXCHANGE = 2
@@ -480,10 +481,11 @@ class Tree(Files):
 
     def sync_directories(self, top: str) -> None:
         """sync_directory for a directory and all in it."""
-        for name in self.names(top):
-            path = os.path.join(top, name)
-            if self.is_directory(path):
-                self.sync_directories(path)
+        found = [top]
+        for directory in found:  # it gets longer meanwhile
+            paths = (os.path.join(directory, name) for name in self.names(directory))
+            found += [path for path in paths if self.is_directory(path)]
+        for_each(found[1:], self.sync_directory)
         self.sync_directory(top)
 
     def exchange(self, one: str, other: str) -> None:

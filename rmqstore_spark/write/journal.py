@@ -41,6 +41,7 @@ from rmqstore_spark.errors import RmqStoreError, one_line
 from rmqstore_spark.store.files import ReadFile
 from rmqstore_spark.store.indexfile import FILE_NAME
 from rmqstore_spark.store.layout import queue_id_of, start_in
+from rmqstore_spark.write.background import for_each
 from rmqstore_spark.write.disk import Tree, closed_if_it_fails, kind_at
 
 log = logging.getLogger(__name__)
@@ -453,8 +454,7 @@ class Change:
                 changed.add(os.path.dirname(move.target))
             elif not move.is_directory:
                 self._tree.remove(move.target)
-        for directory in sorted(changed, reverse=True):
-            self._tree.sync_directory(directory)
+        for_each(sorted(changed), self._tree.sync_directory)
         self._tree.sync_directory(self.root)
 
     def _moves(self, journal: _Journal) -> "Iterator[_Move]":

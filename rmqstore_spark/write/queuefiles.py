@@ -8,6 +8,7 @@ from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
 from rmqstore_spark.store.consumequeue import PRE_BLANK, UNIT, UNIT_SIZE, QueueUnit
 from rmqstore_spark.store.layout import name_of, queue_path
 from rmqstore_spark.write import disk
+from rmqstore_spark.write.background import for_each
 
 _MOST_PENDING = 64 * 1024 * 1024
 
@@ -78,10 +79,13 @@ class QueueWriter:
                 times of its files, so each gets that of its last message.
         """
         self._flush()
-        for path, unit in self._last_units.items():
+
+        def bring_to_disk(path: str) -> None:
             with self._tree.reopen(path, self._made[path]) as file:
-                file.set_time(store_timestamp(QueueUnit(*UNIT.unpack(unit)).position))
+                file.set_time(store_timestamp(QueueUnit(*UNIT.unpack(self._last_units[path])).position))
                 file.sync()
+
+        for_each(self._last_units, bring_to_disk)
 
     def _append(self, tail: _Tail, units: memoryview) -> None:
         tail.pending += units
