@@ -67,11 +67,11 @@ class LiveLog:
                 self._live_ends[start] = self._find_live_end(reader, self.extents[index + 1].segment)
         return self._live_ends[start]
 
-    def is_live(self, position: int, is_worth_all: bool = False) -> bool:
+    def is_live(self, position: int, however_far: bool = False) -> bool:
         """Is the unit at a physical offset sure to be live?
 
         Args:
-            is_worth_all: whether to walk as far as it takes. Without it False means "not sure" where that is far.
+            however_far: whether to walk as far as it takes. Else False means "not sure" where that is far.
         """
         extent = self.extent_at(position)
         if extent is None:
@@ -79,7 +79,7 @@ class LiveLog:
         end = self.live_end(extent)
         if position < end:
             return True
-        if position - end > _WORTH_WALKING and not is_worth_all:
+        if position - end > _WORTH_WALKING and not however_far:
             return False
         with self._reader(extent.segment) as reader:
             reached = reader.walk(end, position)[1]

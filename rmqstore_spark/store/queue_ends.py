@@ -49,7 +49,7 @@ class _LiveUnits:
             return True
         header = self._header(unit.position)
         is_it = header is not None and (header.queue_offset, header.size) == (queue_offset, unit.size)
-        return is_it and self._log.is_live(unit.position, is_worth_all=True)
+        return is_it and self._log.is_live(unit.position, however_far=True)
 
     def may_go_on(self, end: int) -> bool:
         """Is what comes after `end` left over from a truncated log, and no more? A live message of this queue with a
