@@ -240,10 +240,9 @@ class ConsumeQueues:
             return []
         return list(_queues_of(os.path.join(self._directory, os.path.dirname(path)), topic, self._files, False))
 
-    def any_file(self) -> tuple[str, int] | None:
-        """A file of some simple queue, and its size; None where there is none. It lists no more than it must."""
-        queues = _queues(self._directory, self._files, is_batch=False)
-        return next((queue.sizes[0] for queue in queues if queue.sizes), None)
+    def some(self) -> Iterator[Queue]:
+        """The simple queues again, but listed as they are asked for: a few of many cost little."""
+        return _queues(self._directory, self._files, is_batch=False)
 
     def queue(self, topic: str, queue_id: int) -> Queue | None:
         """A simple queue, whether it has files or not; None where there can be none (layout.queue_path)."""

@@ -22,7 +22,7 @@ def queue_file_size(store: OpenStore, topics: Iterable[str] | None = None) -> in
     Raises:
         DamagedStoreError: they differ, or hold no whole number of units.
     """
-    first, size = store.queues.any_file() or ("", None)
+    first, size = next((queue.sizes[0] for queue in store.queues.some() if queue.sizes), ("", None))
     some = store.queues if topics is None else (q for topic in topics for q in store.queues.of_topic(topic))
     for queue in some:
         for path, found in queue.sizes:

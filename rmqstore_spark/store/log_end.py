@@ -167,7 +167,7 @@ class LogEnd:
     def _last_queued(self, index: int) -> int | None:
         """The last unit of a segment that one of some queues knows."""
         segment = self._segments[index]
-        last = (queue.last() for queue in itertools.islice(self._queues, _QUEUES_TO_ASK))
+        last = (queue.last() for queue in itertools.islice(self._queues.some(), _QUEUES_TO_ASK))
         hint = max((u.position for u in last if u and segment.start <= u.position < segment.end), default=None)
         with self._open(index) as reader:
             header = None if hint is None else reader.header(hint)
