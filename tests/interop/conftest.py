@@ -44,8 +44,9 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 def wanted(request: pytest.FixtureRequest, name: str) -> list[Any]:
-    """What the tests of this run have for this parameter: no store is written for a test that is not run."""
-    specs = (getattr(item, "callspec", None) for item in request.session.items)
+    """What the tests here have for this parameter in this run: no store is written for a test that is not run."""
+    items = (item for item in request.session.items if Path(__file__).parent in item.path.parents)
+    specs = (getattr(item, "callspec", None) for item in items)
     return list(dict.fromkeys(spec.params[name] for spec in specs if spec and name in spec.params))
 
 
