@@ -21,7 +21,7 @@ help: ## list the targets
 demo: build ## read sample_store and show what is in it
 	@$(BIN)/python tools/with_spark.py examples/demo.py sample_store
 
-# One worker has all that starts a JVM (tests/conftest.py), so there is one Spark at a time. ARGS=-n0: one process.
+# One worker has all that starts Spark (tests/conftest.py), so there is one at a time. ARGS=-n0: one process.
 test: build ## run all tests (ARGS="-k word" and the like go to pytest)
 	$(BIN)/python tools/with_spark.py -m pytest -n auto $(ARGS)
 

@@ -28,15 +28,16 @@ from generate import Store, size_of
 from lookups import lookup_rows, selection_rows
 from measure import MIB, Row, Stores, batches_of, busy_cores, in_turns, noop, reader_of, scan_store, show, spark_session
 from null_source import save_batch
-from peers import decoder_rows, naive_rows, parquet_rows
+from peers import consumer_rows, decoder_rows, naive_rows, parquet_rows
 from pyspark.sql import SparkSession
+from scale import QUEUES, SEGMENTS, scale_rows
 from write_kernel import write_kernel_rows
 from write_store import commit_rows, write_rows
 
 from native_io import Decoder
 from rmqstore_spark.read.batches import BATCH_BYTES, BATCH_ROWS
 
-SECTIONS = ("kernel", "write-kernel", "commit", "spark", "write", "plan", "select", "memory", "peers")
+SECTIONS = ("kernel", "write-kernel", "commit", "spark", "write", "plan", "select", "memory", "peers", "scale")
 MEMCPY_BYTES = 256 * MIB
 WINDOW_BYTES = 256 * MIB  # far more than any cache holds
 RUN_BYTES = MIB // 2
@@ -243,6 +244,10 @@ def main() -> None:
     )
     parser.add_argument("--repeat", type=int, default=3, help="the best of so many counts (default 3)")
     parser.add_argument("--only", choices=SECTIONS, action="append", help="may be given more than once")
+    parser.add_argument(
+        "--most-queues", type=int, default=QUEUES[-1], help="leave out larger stores of section scale (default 100000)"
+    )
+    parser.add_argument("--most-segments", type=int, default=SEGMENTS[-1], help="the same of segments (default 5000)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there too")
     args = parser.parse_args()
     sections = args.only or SECTIONS
@@ -260,6 +265,8 @@ def main() -> None:
             rows += commit_rows(stores, args.repeat, Path(scratch))
     if "plan" in sections:
         rows += plan_rows(stores, args.repeat)
+    if "scale" in sections:
+        rows += scale_rows(args.dir.resolve(), args.repeat, args.most_queues, args.most_segments)
     if "peers" in sections:
         rows += decoder_rows(stores, args.repeat)
         rows += rebuild_rows(stores, args.repeat)
@@ -275,6 +282,7 @@ def main() -> None:
             if "write" in sections:
                 rows += write_rows(stores, args.repeat, spark, Path(scratch))
             if "peers" in sections:
+                rows += consumer_rows(stores, args.repeat, spark)
                 rows += parquet_rows(stores, args.repeat, spark)
                 rows += naive_rows(stores, args.repeat, spark)
     busy = max(busy, busy_cores())

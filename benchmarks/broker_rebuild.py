@@ -5,7 +5,6 @@ Of both, queues and index have to be those that the store had, before the time c
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -17,9 +16,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from generate import CQ_FILE_UNITS, CQ_UNIT, INDEX_HEADER, ITEMS, SLOTS, Store
+from generate import CQ_FILE_UNITS, CQ_UNIT, INDEX_HEADER, ITEMS, SLOTS, Store, write_topics
 from measure import MIB, Row, Stores
-from peers import RocketMq, Unavailable
+from peers import QUEUE_FILE, RocketMq, Unavailable
 
 import rmqstore_spark
 
@@ -31,7 +30,6 @@ LIMIT_SECONDS = 60
 ALL_SEGMENTS = {"commitLogRecoverMaxNum": 1_000_000}
 # C2 and a heap in which nothing is short, as a production broker has them: the bench of the tests wants quick starts.
 JVM = ("-XX:TieredStopAtLevel=4", "-Xms1g", "-Xmx1g", "-Xmn512m")
-QUEUE_FILE = CQ_FILE_UNITS * CQ_UNIT.itemsize
 
 
 def rebuild_rows(stores: Stores, repeat: int) -> Iterator[Row]:
@@ -114,11 +112,7 @@ class Job:
             if path.name != "commitlog":
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         (self._root / "abort").touch()
-        (self._root / "config").mkdir()
-        shape = {"perm": 6, "readQueueNums": self._spec.queues, "writeQueueNums": self._spec.queues}
-        names = sorted({queue.split("/")[0] for queue in self._queues})
-        table = {name: {"topicName": name, "topicFilterType": "SINGLE_TAG", **shape} for name in names}
-        (self._root / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": table}))
+        write_topics(self._root, sorted({queue.split("/")[0] for queue in self._queues}), self._spec.queues)
 
     def _is_covered(self) -> bool:
         """Log order is the order of both, so what covers the last message covers all."""

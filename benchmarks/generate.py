@@ -19,6 +19,7 @@ import shutil
 import struct
 import time
 import zlib
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ import numpy.typing as npt
 HEADER = struct.Struct(">iIiiiqqiq4siq4siiqi")
 MAGIC_V1 = 0xDAA320A7
 MAGIC_BLANK = 0xCBD43194
-QUEUE_ID_AT, QUEUE_OFFSET_AT, PHYSICAL_OFFSET_AT, BORN_TIME_AT, STORE_TIME_AT = 12, 20, 28, 40, 56
+BODY_CRC_AT, QUEUE_ID_AT, QUEUE_OFFSET_AT, PHYSICAL_OFFSET_AT, BORN_TIME_AT, STORE_TIME_AT = 8, 12, 20, 28, 40, 56
 BLANK = struct.Struct(">iI")
 CQ_UNIT = np.dtype([("phy", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 CQ_FILE_UNITS = 300_000
@@ -80,6 +81,15 @@ class Store:
 
 
 @dataclass(frozen=True)
+class Written:
+    """The rest of a Store, as it is kept beside it."""
+
+    units: int
+    end: int
+    segments: int
+
+
+@dataclass(frozen=True)
 class Template:
     """One complete unit, and where the fields lie in it that differ between its copies."""
 
@@ -101,15 +111,21 @@ def generate(
     seed: int = 1,
 ) -> Store:
     """Write a store whose log ends at most at `total_bytes`, or return the one already there if it is the same."""
-    root = Path(root)
     spec = Spec(total_bytes, body_size, segment_size, topics, queues, seed)
+    made = kept(Path(root), asdict(spec), lambda partial: asdict(_write(partial, spec)))
+    return Store(Path(root), spec, **made)
+
+
+def kept(root: Path, spec: dict[str, Any], write: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+    """What `write` told of a store when it wrote one into the directory that it was given; it writes only where
+    `root` is not there, or was made for another `spec`. Both are noted beside it, as JSON."""
     note = root.with_name(root.name + ".spec.json")
     if root.exists():
         if not note.exists():
             raise SystemExit(f"{root} exists and {note} does not: not written by this generator, so it is left alone")
-        found = json.loads(note.read_text())
-        if found["spec"] == asdict(spec):
-            return Store(root, spec, found["units"], found["end"], found["segments"])
+        found: dict[str, Any] = json.loads(note.read_text())
+        if found.pop("spec") == spec:
+            return found
     partial = root.with_name(root.name + ".partial")
     if partial.exists():
         shutil.rmtree(partial)
@@ -117,13 +133,13 @@ def generate(
         root.rename(partial)
         shutil.rmtree(partial)
     partial.mkdir(parents=True)
-    units, end, segments = _write(partial, spec)
-    note.write_text(json.dumps({"spec": asdict(spec), "units": units, "end": end, "segments": segments}) + "\n")
+    made = write(partial)
+    note.write_text(json.dumps({"spec": spec, **made}) + "\n")
     partial.rename(root)
-    return Store(root, spec, units, end, segments)
+    return made
 
 
-def _write(root: Path, spec: Spec) -> tuple[int, int, int]:
+def _write(root: Path, spec: Spec) -> Written:
     rng = np.random.default_rng(spec.seed)
     templates = [_template(rng, spec) for _ in range(POOL)]
     blobs = [t.unit for t in templates]
@@ -141,7 +157,7 @@ def _write(root: Path, spec: Spec) -> tuple[int, int, int]:
     next_offset = np.zeros(spec.topics * spec.queues, np.int64)  # per (topic, queue)
     position, segment_end, number, segments, store_time = 0, spec.segment_size, 0, 1, 0
     (root / "commitlog").mkdir()
-    segment = _create(root / "commitlog" / f"{0:020d}", spec.segment_size)
+    segment = create(root / "commitlog" / f"{0:020d}", spec.segment_size)
     picks = np.empty(0, np.int64)
     while True:
         if len(picks) == 0:
@@ -170,14 +186,14 @@ def _write(root: Path, spec: Spec) -> tuple[int, int, int]:
             _store(data, unit + PHYSICAL_OFFSET_AT, at.astype(">i8"))
             _store(data, unit + BORN_TIME_AT, (times - rng.integers(0, 16, fit)).astype(">i8"))
             _store(data, unit + STORE_TIME_AT, times.astype(">i8"))
-            _store(data, unit + uniq_at[chosen], _digits((times - MONTH_START << 16) | (index & 0xFFFF), 16, 12))
+            _store(data, unit + uniq_at[chosen], digits((times - MONTH_START << 16) | (index & 0xFFFF), 16, 12))
             keyed = keys_at[chosen] >= 0
-            _store(data, (unit + keys_at[chosen])[keyed], _digits(index[keyed], 10, KEY_DIGITS))
+            _store(data, (unit + keys_at[chosen])[keyed], digits(index[keyed], 10, KEY_DIGITS))
             os.pwrite(segment, data.data, position - (segment_end - spec.segment_size))
             hashes = np.stack(
                 [
-                    _continued(hash_of[chosen, 0], _digits((times - MONTH_START << 16) | (index & 0xFFFF), 16, 12)),
-                    _continued(hash_of[chosen, 1], _digits(index, 10, KEY_DIGITS)),
+                    continued(hash_of[chosen, 0], digits((times - MONTH_START << 16) | (index & 0xFFFF), 16, 12)),
+                    continued(hash_of[chosen, 1], digits(index, 10, KEY_DIGITS)),
                     hash_of[chosen, 2],
                 ]
             )
@@ -204,52 +220,77 @@ def _write(root: Path, spec: Spec) -> tuple[int, int, int]:
             break
         os.pwrite(segment, BLANK.pack(segment_end - position, MAGIC_BLANK), position % spec.segment_size)
         os.close(segment)
-        segment = _create(root / "commitlog" / f"{segment_end:020d}", spec.segment_size)
+        segment = create(root / "commitlog" / f"{segment_end:020d}", spec.segment_size)
         position, segment_end, segments = segment_end, segment_end + spec.segment_size, segments + 1
     os.close(segment)
     _write_index(root / "index", np.concatenate(keys))
-    checkpoint = struct.pack(">qqq", store_time, store_time, 0)
-    (root / "checkpoint").write_bytes(checkpoint.ljust(CHECKPOINT_SIZE, b"\0"))
-    return number, position, segments
+    write_checkpoint(root, store_time)
+    return Written(number, position, segments)
 
 
 def _write_index(directory: Path, keys: npt.NDArray[np.int64]) -> None:
     """IndexFiles as a broker fills them: rows of `keys` are (hash, physical offset, store time)."""
     directory.mkdir()
     for number, first in enumerate(range(0, len(keys), ITEMS - 1)):
-        hashes, positions, times = keys[first : first + ITEMS - 1].T
-        hashes = np.abs((hashes + (1 << 31)) % (1 << 32) - (1 << 31))  # the remainder as a signed 32-bit number
-        hashes[hashes == 1 << 31] = 0
-        slot = hashes % SLOTS
-        items = np.zeros(len(hashes) + 1, INDEX_ITEM)  # item 0 is never used
-        items["hash"][1:], items["phy"][1:] = hashes, positions
-        # The first item of a later file is counted from the end of the file before, until this one has a begin.
-        begin = np.full(len(times), times[0])
-        begin[0] = keys[first - 1, 2] if first else times[0]
-        items["seconds"][1:] = (times - begin) // 1000
-        by_slot = np.argsort(slot, kind="stable")
-        same = slot[by_slot][1:] == slot[by_slot][:-1]
-        items["previous"][1 + by_slot[1:][same]] = 1 + by_slot[:-1][same]
-        slots = np.zeros(SLOTS, ">i4")
-        slots[slot] = np.arange(1, len(hashes) + 1)  # of several, the last one stays
-        header = INDEX_HEADER.pack(
-            times[0], times[-1], positions[0], positions[-1], int(np.count_nonzero(slots)), len(hashes) + 1
-        )
-        fd = _create(directory / f"{20251009000000000 + number:017d}", 40 + 4 * SLOTS + INDEX_ITEM.itemsize * ITEMS)
-        os.pwrite(fd, header, 0)
-        os.pwrite(fd, slots.tobytes(), INDEX_HEADER.size)
-        os.pwrite(fd, items.tobytes(), INDEX_HEADER.size + slots.nbytes)
-        os.close(fd)
+        before = int(keys[first - 1, 2]) if first else None
+        write_index_file(directory, number, keys[first : first + ITEMS - 1], before, SLOTS, ITEMS)
 
 
-def _continued(hashes: IntArray, text: npt.NDArray[Any]) -> IntArray:
+def write_index_file(
+    directory: Path, number: int, keys: npt.NDArray[np.int64], time_before: int | None, slots: int, items: int
+) -> None:
+    """One of them, which has room for `items - 1` rows.
+
+    Args:
+        number: of the file.
+        time_before: the store time (ms) of the last row in the file before, None in the first file.
+    """
+    hashes, positions, times = keys.T
+    hashes = np.abs((hashes + (1 << 31)) % (1 << 32) - (1 << 31))  # the remainder as a signed 32-bit number
+    hashes[hashes == 1 << 31] = 0
+    slot = hashes % slots
+    rows = np.zeros(len(hashes) + 1, INDEX_ITEM)  # item 0 is never used
+    rows["hash"][1:], rows["phy"][1:] = hashes, positions
+    # The first item of a later file is counted from the end of the file before, until this one has a begin.
+    begin = np.full(len(times), times[0])
+    begin[0] = times[0] if time_before is None else time_before
+    rows["seconds"][1:] = (times - begin) // 1000
+    by_slot = np.argsort(slot, kind="stable")
+    same = slot[by_slot][1:] == slot[by_slot][:-1]
+    rows["previous"][1 + by_slot[1:][same]] = 1 + by_slot[:-1][same]
+    heads = np.zeros(slots, ">i4")
+    heads[slot] = np.arange(1, len(hashes) + 1)  # of several, the last one stays
+    header = INDEX_HEADER.pack(
+        times[0], times[-1], positions[0], positions[-1], int(np.count_nonzero(heads)), len(hashes) + 1
+    )
+    fd = create(directory / f"{20251009000000000 + number:017d}", INDEX_HEADER.size + 4 * slots + rows.itemsize * items)
+    os.pwrite(fd, header, 0)
+    os.pwrite(fd, heads.tobytes(), INDEX_HEADER.size)
+    os.pwrite(fd, rows.tobytes(), INDEX_HEADER.size + heads.nbytes)
+    os.close(fd)
+
+
+def write_topics(root: Path, topics: Iterable[str], queues: int) -> None:
+    """config/topics.json: the topics that a broker on this store serves, with so many queues each."""
+    shape = {"perm": 6, "readQueueNums": queues, "writeQueueNums": queues, "topicFilterType": "SINGLE_TAG"}
+    table = {"topicConfigTable": {topic: {"topicName": topic, **shape} for topic in topics}}
+    (root / "config").mkdir()
+    (root / "config" / "topics.json").write_text(json.dumps(table))
+
+
+def write_checkpoint(root: Path, store_time: int) -> None:
+    """`checkpoint` after a clean stop: the store time (ms) of the last message."""
+    (root / "checkpoint").write_bytes(struct.pack(">qqq", store_time, store_time, 0).ljust(CHECKPOINT_SIZE, b"\0"))
+
+
+def continued(hashes: IntArray, text: npt.NDArray[Any]) -> IntArray:
     """String.hashCode of texts of which the first part has these hashes (modulo 2**32)."""
     for char in text.view(np.uint8).reshape(len(text), -1).T:
         hashes = (31 * hashes + char) & 0xFFFFFFFF
     return hashes
 
 
-def _create(path: Path, size: int) -> int:
+def create(path: Path, size: int) -> int:
     """As a broker does: full length at once, so what is never written is a hole of zeros."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
     os.truncate(fd, size)
@@ -262,7 +303,7 @@ def _append_queue(directory: Path, first: int, entries: npt.NDArray[Any]) -> Non
         path = directory / f"{file_number * CQ_FILE_UNITS * CQ_UNIT.itemsize:020d}"
         if unit == 0:
             directory.mkdir(parents=True, exist_ok=True)
-            fd = _create(path, CQ_FILE_UNITS * CQ_UNIT.itemsize)
+            fd = create(path, CQ_FILE_UNITS * CQ_UNIT.itemsize)
         else:
             fd = os.open(path, os.O_RDWR)
         part = entries[: CQ_FILE_UNITS - unit]
@@ -276,7 +317,7 @@ def _store(data: npt.NDArray[np.uint8], at: IntArray, values: npt.NDArray[Any]) 
     np.ndarray((len(data) - values.itemsize + 1,), values.dtype, data, strides=(1,))[at] = values
 
 
-def _digits(numbers: IntArray, base: int, count: int) -> npt.NDArray[Any]:
+def digits(numbers: IntArray, base: int, count: int) -> npt.NDArray[Any]:
     text = np.empty((len(numbers), count), np.uint8)
     alphabet = np.frombuffer(b"0123456789ABCDEF", np.uint8)
     for place in range(count - 1, -1, -1):
@@ -317,10 +358,10 @@ def _template(rng: np.random.Generator, spec: Spec) -> Template:
     return Template(
         header + body + tail + properties,
         topic,
-        _java_hash(tags),
+        java_hash(tags),
         before + keys_at + len(b"KEYS\x01") if keys_at >= 0 else -1,
         before + properties.index(b"UNIQ_KEY\x01") + len(b"UNIQ_KEY\x01") + 20,
-        (_java_hash(in_topic + uniq[:20]), _java_hash(in_topic), _java_hash(in_topic + words[1]) if words[1:] else 0),
+        (java_hash(in_topic + uniq[:20]), java_hash(in_topic), java_hash(in_topic + words[1]) if words[1:] else 0),
     )
 
 
@@ -331,7 +372,7 @@ def _body(rng: np.random.Generator, size: int) -> bytes:
     return (text[: size - 2] + '"}').encode() if size >= 2 else b"x" * size
 
 
-def _java_hash(text: str) -> int:
+def java_hash(text: str) -> int:
     """String.hashCode; every tag here is ASCII, so characters are UTF-16 units."""
     h = 0
     for char in text:
@@ -404,7 +445,7 @@ def _check_unit(root: Path, data: mmap.mmap, at: int, where: str) -> None:
     path = root / "consumequeue" / topic.decode() / str(fields[3]) / f"{start * 6_000_000:020d}"
     with path.open("rb") as file:
         entry = struct.unpack(">qiq", os.pread(file.fileno(), 20, unit * 20))
-    _expect(entry == (fields[6], fields[0], _java_hash(properties.get("TAGS", ""))), f"{where}: ConsumeQueue {entry}")
+    _expect(entry == (fields[6], fields[0], java_hash(properties.get("TAGS", ""))), f"{where}: ConsumeQueue {entry}")
 
 
 def _expect(truth: bool, message: str) -> None:

@@ -9,7 +9,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ MIB = 1 << 20
 class Row:
     """One line of the table. `value` is in `unit`; `goal` is about `ratio` where there is one, else about `value`.
 
-    Where there is no value, `unit` says why.
+    Where there is no value, `unit` says why. `costs` are further numbers, by what they count.
     """
 
     what: str
@@ -44,6 +44,7 @@ class Row:
     unit: str
     ratio: float | None = None
     goal: str = ""  # such as ">= 0.28"
+    costs: dict[str, float] = field(default_factory=dict)
 
     @property
     def verdict(self) -> str:
@@ -197,14 +198,17 @@ def busy_cores() -> float:
 
 
 def show(rows: list[Row]) -> None:
-    cells = [("what", "measured", "ratio", "goal", "")]
+    cells = [("what", "measured", "ratio", "goal", "", "")]
     for row in rows:
         if row.value is None:
             continue
-        digits = 0 if row.value >= 100 else 1 if row.value >= 20 else 2
+        digits = 0 if row.value >= 100 else 1 if row.value >= 20 else 2 if row.value >= 0.1 or not row.costs else 4
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
-        cells.append((row.what, f"{row.value:.{digits}f} {row.unit}", ratio, row.goal, row.verdict))
-    widths = [max(len(line[i]) for line in cells) for i in range(5)]
+        costs = "; ".join(
+            f"{cost:,.{0 if cost >= 100 or cost == int(cost) else 2}f} {of}" for of, cost in row.costs.items()
+        )
+        cells.append((row.what, f"{row.value:.{digits}f} {row.unit}", ratio, row.goal, row.verdict, costs))
+    widths = [max(len(line[i]) for line in cells) for i in range(6)]
     for line in cells:
         print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
     for row in rows:

@@ -2,7 +2,19 @@
 
 try:
     from native_io._common import FORMAT, Status, crc32, java_hash, java_hashes
-    from native_io._read import COLUMNS, Decoder, Filter, find_unit, gather, scan
+    from native_io._read import (
+        COLUMNS,
+        TILING_ROWS,
+        Decoder,
+        Filter,
+        Tiling,
+        find_unit,
+        fingerprint,
+        follow_chains,
+        gather,
+        resident,
+        scan,
+    )
     from native_io._write import ENCODE_COLUMNS, Dispatched, Dispatcher, EncodeError, Encoder, put_index
 except ModuleNotFoundError as missing:
     # Spark workers put the current directory first on sys.path: in a checkout that was never built they end here.
@@ -15,6 +27,7 @@ __all__ = [
     "COLUMNS",
     "ENCODE_COLUMNS",
     "FORMAT",
+    "TILING_ROWS",
     "Decoder",
     "Dispatched",
     "Dispatcher",
@@ -22,11 +35,15 @@ __all__ = [
     "Encoder",
     "Filter",
     "Status",
+    "Tiling",
     "crc32",
     "find_unit",
+    "fingerprint",
+    "follow_chains",
     "gather",
     "java_hash",
     "java_hashes",
     "put_index",
+    "resident",
     "scan",
 ]

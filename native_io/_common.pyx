@@ -29,7 +29,7 @@ cdef extern from "arrow_in.h" nogil:
     const uint8_t *rmq_in_text(const rmq_in *c, int64_t row, int64_t *size)
 
 
-# The format's numbers as the C code has them; tests hold them equal to the table in rmqstore_spark.store.message.
+# The format's numbers, as the C code has them: Python has no others.
 FORMAT = {
     "MAGIC_V1": RMQ_MAGIC_V1,
     "MAGIC_V2": RMQ_MAGIC_V2,

@@ -1,12 +1,27 @@
 """What _read.pyx uses of the C headers."""
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from native_io._common cimport ArrowArray, rmq_finding, rmq_unit, rmq_walk
 
 
+cdef extern from "memory.h" nogil:
+    ctypedef struct rmq_list:
+        void *data
+        int64_t size
+        int64_t capacity
+
 cdef extern from "scan.h" nogil:
     void rmq_scan(rmq_walk *w, int64_t *positions, int64_t capacity)
     void rmq_find(rmq_walk *w)
+
+cdef extern from "conditions.h" nogil:
+    enum:
+        RMQ_BY_OFFSET_MSG_ID, RMQ_BY_UNIQ_KEY
+    ctypedef struct rmq_values:
+        pass
+    rmq_values *rmq_add_values(rmq_list *conditions, int32_t condition, int32_t field)
+    int rmq_add_value(rmq_values *v, const uint8_t *p, int64_t n)
+    int rmq_compare_as_shown(rmq_values *v)
 
 cdef extern from "select.h" nogil:
     ctypedef struct rmq_bounds:
@@ -16,6 +31,7 @@ cdef extern from "select.h" nogil:
         rmq_bounds store_timestamp
         rmq_bounds physical_offset
         int any_queue
+        rmq_list conditions
     ctypedef struct rmq_claims:
         const uint8_t *window
         int64_t window_size
@@ -35,6 +51,40 @@ cdef extern from "select.h" nogil:
     void rmq_select(rmq_filter *f, rmq_walk *w, int64_t *positions, int64_t capacity, rmq_unit *asked)
     int rmq_pick(rmq_filter *f, rmq_claims *c, int64_t *selected, rmq_unit *asked)
 
+cdef extern from "queues.h" nogil:
+    enum:
+        RMQ_QUEUE_UNIT_SIZE
+
+cdef extern from "tiling.h" nogil:
+    enum:
+        RMQ_BATCH_QUEUE_UNIT_SIZE
+    ctypedef struct rmq_tile:
+        int64_t position
+        int64_t size
+        int64_t queue_offset
+    ctypedef struct rmq_tiling:
+        const int64_t *starts
+        const int64_t *stops
+        int64_t stretches
+        uint64_t *open_ends
+        int64_t *furthest
+        int64_t *counts
+        int64_t *crossed
+        int64_t *asked_counts
+        uint64_t *asked_prints
+        int64_t *asked_bytes
+        int64_t *latest
+        int64_t unit_size
+        int64_t number
+        int64_t lane
+        int64_t at
+        int64_t end
+        int asked
+        rmq_tile first
+        rmq_tile last
+    uint64_t rmq_fingerprint(int64_t offset)
+    int rmq_add_units(rmq_tiling *t, const uint8_t *units, int64_t count)
+
 cdef extern from "gather.h" nogil:
     ctypedef struct rmq_gathered:
         uint8_t *buffer
@@ -46,6 +96,25 @@ cdef extern from "gather.h" nogil:
         int error
     int64_t rmq_gather(int fd, const int64_t *offsets, const int32_t *sizes, int64_t count, int64_t slack,
                        rmq_gathered *out)
+
+cdef extern from "residency.h" nogil:
+    int rmq_resident(int fd, int64_t offset, uint8_t *pages, int64_t count)
+
+cdef extern from "chains.h" nogil:
+    ctypedef struct rmq_index_file:
+        const uint8_t *memory
+        int64_t size
+        int fd
+        int64_t begin_offset
+        int64_t end_offset
+        int64_t count
+        int64_t items
+        uint32_t slots
+        int64_t bytes
+        int64_t requests
+    enum:
+        RMQ_CHAINS_FOLLOWED, RMQ_CHAINS_NO_MEMORY, RMQ_CHAINS_BROKEN
+    int rmq_follow_chains(rmq_index_file *f, const int32_t *hashes, int64_t n, rmq_list *found)
 
 cdef extern from "decode.h" nogil:
     enum:

@@ -1,6 +1,6 @@
 """Reading: where units are, which are selected, and their fields as Arrow columns. For words see _common.pyi."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,21 +48,29 @@ def find_unit(
     """
 
 class Filter:
-    """Selects units by their fixed fields and their topic, before anything is decoded. For one thread at a time.
+    """Selects units, before anything is decoded: all of them, where nothing is said. For one thread at a time.
 
     Args:
         store_timestamp: (least, most) in milliseconds, both included.
         commit_log_offset: (least, most) physical offset, both included.
         judge: called once for each topic (bytes) and queueId that is met: the (least, most) queueOffset selected of
             that queue, or None when nothing is. None instead of a function: all queues are selected.
+        conditions: all of them must hold. Each lists values by column, and holds where one of these columns has one of
+            its values; a null is none. The columns are queueOffset, commitLogOffset and storeTimestamp (ints, times in
+            milliseconds), and tags, keys, msgId and offsetMsgId (texts); `word` stands for each of the words of keys,
+            which spaces separate. They are tested in this order: those of tags, keys and msgId cost most.
+
+    Raises:
+        ValueError: a condition is about no column, or about one that is not named here.
     """
 
     def __init__(
         self,
         *,
-        store_timestamp: tuple[int, int],
-        commit_log_offset: tuple[int, int],
-        judge: Callable[[bytes, int], tuple[int, int] | None] | None,
+        store_timestamp: tuple[int, int] = ...,
+        commit_log_offset: tuple[int, int] = ...,
+        judge: Callable[[bytes, int], tuple[int, int] | None] | None = None,
+        conditions: Sequence[Mapping[str, Collection[Any]]] = (),
     ) -> None: ...
     def scan(
         self,
@@ -128,6 +136,86 @@ def gather(
 
     Raises:
         OSError: the system's.
+    """
+
+TILING_ROWS: tuple[str, ...]
+
+class Tiling:
+    """Walks along queues and adds up what they know of stretches of the log.
+
+    Args:
+        starts, stops: the physical offsets of the stretches, ascending, none within another.
+        found: is filled, a column for each stretch: the rows are TILING_ROWS, and after them one for each lane, with
+            where the last unit of the queues in it begins. It has to be 0 before the first queue; the lanes -1.
+    """
+
+    def __init__(
+        self, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], found: npt.NDArray[np.int64]
+    ) -> None: ...
+    def begin(self, number: int, *, unit_size: int, asked: bool, lane: int) -> None:
+        """A queue whose units come next, from this number on.
+
+        Args:
+            unit_size: bytes of one: 20, or 46 in a BatchCQ.
+            asked: whether its units are added up apart as well.
+            lane: the row of `latest` that is its.
+
+        Raises:
+            ValueError: there is no such unit_size or lane.
+        """
+
+    def add(self, units: Buffer) -> bool:
+        """The next units of the queue; a part of one at the end is left out. False: what comes after them need not be
+        looked at: one is not used, begins before the one before it ends, or is after all stretches."""
+
+    @property
+    def ends(self) -> list[tuple[int, int, int]]:
+        """Physical offset, size and queue offset of the queue's first and last unit in a stretch: one where it is the
+        same, none where there is none."""
+
+def fingerprint(offsets: npt.NDArray[np.int64]) -> int:
+    """A number that other offsets would hardly have, in whatever order they come. Of two sets it is the sum of theirs,
+    modulo 2**64."""
+
+def resident(fd: int, offset: int, pages: Buffer) -> None:
+    """Which pages of a file are in memory. Nothing is read.
+
+    Whoever neither owns the file nor may write to it is told that all are. Source: mincore(2).
+
+    Args:
+        offset: where the first page begins.
+        pages: filled: for each page from there on 1 where it is in memory, else 0.
+
+    Raises:
+        OSError: the system's; `offset` is none where a page begins, or the file can't be mapped.
+    """
+
+def follow_chains(
+    fd: int,
+    start: Buffer,
+    hashes: npt.NDArray[np.int32],
+    *,
+    slots: int,
+    items: int,
+    count: int,
+    begin_offset: int,
+    end_offset: int,
+) -> tuple[npt.NDArray[np.int64] | None, int, int]:
+    """Look many key hashes up in an index file.
+
+    Args:
+        start: as many of the file's first bytes as are in memory; of the rest, what is needed is read.
+        hashes: not negative; those that share a slot are side by side.
+        slots, items: how many the file can hold.
+        count, begin_offset, end_offset: indexCount, beginPhyOffset and endPhyOffset of its header.
+
+    Returns:
+        (offsets, bytes, requests): the physical offsets of the items with one of the hashes, slot by slot and newest
+            first, or None where a chain is broken; and what was read.
+
+    Raises:
+        OSError: the system's.
+        ValueError: a hash is negative, or no file has so many slots or items.
     """
 
 class Decoder:

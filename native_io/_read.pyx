@@ -5,8 +5,9 @@ What is declared from C stands in _read.pxd and _common.pxd, what the functions 
 """
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
 
 from native_io._common cimport (
     RMQ_ASK, RMQ_AT_QUEUE_ID, RMQ_MORE, ArrowArray, OneAtATime, address, begin_walk, check_offsets, end_walk,
@@ -14,6 +15,9 @@ from native_io._common cimport (
 )
 
 import os
+import re
+
+import numpy as np
 
 from native_io._common import Status
 
@@ -24,6 +28,14 @@ COLUMNS = (
     "commitLogOffset", "storeSize", "bodyCRC",
 )
 assert len(COLUMNS) == RMQ_COLUMNS
+# Of the array that a Tiling fills; its other rows are the lanes of `latest`.
+TILING_ROWS = ("open_ends", "furthest", "counts", "crossed", "asked_counts", "asked_prints", "asked_bytes")
+
+# In the order of conditions.h.
+_FIELDS = ("queueOffset", "commitLogOffset", "storeTimestamp", "offsetMsgId", "tags", "keys", "word", "msgId")
+assert len(_FIELDS) == RMQ_BY_UNIQ_KEY + 1
+_OFFSET_MSG_ID = re.compile("[0-9A-F]{32}(?:[0-9A-F]{24})?")  # with an IPv4 and an IPv6 host
+_SHOWN = "\N{REPLACEMENT CHARACTER}"  # for what is no UTF-8
 
 
 def scan(const uint8_t[::1] window not None, *, int64_t base, int64_t position, int64_t stop, int64_t segment_end,
@@ -47,23 +59,55 @@ def find_unit(const uint8_t[::1] window not None, *, int64_t base, int64_t posit
     return walk.position, status_of(walk.status), walk.why.expected if walk.status == RMQ_MORE else 0
 
 
+_ANY = -(1 << 63), (1 << 63) - 1
+
+
 cdef rmq_bounds _bounds(pair) except *:
     least, most = pair  # not pair[0], pair[1]: with boundscheck=False they are not checked
     return rmq_bounds(least, most)
+
+
+def _as_stored(int field, values):
+    """The values of a field as conditions.h takes them, without those that no unit can have."""
+    if field < RMQ_BY_OFFSET_MSG_ID:
+        stored = {int.to_bytes(value, 8, "big", signed=True) for value in values}
+    elif field == RMQ_BY_OFFSET_MSG_ID:
+        stored = {bytes.fromhex(value) for value in values if _OFFSET_MSG_ID.fullmatch(value)}
+    else:
+        stored = {str.encode(value) for value in values}
+    return sorted(stored, key=lambda value: (len(value), value))
 
 
 cdef class Filter(OneAtATime):
     cdef rmq_filter filter
     cdef object judge
 
-    def __cinit__(self, *, store_timestamp, commit_log_offset, judge):
+    def __cinit__(self, *, store_timestamp=_ANY, commit_log_offset=_ANY, judge=None, conditions=()):
         self.filter.store_timestamp = _bounds(store_timestamp)
         self.filter.physical_offset = _bounds(commit_log_offset)
         self.filter.any_queue = judge is None
         self.judge = judge
+        for number, condition in enumerate(conditions):
+            if not condition or not set(condition) <= set(_FIELDS):
+                raise ValueError(f"a condition must be about some of {_FIELDS}, found {condition}")
+            for name, values in condition.items():
+                self._add(number, _FIELDS.index(name), values)
 
     def __dealloc__(self):
         rmq_free_filter(&self.filter)
+
+    cdef int _add(self, int number, int field, values) except -1:
+        cdef rmq_values *added = rmq_add_values(&self.filter.conditions, number, field)
+        cdef bytes value
+        if added == NULL:
+            raise MemoryError()
+        for value in _as_stored(field, values):
+            if rmq_add_value(added, <const uint8_t *><const char *>value, len(value)) != 0:
+                raise MemoryError()
+        if field > RMQ_BY_OFFSET_MSG_ID and any(_SHOWN in value for value in values):
+            if rmq_compare_as_shown(added) != 0:
+                raise MemoryError()
+        return 0
 
     cdef int _ask(self, const rmq_unit *unit) except -1:
         cdef int32_t queue_id = rmq_i32(unit.start + RMQ_AT_QUEUE_ID)
@@ -147,6 +191,112 @@ def gather(int fd, const int64_t[::1] offsets not None, const int32_t[::1] sizes
     if out.error != 0:
         raise OSError(out.error, os.strerror(out.error))
     return done, out.bytes, out.requests
+
+
+cdef class Tiling(OneAtATime):
+    cdef rmq_tiling tiling
+    cdef const int64_t[::1] starts, stops
+    cdef int64_t[:, ::1] found
+    cdef int64_t lanes
+
+    def __cinit__(self, const int64_t[::1] starts not None, const int64_t[::1] stops not None,
+                  int64_t[:, ::1] found not None):
+        cdef int64_t n = starts.shape[0]
+        self.lanes = found.shape[0] - len(TILING_ROWS)
+        if n == 0 or stops.shape[0] != n or found.shape[1] != n or self.lanes < 1:
+            raise ValueError(f"{n} starts need as many stops, and columns in more than {len(TILING_ROWS)} rows")
+        self.starts, self.stops, self.found = starts, stops, found
+        self.tiling.starts, self.tiling.stops, self.tiling.stretches = &starts[0], &stops[0], n
+        self.tiling.open_ends = <uint64_t *>&found[0, 0]
+        self.tiling.furthest = &found[1, 0]
+        self.tiling.counts = &found[2, 0]
+        self.tiling.crossed = &found[3, 0]
+        self.tiling.asked_counts = &found[4, 0]
+        self.tiling.asked_prints = <uint64_t *>&found[5, 0]
+        self.tiling.asked_bytes = &found[6, 0]
+        self.tiling.latest = &found[7, 0]
+        self.tiling.unit_size = 0
+        self.tiling.first.position = -1
+
+    def begin(self, int64_t number, *, int64_t unit_size, bint asked, int64_t lane):
+        if unit_size not in (RMQ_QUEUE_UNIT_SIZE, RMQ_BATCH_QUEUE_UNIT_SIZE) or not 0 <= lane < self.lanes:
+            raise ValueError(f"unit_size {unit_size} or lane {lane}: there is none")
+        self.enter()
+        self.tiling.unit_size, self.tiling.number, self.tiling.asked, self.tiling.lane = unit_size, number, asked, lane
+        self.tiling.at = self.tiling.end = 0
+        self.tiling.first.position = -1
+        self.leave()
+
+    def add(self, const uint8_t[::1] units not None):
+        cdef int64_t count
+        cdef const uint8_t *first = address(units)
+        cdef bint goes_on
+        if self.tiling.unit_size == 0:
+            raise ValueError("no queue was begun")
+        self.enter()
+        count = units.shape[0] // self.tiling.unit_size
+        with nogil:
+            goes_on = rmq_add_units(&self.tiling, first, count)
+        self.leave()
+        return goes_on
+
+    @property
+    def ends(self):
+        cdef rmq_tile first = self.tiling.first, last = self.tiling.last
+        if first.position < 0:
+            return []
+        found = [(first.position, first.size, first.queue_offset), (last.position, last.size, last.queue_offset)]
+        return found[first.position == last.position:]
+
+
+def fingerprint(const int64_t[::1] offsets not None):
+    cdef uint64_t total = 0
+    cdef int64_t i
+    for i in range(offsets.shape[0]):
+        total += rmq_fingerprint(offsets[i])
+    return <int64_t>total
+
+
+def resident(int fd, int64_t offset, uint8_t[::1] pages not None):
+    cdef int error = 0
+    if pages.shape[0]:
+        with nogil:
+            error = rmq_resident(fd, offset, &pages[0], pages.shape[0])
+    if error != 0:
+        raise OSError(error, os.strerror(error))
+
+
+def follow_chains(int fd, const uint8_t[::1] start not None, const int32_t[::1] hashes not None, *, int64_t slots,
+                  int64_t items, int64_t count, int64_t begin_offset, int64_t end_offset):
+    cdef rmq_index_file file
+    cdef rmq_list found
+    cdef int64_t[::1] view
+    cdef int64_t i, n = hashes.shape[0]
+    cdef int status
+    if not (0 < slots < 1 << 31 and 0 <= items <= 1 << 31):
+        raise ValueError(f"no file has {slots} slots and {items} items")
+    for i in range(n):
+        if hashes[i] < 0:
+            raise ValueError(f"a key hash is not negative, found {hashes[i]}")
+    file = rmq_index_file(address(start), start.shape[0], fd, begin_offset, end_offset, count, items, <uint32_t>slots, 0, 0)
+    found.data = NULL
+    found.size = found.capacity = 0
+    try:
+        with nogil:
+            status = rmq_follow_chains(&file, &hashes[0] if n else NULL, n, &found)
+        if status == RMQ_CHAINS_NO_MEMORY:
+            raise MemoryError()
+        if status > 0:
+            raise OSError(status, os.strerror(status))
+        if status == RMQ_CHAINS_BROKEN:
+            return None, file.bytes, file.requests
+        offsets = np.empty(found.size, np.int64)
+        view = offsets
+        if found.size:
+            memcpy(&view[0], found.data, found.size * sizeof(int64_t))
+        return offsets, file.bytes, file.requests
+    finally:
+        free(found.data)
 
 
 cdef void _free_array(object capsule) noexcept:

@@ -22,7 +22,6 @@
 #include "unit.h"
 #include "walk.h"
 
-enum { RMQ_QUEUE_UNIT_SIZE = 20 };
 static const int64_t rmq_max_queue_offset = INT64_MAX / RMQ_QUEUE_UNIT_SIZE; /* a ConsumeQueue's bytes are counted too */
 
 /* What is known of a queue. */

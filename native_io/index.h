@@ -44,9 +44,9 @@ static inline int32_t rmq_index_seconds(int64_t begin, int64_t timestamp) {
 }
 
 /* Put entries [start, n) until the file is full; answers the first that is not in it, or -1 - i when key hash i is none. */
-static int64_t rmq_put_index(uint8_t *file, uint32_t slots, int32_t items, const int32_t *hashes,
-                             const int64_t *positions, const int64_t *timestamps, int64_t start, int64_t n,
-                             int64_t previous_timestamp, int64_t previous_offset) {
+static inline int64_t rmq_put_index(uint8_t *file, uint32_t slots, int32_t items, const int32_t *hashes,
+                                    const int64_t *positions, const int64_t *timestamps, int64_t start, int64_t n,
+                                    int64_t previous_timestamp, int64_t previous_offset) {
     uint8_t *const slot_table = file + RMQ_INDEX_HEADER_SIZE;
     uint8_t *const item_table = slot_table + (int64_t)RMQ_INDEX_SLOT_SIZE * slots;
     uint8_t *slot[RMQ_INDEX_AHEAD];

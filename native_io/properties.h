@@ -179,6 +179,33 @@ static inline int32_t rmq_split_properties(const uint8_t *p, int32_t n, int64_t 
 
 static inline int rmq_is(const uint8_t *p, const char *name, size_t n) { return memcmp(p, name, n) == 0; }
 
+typedef struct {
+    const uint8_t *bytes; /* NULL: there is none */
+    int64_t size;
+} rmq_text;
+
+typedef struct {
+    rmq_text tags, keys, uniq_key;
+} rmq_labels;
+
+/* The three properties that have columns of their own, in `n` bytes at `p`, where nothing else is asked for. The rules are the
+ * same, seen from the name: a pair is a segment that begins with the name and 0x01 and goes on after them. */
+static inline void rmq_find_labels(const uint8_t *p, int32_t n, rmq_labels *labels) {
+    const uint8_t *const stop = p + n;
+    memset(labels, 0, sizeof *labels);
+    while (p < stop) {
+        const uint8_t *end = memchr(p, 2, (size_t)(stop - p));
+        if (end == NULL) end = stop;
+        if (end - p > 5 && p[4] == 1) {
+            if (rmq_is(p, "TAGS", 4)) labels->tags = (rmq_text){p + 5, end - p - 5};
+            else if (rmq_is(p, "KEYS", 4)) labels->keys = (rmq_text){p + 5, end - p - 5};
+        } else if (end - p > 9 && rmq_is(p, "UNIQ_KEY\1", 9)) {
+            labels->uniq_key = (rmq_text){p + 9, end - p - 9};
+        }
+        p = end < stop ? end + 1 : stop;
+    }
+}
+
 /* The names of a unit, to try on later ones: a producer writes the same names in the same order again and again. Each set
  * of names is kept by how many they are, so that messages with and without KEYS, say, do not drive out each other. */
 enum { RMQ_KNOWN_SETS = 8, RMQ_KNOWN_NAMES = 32, RMQ_KNOWN_BLOCKS = 16 };

@@ -9,6 +9,8 @@
 
 #include "memory.h"
 
+enum { RMQ_QUEUE_UNIT_SIZE = 20 }; /* bytes of a unit of a ConsumeQueue */
+
 typedef struct {
     uint64_t hash;
     int64_t topic;    /* where in `topics` */

@@ -1,10 +1,11 @@
-/* The cheap part of a selection: is a unit selected, as far as its fixed fields and its topic tell? */
+/* Selections: is a unit selected? What is cheap to tell is asked first, and the properties last. */
 #ifndef RMQ_SELECT_H
 #define RMQ_SELECT_H
 
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "conditions.h"
 #include "queues.h"
 #include "unit.h"
 #include "walk.h"
@@ -26,6 +27,7 @@ typedef struct {
     rmq_queues queues; /* those that were judged */
     rmq_list judged;   /* of rmq_bounds: which queueOffsets are selected, by the queue's number */
     int32_t last;      /* the number that was found last: in a log of one busy queue the next one is the same */
+    rmq_list conditions; /* of rmq_values */
 } rmq_filter;
 
 /* What is said of a unit. */
@@ -34,6 +36,7 @@ enum { RMQ_REFUSED, RMQ_SELECTED, RMQ_UNKNOWN };
 static void rmq_free_filter(rmq_filter *f) {
     rmq_free_queues(&f->queues);
     free(f->judged.data);
+    rmq_free_conditions(&f->conditions);
 }
 
 /* Which queueOffsets of a queue are selected, or NULL where that is not known yet. */
@@ -65,10 +68,12 @@ static int rmq_judge(rmq_filter *f, const uint8_t *topic, int32_t n, int32_t que
 static inline int rmq_verdict(rmq_filter *f, const rmq_unit *u, int64_t position) {
     if (!rmq_within(f->store_timestamp, rmq_i64(u->store_timestamp))) return RMQ_REFUSED;
     if (!rmq_within(f->physical_offset, position)) return RMQ_REFUSED;
-    if (f->any_queue) return RMQ_SELECTED;
-    const rmq_bounds *judged = rmq_judged_of(f, u);
-    if (judged == NULL) return RMQ_UNKNOWN;
-    return rmq_within(*judged, rmq_i64(u->start + RMQ_AT_QUEUE_OFFSET)) ? RMQ_SELECTED : RMQ_REFUSED;
+    if (!f->any_queue) {
+        const rmq_bounds *judged = rmq_judged_of(f, u);
+        if (judged == NULL) return RMQ_UNKNOWN;
+        if (!rmq_within(*judged, rmq_i64(u->start + RMQ_AT_QUEUE_OFFSET))) return RMQ_REFUSED;
+    }
+    return rmq_all_hold(&f->conditions, u) ? RMQ_SELECTED : RMQ_REFUSED;
 }
 
 /* rmq_scan, but only selected units are listed, and only their CRC is looked at. RMQ_ASK: `asked` is at the walk's position,

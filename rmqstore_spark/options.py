@@ -22,12 +22,14 @@ from rmqstore_spark.option_values import (
 )
 from rmqstore_spark.selection import EVERYTHING, Selection
 from rmqstore_spark.store.consumequeue import UNIT_SIZE as QUEUE_UNIT_SIZE
+from rmqstore_spark.store.guest import Manners
 from rmqstore_spark.store.message import host_bytes
 from rmqstore_spark.store.sizes import DEFAULT_SIZES, Sizes
 
 Mode = Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 Pushdown = Literal["auto", "on", "off"]
+Trust = Literal["log", "queues"]
 
 _SIZE = re.compile(r"([0-9]+)\s*(b|k|kb|m|mb|g|gb|t|tb|)", re.IGNORECASE)
 _UNITS = {"": 0, "b": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -45,6 +47,13 @@ def _size(text: str) -> int:
     if size < 1:
         raise ValueError("a number of bytes such as 67108864, 64m or 1g")
     return size
+
+
+def _partition_size(text: str) -> int | None:
+    try:
+        return None if text.strip().lower() == "auto" else _size(text)
+    except ValueError as why:
+        raise ValueError(f"{why}, or auto") from None
 
 
 def _count(text: str) -> int:
@@ -192,7 +201,13 @@ _READ_TABLE = (
     ),
     Option("verifyCrc", "true", _boolean, "check each body against its `bodyCRC`"),
     Option("decompress", "true", _boolean, "decompress zlib, LZ4 and zstd bodies; `false` gives them as stored"),
-    Option("maxPartitionBytes", "128m", _size, "the most commitlog bytes in a partition"),
+    Option(
+        "maxPartitionBytes",
+        "auto",
+        _partition_size,
+        "the most commitlog bytes in a partition; `auto`: 128m, and where that makes more than 2,000 of them so much "
+        "that it does not, but at most 1g",
+    ),
     Option("minPartitions", "", _count, "how many partitions to aim at, at least; else the driver's cores"),
     Option(
         "pushdown",
@@ -200,6 +215,26 @@ _READ_TABLE = (
         _one_of(get_args(Pushdown)),
         "use of the filters that Spark pushes: `auto` where Spark does it right, `off`, or `on`: your word that the "
         "DataFrame is scanned once only",
+    ),
+    Option(
+        "trust",
+        "log",
+        _one_of(get_args(Trust)),
+        "`log`: ConsumeQueues are used as far as the log bears them out; `queues`: your word that they are whole. Then "
+        "nothing is proved, and topic, queueId, queueOffset, commitLogOffset, storeSize and store come from them alone",
+    ),
+    Option(
+        "dropCache",
+        "false",
+        _boolean,
+        "drop the commitlog's pages from the system's memory once they are read, but for those that were there before: "
+        "a broker on the same machine keeps its own",
+    ),
+    Option(
+        "maxTaskBytesPerSecond",
+        "",
+        _size,
+        "the most bytes that each task reads in a second; as many tasks as run at a time read so many times as much",
     ),
 )
 
@@ -258,8 +293,10 @@ class ReadOptions:
     """The read options, understood. Attributes are the options' names in Python's spelling.
 
     Attributes:
+        manners: what `dropCache` and `maxTaskBytesPerSecond` ask for.
         selection: what those that select rows say together.
         subscribe: the topics that this one names. Filters may have left fewer of them in the selection.
+        max_partition_bytes: None for `auto` (read/pack.py).
     """
 
     paths: list[str]
@@ -268,11 +305,13 @@ class ReadOptions:
     mode: Mode
     verify_crc: bool
     decompress: bool
-    max_partition_bytes: int
+    max_partition_bytes: int | None
     min_partitions: int | None
+    manners: Manners
     selection: Selection = EVERYTHING
     subscribe: frozenset[str] = frozenset()
     pushdown: Pushdown = "auto"
+    trust: Trust = "log"
 
 
 @dataclass(frozen=True)
@@ -320,9 +359,11 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         decompress=values["decompress"],
         max_partition_bytes=values["maxPartitionBytes"],
         min_partitions=values["minPartitions"],
+        manners=Manners(values["dropCache"], values["maxTaskBytesPerSecond"]),
         selection=selection_of(values),
         subscribe=values["subscribe"] or frozenset(),
         pushdown=values["pushdown"],
+        trust=values["trust"],
     )
 
 

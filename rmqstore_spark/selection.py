@@ -4,13 +4,9 @@ A selection is a conjunction: each attribute narrows, and the default of each le
 stores; what it says of a message is what a filter on the full scan's columns would say.
 """
 
-import functools
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import Self
 
 from rmqstore_spark.pattern import Pattern
 
@@ -181,49 +177,6 @@ class Selection:
         choices = [names for names in choices if not any(REPLACEMENT in name for name in names)]
         return min(choices, key=len, default=frozenset())
 
-    @property
-    def checked_columns(self) -> list[str]:
-        """The columns that mask() needs; none when nothing is left to it."""
-        needs = {
-            "queueOffset": self.queue_offset.among,
-            "tags": self.tags,
-            "keys": self.keys if self.keys is not None else self.words or None,
-            "msgId": self.msg_id if self.msg_id is not None else self.words or self.ids or None,
-            "offsetMsgId": self.offset_msg_id if self.offset_msg_id is not None else self.ids or None,
-            "commitLogOffset": self.commit_log_offset.among,
-            "storeTimestamp": self.store_timestamp.among,
-        }
-        return [name for name, need in needs.items() if need is not None]
-
-    def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """Which rows are selected, by the parts of a selection that only a decoded message can answer.
-
-        Args:
-            batch: with `checked_columns`.
-        """
-        tests = []
-        for name, values in (
-            ("queueOffset", self.queue_offset.among),
-            ("tags", self.tags),
-            ("keys", self.keys),
-            ("msgId", self.msg_id),
-            ("offsetMsgId", self.offset_msg_id),
-            ("commitLogOffset", self.commit_log_offset.among),
-        ):
-            if values is not None:
-                tests.append(_is_in(batch.column(name), values))
-        if self.store_timestamp.among is not None:
-            microseconds = batch.column("storeTimestamp").cast(pa.int64())
-            tests.append(_is_in(microseconds, [1000 * n for n in self.store_timestamp.among]))
-        for word in self.words:
-            in_keys = [text is not None and word in words_of(text) for text in batch.column("keys").to_pylist()]
-            tests.append(pc.or_(pa.array(in_keys), _is_in(batch.column("msgId"), [word])))
-        for message_id in self.ids:
-            # A broker's id is hex, in whatever case it comes; a client's may be any text.
-            by_offset = _is_in(batch.column("offsetMsgId"), [message_id.upper()])
-            tests.append(pc.or_(by_offset, _is_in(batch.column("msgId"), [message_id])))
-        return functools.reduce(pc.and_, tests)
-
 
 EVERYTHING = Selection()
 
@@ -237,8 +190,3 @@ def _both(one: OneOf, other: OneOf) -> OneOf:
     if one is None or other is None:
         return other if one is None else one
     return one & other
-
-
-def _is_in(column: pa.Array, values: Iterable[Any]) -> pa.BooleanArray:
-    """Null, which is in no set, gives False."""
-    return pc.is_in(column, value_set=pa.array(list(values), column.type))

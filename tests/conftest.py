@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 SEED = os.environ.get("RMQ_TEST_SEED") or str(secrets.randbelow(10**9))
 os.environ["RMQ_TEST_SEED"] = SEED  # for the workers of pytest-xdist, which must agree, and for pytest in a test
 ROOT = Path(__file__).resolve().parents[1]
-# What one worker has, one after the other, where there are several: all that starts a JVM, so that there is never
-# more than one Spark; the wheel, which is built once; and the stores of 1 GiB. (pytest 9 ignores xdist's own groups.)
+# What one worker has, one after the other, where there are several: all that starts Spark, so that there is never
+# more than one; the brokers, each started once; and the stores of 1 GiB. (pytest 9 ignores xdist's own groups.)
 TOGETHER = {
-    "tests/spark/": "JVM",
-    "tests/interop/": "JVM",
-    "tests/repo/test_notebook.py": "JVM",
-    "tests/repo/test_packaging.py": "JVM",
-    "tests/repo/test_readme.py": "JVM",
+    "tests/spark/": "Spark",
+    "tests/repo/test_notebook.py": "Spark",
+    "tests/repo/test_packaging.py": "Spark",
+    "tests/repo/test_readme.py": "Spark",
+    "tests/interop/": "brokers",
     "tests/read/test_select_bytes.py": "generated",
 }
 
@@ -55,8 +55,9 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Quick tests first, those that use the shared session last: the others that start a JVM of their own, RocketMQ's
-    among them, are then through, so that Spark is never alive beside another."""
+    """Quick tests first, those that use the shared session last: the others that start a Spark of their own are then
+    through, so that there is never one beside another."""
+    group = ["", "brokers", "Spark", "Spark"]
 
     def order(item: pytest.Item) -> int:
         if "spark" in getattr(item, "fixturenames", ()):
@@ -64,9 +65,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return 2 if item.get_closest_marker("spark") else 1 if item.get_closest_marker("interop") else 0
 
     items.sort(key=order)
-    astray = [item.nodeid for item in items if order(item) and together(item.nodeid) != "JVM"]
+    astray = [item.nodeid for item in items if order(item) and together(item.nodeid) != group[order(item)]]
     if astray:
-        raise pytest.UsageError(f"these start a JVM, and may do so beside another: add them to TOGETHER: {astray}")
+        raise pytest.UsageError(f"these may run beside others of their kind: add them to TOGETHER: {astray}")
 
 
 def together(nodeid: str) -> str:

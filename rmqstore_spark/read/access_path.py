@@ -3,18 +3,35 @@
 Prices are in bytes: a request costs as much as reading some more would (store/files.Prices).
 """
 
-from dataclasses import dataclass
+import functools
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from rmqstore_spark.options import Trust
 from rmqstore_spark.read.index_path import IndexPath, NoIndexError
 from rmqstore_spark.read.pack import Pieces
 from rmqstore_spark.read.prune import in_time
+from rmqstore_spark.read.queue_claims import asked_queues, is_asked
+from rmqstore_spark.read.queue_rows import can_answer
 from rmqstore_spark.read.split import Splitter
-from rmqstore_spark.read.task import Queued, Range, Scan
+from rmqstore_spark.read.task import Covered, Queued, Range, Scan
 from rmqstore_spark.selection import Selection
 from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.queue_coverage import claimed, coverage
+
+log = logging.getLogger(__name__)
 
 _LARGE_PIECE = 512 * 1024 * 1024
+_WHOLE = 1 << 62
+_MUCH = 64 * 1024 * 1024  # bytes to read in a segment, above which several tasks share it
+_PROOF_REQUESTS = 3  # a queue: its units, and the first and the last of them in the log
+_UNITS_OF_A_PIECE = 1_500_000  # memory of a task
+# What the size of large stores is told by:
+_TOPICS_TO_LOOK_AT = 256
+_PLACES_TO_LOOK_AT = 8
+_MESSAGES_TO_LOOK_AT = 8
 
 
 @dataclass(frozen=True)
@@ -34,34 +51,54 @@ class Access:
     unused: list[str]
 
 
-def choose(store: OpenStore, ranges: list[Range], selection: Selection, splitter: Splitter) -> Access:
+def choose(
+    store: OpenStore,
+    ranges: list[Range],
+    selection: Selection,
+    splitter: Splitter,
+    trust: Trust = "log",
+    columns: Collection[str] | None = None,
+) -> Access:
     """The cheapest way to what is selected in a store.
 
     Args:
         ranges: the parts of the log that can hold selected messages.
         selection: what is selected.
         splitter: cuts ranges where units begin.
+        trust: what is believed without a proof.
+        columns: what is asked for of a message; None for all that there is.
     """
-    path, unused = _without_index(store, ranges, selection)
-    if path.price > 0 and (selection.names or selection.ids):
+    if trust == "queues" and columns is not None and can_answer(columns, selection) and store.queues.in_use:
+        covering = _CoveringPath(store, ranges)
+        return Access(covering.name, covering.why, covering.pieces(selection, splitter), [])
+    unused: list[str] = []
+    if ranges and (selection.names or selection.ids):
         try:
-            return _with_index(store, ranges, selection, splitter, path.price)
+            return _with_index(store, ranges, selection, splitter, trust)
         except NoIndexError as why:
             unused += why.reasons
-    return Access(path.name, path.why, path.pieces(selection, splitter), unused)
+    path, not_used = _without_index(store, ranges, selection, trust)
+    return Access(path.name, path.why, path.pieces(selection, splitter), [*not_used, *unused])
 
 
-def _with_index(store: OpenStore, ranges: list[Range], selection: Selection, splitter: Splitter, limit: int) -> Access:
+def _with_index(
+    store: OpenStore, ranges: list[Range], selection: Selection, splitter: Splitter, trust: Trust
+) -> Access:
     """Through index files, and for what they do not cover without them.
 
     Raises:
-        NoIndexError: that is not possible, or costs `limit` or more.
+        NoIndexError: that is not possible, or costs as much as without them.
     """
-    found = IndexPath(store, selection, splitter).look_up(ranges, limit)
-    rest, _ = _without_index(store, found.rest, selection)
+    without = _Without(store, ranges, selection, trust)
+    index = IndexPath(store, selection, splitter)
+    price = index.price(ranges, without.at_least)
+    if without.is_cheaper_than(price):
+        raise NoIndexError("index: the look-ups cost more than what they could save")
+    found = index.look_up(ranges)
+    rest = _Without(store, found.rest, selection, trust).path
     request = store.files.prices.request
     price = found.price + 2 * request * found.count + rest.price
-    if price >= limit:
+    if without.is_cheaper_than(price):
         raise NoIndexError(*found.unused, f"index: it would cost as much as reading {price:,} bytes")
     pieces: Pieces = [(piece, len(piece.positions) * request) for piece in found.pieces]
     pieces += rest.pieces(selection, splitter)
@@ -95,61 +132,180 @@ class _QueuePath:
     """What the ConsumeQueues name.
 
     Attributes:
-        share: of a piece's bytes, how many are read: in ConsumeQueues, and as they say in the log.
+        trust: whether they are believed without a proof.
+        share: of the log's bytes, how many are likely to be read in it.
     """
 
     name: ClassVar[str] = "consumequeue"
     store: OpenStore
     ranges: list[Range]
+    trust: Trust
     why: str
     price: int
     share: float
 
     def pieces(self, selection: Selection, splitter: Splitter) -> Pieces:
-        """What to read, cut up."""
-        # All queues are searched for where a piece begins, so pieces are large here.
-        cut = _cut(self.store, self.ranges, selection, splitter, _LARGE_PIECE)
-        return [(self._piece(p), int(self.share * (p.stop - p.start))) for p in cut]
+        """What to read, cut up; not what no selected message can be in."""
+        # Where little is read in a segment, it need not be cut.
+        is_much = any(self.share * (r.stop - r.start) > _MUCH for r in self.ranges)
+        parts = _cut(self.store, self.ranges, selection, splitter, _LARGE_PIECE if is_much else _WHOLE)
+        if self.trust == "queues":
+            known = claimed(self.store, parts, asked_queues(self.store, selection))
+        else:
+            known = coverage(self.store, parts, lambda queue: is_asked(queue, selection))
+        matching = _matching(self.store, selection)
+        pieces: Pieces = []
+        contradicted = 0
+        for part, found in zip(parts, known, strict=True):
+            size = part.stop - part.start
+            expected = found.count * self.store.files.prices.queue_unit + found.nbytes // matching
+            expected += sum(stop - start for start, stop in found.gaps or ())
+            if found.gaps is None or (self.trust == "log" and expected >= size):
+                contradicted += found.gaps is None
+                pieces += _ScanPath(self.store, [part]).pieces(selection, splitter)
+            elif found.count or found.gaps:
+                mark = None if self.trust == "queues" else (found.count, found.print)
+                queued = Queued(part.segment, part.start, part.stop, part.store, tuple(found.gaps), mark)
+                pieces.append((queued, min(expected, size)))
+        if contradicted:
+            log.warning(
+                "%s: units contradict each other or the log; reading %d of %d stretches from end to end",
+                *(self.store.layout.consumequeue, contradicted, len(parts)),
+            )
+        return pieces
 
-    def _piece(self, p: Range) -> Queued:
-        live_end = min(max(self.store.log.live_end(p), p.start), p.stop)
-        return Queued(p.segment, p.start, p.stop, p.store, live_end)
+
+@dataclass(frozen=True)
+class _CoveringPath:
+    """The ConsumeQueues alone, where they have all that is asked for."""
+
+    name: ClassVar[str] = "consumequeue"
+    why: ClassVar[str] = "covering: it has all columns that are asked for, and trust=queues"
+    store: OpenStore
+    ranges: list[Range]
+
+    def pieces(self, selection: Selection, splitter: Splitter) -> Pieces:
+        """What to read, cut up: anywhere, as units of queues are not cut by that."""
+        mean = _mean_size(self.store) or 1
+        step = int(_UNITS_OF_A_PIECE * mean)
+        first, last = self.store.log.extents[0].start if self.ranges else 0, self.store.end
+        pieces: Pieces = []
+        for whole in _joined(self.ranges):
+            for start in range(whole.start, whole.stop, step):
+                stop = min(start + step, whole.stop)
+                cost = int((stop - start) / mean * self.store.files.prices.queue_unit)
+                pieces.append((Covered(whole.segment, start, stop, whole.store, first, last), cost))
+        return pieces
+
+
+def _joined(ranges: list[Range]) -> list[Range]:
+    """The same parts of the log, those that follow each other as one."""
+    joined: list[Range] = []
+    for r in ranges:
+        if joined and joined[-1].stop == r.start:
+            joined[-1] = replace(joined[-1], stop=r.stop)
+        else:
+            joined.append(r)
+    return joined
+
+
+class _Without:
+    """What ranges cost without an index. The ConsumeQueues are listed only where it depends on them.
+
+    Attributes:
+        at_least: what it costs at the least.
+    """
+
+    def __init__(self, store: OpenStore, ranges: list[Range], selection: Selection, trust: Trust) -> None:
+        self._arguments = store, ranges, selection, trust
+        self._scan = _ScanPath(store, ranges)
+        self.at_least = self._scan.price
+        if not (selection.wants_all_queues and selection.tags is None):
+            # Every topic has a queue, and every queue is asked where it is not trusted.
+            proof = 0 if trust == "queues" else len(store.queues.topics) * store.files.prices.request
+            self.at_least = min(self.at_least, proof)
+
+    @functools.cached_property
+    def path(self) -> _ScanPath | _QueuePath:
+        """The cheapest way."""
+        return self._scan if self._scan.price <= self.at_least else _without_index(*self._arguments)[0]
+
+    def is_cheaper_than(self, price: int) -> bool:
+        """Or as cheap."""
+        return price >= self.at_least and price >= self.path.price
 
 
 def _without_index(
-    store: OpenStore, ranges: list[Range], selection: Selection
+    store: OpenStore, ranges: list[Range], selection: Selection, trust: Trust
 ) -> tuple[_ScanPath | _QueuePath, list[str]]:
     """Through the ConsumeQueues or the log itself, whichever is cheaper; and why not through the ConsumeQueues."""
     scan = _ScanPath(store, ranges)
     if scan.price == 0 or (selection.wants_all_queues and selection.tags is None):
         return scan, []
-    queues = store.queues.with_batch
-    total = sum(queue.end - queue.first for queue in queues)
+    # A queue at least would be searched in for each of the ranges: so little is not worth a list of the queues.
+    if scan.price <= len(ranges) * store.files.prices.search:
+        return scan, []
+    asked = asked_queues(store, selection)
+    queues, total, is_exact = _in_queues(store)
     if total == 0:
         return scan, ["ConsumeQueues: there are none with a message in them"]
-    selection.topic.learn({queue.topic for queue in queues if not queue.is_lmq})
     selected = 0
-    for queue in queues:
-        offsets = None if queue.is_lmq else selection.queue(queue.topic, queue.queue_id)
+    for queue in asked:
+        offsets = selection.queue(queue.topic, queue.queue_id)
         if offsets is not None:
             selected += max(0, min(offsets.most + 1, queue.end) - max(offsets.least, queue.first))
-    why = f"{selected:,} of {total:,} messages are in selected queues"
+    about = "" if is_exact else "about "
+    why = f"{selected:,} of {about}{total:,} messages are in selected queues"
     prices, size = store.files.prices, store.log.size
-    matching = selected / (prices.tagged if selection.tags is not None else 1)
-    searches = len(queues) * sum(-(-(r.stop - r.start) // _LARGE_PIECE) for r in ranges)
-    to_read = total * prices.queue_unit + min(size, matching * (size / total + prices.request))
-    price = int(searches * prices.search + scan.price / size * to_read)
+    matching = selected / _matching(store, selection)
+    searches = len(asked) * sum(-(-(r.stop - r.start) // _LARGE_PIECE) for r in ranges)
+    proof = 0 if trust == "queues" else queues * _PROOF_REQUESTS * prices.request
+    walked = selected if trust == "queues" else total
+    to_read = walked * prices.queue_unit + min(size, matching * (size / total + prices.request))
+    price = int(proof + searches * prices.search + scan.price / size * to_read)
     if price >= scan.price:
         return scan, [f"ConsumeQueues: {why}; it would cost as much as reading {price:,} bytes"]
-    share = min(1.0, total * prices.queue_unit / size + matching / total)
-    return _QueuePath(store, ranges, why, price, share), []
+    return _QueuePath(store, ranges, trust, why, price, min(1.0, matching / total)), []
+
+
+def _matching(store: OpenStore, selection: Selection) -> int:
+    """One message in how many of selected queues is likely to be selected."""
+    return store.files.prices.tagged if selection.tags is not None else 1
+
+
+def _in_queues(store: OpenStore) -> tuple[int, int, bool]:
+    """How many queues there are, and messages in them; and whether that is exact. Of many topics some are looked at."""
+    topics = sorted(store.queues.topics)
+    batch = sum(queue.end - queue.first for queue in store.queues.batch)
+    if len(topics) <= _TOPICS_TO_LOOK_AT:
+        total = sum(queue.end - queue.first for queue in store.queues)
+        return len(store.queues.with_batch), total + batch, True
+    some = topics[:: -(-len(topics) // _TOPICS_TO_LOOK_AT)]
+    of_some = sum(len(store.queues.of_topic(topic)) for topic in some)
+    queues = of_some * len(topics) // len(some) + len(store.queues.batch)
+    return queues, int(store.log.size / (_mean_size(store) or store.log.size)), False
+
+
+def _mean_size(store: OpenStore) -> float | None:
+    """About how large a message is, as some places of the log show; None where there is none."""
+    extents = store.log.extents
+    sizes = []
+    for extent in extents[:: -(-len(extents) // _PLACES_TO_LOOK_AT) or 1]:
+        with store.reader(extent.segment) as reader:
+            at = extent.start
+            for _ in range(_MESSAGES_TO_LOOK_AT):
+                header = reader.header(at) if at < extent.stop else None
+                if header is None:
+                    break
+                sizes.append(header.size)
+                at += header.size
+    return sum(sizes) / len(sizes) if sizes else None
 
 
 def _cut(
     store: OpenStore, ranges: list[Range], selection: Selection, splitter: Splitter, least: int = 0
 ) -> list[Range]:
-    pieces = [piece for r in ranges for piece in splitter.split(r, least)]
-    return in_time(store, pieces, selection.store_timestamp)
+    return in_time(store, splitter.split_all(ranges, least), selection.store_timestamp)
 
 
 def _size(ranges: list[Range]) -> int:

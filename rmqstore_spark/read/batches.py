@@ -11,7 +11,8 @@ from native_io import FORMAT
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.options import Mode
 from rmqstore_spark.read.find import SelectedUnits
-from rmqstore_spark.read.task import Range, Task
+from rmqstore_spark.read.queue_rows import QueueRows
+from rmqstore_spark.read.task import Covered, Range, Task
 from rmqstore_spark.selection import EVERYTHING, Selection
 from rmqstore_spark.store.bodies import BadBodyError, decompress
 from rmqstore_spark.store.segments import Damage, damage_in
@@ -65,9 +66,14 @@ class _TaskReader:
         self._builder = BatchBuilder(of_units + [name for name in helpers if name not in of_units])
         everything = settings.selection.is_everything
         self._selected_units = None if everything else SelectedUnits(settings.selection, settings.verify_crc)
+        self._queue_rows = QueueRows(names, settings.selection)
         self._is_plain = self._builder.decoder.columns == tuple(names) and settings.schema.equals(self._builder.schema)
 
     def read(self, piece: Range) -> Iterator[pa.RecordBatch]:
+        if isinstance(piece, Covered):
+            for rows, arrays in self._queue_rows.read(piece):
+                yield self._batch(arrays, rows)
+            return
         found = self._all(piece) if self._selected_units is None else self._selected(piece, self._selected_units)
         for damage in found:
             if damage is not None:

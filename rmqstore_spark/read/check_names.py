@@ -19,10 +19,10 @@ def check_topics(subscribe: frozenset[str], stores: list[OpenStore]) -> None:
     Raises:
         OptionError: naming one of them.
     """
-    unknown = set(subscribe)
-    known = {queue.topic for store in stores for queue in store.queues.with_batch} if unknown else set()
-    if unknown <= known:
+    unknown = {topic for topic in subscribe if not any(_queues(store, topic) for store in stores)}
+    if not unknown:
         return
+    known = {queue.topic for store in stores for queue in store.queues.with_batch}
     for store in stores:
         known |= set(store.topics) | store.consumed_topics
     unknown -= known
@@ -39,7 +39,7 @@ def check_queues(selection: Selection, stores: list[OpenStore]) -> None:
         OptionError: naming one of them.
     """
     named = list(selection.offsets) + [(t, q) for t, ids in (selection.assigned or {}).items() for q in sorted(ids)]
-    if not named:
+    if all(any(queue_id in _queues(store, topic) for store in stores) for topic, queue_id in named):
         return
     known: dict[str, set[int]] = {}
     for store in stores:
@@ -58,6 +58,12 @@ def check_queues(selection: Selection, stores: list[OpenStore]) -> None:
             raise OptionError(
                 f"topic {topic!r} has no queue {queue_id}; it has {', '.join(map(str, sorted(known[topic])))}"
             )
+
+
+def _queues(store: OpenStore, topic: str) -> set[int]:
+    """The queues of a topic that a store has; no other directory is listed."""
+    queues = store.queues
+    return {queue.queue_id for is_batch in (False, True) for queue in queues.of_topic(topic, is_batch)}
 
 
 def _unknown(topic: str, known: Collection[str]) -> str:

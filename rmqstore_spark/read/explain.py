@@ -3,11 +3,12 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
+from rmqstore_spark.columns import DEFAULT_COLUMNS
 from rmqstore_spark.errors import one_line
-from rmqstore_spark.options import parse_options
+from rmqstore_spark.options import ReadOptions, parse_options
 from rmqstore_spark.read.access_path import Access
 from rmqstore_spark.read.planner import Plan, plan
-from rmqstore_spark.read.task import Indexed, Queued, Range
+from rmqstore_spark.read.task import Covered, Indexed, Queued, Range
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Extent
@@ -19,7 +20,11 @@ def explanation(path: str | Sequence[str], options: Mapping[str, object], files:
     """How the read would go. Arguments and errors are those of rmqstore_spark.explain(), `files` of plan()."""
     paths = {"path": path} if isinstance(path, str) else {"paths": json.dumps(list(path))}
     given = {name: _text(value) for name, value in options.items() if value is not None}
-    return "\n".join(map(one_line, _lines(plan(parse_options({**paths, **given}), files))))
+    return "\n".join(map(one_line, _lines(_planned(parse_options({**paths, **given}), files))))
+
+
+def _planned(options: ReadOptions, files: Files | None) -> Plan:
+    return plan(options, files, options.columns or DEFAULT_COLUMNS)
 
 
 def _text(value: object) -> str:
@@ -31,7 +36,9 @@ def _lines(planned: Plan) -> Iterator[str]:
     for store, access in planned.accesses:
         yield from _of_store(store, access)
     size = _size(planned.files.bytes)
-    yield f"partitions: {len(planned.tasks)}; planning has read {size} in {planned.files.requests:,} requests"
+    target = _size(planned.target)
+    yield f"partitions: {len(planned.tasks):,}; each is to have at most about {target} of the log"
+    yield f"planning has read {size} in {planned.files.requests:,} requests"
 
 
 def _of_store(store: OpenStore, access: Access) -> Iterator[str]:
@@ -47,11 +54,14 @@ def _of_store(store: OpenStore, access: Access) -> Iterator[str]:
 def _parts(pieces: Sequence[Range]) -> Iterator[str]:
     indexed = [piece for piece in pieces if isinstance(piece, Indexed)]
     queued = [piece for piece in pieces if isinstance(piece, Queued)]
-    scanned = [piece for piece in pieces if not isinstance(piece, Indexed | Queued)]
+    covered = [piece for piece in pieces if isinstance(piece, Covered)]
+    scanned = [piece for piece in pieces if not isinstance(piece, Indexed | Queued | Covered)]
     if indexed:
         yield f"{sum(len(piece.positions) for piece in indexed):,} offsets in {_files(indexed)}"
     if queued:
         yield f"what the ConsumeQueues name in {_stretch(queued)}"
+    if covered:
+        yield f"only the ConsumeQueues of {_size(sum(piece.stop - piece.start for piece in covered))} of messages"
     if scanned:
         yield f"all of {_stretch(scanned)}"
 

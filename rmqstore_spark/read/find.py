@@ -15,7 +15,7 @@ from rmqstore_spark.read.task import Indexed, Queued, Range
 from rmqstore_spark.selection import Selection
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.segments import Damage
-from rmqstore_spark.store.units import BatchBuilder, Claims, Positions, Run
+from rmqstore_spark.store.units import Claims, Positions, Run
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,6 @@ class SelectedUnits:
         self._selection = selection
         self._verify_crc = verify_crc
         self._filter = kernel_filter(selection)
-        self._checked = BatchBuilder(selection.checked_columns) if selection.checked_columns else None
         self._queue_claims = QueueClaims(selection)
 
     def read(self, piece: Range) -> Iterator[Run | Damage]:
@@ -74,14 +73,14 @@ class SelectedUnits:
         """What is to be looked at in a piece, in the order of the log."""
         if isinstance(piece, Indexed):
             return [Claims(piece.positions[piece.positions < piece.live_end]), (piece.live_end, piece.stop)]
-        claims, gaps = self._queue_claims.of(piece, reader)
+        claims = self._queue_claims.of(piece, reader)
         parts: list[Claims | Gap] = []
         first = 0
-        for gap in gaps:
-            after = int(np.searchsorted(claims.positions, gap[0]))
-            parts += [claims.part(first, after), gap]
+        for gap in piece.gaps:
+            before, after = np.searchsorted(claims.positions, gap).tolist()
+            parts += [claims.part(first, before), gap]
             first = after
-        return parts
+        return [*parts, claims.part(first, len(claims))]
 
     def _picked(self, claims: Claims, reader: SegmentReader) -> Iterator[Run]:
         """The selected ones of the units that are claimed."""
@@ -89,19 +88,11 @@ class SelectedUnits:
         while first < len(claims):
             run, first, hold = reader.pick(claims, first, self._filter)
             if run is not None:
-                yield self._checked_run(run)
+                yield run
             if not hold:
                 raise no_message(reader, int(claims.positions[first]))
 
     def _scanned(self, piece: Range, start: int, stop: int, reader: SegmentReader) -> Iterator[Run | Damage]:
         """The selected ones of all units that begin in [start, stop)."""
         last = self._selection.commit_log_offset.most
-        for found in piece.store.past_damage(reader).select(start, stop, self._filter, last):
-            yield found if isinstance(found, Damage) else self._checked_run(found)
-
-    def _checked_run(self, run: Run) -> Run:
-        """Of the units that the kernel chooses those that are selected: it does not look at tags and keys."""
-        if self._checked is None:
-            return run
-        run.add_to(self._checked)
-        return run.only(self._selection.mask(self._checked.finish()).to_numpy(zero_copy_only=False))
+        return piece.store.past_damage(reader).select(start, stop, self._filter, last)

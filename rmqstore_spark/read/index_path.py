@@ -1,16 +1,48 @@
-"""What index files say of the keys and ids that are selected, as far as the log bears them out."""
+"""What index files say of the keys and ids that are selected, as far as the log bears them out.
 
-from collections.abc import Iterator
+How far a file is believed: a broker puts messages into the index one after the other. So an item proves that, when it
+was written, all messages before its own were in the index, in the history that the log had then; and where the log has
+that very message, and it is live, the log has that history up to there. A file is believed between two messages that
+are proved so: those at its ends (by the store times in the header), or else the first and the last of the others that
+can be (by key hash and seconds). The two themselves may have keys in other files. What is left is scanned.
+
+What this cannot see: after a truncation a broker indexes nothing before the log is as long as it was. If it became so
+within one file, the items on both sides prove that file, and messages between them are in no index. Nor a message that
+was lost in the truncation and came again at the same place with a key and a second of the old one.
+"""
+
+import bisect
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from native_io import Filter
+from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.read.clock import may_hold
 from rmqstore_spark.read.prune import around, physical_offset_of
 from rmqstore_spark.read.split import Splitter
 from rmqstore_spark.read.task import Indexed, Range
-from rmqstore_spark.selection import REPLACEMENT, Selection
-from rmqstore_spark.store.indexfile import IndexFile, index_files, key_hash
+from rmqstore_spark.selection import ALL, REPLACEMENT, Selection, words_of
+from rmqstore_spark.store.indexfile import (
+    DEFAULT_SLOTS,
+    Hashes,
+    Header,
+    IndexFile,
+    IndexReader,
+    Item,
+    Positions,
+    by_slot,
+    index_paths,
+    key_hash,
+    look_up_price,
+)
 from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.units import BatchBuilder, Claims
+
+_MOST_KEYS = 32 * 1024  # of one message: its properties have no space for more
+_NAMES = ["topic", "tags", "keys", "msgId"]
 
 
 class NoIndexError(Exception):
@@ -48,11 +80,19 @@ class Found:
 
 @dataclass(frozen=True)
 class _Known:
-    """The messages from `start` to `stop`, where units begin, have selected names at `positions` only."""
+    """The messages from `start` to `stop`, where units begin, have selected names at `positions` only.
+
+    Attributes:
+        first: the physical offset of the message before `start`, which proves it.
+        followed_by: where a file begins that surely comes next, if there is one: with the message at `stop`, or the
+            next one.
+    """
 
     start: int
     stop: int
-    positions: np.ndarray[tuple[int], np.dtype[np.int64]]
+    positions: Positions
+    first: int
+    followed_by: tuple[int, ...]
 
 
 class IndexPath:
@@ -71,43 +111,67 @@ class IndexPath:
         self._names = selection.names or frozenset([min(selection.ids)])
         offsets = [] if selection.names else [physical_offset_of(name) for name in self._names]
         self._named_offsets = [offset for offset in offsets if offset is not None]
+        self._topics = self._wanted_topics()
+        hashes = {key_hash(topic, name) for topic in self._topics for name in self._names}
+        self._hashes = np.fromiter(hashes, np.int32)
+        self._hashes_by_slot: dict[int, Hashes] = {}  # by number of slots
+        self._paths: dict[str, int] = {}
+        self._slots = [DEFAULT_SLOTS]  # the files of one store have as many, unless the broker's settings were changed
+        self._ends: dict[int, tuple[int, int] | None] = {}  # of live messages: where they end, and store times (ms)
 
-    def look_up(self, ranges: list[Range], limit: int) -> Found:
-        """What the index files say.
-
-        Args:
-            ranges: the parts of the log that can hold selected messages.
-            limit: what the look-ups may cost.
+    def price(self, ranges: list[Range], limit: int) -> int:
+        """What the look-ups cost. Headers are read only if it could be `limit` or more.
 
         Raises:
-            NoIndexError: there are none that help, or they cost `limit` or more.
+            NoIndexError: there are no files, or what is looked for cannot be in one.
         """
-        topics = self._topics()
-        files, unused = self._files(topics)
-        files = [file for file in files if _meets(file, ranges)]
-        look_ups = len(files) * len(topics) * len(self._names)
-        price = 2 * self._store.files.prices.request * look_ups
+        if any(REPLACEMENT in text for text in (*self._names, *self._topics)):
+            raise NoIndexError("index: no text in it has U+FFFD")
+        try:
+            self._paths = index_paths(self._store.layout.index, self._store.files)
+        except RmqStoreError as why:
+            raise NoIndexError(f"index: {why}") from None
+        price = self._price()
         if price >= limit:
-            raise NoIndexError(*unused, f"index: {look_ups:,} look-ups cost more than what they could save")
-        hashes = sorted({key_hash(topic, name) for topic in topics for name in self._names})
+            self._paths = {path: size for path, size in self._paths.items() if self._is_worth_opening(path, ranges)}
+            price = self._price()
+        return price
+
+    def look_up(self, ranges: list[Range]) -> Found:
+        """What the index files say. price() comes first.
+
+        Raises:
+            NoIndexError: there are none that help.
+        """
+        unused: list[str] = []
         known: list[_Known] = []
-        for file in files:
+        there, asked = 0, 0
+        for path in self._paths:
             try:
-                known += self._known(file, hashes)
+                with IndexReader(path, self._store.files) as reader:
+                    if not reader.is_empty and _meets(reader.header, ranges):
+                        known += self._known(reader)
+                        asked += 1
+                    there += not reader.is_empty
+            except RmqStoreError as error:
+                unused.append(f"index: {error}")
             except NoIndexError as error:
                 unused += error.reasons
+        if not there:
+            raise NoIndexError(*unused, "index: there is none with a message in it")
+        known = _joined(known)
         for hole in around(self._store, [(offset, offset) for offset in self._named_offsets], self._splitter):
             known = [part for each in known for part in _without(each, hole)]
         pieces, rest = self._cut(ranges, known)
         count = sum(len(piece.positions) for piece in pieces)
         why = (
-            f"{_counted(len(self._names), 'name')} in {_counted(len(topics), 'topic')}, looked up in "
-            f"{_counted(len(files), 'index file')}: {_counted(count, 'message')} to look at; "
+            f"{_counted(len(self._names), 'name')} in {_counted(len(self._topics), 'topic')}, looked up in "
+            f"{_counted(asked, 'index file')}: {_counted(count, 'message')} to look at; "
             f"{_counted(sum(piece.stop - piece.start for piece in rest), 'byte')} of the log are not covered"
         )
-        return Found(pieces, count, rest, price, why, unused)
+        return Found(pieces, count, rest, self._price(), why, unused)
 
-    def _topics(self) -> list[str]:
+    def _wanted_topics(self) -> list[str]:
         """The topics in which selected messages can be. A topic of which nothing but messages is left is not known."""
         selection, store = self._selection, self._store
         if selection.topic.among is not None:
@@ -115,82 +179,222 @@ class IndexPath:
         elif selection.assigned is not None:
             topics = set(selection.assigned)
         else:
-            topics = {queue.topic for queue in store.queues.with_batch if not queue.is_lmq}
-            topics |= set(store.topics) | store.consumed_topics
+            topics = store.queues.topics | set(store.topics) | store.consumed_topics
             selection.topic.learn(topics)
         return [topic for topic in sorted(topics) if selection.wants_topic(topic)]
 
-    def _files(self, topics: list[str]) -> tuple[list[IndexFile], list[str]]:
-        """The index files, and why others cannot be used.
+    def _price(self) -> int:
+        return sum(look_up_price(size, len(self._hashes), self._store.files) for size in self._paths.values())
 
-        Raises:
-            NoIndexError: there is none, or what is looked for cannot be in one.
-        """
-        files, unusable = index_files(self._store.layout.index, self._store.files)
-        unused = [f"index: {reason}" for reason in unusable]
-        if not files:
-            raise NoIndexError(*unused, "index: there is none with a message in it")
-        if any(REPLACEMENT in text for text in (*self._names, *topics)):
-            raise NoIndexError(*unused, "index: no text in it has U+FFFD")
-        return files, unused
+    def _is_worth_opening(self, path: str, ranges: list[Range]) -> bool:
+        """True also where it is not known: then look_up() says why not."""
+        try:
+            with IndexReader(path, self._store.files) as reader:
+                return not reader.is_empty and _meets(reader.header, ranges)
+        except RmqStoreError:
+            return True
 
-    def _known(self, file: IndexFile, hashes: list[int]) -> list[_Known]:
+    def _known(self, reader: IndexReader) -> list[_Known]:
         """What an index file says: nothing where a broker has yet to delete it.
 
         Raises:
-            NoIndexError: the log does not agree with its ends, or it is broken.
+            NoIndexError: the log does not agree with it, or it is broken.
+            RmqStoreError: it cannot be read, or is not to be believed.
         """
-        log_start = self._store.log.extents[0].start
-        begin, end = file.covered()
-        if end < log_start:
+        log, header = self._store.log, reader.header
+        log_start = log.extents[0].start
+        if header.end_position < log_start:
             return []
-        start = self._end_of(begin, file.header.begin_timestamp) if begin >= log_start else log_start
-        # The last message may have keys that are in no file yet. If it is not there any more the log was cut since, and
-        # what was written instead need not be in an index.
-        if start is None or self._end_of(end, file.header.end_timestamp) is None:
-            raise NoIndexError(f"index: {file.path}: the log has other messages where it begins or ends")
-        positions: set[int] = set()
-        for each in hashes:
-            found = file.lookup(each)
-            if found is None:
-                raise NoIndexError(f"index: {file.path}: a chain in it is broken")
-            positions.update(found)
-        return [_Known(start, end, np.array(sorted(positions), np.int64))]
+        is_asked = self._may_be_selected(header)
+        file = reader.check(self._slots) if is_asked else None
+        if file is not None and file.slots not in self._slots:
+            self._slots.append(file.slots)
+        first, last = header.begin_position, header.end_position
+        start = self._end_of(first, header.begin_timestamp) if first >= log_start else log_start
+        is_ended = self._end_of(last, header.end_timestamp) is not None
+        if start is None or not is_ended:
+            if file is None:
+                file = reader.check(self._slots)
+            proved = _Proof(self._store, reader, file).stretch(start is not None, is_ended)
+            if proved is None:
+                raise NoIndexError(f"index: {reader.path}: the log has other messages where it begins or ends")
+            first, last = proved if start is None else (first, proved[1])
+            start = self._end_of(first) if start is None else start
+        positions = self._positions(reader, file) if is_asked and file is not None else np.empty(0, np.int64)
+        if start is None or start > last:
+            return []
+        followed_by: tuple[int, ...] = ()
+        # No file of only one message can have been between two that are larger than any message.
+        if is_ended and file is not None and header.index_count >= file.items > _MOST_KEYS:
+            followed_by = last, self._end_of(last) or last
+        return [_Known(start, last, positions, first, followed_by)]
 
-    def _end_of(self, position: int, timestamp: int) -> int | None:
-        """Where the live message at a physical offset ends, if there is one of this store time (ms)."""
-        log = self._store.log
-        if log.timestamp(position) != timestamp or not log.is_live(position):
-            return None
-        header = log.header(position)
-        return None if header is None else header.position + header.size
+    def _positions(self, reader: IndexReader, file: IndexFile) -> Positions:
+        if file.slots not in self._hashes_by_slot:
+            self._hashes_by_slot[file.slots] = by_slot(self._hashes, file.slots)
+        found = reader.lookup(file, self._hashes_by_slot[file.slots])
+        if found is None:
+            raise NoIndexError(f"index: {reader.path}: a chain in it is broken")
+        return found
+
+    def _may_be_selected(self, header: Header) -> bool:
+        """By the times of a file's first and last message, which the log is asked for as well."""
+        times = self._selection.store_timestamp
+        begin, end = header.begin_timestamp, header.end_timestamp
+        return times == ALL or may_hold(begin, end, times.least, times.most)
+
+    def _end_of(self, position: int, timestamp: int | None = None) -> int | None:
+        """Where the live message at a physical offset ends, if there is one, and of this store time (ms)."""
+        if position not in self._ends:
+            log = self._store.log
+            header = log.header(position)
+            self._ends[position] = None
+            if header is not None and header.store_timestamp is not None and log.is_live(position):
+                self._ends[position] = header.position + header.size, header.store_timestamp // 1000
+        found = self._ends[position]
+        return None if found is None or timestamp not in (None, found[1]) else found[0]
 
     def _cut(self, ranges: list[Range], known: list[_Known]) -> tuple[list[Indexed], list[Range]]:
-        """The ranges cut into what is known and what is not."""
+        """The ranges cut into what is known and what is not.
+
+        Args:
+            ranges, known: both by start; none of `known` reaches into the next.
+        """
         pieces: list[Indexed] = []
         rest: list[Range] = []
-        in_order = sorted(known, key=lambda each: each.start)
+        starts = [each.start for each in known]
         for r in ranges:
             at = r.start
-            for each in in_order:
+            for each in itertools.islice(known, max(0, bisect.bisect_right(starts, at) - 1), None):
                 start, stop = max(each.start, at), min(each.stop, r.stop)
+                if each.start >= r.stop:
+                    break
                 if start >= stop:
                     continue
                 if at < start:
                     rest.append(replace(r, start=at, stop=start))
                 positions = each.positions[(start <= each.positions) & (each.positions < stop)]
                 if len(positions):
-                    live_end = min(max(self._store.log.live_end(r), start), stop)
-                    pieces.append(Indexed(r.segment, start, stop, r.store, live_end, positions))
+                    part = replace(r, start=start, stop=stop)
+                    pieces.append(
+                        Indexed(r.segment, start, stop, r.store, self._trusted_to(part, positions), positions)
+                    )
                 at = stop
             if at < r.stop:
                 rest.append(replace(r, start=at))
         return pieces, rest
 
+    def _trusted_to(self, part: Range, positions: Positions) -> int:
+        """All of a part, where all that is to be looked at in it is live. Else an old message may stand there."""
+        log = self._store.log
+        return part.stop if log.is_live(int(positions[-1])) else log.live_end(part)
 
-def _meets(file: IndexFile, ranges: list[Range]) -> bool:
-    begin, end = file.covered()
-    return any(begin < r.stop and r.start <= end for r in ranges)
+
+class _Proof:
+    """Finds out how far the log agrees with a file, where it does not at both of its ends."""
+
+    def __init__(self, store: OpenStore, reader: IndexReader, file: IndexFile) -> None:
+        self._store = store
+        self._reader = reader
+        self._file = file
+        self._builder = BatchBuilder(_NAMES)
+        self._all_units = Filter()
+        self._items: dict[int, Item] = {}
+
+    def stretch(self, is_begun: bool, is_ended: bool) -> tuple[int, int] | None:
+        """The positions of the first and last message that are proved; None where there are none, or the items do not
+        ascend by position.
+
+        Args:
+            is_begun, is_ended: whether the file's own first and last message are.
+        """
+        header = self._file.header
+        first, last = 1, header.index_count - 1
+        if not is_ended:
+            last = self._last(first, last)
+        if not is_begun and last:
+            first = self._first(first, last)
+        in_order = [self._items[number].position for number in sorted(self._items)]
+        if not (first and last) or in_order != sorted(in_order):
+            return None
+        return self._item(first).position, self._item(last).position
+
+    def _last(self, first: int, last: int) -> int:
+        """The number of the last item that is proved, 0 where there is none. First the last one before the tail in
+        which the file ends: mostly nothing but the tail is not sure."""
+        extent = self._store.log.extent_at(self._file.header.end_position)
+        if extent is not None:
+            live_end = self._store.log.live_end(extent)
+            number = self._search(first, last, lambda number: self._item(number).position >= live_end) - 1
+            if number >= first and self._is_proved(number):
+                return number
+        return self._search(first, last, lambda number: not self._is_proved(number)) - 1
+
+    def _first(self, first: int, last: int) -> int:
+        """The number of the first item that is proved, 0 where there is none; as _last()."""
+        extent = self._store.log.extent_at(self._file.header.begin_position)
+        if extent is not None:
+            number = self._search(first, last, lambda number: self._item(number).position >= extent.stop)
+            if number <= last and self._is_proved(number):
+                return number
+        number = self._search(first, last, self._is_proved)
+        return number if number <= last else 0
+
+    @staticmethod
+    def _search(first: int, last: int, is_after: Callable[[int], bool]) -> int:
+        """The number of the first item for which it is true, one more than `last` where it is for none."""
+        return first + bisect.bisect_left(range(first, last + 1), True, key=is_after)
+
+    def _item(self, number: int) -> Item:
+        if number not in self._items:
+            item = self._reader.item(self._file, number)
+            if item is None:
+                raise NoIndexError(f"index: {self._reader.path}: it has become shorter")
+            self._items[number] = item
+        return self._items[number]
+
+    def _is_proved(self, number: int) -> bool:
+        """Is there the live message that an item is of?"""
+        item, log, header = self._item(number), self._store.log, self._file.header
+        there = log.header(item.position)
+        if there is None or there.store_timestamp is None or not log.is_live(item.position):
+            return False
+        seconds = (there.store_timestamp // 1000 - header.begin_timestamp) // 1000
+        if number > 1 and min(max(seconds, 0), (1 << 31) - 1) != item.seconds:
+            return False
+        extent = log.extent_at(item.position)
+        assert extent is not None
+        with self._store.reader(extent.segment) as reader:
+            sizes = np.array([there.size], np.int32)
+            run, _, _ = reader.pick(Claims(np.array([item.position]), sizes), 0, self._all_units)
+            if run is None:
+                return False
+            run.add_to(self._builder)
+        (row,) = self._builder.finish().to_pylist()
+        names = [row["msgId"], *words_of(row["keys"] or ""), f"T#{row['tags']}"]
+        return item.key_hash in {key_hash(row["topic"], name) for name in names if name is not None}
+
+
+def _joined(known: list[_Known]) -> list[_Known]:
+    """By start, each message in one only. Where a file goes on with the message that another ends with, or with the
+    next, the two know that message together."""
+    found: list[_Known] = []
+    for each in sorted(known, key=lambda each: each.start):
+        if found:
+            before = found[-1]
+            if before.stop < each.start and each.first in before.followed_by:
+                both = np.union1d(before.positions, each.positions)
+                found.append(replace(each, start=before.stop, stop=each.start, positions=both))
+            each = replace(each, start=max(each.start, found[-1].stop))
+        if each.start < each.stop:
+            found.append(each)
+    return found
+
+
+def _meets(header: Header, ranges: list[Range]) -> bool:
+    """Are there messages in a file that one of some ranges holds? The ranges are in order."""
+    at = bisect.bisect_right(ranges, header.begin_position, key=lambda r: r.stop)
+    return at < len(ranges) and ranges[at].start <= header.end_position
 
 
 def _without(known: _Known, hole: Range) -> Iterator[_Known]:

@@ -7,6 +7,9 @@ from rmqstore_spark.read.task import Range, Task
 
 _SMALL_PARTITION = 4 * 1024 * 1024  # smaller ones only where minPartitions asks for them
 _OPEN_COST = 256 * 1024  # what a further range costs a task, in bytes it could have read meanwhile
+# Without maxPartitionBytes: Spark's driver pays for each task, and to read a gibibyte still takes no more than seconds.
+_USUAL_PARTITION, _LARGEST_PARTITION = 128 * 1024 * 1024, 1024 * 1024 * 1024
+_MOST_USUAL_PARTITIONS = 2000
 
 Pieces = list[tuple[Range, int]]  # each with about how many bytes are to be read in it
 
@@ -19,10 +22,15 @@ def target_size(total: int, options: ReadOptions, pieces: int = 0) -> int:
         total: bytes to read.
         pieces: so many are to be divided evenly, and they are not all of one size.
     """
+    most = options.max_partition_bytes or _most_bytes(total)
     if options.min_partitions is not None:
-        return min(options.max_partition_bytes, max(1, total // options.min_partitions))
+        return min(most, max(1, total // options.min_partitions))
     share = (total + pieces * _OPEN_COST) // (os.cpu_count() or 1)
-    return min(options.max_partition_bytes, max(_SMALL_PARTITION, share + share // 16))
+    return min(most, max(_SMALL_PARTITION, share + share // 16))
+
+
+def _most_bytes(total: int) -> int:
+    return min(_LARGEST_PARTITION, max(_USUAL_PARTITION, -(-total // _MOST_USUAL_PARTITIONS)))
 
 
 def pack(pieces: Pieces, options: ReadOptions) -> list[Task]:

@@ -1,6 +1,7 @@
 """From options to tasks. Run once for a read, so that what comes out is a snapshot of the stores as they were then."""
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from rmqstore_spark.errors import DamagedStoreError, OptionError, one_line
@@ -27,18 +28,21 @@ class Plan:
     Attributes:
         accesses: each store, and how its messages are found.
         files: says what planning has cost.
+        target: bytes that a partition should have at most, where there are units to cut the log at.
     """
 
     tasks: list[Task]
     accesses: list[tuple[OpenStore, Access]]
     files: Files
+    target: int
 
 
-def plan(options: ReadOptions, files: Files | None = None) -> Plan:
+def plan(options: ReadOptions, files: Files | None = None, columns: Collection[str] | None = None) -> Plan:
     """Plan a read.
 
     Args:
-        files: how to reach the stores' files.
+        files: how to reach the stores' files; made from the options if it is not given.
+        columns: what is asked for of a message; None for all that there is.
 
     Raises:
         NotAStoreError: a path is no store.
@@ -46,7 +50,7 @@ def plan(options: ReadOptions, files: Files | None = None) -> Plan:
             `subscribe` a topic, that no store has.
         DamagedStoreError: mode FAILFAST, and names or sizes of segments are wrong.
     """
-    files = files or Files()
+    files = files or Files(manners=options.manners)
     stores = _open(options, files)
     faults = [(store.root, fault) for store in stores for fault in store.faults]
     if faults and options.mode == "FAILFAST":
@@ -55,11 +59,17 @@ def plan(options: ReadOptions, files: Files | None = None) -> Plan:
     check_queues(options.selection, stores)
 
     splitter = _splitter(options, stores)
-    accesses = [(store, _access(options, store, splitter)) for store in stores]
+    selection = options.selection
+    ranges = [[] if selection.is_nothing else pruned(store, selection, splitter) for store in stores]
+    splitter.target = target_size(sum(r.stop - r.start for each in ranges for r in each), options)
+    accesses = [
+        (store, choose(store, each, selection, splitter, options.trust, columns))
+        for store, each in zip(stores, ranges, strict=True)
+    ]
     tasks = pack([piece for _, access in accesses for piece in access.pieces], options)
     if faults:
         tasks.append(Task(faults=tuple(faults)))
-    return Plan(tasks, accesses, files)
+    return Plan(tasks, accesses, files, splitter.target)
 
 
 def _open(options: ReadOptions, files: Files) -> list[OpenStore]:
@@ -75,11 +85,4 @@ def _open(options: ReadOptions, files: Files) -> list[OpenStore]:
 
 def _splitter(options: ReadOptions, stores: list[OpenStore]) -> Splitter:
     segments = sum(len(store.log.extents) for store in stores)
-    target = target_size(sum(store.log.size for store in stores), options)
-    return Splitter(target, may_walk=segments <= max(_SEGMENTS_TO_WALK, options.min_partitions or 0))
-
-
-def _access(options: ReadOptions, store: OpenStore, splitter: Splitter) -> Access:
-    selection = options.selection
-    ranges = [] if selection.is_nothing else pruned(store, selection, splitter)
-    return choose(store, ranges, selection, splitter)
+    return Splitter(may_walk=segments <= max(_SEGMENTS_TO_WALK, options.min_partitions or 0))

@@ -1,5 +1,7 @@
 """The parts of a log that can hold selected messages: by physical offset, queue offset and store time."""
 
+import bisect
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -36,8 +38,8 @@ def pruned(store: OpenStore, selection: Selection, splitter: Splitter) -> list[R
     if (spans := _spans(selection)) is not None:
         ranges = list(around(store, spans, splitter))
     if (parts := _by_queue_offset(store, selection)) is not None:
-        met = ((r, max(r.start, start), min(r.stop, stop)) for r in ranges for start, stop in parts)
-        ranges = [replace(r, start=start, stop=stop) for r, start, stop in met if start < stop]
+        met = ((r, max(r.start, start), min(r.stop, stop)) for start, stop in parts for r in _met(ranges, start, stop))
+        ranges = [replace(r, start=start, stop=stop) for r, start, stop in met]
     return in_time(store, ranges, selection.store_timestamp)
 
 
@@ -54,20 +56,38 @@ def around(store: OpenStore, spans: list[tuple[int, int]], splitter: Splitter) -
 
     They begin and end where units do, so they may be larger.
     """
-    for whole in ranges_of(store):
-        last: Range | None = None
-        for least, most in sorted(spans):
-            if most < whole.start or least >= whole.stop:
-                continue
-            part = splitter.around(whole, max(least, whole.start), min(most, whole.stop - 1))
-            if last is not None and part.start < last.stop:
+    ranges = ranges_of(store)
+    last: Range | None = None
+    for start, stop in _merged([(least, most + 1) for least, most in spans]):
+        for whole in _met(ranges, start, stop):
+            first, after = max(start, whole.start), min(stop, whole.stop)
+            is_all = (first, after) == (whole.start, whole.stop)
+            part = whole if is_all else splitter.around(whole, first, after - 1)
+            if last is not None and last.segment == part.segment and part.start < last.stop:
                 last = replace(last, stop=max(last.stop, part.stop))
                 continue
             if last is not None:
                 yield last
             last = part
-        if last is not None:
-            yield last
+    if last is not None:
+        yield last
+
+
+def _met(ranges: list[Range], start: int, stop: int) -> Iterator[Range]:
+    """Those of the ranges, which are in order and do not overlap, that have a part of [start, stop)."""
+    first = bisect.bisect_right(ranges, start, key=lambda r: r.stop)
+    return itertools.takewhile(lambda r: r.start < stop, itertools.islice(ranges, first, None))
+
+
+def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same physical offsets as stretches [start, stop), in order, none of which touches another."""
+    merged: list[tuple[int, int]] = []
+    for start, stop in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], stop)
+        else:
+            merged.append((start, stop))
+    return merged
 
 
 def _spans(selection: Selection) -> list[tuple[int, int]] | None:
@@ -85,9 +105,13 @@ def _spans(selection: Selection) -> list[tuple[int, int]] | None:
 
 def _by_queue_offset(store: OpenStore, selection: Selection) -> list[tuple[int, int]] | None:
     """The parts of the log that can hold the selected queue offsets, as physical offsets [start, stop) where units
-    begin; None: all of it. Along a queue physical offsets ascend with queue offsets."""
+    begin, in order; None: all of it.
+
+    Along a queue physical offsets ascend with queue offsets, and a broker gives each out once (README says so): where
+    the log confirms a queue's unit, no other message has its queue offset.
+    """
     named = _named_queues(selection)
-    if named is None or any(queue.topic in dict(named) for queue in store.queues.batch):
+    if named is None or any(store.queues.of_topic(topic, is_batch=True) for topic in dict(named)):
         return None
     parts: list[tuple[int, int]] = []
     for topic, queue_id in named:
@@ -95,17 +119,11 @@ def _by_queue_offset(store: OpenStore, selection: Selection) -> list[tuple[int, 
         if offsets is None:
             continue
         queue = store.queues.queue(topic, queue_id)
-        part = None if queue is None else _part(store, queue, offsets)
-        if part is None:
+        found = None if queue is None else _messages(store, queue, offsets) or _part(store, queue, offsets)
+        if found is None:
             return None
-        parts.append(part)
-    merged: list[tuple[int, int]] = []
-    for start, stop in sorted(parts):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(merged[-1][1], stop)
-        else:
-            merged.append((start, stop))
-    return merged
+        parts += found
+    return _merged(parts)
 
 
 def _named_queues(selection: Selection) -> list[tuple[str, int]] | None:
@@ -118,7 +136,40 @@ def _named_queues(selection: Selection) -> list[tuple[str, int]] | None:
     return [(topic, queue_id) for topic in topics for queue_id in ids]
 
 
-def _part(store: OpenStore, queue: Queue, offsets: Numbers) -> tuple[int, int] | None:
+def _messages(store: OpenStore, queue: Queue, offsets: Numbers) -> list[tuple[int, int]] | None:
+    """The messages of these offsets of a queue, or where they are close to each other the stretch with all of them;
+    None where they are many, or the queue does not have each of them as the log does."""
+    if offsets.among is None and offsets.most - offsets.least >= _MOST_OFFSETS:
+        return None
+    numbers = sorted(range(offsets.least, offsets.most + 1) if offsets.among is None else offsets.among)
+    # Before a queue's first message there may be those of a topic that was deleted and made anew, with its offsets.
+    if not numbers or len(numbers) > _MOST_OFFSETS or numbers[0] <= queue.first:
+        return None
+    units = _confirmed_all(store, queue, numbers)
+    if not units:
+        return None
+    start, stop = units[0].position, units[-1].position + units[-1].size
+    if stop - start <= len(units) * store.files.prices.request:
+        return [(start, stop)]
+    return [(unit.position, unit.position + unit.size) for unit in units]
+
+
+def _confirmed_all(store: OpenStore, queue: Queue, numbers: list[int]) -> list[QueueUnit] | None:
+    """The units of some queue offsets, if the log agrees on all of them. If the last is live, so are those before."""
+    found: list[QueueUnit] = []
+    for number in numbers[::-1]:
+        unit = queue.unit(number)
+        if unit is None or (found and unit.position + unit.size > found[-1].position):
+            return None
+        if not store.log.confirms(queue, number, unit):
+            return None
+        if not found and not store.log.is_live(unit.position, however_far=True):
+            return None
+        found.append(unit)
+    return found[::-1]
+
+
+def _part(store: OpenStore, queue: Queue, offsets: Numbers) -> list[tuple[int, int]] | None:
     """Where the log can hold these offsets of a queue; None where queue and log do not agree on that."""
     start, stop = 0, (1 << 63) - 1
     first = min(offsets.least, queue.end - 1)  # what is not in the queue yet comes after its last message
@@ -132,14 +183,10 @@ def _part(store: OpenStore, queue: Queue, offsets: Numbers) -> tuple[int, int] |
         if unit is None:
             return None
         stop = unit.position + unit.size
-    return start, stop
+    return [(start, stop)]
 
 
 def _confirmed(store: OpenStore, queue: Queue, queue_offset: int) -> QueueUnit | None:
     """The unit of a queue offset, when the log agrees."""
     unit = queue.unit(queue_offset)
-    extent = None if unit is None else store.log.extent_at(unit.position)
-    if unit is None or extent is None:
-        return None
-    with store.reader(extent.segment) as reader:
-        return unit if reader.holds(queue, queue_offset, unit) and store.log.is_live(unit.position) else None
+    return unit if unit is not None and store.log.holds(queue, queue_offset, unit) else None

@@ -1,19 +1,17 @@
-"""What the ConsumeQueues claim of a piece of the log: where selected messages can be, and what no queue knows."""
+"""What the ConsumeQueues claim of a piece of the log: where selected messages can be."""
 
 import bisect
 
 import numpy as np
 
-from native_io import java_hash
+from native_io import fingerprint, java_hash
 from rmqstore_spark.read.clock import went_back, widened
-from rmqstore_spark.read.kernel_filter import kernel_filter
 from rmqstore_spark.read.task import Queued
-from rmqstore_spark.selection import ALL, EVERYTHING, REPLACEMENT, Numbers, Selection
+from rmqstore_spark.selection import ALL, REPLACEMENT, Selection
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.consumequeue import Queue, QueueUnits
 from rmqstore_spark.store.message import SCHEDULE_TOPIC
 from rmqstore_spark.store.opened import OpenStore
-from rmqstore_spark.store.queue_coverage import Coverage, QueueCursors
 from rmqstore_spark.store.units import Claims
 
 
@@ -27,6 +25,43 @@ def no_message(reader: SegmentReader, position: int) -> ContradictedError:
     return ContradictedError(f"{where} does not hold the message that an index or a ConsumeQueue says")
 
 
+def asked_queues(store: OpenStore, selection: Selection) -> list[Queue]:
+    """The queues that can have selected messages. Where topics are named, no other directory is listed."""
+    queues = store.queues
+    topics = selection.topic.among if selection.assigned is None else set(selection.assigned)
+    if topics is None:
+        selection.topic.learn(queues.topics)
+        some = queues.with_batch
+    else:
+        some = [queue for topic in sorted(topics) for kind in (False, True) for queue in queues.of_topic(topic, kind)]
+    return [queue for queue in some if is_asked(queue, selection)]
+
+
+def is_asked(queue: Queue, selection: Selection) -> bool:
+    """Can a queue have selected messages? Those of light queues are in other ones, too."""
+    return not queue.is_lmq and selection.queue(queue.topic, queue.queue_id) is not None
+
+
+class QueueCursors:
+    """Walks along the queues that a selection asks for, piece by piece.
+
+    Attributes:
+        queues: the queues; a queue's index here is its number.
+    """
+
+    def __init__(self, store: OpenStore, selection: Selection) -> None:
+        self.queues = asked_queues(store, selection)
+        self._reached: tuple[int, list[int]] | None = None  # a physical offset, and each queue's first unit from there
+
+    def units(self, start: int, stop: int) -> list[QueueUnits]:
+        """The units of each queue that point into [start, stop), as far as they ascend."""
+        if self._reached is None or self._reached[0] != start:
+            self._reached = start, [queue.search(start) for queue in self.queues]
+        found = [queue.units(number, stop) for queue, number in zip(self.queues, self._reached[1], strict=True)]
+        self._reached = stop, [number for _, number in found]
+        return [units.ascending() for units, _ in found]
+
+
 class QueueClaims:
     """Asks the ConsumeQueues, piece by piece.
 
@@ -37,67 +72,37 @@ class QueueClaims:
     def __init__(self, selection: Selection) -> None:
         self._selection = selection
         self._cursors: dict[OpenStore, QueueCursors] = {}
-        self._believed: set[tuple[QueueCursors, int]] = set()
-        self._all_units = kernel_filter(EVERYTHING)
         tags = selection.tags
         # The broker hashed what Java makes of bytes that are no UTF-8.
         can_hash = tags is not None and not any(REPLACEMENT in tag for tag in tags)
         self._tags_codes = [java_hash(tag) for tag in tags or ()] if can_hash else None
 
-    def of(self, piece: Queued, reader: SegmentReader) -> tuple[Claims, list[tuple[int, int]]]:
-        """What they claim of a piece, and the parts that are to be read in the log itself, in its order; the last part
-        is at the piece's end.
+    def of(self, piece: Queued, reader: SegmentReader) -> Claims:
+        """What they claim of a piece.
 
         Raises:
-            ContradictedError: the queues contradict each other, or the log does not agree with them.
+            ContradictedError: the queues are not as the planner has seen them, or the log does not agree with them.
         """
-        cursors = self._cursors_of(piece.store)
-        asked = {number for number, queue in enumerate(cursors.queues) if self._offsets(queue) is not None}
-        coverage = cursors.cover(piece.start, piece.stop, asked)
-        if coverage is None:
-            raise ContradictedError(f"{piece.store.layout.consumequeue}: units contradict each other")
-        self._believe(cursors, coverage, reader)
+        if piece.store not in self._cursors:
+            self._cursors[piece.store] = QueueCursors(piece.store, self._selection)
+        cursors = self._cursors[piece.store]
+        found = cursors.units(piece.start, piece.stop)
+        where = piece.store.layout.consumequeue
+        if piece.expected is not None:
+            positions = np.concatenate([np.empty(0, np.int64), *(units.positions for units in found)])
+            if (len(positions), fingerprint(positions)) != piece.expected:
+                raise ContradictedError(f"{where}: units have changed since the read was planned")
         narrow = piece.store.files.prices.narrow
-        claimed = (self._claimed(cursors.queues[i], units, narrow, reader) for i, units in coverage.units.items())
-        claims = _merged(list(claimed))
+        asked = zip(cursors.queues, found, strict=True)
+        claims = _merged([self._claimed(queue, units, narrow, reader) for queue, units in asked])
         if not (np.diff(claims.positions) > 0).all():
-            raise ContradictedError(f"{piece.store.layout.consumequeue}: a message is in two queues")
-        live = piece.live_end
-        gaps = [(start, min(stop, live)) for start, stop in coverage.gaps if start < live]
-        return claims, [*gaps, (live, piece.stop)]
-
-    def _cursors_of(self, store: OpenStore) -> QueueCursors:
-        if store not in self._cursors:
-            self._cursors[store] = QueueCursors(store.queues.with_batch)
-            self._selection.topic.learn({queue.topic for queue in self._cursors[store].queues if not queue.is_lmq})
-        return self._cursors[store]
-
-    def _believe(self, cursors: QueueCursors, coverage: Coverage, reader: SegmentReader) -> None:
-        """Look at one unit of each queue that is new here: directories may have been mixed up, and then what is known
-        of a selected queue stands under another name."""
-        new = [number for number in coverage.firsts if (cursors, number) not in self._believed]
-        claims = _merged([coverage.firsts[number] for number in new])
-        found: dict[int, tuple[str, int, int]] = {}
-        first = 0
-        while first < len(claims):
-            run, first, hold = reader.pick(claims, first, self._all_units)
-            for header in run.headers() if run is not None else ():
-                found[header.position] = header.topic, header.queue_id, header.queue_offset
-            if not hold:
-                raise no_message(reader, int(claims.positions[first]))
-        for number in new:
-            queue, unit = cursors.queues[number], coverage.firsts[number]
-            position = int(unit.positions[0])
-            if found[position] != (queue.topic, queue.queue_id, int(unit.queue_offsets[0])):
-                raise no_message(reader, position)
-            self._believed.add((cursors, number))
-
-    def _offsets(self, queue: Queue) -> Numbers | None:
-        return None if queue.is_lmq else self._selection.queue(queue.topic, queue.queue_id)
+            raise ContradictedError(f"{where}: a message is in two queues")
+        return claims
 
     def _claimed(self, queue: Queue, units: QueueUnits, narrow: int, reader: SegmentReader) -> QueueUnits:
         """The units of a queue that may point to selected messages."""
-        offsets, positions = self._offsets(queue), self._selection.commit_log_offset
+        offsets = self._selection.queue(queue.topic, queue.queue_id)
+        positions = self._selection.commit_log_offset
         assert offsets is not None
         keep = (units.queue_offsets >= offsets.least) & (units.queue_offsets <= offsets.most)
         keep &= (units.positions >= positions.least) & (units.positions <= positions.most)

@@ -2,31 +2,48 @@
 finds. Never at a guess, which a message's body could fool."""
 
 import itertools
-from collections.abc import Iterator
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
+from rmqstore_spark.progress import Progress
 from rmqstore_spark.read.task import Range
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit
+from rmqstore_spark.store.live_log import LiveLog
 from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.queue_search import QueueSearch
 
-_QUEUES_TO_SPLIT_BY = 8  # the longest queues name units near any offset where a split is due
+_QUEUES_TO_SPLIT_BY = 8
 _NEAR = 8  # a piece may be larger by such a part
-_QUEUES_TO_MEASURE = 256  # how many are measured to find them
+# Queues that are tried before others are given up for: so many, and one more for so many ranges.
+_QUEUES_TO_TRY, _RANGES_PER_QUEUE = 64, 8
 
 
 class Splitter:
     """Cuts ranges into pieces of about `target` bytes, at starts of units only.
 
+    Attributes:
+        target: to be set before anything is split; around() does without.
+
     Args:
-        target: bytes.
         may_walk: where no ConsumeQueue helps, whether to walk through a segment.
     """
 
-    def __init__(self, target: int, may_walk: bool) -> None:
-        self._target = target
+    target: int
+
+    def __init__(self, may_walk: bool) -> None:
         self._may_walk = may_walk
-        self._longest: dict[OpenStore, list[Queue]] = {}
+        self._named_units: dict[OpenStore, _NamedUnits] = {}
+
+    def split_all(self, ranges: list[Range], least: int = 0) -> list[Range]:
+        """The pieces of some ranges, in order. Arguments as of split()."""
+        pieces: list[Range] = []
+        progress = Progress("planning: cutting the log into pieces", len(ranges), "ranges of it")
+        for whole in ranges:
+            pieces += self.split(whole, least)
+            progress.add()
+        return pieces
 
     def split(self, whole: Range, least: int = 0) -> list[Range]:
         """The pieces of a range, in order; the range itself where it is small, or where no unit start is to be had.
@@ -35,81 +52,199 @@ class Splitter:
             whole: the range.
             least: cut no smaller pieces than about so many bytes.
         """
-        target = max(self._target, least)
+        target = max(self.target, least)
         if whole.stop - whole.start <= target + target // 4:
             return [whole]
         with whole.store.reader(whole.segment) as reader:
-            queues = self._queues(whole.store)
-            live = whole.store.log.live_end(whole) if queues else whole.start
-            if live > whole.start:
-                cuts = list(self._queued_starts(whole, target, reader, queues, live))
-            else:
-                cuts = list(self._walked_starts(whole, target, reader)) if self._may_walk else []
+            named = self._named(whole.store)
+            cuts = list(_queued_starts(whole, target, reader, named)) if named.meet(whole, reader) else []
+            if not cuts and self._may_walk and not named.are_live_in(whole):
+                cuts = list(_walked_starts(whole, target, reader))
         bounds = [whole.start, *cuts, whole.stop]
         return [replace(whole, start=start, stop=stop) for start, stop in itertools.pairwise(bounds)]
 
     def around(self, whole: Range, least: int, most: int) -> Range:
         """The smallest part of a range that surely holds all its units that begin in [least, most]."""
-        start, stop = whole.start, whole.stop
-        live = min(whole.store.log.live_end(whole), whole.stop)
         with whole.store.reader(whole.segment) as reader:
-            for queue in self._queues(whole.store):
-                number = queue.search(min(least, live - 1) + 1) - 1
-                unit = queue.unit(number)
-                if unit and start < unit.position <= least and _is_live(unit, live):
-                    start = unit.position if reader.holds(queue, number, unit) else start
-                number = queue.search(most + 1)
-                unit = queue.unit(number)
-                if unit and most < unit.position < stop and _is_live(unit, live):
-                    stop = unit.position if reader.holds(queue, number, unit) else stop
-        return replace(whole, start=start, stop=stop)
+            if least == most and (only := _message_at(whole, least, reader)) is not None:
+                return only
+            named = self._named(whole.store)
+            named.meet(whole, reader)
+            start = max(named.before(least, whole, reader), default=whole.start)
+            stop = min(named.after(most, whole, reader), default=whole.stop)
+        return replace(whole, start=max(start, whole.start), stop=min(stop, whole.stop))
 
-    def _queues(self, store: OpenStore) -> list[Queue]:
-        """Long queues, the longest first."""
-        if store not in self._longest:
-            largest = sorted(store.queues, key=lambda queue: queue.capacity, reverse=True)[:_QUEUES_TO_MEASURE]
-            by_length = sorted(largest, key=lambda queue: queue.end - queue.first, reverse=True)
-            self._longest[store] = [queue for queue in by_length[:_QUEUES_TO_SPLIT_BY] if queue.last() is not None]
-        return self._longest[store]
+    def _named(self, store: OpenStore) -> "_NamedUnits":
+        if store not in self._named_units:
+            self._named_units[store] = _NamedUnits(store)
+        return self._named_units[store]
 
-    def _queued_starts(
-        self, whole: Range, target: int, reader: SegmentReader, queues: list[Queue], live: int
-    ) -> Iterator[int]:
-        """Unit starts that a ConsumeQueue names and the log confirms. A message's body could hold what looks like a
-        unit, but only the broker writes the queue; and of what it has written, only what is before `live` is of this
-        log."""
-        due, least = whole.start + target, whole.stop - target // 2
-        while due < least:
-            named = []
-            for queue in queues:
-                offset = queue.search(due)
-                unit = queue.unit(offset)
-                if unit and due <= unit.position < least and _is_live(unit, min(live, whole.stop)):
-                    named.append((unit, queue, offset))
-                    if unit.position - due <= target // _NEAR:
-                        break  # no need to ask for a nearer one
-            if not named:
-                return
-            named.sort(key=lambda name: name[0])
-            cut = next((unit.position for unit, queue, offset in named if reader.holds(queue, offset, unit)), None)
-            if cut is not None:
-                yield cut
-            due = max(target + (due if cut is None else cut), named[0][0].position + 1)
 
-    def _walked_starts(self, whole: Range, target: int, reader: SegmentReader) -> Iterator[int]:
-        """Unit starts found by walking from unit to unit; none after damage."""
-        at, least = whole.start, whole.stop - target // 2
-        while at + target < least:
-            last, at, _ = reader.walk(at, at + target)
+def _message_at(whole: Range, position: int, reader: SegmentReader) -> Range | None:
+    """The one unit at a physical offset, if it is live and its queue knows it; else None."""
+    header = reader.header(position)
+    if header is None or not whole.store.queues.vouch_for(header) or not whole.store.log.is_live(position):
+        return None
+    return replace(whole, start=position, stop=position + header.size)
+
+
+def _queued_starts(whole: Range, target: int, reader: SegmentReader, named: "_NamedUnits") -> Iterator[int]:
+    """Unit starts that a ConsumeQueue names and the log confirms, not much further apart than `target`."""
+    due, least = whole.start + target, whole.stop - target // 2
+    while due < least:
+        found = named.near(due, least, target, whole)
+        if not found:
+            return
+        cut = next((name.unit.position for name in found if name.holds(reader)), None)
+        if cut is not None:
+            yield cut
+        due = max(target + (due if cut is None else cut), found[0].unit.position + 1)
+
+
+def _walked_starts(whole: Range, target: int, reader: SegmentReader) -> Iterator[int]:
+    """Unit starts found by walking from unit to unit; none after damage."""
+    at, least = whole.start, whole.stop - target // 2
+    while at + target < least:
+        last, at, _ = reader.walk(at, at + target)
+        unit = reader.header(at)
+        if last is None and unit is not None:  # larger than a partition should be
+            at += unit.size
             unit = reader.header(at)
-            if last is None and unit is not None:  # larger than a partition should be
-                at += unit.size
-                unit = reader.header(at)
-            if unit is None or at >= least:
-                return
-            yield at
+        if unit is None or at >= least:
+            return
+        yield at
 
 
-def _is_live(unit: QueueUnit, live: int) -> bool:
-    """Is it before the end of what is live? An old unit can begin in the last bytes, but then it ends after them."""
-    return unit.position + unit.size <= live
+@dataclass(frozen=True)
+class _Named:
+    """A unit of a queue, which points into the log."""
+
+    queue: Queue
+    number: int
+    unit: QueueUnit
+
+    def holds(self, reader: SegmentReader) -> bool:
+        """Does the log confirm it? A message's body could hold what looks like a unit, but only the broker writes the
+        queue."""
+        return reader.holds(self.queue, self.number, self.unit)
+
+
+class _Along:
+    """A queue along which units are named."""
+
+    def __init__(self, queue: Queue, log: LiveLog) -> None:
+        self._search = QueueSearch(queue)
+        self._log = log
+        self._last_live = log.last_live_unit(queue)
+
+    def first_from(self, position: int) -> _Named | None:
+        """Its first unit that points to `position` or after it, if it has one."""
+        number, unit = self._search.first_from(position)
+        return None if unit is None else _Named(self._search.queue, number, unit)
+
+    def last_before(self, position: int, whole: Range) -> _Named | None:
+        """Its last unit before a physical offset that is live as far as is known; if it has one."""
+        number = self._search.first_from(position)[0] - 1
+        if self._last_live is None:
+            live = self._log.live_end(whole)
+            number = min(number, self._search.queue.search(live) - 1) if live < position else number
+        else:
+            number = min(number, self._last_live[0])
+        unit = self._search.queue.unit(number)
+        return None if unit is None else _Named(self._search.queue, number, unit)
+
+    def is_live(self, named: _Named, whole: Range) -> bool:
+        """Is a unit of it live, if the log confirms it? Of what the queue has, only a part is of this log; an old unit
+        can begin in the last live bytes, but then it ends after them."""
+        if self._last_live is not None and named.number <= self._last_live[0]:
+            return named.unit.position <= self._last_live[1]
+        return named.unit.position + named.unit.size <= self._log.live_end(whole)
+
+
+class _NamedUnits:
+    """Units that some of a store's queues name near any place of its log.
+
+    Which queues these are, the log says: those of the first messages of a range are met, and busy ones most often. So
+    it costs the same in a store of many queues.
+    """
+
+    def __init__(self, store: OpenStore) -> None:
+        self._store = store
+        self._queues: list[_Along] = []  # the one that was of use last comes first
+        self._tried: set[tuple[str, int]] = set()
+        self._ranges = 0
+        self._met_in: int | None = None  # where the range begins whose queues were met last
+
+    def meet(self, whole: Range, reader: SegmentReader) -> bool:
+        """Have some queues to go along, those of the first messages of a range where there are none; False when there
+        are none with a unit."""
+        self._ranges += 1
+        if not self._queues:
+            self._learn(whole, reader)
+        if not self._queues and self._ranges == 1:
+            self._take(itertools.islice(self._store.queues.some(), _QUEUES_TO_TRY))
+        return bool(self._queues)
+
+    def are_live_in(self, whole: Range) -> bool:
+        """Can they tell of any unit in a range that it is live?"""
+        return bool(self._queues) and self._store.log.live_end(whole) > whole.start
+
+    def near(self, due: int, stop: int, target: int, whole: Range) -> list[_Named]:
+        """The first units that they name in [due, stop), the nearest first, if one is near enough no others. They are
+        live if the log confirms them."""
+        found = self._near(due, stop, target, whole)
+        if (not found or found[0].unit.position - due > target) and self._met_in != whole.start:
+            with whole.store.reader(whole.segment) as reader:
+                if self._learn(whole, reader):
+                    found = self._near(due, stop, target, whole)
+        return found
+
+    def before(self, position: int, whole: Range, reader: SegmentReader) -> Iterator[int]:
+        """The starts of live units of a range, each the last one of a queue that does not begin after `position`."""
+        for along in self._queues:
+            named = along.last_before(position + 1, whole)
+            if named is not None and named.unit.position <= position and self._is_in(named, along, whole, reader):
+                yield named.unit.position
+
+    def after(self, position: int, whole: Range, reader: SegmentReader) -> Iterator[int]:
+        """The same of the first ones that begin after `position`."""
+        for along in self._queues:
+            named = along.first_from(position + 1)
+            if named is not None and self._is_in(named, along, whole, reader):
+                yield named.unit.position
+
+    @staticmethod
+    def _is_in(named: _Named, along: _Along, whole: Range, reader: SegmentReader) -> bool:
+        is_inside = whole.start < named.unit.position < whole.stop
+        return is_inside and along.is_live(named, whole) and named.holds(reader)
+
+    def _near(self, due: int, stop: int, target: int, whole: Range) -> list[_Named]:
+        found: list[_Named] = []
+        for along in list(self._queues):
+            named = along.first_from(due)
+            if named is None or not due <= named.unit.position < stop or not along.is_live(named, whole):
+                continue
+            found.append(named)
+            if named.unit.position - due <= target // _NEAR:
+                self._queues.remove(along)
+                self._queues.insert(0, along)
+                break  # no need to ask for a nearer one
+        return sorted(found, key=lambda named: named.unit)
+
+    def _learn(self, whole: Range, reader: SegmentReader) -> bool:
+        """Go along the queues of a range's first messages, of those with most of them first, rather than along those
+        that were of no use lately. False when there is no new one."""
+        self._met_in = whole.start
+        counts = Counter((h.topic, h.queue_id) for h in reader.first_headers(whole.start) if h.is_queued)
+        new = [name for name, _ in counts.most_common() if name not in self._tried]
+        allowed = _QUEUES_TO_TRY + self._ranges // _RANGES_PER_QUEUE - len(self._tried)
+        new = new[: min(allowed, _QUEUES_TO_SPLIT_BY)]
+        self._tried.update(new)
+        return self._take(queue for name in new if (queue := self._store.queues.queue(*name)) is not None)
+
+    def _take(self, queues: Iterable[Queue]) -> bool:
+        """Go along those of some queues that have a unit; False when none has."""
+        in_use = (queue for queue in queues if queue.last() is not None)
+        new = [_Along(queue, self._store.log) for queue in itertools.islice(in_use, _QUEUES_TO_SPLIT_BY)]
+        self._queues = (new + self._queues)[:_QUEUES_TO_SPLIT_BY]
+        return bool(new)

@@ -26,10 +26,26 @@ class Queued(Range):
     """The ConsumeQueues say where its selected messages are.
 
     Attributes:
-        live_end: the physical offset in it from which on they are not trusted (LiveLog.live_end).
+        gaps: the parts that are to be read in the log itself, as physical offsets [start, stop), ascending: queues do
+            not know what is in them, or are not trusted.
+        expected: how many units the asked queues have in it, and the fingerprint of where they begin, as the planner
+            has found them; None where queues are trusted without a proof.
     """
 
-    live_end: int
+    gaps: tuple[tuple[int, int], ...]
+    expected: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class Covered(Range):
+    """The ConsumeQueues alone answer: nothing of the log is read. It may go on in the segments after its own.
+
+    Attributes:
+        first, last: the physical offsets between which the whole log is.
+    """
+
+    first: int
+    last: int
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,7 +32,7 @@ class RmqStoreReader(DataSourceReader):
         from rmqstore_spark.read.planner import plan
 
         with called_by_spark():
-            return [InputPartition(task) for task in plan(self._options).tasks]
+            return [InputPartition(task) for task in plan(self._options, columns=self._schema.names).tasks]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """The rows of a partition."""

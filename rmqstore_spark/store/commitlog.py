@@ -6,8 +6,8 @@ Source: org.apache.rocketmq.store.CommitLog.
 """
 
 import functools
-from collections.abc import Callable, Generator
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Generator, Iterator
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ BIG_UNIT = 16 * 1024 * 1024  # above it a unit's far end is looked at before the
 _PEEK_SIZE = 1024  # read first where one unit is asked for
 _MOST = (1 << 63) - 1
 
+_Given = TypeVar("_Given")
 Step = Callable[..., tuple[int, int, Status, int, int]]
 
 
@@ -49,7 +50,7 @@ class Stop(NamedTuple):
 
     Attributes:
         at: the first physical offset not passed.
-        status: why: MORE and LIMIT where that was asked for, BLANK at a segment's closing blank, else what failed.
+        status: why: LIMIT at the end that was given, BLANK at a segment's closing blank, else what failed.
         expected, found: of the check that failed.
     """
 
@@ -97,20 +98,17 @@ class SegmentReader:
         Yields:
             after each step how many units it gave, so that the decoder can be emptied.
         """
-        return (yield from self._steps(start, stop, lambda: functools.partial(decoder.scan, most=most()), _MOST))
+
+        def step() -> Step:
+            return functools.partial(decoder.scan, most=most())
+
+        return self._steps(start, stop, step, lambda count: count)
 
     def select(self, start: int, stop: int, chosen: Filter, last: int = _MOST) -> Generator[Run, None, Stop]:
         """The units that a filter chooses among those that begin in [start, stop), run by run; bounds as of decode().
         None after `last` is chosen, so that reading need not go on there."""
         step = functools.partial(chosen.scan, positions=self._positions)
-        steps = self._steps(start, stop, lambda: step, last)
-        while True:
-            try:
-                count = next(steps)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
-            if count > 0:
-                yield self._run_of(count)
+        return self._steps(start, stop, lambda: step, self._run_of, last)
 
     def walk(self, start: int, stop: int) -> tuple[int | None, int, Status]:
         """Step over the units from `start` on, up to `stop`.
@@ -129,6 +127,20 @@ class SegmentReader:
     def run_at(self, start: int, stop: int) -> Run | None:
         """The units from `start` on, as many as a window shows; None when there is none."""
         return self._run(start, stop)[0]
+
+    def first_headers(self, start: int) -> list[Header]:
+        """The headers of the units from `start` on that one small read shows, and of the first one in any case."""
+        run = self._run(start, self.segment.end, may_load=False)[0]
+        first = self.header(start) if run is None else None
+        return run.headers() if run is not None else [] if first is None else [first]
+
+    def headers(self, start: int, stop: int) -> Iterator[Header]:
+        """The headers of the units that begin in [start, stop), up to the first thing that is none."""
+        at = start
+        while at < stop and (run := self.run_at(at, stop)) is not None:
+            found = run.headers()
+            yield from found
+            at = found[-1].position + found[-1].size
 
     # ---- single units
 
@@ -204,12 +216,16 @@ class SegmentReader:
 
     # ---- one step
 
-    def _steps(self, start: int, stop: int, next_step: Callable[[], Step], last: int) -> Generator[int, None, Stop]:
-        """Let the kernel walk from `start` to `stop`, or over `last`: how many units each step gave."""
+    def _steps(
+        self, start: int, stop: int, next_step: Callable[[], Step], given: Callable[[int], _Given], last: int = _MOST
+    ) -> Generator[_Given, None, Stop]:
+        """Let the kernel walk from `start` to `stop`, or over `last`; what `given` makes of the number of units of each
+        step that gave any."""
         at = start
         while at < stop and at <= last:
             count, at, status, expected, found = self._scan(at, stop, next_step())
-            yield count
+            if count > 0:
+                yield given(count)
             if status not in (Status.FULL, Status.LIMIT):
                 return Stop(at, status, expected, found)
         return Stop(at, Status.LIMIT, 0, 0)

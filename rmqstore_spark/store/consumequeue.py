@@ -17,12 +17,13 @@ import os
 import struct
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.progress import Progress
 from rmqstore_spark.store.files import Files, ReadFile
 from rmqstore_spark.store.layout import queue_id_of, queue_path, start_in
 from rmqstore_spark.store.message import Header
@@ -36,6 +37,7 @@ _SIMPLE, _BATCH = (
     np.dtype([(name, ">" + code) for name, code in fields.items()]) for fields in (_FIELDS, _BATCH_FIELDS)
 )
 
+_CHUNK_UNITS = 16 * 1024  # read at once where all are read
 _UNITS_AT_ONCE = 128  # so few are read in one request rather than searched
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 256, 64 * 1024  # in a walk along a queue: it begins small and gets larger
 
@@ -58,6 +60,12 @@ class _QueueFile(NamedTuple):
     size: int  # bytes
 
 
+def parsed(data: bytes, is_batch: bool = False) -> Any:
+    """Units as they stand in a file: an array with the fields position, size and tags_code; in a BatchCQ also base."""
+    layout = _BATCH if is_batch else _SIMPLE
+    return np.frombuffer(data, layout, len(data) // layout.itemsize)
+
+
 class QueueUnits(NamedTuple):
     """Used units of a queue, as arrays of one length: what they point to, and the queue offsets of the messages."""
 
@@ -70,40 +78,64 @@ class QueueUnits(NamedTuple):
         """Some of the units."""
         return QueueUnits(self.positions[which], self.sizes[which], self.tags_codes[which], self.queue_offsets[which])
 
+    def ascending(self) -> "QueueUnits":
+        """Those before the first that begins before the one before it ends: what comes from there on is left over from
+        a truncated log, or noise."""
+        ends = self.positions + self.sizes
+        wrong = np.flatnonzero(self.positions[1:] < ends[:-1])
+        return self.only(slice(int(wrong[0]) + 1)) if len(wrong) else self
+
 
 class Queue:
     """The ConsumeQueue of one topic and queue. Missing and unreadable files count as unused units: it is a hint.
 
-    Units are numbered from the queue's beginning; in a simple queue that number is the queue offset.
+    Units are numbered from the queue's beginning; in a simple queue that number is the queue offset. Its files are
+    listed when they are first needed.
 
     Attributes:
         is_batch: whether it is a BatchCQ.
-        first: the number of the unit that its first file begins with.
-        capacity: how many units its files have space for.
     """
 
     def __init__(self, directory: str, topic: str, queue_id: int, files: Files, is_batch: bool = False) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.is_batch = is_batch
+        self._directory = directory
         self._files = files
         self._layout = _BATCH if is_batch else _SIMPLE
-        self._queue_files: list[_QueueFile] = []
-        size = self._layout.itemsize
+
+    @cached_property
+    def _queue_files(self) -> list[_QueueFile]:
+        found: list[_QueueFile] = []
+        size = self.unit_size
         with contextlib.suppress(OSError):
-            for name in sorted(files.names(directory)):
+            for name in sorted(self._files.names(self._directory)):
                 start = start_in(name)
                 if start is not None:
-                    path = os.path.join(directory, name)
-                    nbytes = files.status(path).st_size
-                    self._queue_files.append(_QueueFile(path, start // size, nbytes // size, nbytes))
-        self.first = self._queue_files[0].first if self._queue_files else 0
-        self.capacity = sum(file.capacity for file in self._queue_files)
+                    path = os.path.join(self._directory, name)
+                    nbytes = self._files.status(path).st_size
+                    found.append(_QueueFile(path, start // size, nbytes // size, nbytes))
+        return found
+
+    @property
+    def first(self) -> int:
+        """The number of the unit that its first file begins with."""
+        return self._queue_files[0].first if self._queue_files else 0
+
+    @property
+    def capacity(self) -> int:
+        """How many units its files have space for."""
+        return sum(file.capacity for file in self._queue_files)
+
+    @property
+    def unit_size(self) -> int:
+        """Bytes of a unit."""
+        return self._layout.itemsize
 
     @property
     def is_lmq(self) -> bool:
         """Is it a queue of messages that are in their own topics' queues as well (light message queue, MixAll)?"""
-        return self.topic.startswith("%LMQ%")
+        return _is_lmq(self.topic)
 
     @property
     def sizes(self) -> list[tuple[str, int]]:
@@ -129,7 +161,7 @@ class Queue:
         and the number of that one."""
         parts, count, number = [], _LEAST_AT_ONCE, start
         while True:
-            data = self._read_units(number, count)
+            data = self.read_units(number, count)
             found = np.frombuffer(data, self._layout)
             beyond = np.flatnonzero((found["position"] >= position) | (found["size"] <= 0))
             end = int(beyond[0]) if len(beyond) else len(found)
@@ -146,8 +178,33 @@ class Queue:
         is_blank = (positions == PRE_BLANK.position) & (sizes == PRE_BLANK.size)
         return (result.only(~is_blank) if is_blank.any() else result), number
 
-    def _read_units(self, start: int, count: int) -> bytes:
-        """At most `count` units from number `start` on, as far as one file follows the other."""
+    def chunks(self, number: int, stop: int = 1 << 62, count: int = _CHUNK_UNITS) -> Iterator[bytes]:
+        """Its units of the numbers [number, stop) as they stand in its files, up to where there is no more data or a
+        file is missing. What is not used is among them.
+
+        Args:
+            count: how many come first; then it is twice as many each time.
+        """
+        size = self.unit_size
+        for file in self._queue_files:
+            if file.first + file.capacity <= number:
+                continue
+            if file.first > number or number >= stop:
+                return
+            with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._files) as opened:
+                used = min(file.capacity, -(-opened.data_end() // size), stop - file.first)
+                while number - file.first < used:
+                    data = opened.read((number - file.first) * size, min(count, file.first + used - number) * size)
+                    if len(data) < size:
+                        return
+                    number += len(data) // size
+                    count = min(2 * count, _CHUNK_UNITS)
+                    yield data
+            if number < file.first + file.capacity:
+                return
+
+    def read_units(self, start: int, count: int) -> bytes:
+        """The bytes of at most `count` units from number `start` on, as far as one file follows the other."""
         size = self._layout.itemsize
         data = b""
         for file in self._queue_files:
@@ -223,6 +280,7 @@ class ConsumeQueues:
         self._directory = directory
         self._batch_directory = batch_directory
         self._files = files
+        self._topics: dict[tuple[str, bool], list[Queue]] = {}
 
     def __iter__(self) -> Iterator[Queue]:
         """Every simple queue there is, by topic and queueId. The directories are listed once."""
@@ -233,12 +291,15 @@ class ConsumeQueues:
         """The simple queues, and after them the batch queues."""
         return self._simple + self.batch
 
-    def of_topic(self, topic: str) -> list[Queue]:
-        """The simple queues of a topic; no other directory is listed."""
-        path = queue_path(topic, 0)
-        if self._directory is None or path is None:
+    def of_topic(self, topic: str, is_batch: bool = False) -> list[Queue]:
+        """The simple queues of a topic, or its batch queues; no other directory is listed, and this one once."""
+        path, above = queue_path(topic, 0), self._batch_directory if is_batch else self._directory
+        if above is None or path is None:
             return []
-        return list(_queues_of(os.path.join(self._directory, os.path.dirname(path)), topic, self._files, False))
+        if (topic, is_batch) not in self._topics:
+            directory = os.path.join(above, os.path.dirname(path))
+            self._topics[topic, is_batch] = list(_queues_of(directory, topic, self._files, is_batch))
+        return self._topics[topic, is_batch]
 
     def some(self) -> Iterator[Queue]:
         """The simple queues again, but listed as they are asked for: a few of many cost little."""
@@ -252,9 +313,16 @@ class ConsumeQueues:
         return Queue(os.path.join(self._directory, path), topic, queue_id, self._files)
 
     @cached_property
+    def topics(self) -> set[str]:
+        """What can be topics with a queue, light message queues left out. No topic's own directory is listed."""
+        directories = (self._directory, self._batch_directory)
+        names = {name for directory in directories if directory for name in _children(directory, self._files)}
+        return {name for name in names if not _is_lmq(name)}
+
+    @cached_property
     def in_use(self) -> bool:
-        """Is there any queue with a unit in it?"""
-        return any(queue.last() is not None for queue in self._simple)
+        """Is there any simple queue with a unit in it?"""
+        return any(queue.last() is not None for queue in self.some())
 
     @cached_property
     def _simple(self) -> list[Queue]:
@@ -277,12 +345,19 @@ class ConsumeQueues:
         return None if unit is None else (unit.position, unit.size) == (header.position, header.size)
 
 
+def _is_lmq(topic: str) -> bool:
+    return topic.startswith("%LMQ%")
+
+
 def _queues(directory: str | None, files: Files, is_batch: bool) -> Iterator[Queue]:
     """A directory's queues, by topic."""
     if directory is None:
         return
-    for topic in _children(directory, files):
+    topics = _children(directory, files)
+    progress = Progress(f"{directory}: listing queues", len(topics), "topics")
+    for topic in topics:
         yield from _queues_of(os.path.join(directory, topic), topic, files, is_batch)
+        progress.add()
 
 
 def _queues_of(directory: str, topic: str, files: Files, is_batch: bool) -> Iterator[Queue]:

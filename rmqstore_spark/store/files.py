@@ -8,14 +8,16 @@ import glob
 import os
 import stat
 import struct
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from native_io import gather
+from native_io import follow_chains, gather
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, RmqStoreError
+from rmqstore_spark.store.guest import Guest, Manners, Pace, Traces
 
 _FLOCK = struct.Struct("hhqqi")  # l_type, l_whence, l_start, l_len, l_pid
 FIRST_BYTE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)  # as fcntl() takes a lock on it
@@ -43,23 +45,38 @@ class Prices:
 
 
 class Files:
-    """How the files of stores are reached, what that costs, and how much was asked of them.
+    """How the files of stores are reached, with what manners, what that costs, and how much was asked of them.
 
     Links are followed, as every reader of a disk does; the writer has files of its own (write/disk.py). When it is
     pickled the counters begin anew.
 
     Attributes:
         prices: of this file system.
+        manners: towards others who work on the same disk.
         requests, bytes: what was read by now: what pruning saves is measured here.
     """
 
-    def __init__(self, prices: Prices | None = None) -> None:
+    def __init__(self, prices: Prices | None = None, manners: Manners | None = None) -> None:
         self.prices = prices or Prices()
+        self.manners = manners or Manners()
+        self._pace = Pace(self.manners.bytes_per_second) if self.manners.bytes_per_second else None
         self.requests = 0
         self.bytes = 0
+        self._lock = threading.Lock()
 
-    def __reduce__(self) -> tuple[type["Files"], tuple[Prices]]:
-        return type(self), (self.prices,)
+    def count(self, requests: int, nbytes: int) -> None:
+        """So much more was read. Several threads may say so."""
+        with self._lock:
+            self.requests += requests
+            self.bytes += nbytes
+
+    def __reduce__(self) -> tuple[type["Files"], tuple[Prices, Manners]]:
+        return type(self), (self.prices, self.manners)
+
+    def guest(self, fd: int, is_log: bool) -> Guest | None:
+        """What is to be done about an open file before it is read from; None: nothing."""
+        traces = Traces(fd, os.fstat(fd).st_size) if is_log and self.manners.drop_cache else None
+        return Guest(self._pace, traces) if traces or self._pace else None
 
     def names(self, path: str) -> list[str]:
         """The names in a directory, as os.listdir gives them, with its errors."""
@@ -149,20 +166,24 @@ class ReadFile:
     Args:
         path: the file.
         files: how to reach it, and where to count requests and bytes.
+        is_log: whether it is a segment, which is large.
 
     Raises:
         RmqStoreError: it cannot be opened; the text says why.
     """
 
-    def __init__(self, path: str, files: Files) -> None:
+    def __init__(self, path: str, files: Files, is_log: bool = False) -> None:
         self.path = path
         self._files = files
         self._fd = files.open(path)
+        self._guest = files.guest(self._fd, is_log)
 
     def __enter__(self) -> "ReadFile":
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._guest is not None:
+            self._guest.leave()
         os.close(self._fd)
 
     @property
@@ -172,14 +193,15 @@ class ReadFile:
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
         """Fill `buffer` from `offset` on; answers the number of bytes, fewer only where the file ends."""
+        if self._guest is not None:
+            self._guest.before_reading(offset, len(buffer))
         done = 0
         while done < len(buffer):
             try:
                 n = os.preadv(self._fd, [buffer[done:]], offset + done)
             except OSError as why:
                 raise cannot_read(self.path, why, offset + done) from None
-            self._files.requests += 1
-            self._files.bytes += n
+            self._files.count(1, n)
             if n == 0:
                 break
             done += n
@@ -199,15 +221,27 @@ class ReadFile:
         lengths: npt.NDArray[np.int64],
     ) -> int:
         """native_io.gather() from this file: how many of the offsets were read."""
+        if self._guest is not None:
+            self._guest.before_gathering(offsets, sizes, len(buffer))
         try:
             count, size, requests = gather(
                 self._fd, offsets, sizes, buffer, window_offsets, lengths, slack=self._files.prices.gap
             )
         except OSError as why:
             raise cannot_read(self.path, why) from None
-        self._files.requests += requests
-        self._files.bytes += size
+        self._files.count(requests, size)
         return count
+
+    def follow_chains(
+        self, start: memoryview, hashes: npt.NDArray[np.int32], **shape: int
+    ) -> npt.NDArray[np.int64] | None:
+        """native_io.follow_chains() in this file: the physical offsets found."""
+        try:
+            found, size, requests = follow_chains(self._fd, start, hashes, **shape)
+        except OSError as why:
+            raise cannot_read(self.path, why) from None
+        self._files.count(requests, size)
+        return found
 
     def extents(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """The parts of [start, stop) that are not holes."""

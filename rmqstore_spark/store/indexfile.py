@@ -8,7 +8,7 @@
           0  i32 keyHash   4  i64 physical offset   12  i32 seconds since beginTimestamp   16  i32 next older item
 A message has an item for its UNIQ_KEY and for each word of its KEYS (in 5.5.0 for its TAGS as well, which is not used
 here); after a crash the last one can have them twice. Chains share slots and keys share hashes, so every message found
-must be looked at. The seconds are not exact, and nobody asks them here. How many slots and items a file can hold
+must be looked at. The seconds are exact from the second item on. How many slots and items a file can hold
 (maxHashSlotNum, maxIndexNum) stands nowhere in it.
 Source: org.apache.rocketmq.store.index.IndexFile, IndexHeader, IndexService.
 """
@@ -22,6 +22,9 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from native_io import java_hash
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
@@ -37,6 +40,12 @@ DEFAULT_SLOTS = DEFAULT_SIZES.slots  # what is tried first: no file says how man
 _READ_AHEAD = 64 * 1024
 _NEAR = 4096  # bytes between two items of a chain that are cheaper to read than to ask for twice
 _MOST_PROBES = 8192
+_FEW = 16  # so many hashes are asked one by one, more of them all at once
+_STEPS = 5  # of a look-up, about: a slot, and the chain of a file that is full
+_READ_WHOLE = 64 * 1024 * 1024  # bytes: larger files are not held in memory
+
+Positions = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.int32]
 
 
 class Header(NamedTuple):
@@ -93,39 +102,9 @@ class IndexFile:
 
     @classmethod
     def open(cls, path: str, files: Files, slots: Iterable[int] = (DEFAULT_SLOTS,)) -> "IndexFile | None":
-        """Look at an index file.
-
-        Args:
-            path: the file.
-            files: how to reach files, and where requests and bytes are counted, lookups included.
-            slots: numbers of slots to try before it is found out from the items where they begin.
-
-        Returns:
-            None when there is no item in it yet.
-
-        Raises:
-            RmqStoreError: it cannot be read, or is not to be believed.
-        """
-        with ReadFile(path, files) as file:
-            size = file.size
-            data = file.read(0, HEADER.size)
-            if len(data) < HEADER.size:
-                raise DamagedStoreError(f"{path}: expected the {HEADER.size} bytes of an index header, found {size}")
-            header = Header(*HEADER.unpack(data))
-            if header.index_count <= 1:
-                return None
-            for tried in slots:
-                if (newest := _newest(file, size, header, tried)) is not None:
-                    break
-            else:
-                tried = _find_slots(file, size, header)
-                newest = _newest(file, size, header, tried)
-        if newest is None:
-            raise DamagedStoreError(
-                f"{path}: expected the first and the last of {header.index_count - 1} items to be of the messages at "
-                f"{header.begin_position} and {header.end_position} as the header says, found no place for them"
-            )
-        return cls(path, header, tried, _most_items(size, tried), newest, files)
+        """Look at an index file; arguments and errors are those of IndexReader and its check()."""
+        with IndexReader(path, files) as reader:
+            return None if reader.is_empty else reader.check(slots)
 
     def covered(self) -> tuple[int, int]:
         """The physical offsets of the first and of the last item's message.
@@ -142,15 +121,138 @@ class IndexFile:
             Physical offsets, each once, newest first; None when the file cannot be read or its chain is broken. Then
             nothing that the file says is to be believed.
         """
-        found: list[int] = []
         try:
-            with ReadFile(self.path, self._files) as file:
-                for _, item in _chain(file, self.header, self.slots, self.items, key_hash % self.slots):
-                    if item.key_hash == key_hash and found[-1:] != [item.position]:
-                        found.append(item.position)
+            with IndexReader(self.path, self._files, self.header) as reader:
+                found = reader.lookup(self, np.array([key_hash], np.int32))
+        except RmqStoreError:
+            return None
+        return None if found is None else found[::-1].tolist()
+
+
+class IndexReader:
+    """One index file, open. A context manager.
+
+    Attributes:
+        path: the file.
+        header: as it was when the file was opened; what a broker adds later is not seen.
+
+    Args:
+        files: how to reach files, and where requests and bytes are counted.
+        header: what the file's header was, when it was opened before.
+
+    Raises:
+        RmqStoreError: it cannot be read, or has no header.
+    """
+
+    def __init__(self, path: str, files: Files, header: Header | None = None) -> None:
+        self.path = path
+        self._files = files
+        self._file = ReadFile(path, files)
+        try:
+            data = b"" if header else self._file.read(0, HEADER.size)
+            if header is None and len(data) < HEADER.size:
+                raise DamagedStoreError(
+                    f"{path}: expected the {HEADER.size} bytes of an index header, found {len(data)}"
+                )
+            self.header = header or Header(*HEADER.unpack(data))
+        except RmqStoreError:
+            self.__exit__()
+            raise
+
+    def __enter__(self) -> "IndexReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.__exit__()
+
+    @property
+    def is_empty(self) -> bool:
+        """Is there no item in it yet?"""
+        return self.header.index_count <= 1
+
+    def check(self, slots: Iterable[int] = (DEFAULT_SLOTS,)) -> IndexFile:
+        """The file, when it has items and is what its header says.
+
+        Args:
+            slots: numbers of slots to try before it is found out from the items where they begin.
+
+        Raises:
+            RmqStoreError: it cannot be read, or is not to be believed.
+        """
+        file, header, size = self._file, self.header, self._file.size
+        for tried in slots:
+            if (newest := _newest(file, size, header, tried)) is not None:
+                break
+        else:
+            tried = _find_slots(file, size, header)
+            newest = _newest(file, size, header, tried)
+        if newest is None:
+            raise DamagedStoreError(
+                f"{self.path}: expected the first and the last of {header.index_count - 1} items to be of the messages "
+                f"at {header.begin_position} and {header.end_position} as the header says, found no place for them"
+            )
+        return IndexFile(self.path, header, tried, _most_items(size, tried), newest, self._files)
+
+    def item(self, index: IndexFile, number: int) -> Item | None:
+        """An item; None where there is none to be read."""
+        data = self._file.read(item_at(index.slots, number), ITEM.size)
+        return Item(*ITEM.unpack(data)) if len(data) == ITEM.size else None
+
+    def lookup(self, index: IndexFile, hashes: Hashes) -> Positions | None:
+        """Where the messages are that have a key of one of these hashes.
+
+        Few are looked up one by one. Many ask for a good part of the slots and items, so the file is read as a whole,
+        unless it is large.
+
+        Args:
+            hashes: by_slot().
+
+        Returns:
+            Physical offsets, each once, ascending; None as of IndexFile.lookup().
+        """
+        try:
+            if len(hashes) <= _FEW:
+                found = np.fromiter(self._one_by_one(index, hashes.tolist()), np.int64)
+            else:
+                found = self._all_at_once(index, hashes)
         except (RmqStoreError, _BrokenError, struct.error):  # struct.error: the file has become shorter
             return None
+        return np.unique(found)
+
+    def _one_by_one(self, index: IndexFile, hashes: list[int]) -> Iterator[int]:
+        for each in hashes:
+            for _, item in _chain(self._file, self.header, index.slots, index.items, each % index.slots):
+                if item.key_hash == each:
+                    yield item.position
+
+    def _all_at_once(self, index: IndexFile, hashes: Hashes) -> Positions:
+        """As _chain() does, and with all its checks (native_io/chains.h)."""
+        size = item_at(index.slots, self.header.index_count)
+        is_worth_it = size <= min(_READ_WHOLE, _STEPS * len(hashes) * self._files.prices.gap)
+        start = np.empty(size if is_worth_it else 0, np.uint8).data
+        found = self._file.follow_chains(
+            start[: self._file.read_into(start, 0)],
+            hashes,
+            slots=index.slots,
+            items=min(index.items, 1 << 31),
+            count=self.header.index_count,
+            begin_offset=self.header.begin_position,
+            end_offset=self.header.end_position,
+        )
+        if found is None:
+            raise _BrokenError
         return found
+
+
+def by_slot(hashes: Hashes, slots: int) -> Hashes:
+    """The hashes in the order of their slots."""
+    return hashes[np.argsort(hashes % slots)]
+
+
+def look_up_price(size: int, hashes: int, files: Files) -> int:
+    """What it costs to look some hashes up in a file of so many bytes, in bytes (store/files.Prices)."""
+    prices = files.prices
+    return min(2 * prices.request * hashes, size + prices.request)
 
 
 def item_at(slots: int, number: int) -> int:
@@ -216,7 +318,7 @@ def _chain(file: ReadFile, header: Header, slots: int, items: int, slot: int) ->
 
 def _newest(file: ReadFile, size: int, header: Header, slots: int) -> Item | None:
     """The last item, when a file of `size` bytes with so many slots is what its header says; else None."""
-    if slots <= 0 or header.begin_position < 0:
+    if not 0 < slots < 1 << 31 or header.begin_position < 0:
         return None
     last = header.index_count - 1
     try:
@@ -260,45 +362,33 @@ def _find_slots(file: ReadFile, size: int, header: Header) -> int:
     return 0
 
 
-def index_files(directory: str | None, files: Files) -> tuple[list[IndexFile], list[str]]:
-    """The index files of a store.
+def index_paths(directory: str | None, files: Files) -> dict[str, int]:
+    """What can be index files in a store, the oldest first, each with the bytes that it takes on the disk.
 
     Args:
         directory: `index/`, or None where a store has none.
-        files: how to reach files, and where requests and bytes are counted.
+        files: how to reach files.
 
-    Returns:
-        Those that can be asked, the oldest messages first; and a line for each that cannot, which says why. Empty ones
-        and entries that no broker writes are left out in silence.
+    Raises:
+        RmqStoreError: the directory cannot be listed.
     """
     if directory is None:
-        return [], []
+        return {}
     try:
         names = sorted(name for name in files.names(directory) if name.isascii() and name.isdigit())
     except OSError as why:
-        return [], [str(cannot_read(directory, why))]
-    found: list[IndexFile] = []
-    unusable: list[str] = []
-    slots = [DEFAULT_SLOTS]  # the files of one store have as many, unless the broker's settings were changed
+        raise cannot_read(directory, why) from None
+    found = {}
     for name in names:
         path = os.path.join(directory, name)
         try:
-            file = IndexFile.open(path, files, slots) if _is_file(path, files) else None
-        except RmqStoreError as why:
-            unusable.append(str(why))
+            status = files.status(path)
+        except OSError:
+            found[path] = 0  # who opens it is told why
             continue
-        if file is not None:
-            found.append(file)
-            if file.slots not in slots:
-                slots.append(file.slots)
-    return sorted(found, key=IndexFile.covered), unusable
-
-
-def _is_file(path: str, files: Files) -> bool:
-    try:
-        return stat.S_ISREG(files.status(path).st_mode)
-    except OSError as why:
-        raise cannot_read(path, why) from None
+        if stat.S_ISREG(status.st_mode):
+            found[path] = min(status.st_size, 512 * status.st_blocks)
+    return found
 
 
 def file_names(directory: str, files: Files) -> list[str]:

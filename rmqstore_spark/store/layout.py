@@ -176,13 +176,16 @@ def find_store(root: str, commitlogs: list[str] | None, files: Files) -> Layout:
     for directory in commitlogs:
         for name in sorted(_entries(directory, files)):
             path, start = os.path.join(directory, name), start_in(name)
-            if start is None or files.is_directory(path):
+            if start is None:
                 strays.append(path)
                 continue
             try:
                 found = files.status(path)
             except OSError as why:
                 raise cannot_read(path, why) from None
+            if stat.S_ISDIR(found.st_mode):
+                strays.append(path)
+                continue
             if not stat.S_ISREG(found.st_mode):
                 raise DamagedStoreError(f"{path}: expected a commitlog file, found {kind_of(found)}; move it away")
             segments.append(SegmentFile(path, start, found.st_size))

@@ -5,7 +5,8 @@ index files: they confirm each other. Everything before the log's end in its las
 finds that end). In an earlier segment live units come first, from its start to its blank, so one fact answers for all
 of them: an offset up to which they surely reach. It is cheap to know: in a queue all left-over units come after its
 live ones. So what comes in a queue before one of the first units of the next segment, which are live, is live, and so
-is all of the log before it. How much further live units reach, only a walk tells.
+is all of the log before it. How much further live units reach, a walk tells; or, of a single unit, its own queue, where
+a message of a later segment comes after it.
 """
 
 import bisect
@@ -13,12 +14,14 @@ import itertools
 from collections.abc import Callable
 
 from rmqstore_spark.store.commitlog import SegmentReader
-from rmqstore_spark.store.consumequeue import ConsumeQueues
+from rmqstore_spark.store.consumequeue import UNIT, UNIT_SIZE, ConsumeQueues, Queue, QueueUnit
 from rmqstore_spark.store.message import Header
 from rmqstore_spark.store.segments import Extent, Segment
 
 _QUEUES_TO_ASK = 16
+_QUEUES_TO_KEEP = 256
 _WORTH_WALKING = 128 * 1024  # bytes, where the answer may be "not sure" as well
+_SEGMENTS_TO_FOLLOW = 4  # along a queue
 
 
 class LiveLog:
@@ -48,7 +51,10 @@ class LiveLog:
         self._reader = reader
         self._starts = [extent.start for extent in extents]
         self._timestamps = {self._end: last_timestamp} if extents else {}
-        self._live_ends: dict[int, int] = {}  # by where the segment starts
+        self._live_ends: dict[int, int] = {}  # by where the segment starts, as _find_live_end() knows them
+        self._reached: dict[int, int] = {}  # likewise: how far units were found to be live besides
+        self._asked_queues: dict[tuple[str, int], Queue | None] = {}
+        self._live_units: dict[tuple[str, int], tuple[int, int]] = {}  # by queue, as last_live_unit() gives them
 
     def extent_at(self, position: int) -> Extent | None:
         """The extent that holds a physical offset, or None."""
@@ -56,16 +62,11 @@ class LiveLog:
         return self.extents[index] if index >= 0 and position < self.extents[index].stop else None
 
     def live_end(self, extent: Extent) -> int:
-        """Up to which physical offset the segment of an extent has live units only: a unit begins there, or what ends
-        the segment. Accelerators can be trusted no further."""
+        """Up to which physical offset a part of an extent has live units only: its start, its stop, or where a unit
+        begins. Accelerators can be trusted no further."""
         index = self._index_at(extent.start)
-        if index + 1 == len(self.extents):
-            return self._end
-        start = self.extents[index].start
-        if start not in self._live_ends:
-            with self._reader(extent.segment) as reader:
-                self._live_ends[start] = self._find_live_end(reader, self.extents[index + 1].segment)
-        return self._live_ends[start]
+        live = max(self._live_end(index), self._reached.get(self.extents[index].start, 0))
+        return min(max(live, extent.start), extent.stop)
 
     def is_live(self, position: int, however_far: bool = False) -> bool:
         """Is the unit at a physical offset sure to be live?
@@ -76,15 +77,53 @@ class LiveLog:
         extent = self.extent_at(position)
         if extent is None:
             return False
-        end = self.live_end(extent)
-        if position < end:
+        known = max(self._live_ends.get(extent.start, 0), self._reached.get(extent.start, 0))
+        if extent is self.extents[-1] or position < known:
             return True
-        if position - end > _WORTH_WALKING and not however_far:
+        with self._reader(extent.segment) as reader:
+            header = reader.header(position)
+            if header is None:
+                return False
+            if not self._is_followed(header):
+                end = self.live_end(extent)
+                if position < end:
+                    return True
+                if position - end > _WORTH_WALKING and not however_far:
+                    return False
+                reached = reader.walk(end, position)[1]
+                if reached != position:
+                    self._reached[extent.start] = reached
+                    return False
+        self._reached[extent.start] = position + header.size
+        return True
+
+    def last_live_unit(self, queue: Queue) -> tuple[int, int] | None:
+        """The last unit of a simple queue that points into the log, as its number and its physical offset; None where
+        it is not sure to be of a live message. Those before it in the queue are live, if the log confirms them."""
+        name = queue.topic, queue.queue_id
+        if name not in self._live_units:
+            number = queue.search(self._end) - 1
+            unit = queue.unit(number)
+            is_live = unit is not None and self._is_surely_live(queue, number, unit)
+            self._live_units[name] = (number, unit.position) if unit is not None and is_live else (-1, -1)
+        number, position = self._live_units[name]
+        return (number, position) if number >= 0 else None
+
+    def holds(self, queue: Queue, queue_offset: int, unit: QueueUnit, however_far: bool = False) -> bool:
+        """Is there the live message that a ConsumeQueue has this unit for?
+
+        Args:
+            however_far: as of is_live().
+        """
+        return self.confirms(queue, queue_offset, unit) and self.is_live(unit.position, however_far)
+
+    def confirms(self, queue: Queue, queue_offset: int, unit: QueueUnit) -> bool:
+        """Is there the message that a ConsumeQueue has this unit for, live or not?"""
+        extent = self.extent_at(unit.position)
+        if extent is None:
             return False
         with self._reader(extent.segment) as reader:
-            reached = reader.walk(end, position)[1]
-        self._live_ends[self.extents[self._index_at(position)].start] = reached
-        return reached == position
+            return reader.holds(queue, queue_offset, unit)
 
     def timestamp(self, position: int) -> int | None:
         """The store time (ms) of the message at a physical offset, or after a segment's end; at the log's end of the
@@ -106,22 +145,74 @@ class LiveLog:
     def _index_at(self, position: int) -> int:
         return bisect.bisect_right(self._starts, position) - 1
 
+    def _live_end(self, index: int) -> int:
+        if index + 1 == len(self.extents):
+            return self._end
+        extent, following = self.extents[index : index + 2]
+        if extent.start not in self._live_ends:
+            with self._reader(extent.segment) as reader:
+                self._live_ends[extent.start] = self._find_live_end(reader, following.segment)
+        return self._live_ends[extent.start]
+
+    def _is_followed(self, header: Header) -> bool:
+        """Does its queue know this message, and after it a live one in a later segment?"""
+        queue = self._queue(header.topic, header.queue_id)
+        unit = None if queue is None else queue.unit(header.queue_offset)
+        if queue is None or unit is None or (unit.position, unit.size) != (header.position, header.size):
+            return False
+        if (last := self.last_live_unit(queue)) is not None:
+            return header.queue_offset <= last[0] and header.position <= last[1]
+        at, index = header.queue_offset, self._index_at(header.position)
+        for _ in range(_SEGMENTS_TO_FOLLOW):
+            number = queue.search(self.extents[index].segment.end)
+            unit = queue.unit(number) if number > at else None
+            extent = None if unit is None else self.extent_at(unit.position)
+            if unit is None or extent is None or extent.start <= self.extents[index].start:
+                return False
+            with self._reader(extent.segment) as reader:
+                if not reader.holds(queue, number, unit):
+                    return False
+            at, index = number, self._index_at(unit.position)
+            if unit.position < self._live_end(index):
+                return True
+        return False
+
+    def _is_surely_live(self, queue: Queue, number: int, unit: QueueUnit) -> bool:
+        """Does the log hold the message of a unit, before the end of what is live there? An old unit can begin in the
+        last live bytes, but then it ends after them."""
+        extent = self.extent_at(unit.position)
+        return (
+            extent is not None
+            and self.confirms(queue, number, unit)
+            and unit.position + unit.size <= self.live_end(extent)
+        )
+
     def _find_live_end(self, reader: SegmentReader, later: Segment) -> int:
         """By the queues of the first units of the next segment that has messages."""
         with self._reader(later) as following:
-            run = following.run_at(later.start, later.end)
-            first = run.headers() if run is not None else []
+            first = following.first_headers(later.start)
         by_queue = {(header.topic, header.queue_id): header for header in reversed(first)}
         asked = itertools.islice(by_queue.values(), _QUEUES_TO_ASK)
-        ends = (self._end_before(header, reader) for header in asked)
-        return max((end for end in ends if end is not None), default=reader.segment.start)
+        named = [before for header in asked if (before := self._before(header, reader.segment)) is not None]
+        named.sort(key=lambda each: each[2].position, reverse=True)
+        return next((u.position + u.size for queue, n, u in named if reader.holds(queue, n, u)), reader.segment.start)
 
-    def _end_before(self, header: Header, reader: SegmentReader) -> int | None:
-        """Where the message ends that comes before this one in its queue, if it is in the reader's segment."""
-        queue = self._queues.queue(header.topic, header.queue_id)
-        unit = None if queue is None else queue.unit(header.queue_offset - 1)
-        if queue is None or unit is None or not reader.segment.start <= unit.position < reader.segment.end:
+    def _before(self, header: Header, segment: Segment) -> tuple[Queue, int, QueueUnit] | None:
+        """The unit that comes before that of a message in its queue, with its number, if it points into a segment."""
+        queue = self._queue(header.topic, header.queue_id)
+        units = b"" if queue is None else queue.read_units(header.queue_offset - 1, 2)
+        if queue is None or len(units) < 2 * UNIT_SIZE:
             return None
-        here = queue.unit(header.queue_offset)
-        is_known = here is not None and (here.position, here.size) == (header.position, header.size)
-        return unit.position + unit.size if is_known and reader.holds(queue, header.queue_offset - 1, unit) else None
+        unit, here = (QueueUnit(*fields) for fields in UNIT.iter_unpack(units))
+        is_known = (here.position, here.size) == (header.position, header.size)
+        is_in_it = segment.start <= unit.position < segment.end
+        return (queue, header.queue_offset - 1, unit) if is_known and is_in_it else None
+
+    def _queue(self, topic: str, queue_id: int) -> Queue | None:
+        """A queue, with its files as they were when it was asked for lately."""
+        name = topic, queue_id
+        if name not in self._asked_queues:
+            if len(self._asked_queues) >= _QUEUES_TO_KEEP:
+                self._asked_queues.clear()
+            self._asked_queues[name] = self._queues.queue(*name)
+        return self._asked_queues[name]

@@ -141,7 +141,7 @@ class LogEnd:
         newest = logics_timestamp(self._layout.checkpoint, self._files)
         if self._layout.abort or newest <= 0:
             return None
-        hint = self._late_unit(started) or self._last_queued(started)
+        hint = self._late_unit(started) or self._unit_of_some(started)
         stop = None if hint is None else self._walk(started, hint)
         if stop is None or stop.last is None or stop.last.store_timestamp is None:
             return None
@@ -164,7 +164,7 @@ class LogEnd:
                 at = header.position + header.size
         return None
 
-    def _last_queued(self, index: int) -> int | None:
+    def _unit_of_some(self, index: int) -> int | None:
         """The last unit of a segment that one of some queues knows."""
         segment = self._segments[index]
         last = (queue.last() for queue in itertools.islice(self._queues.some(), _QUEUES_TO_ASK))
@@ -304,14 +304,10 @@ class LogEnd:
         seen: dict[tuple[str, int], int] = {}
         segment = self._segments[stop.segment]
         with self._open(stop.segment) as reader:
-            at = segment.start
-            while at < stop.at and (run := reader.run_at(at, stop.at)) is not None:
-                found = run.headers()
-                for header in found:
-                    if header.is_queued:
-                        queue = (header.topic, header.queue_id)
-                        seen[queue] = max(seen.get(queue, -1), header.queue_offset)
-                at = found[-1].position + found[-1].size
+            for header in reader.headers(segment.start, stop.at):
+                if header.is_queued:
+                    queue = (header.topic, header.queue_id)
+                    seen[queue] = max(seen.get(queue, -1), header.queue_offset)
         return seen
 
 

@@ -23,18 +23,6 @@ TRANSACTION_ROLLBACK = 0xC
 _MOST = (1 << 63) - 1
 _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
-# Where the fields are that every unit has at the same offset, and their types as of `struct`.
-_FIELDS = {
-    "totalSize": (0, "i"),
-    "magic": (4, "i"),
-    "bodyCRC": (FORMAT["AT_BODY_CRC"], "i"),
-    "queueId": (FORMAT["AT_QUEUE_ID"], "i"),
-    "flag": (FORMAT["AT_FLAG"], "i"),
-    "queueOffset": (FORMAT["AT_QUEUE_OFFSET"], "q"),
-    "physicalOffset": (FORMAT["AT_PHYSICAL_OFFSET"], "q"),
-    "sysFlag": (FORMAT["AT_SYSFLAG"], "i"),
-    "bornTimestamp": (FORMAT["AT_BORN_TIMESTAMP"], "q"),
-}
 
 _HOST = re.compile(r"(?:\[([^\]]+)\]|([0-9.]+)):(-?[0-9]{1,10})")
 
@@ -48,17 +36,19 @@ def compression_type(sys_flag: int) -> int:
     return sys_flag >> 8 & 0x7
 
 
-def fields(*names: str) -> struct.Struct:
-    """What reads some of the fields at a unit's beginning. They are named in their order."""
+def _spread(*fields: tuple[int, str]) -> struct.Struct:
+    """What reads fields that are not side by side: where each begins, and its type."""
     layout, at = ">", 0
-    for name in names:
-        where, code = _FIELDS[name]
-        layout += f"{where - at}x{code}"
-        at = where + struct.calcsize(">" + code)
+    for begin, code in fields:
+        layout += f"{begin - at}x{code}"
+        at = begin + struct.calcsize(">" + code)
     return struct.Struct(layout)
 
 
-_HEAD = fields("totalSize", "magic", "queueId", "queueOffset", "physicalOffset", "sysFlag")  # as class Head has them
+_HEAD = _spread(
+    *((0, "i"), (4, "i"), (FORMAT["AT_QUEUE_ID"], "i"), (FORMAT["AT_QUEUE_OFFSET"], "q")),
+    *((FORMAT["AT_PHYSICAL_OFFSET"], "q"), (FORMAT["AT_SYSFLAG"], "i")),  # as class Head has them
+)
 
 
 def _host_size(sys_flag: int, is_v6: int) -> int:

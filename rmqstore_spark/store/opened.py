@@ -48,6 +48,15 @@ class OpenStore:
         return segments_of(self.layout.segments)
 
     @property
+    def segments(self) -> list[Segment]:
+        """Its segments, by start.
+
+        Raises:
+            DamagedStoreError: two files claim the same physical offsets.
+        """
+        return self._segments_of[0]
+
+    @property
     def faults(self) -> list[Damage]:
         """What is wrong with the names and sizes of its segments.
 
@@ -63,7 +72,7 @@ class OpenStore:
 
     @cached_property
     def _end(self) -> End:
-        return LogEnd(self.layout, self._segments_of[0], self.queues, self.files).find()
+        return LogEnd(self.layout, self.segments, self.queues, self.files).find()
 
     @property
     def end(self) -> int:

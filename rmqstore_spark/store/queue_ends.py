@@ -47,9 +47,7 @@ class _LiveUnits:
         unit = self._queue.unit(queue_offset)
         if unit is None or unit.position < self._begin:  # None: pre-blank
             return True
-        header = self._header(unit.position)
-        is_it = header is not None and (header.queue_offset, header.size) == (queue_offset, unit.size)
-        return is_it and self._log.is_live(unit.position, however_far=True)
+        return self._log.holds(self._queue, queue_offset, unit, however_far=True)
 
     def may_go_on(self, end: int) -> bool:
         """Is what comes after `end` left over from a truncated log, and no more? A live message of this queue with a
@@ -57,13 +55,9 @@ class _LiveUnits:
         if self._queue.is_lmq:
             return False
         unit = self._queue.unit(end)
-        header = self._header(unit.position) if unit is not None else None
-        return header is None or header.queue_offset <= end
-
-    def _header(self, position: int) -> Header | None:
-        header = self._log.header(position)
+        header = self._log.header(unit.position) if unit is not None else None
         is_mine = header is not None and (header.topic, header.queue_id) == (self._queue.topic, self._queue.queue_id)
-        return header if is_mine else None
+        return header is None or not is_mine or header.queue_offset <= end
 
 
 def _refuse_unqueued(store: OpenStore) -> None:
@@ -83,12 +77,10 @@ def _last_queued(store: OpenStore) -> Header | None:
     if store.last_message is not None and _is_queued(store.last_message):
         return store.last_message
     for extent in reversed(store.log.extents):
-        found, at = None, extent.start
+        found = None
         with store.reader(extent.segment) as reader:
-            while at < extent.stop and (run := reader.run_at(at, extent.stop)) is not None:
-                headers = run.headers()
-                found = next(filter(_is_queued, reversed(headers)), found)
-                at = headers[-1].position + headers[-1].size
+            for header in reader.headers(extent.start, extent.stop):
+                found = header if _is_queued(header) else found
         if found is not None:
             return found
     return None

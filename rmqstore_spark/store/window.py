@@ -38,7 +38,7 @@ class Window:
 
     def __init__(self, segment: Segment, files: Files) -> None:
         self.segment = segment
-        self._file = ReadFile(segment.path, files)
+        self._file = ReadFile(segment.path, files, is_log=True)
         self.file_end = segment.start + min(self._file.size, segment.end - segment.start)
         self._buffer = memoryview(bytearray())
         self.data = self._buffer[:0]

@@ -43,13 +43,14 @@ class Lane:
             self._waiting.popleft().result()
 
 
-def for_each(items: Iterable[_T], work: Callable[[_T], None]) -> None:
-    """Do something with each of them, in any order; several at once where they are many.
+def for_each(items: Iterable[_T], work: Callable[[_T], None], few: int = _FEW) -> None:
+    """Do something with each of them, in any order; several at once where they are more than a few.
 
     When one goes wrong, its error is raised, and no other is begun.
     """
     left = list(items)
-    lists = [left[i : i + _AT_ONCE] for i in range(0, len(left), _AT_ONCE)]
+    at_once = min(_AT_ONCE, len(left) // (4 * _WORKERS) + 1)
+    lists = [left[i : i + at_once] for i in range(0, len(left), at_once)]
     failed = threading.Event()
 
     def work_on(some: list[_T]) -> None:
@@ -62,7 +63,7 @@ def for_each(items: Iterable[_T], work: Callable[[_T], None]) -> None:
                 failed.set()
                 raise
 
-    if len(left) <= _FEW:
+    if len(left) <= few:
         work_on(left)
         return
     with ThreadPoolExecutor(_WORKERS) as pool:

@@ -1,14 +1,15 @@
 """From staged units to a store that a broker starts on: all of them, or none (journal.py says how)."""
 
 import contextlib
-import logging
 import os
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from native_io import Dispatched, Dispatcher, Status
 from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.progress import Progress
 from rmqstore_spark.store import checkpoint
 from rmqstore_spark.store.config import Table
 from rmqstore_spark.store.consumequeue import UNIT_SIZE
@@ -35,10 +36,7 @@ from rmqstore_spark.write.target import (
     sizes_of,
 )
 
-log = logging.getLogger(__name__)
-
 _CHUNKS_AHEAD = 4
-_REPORT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -77,11 +75,11 @@ def commit(root: str, staged: Sequence[Staged], settings: Settings) -> None:
             change.sweep()
             new = is_new(tree)
             check_writable(tree)
+            messages = _Messages(tree, staged)
             if settings.overwrite and not new:
                 refuse_foreign_files(tree)
-                _replace(_Messages(tree, staged), settings)
+                _replace(messages, settings)
             else:
-                messages = _Messages(tree, staged)
                 sizes = settings.sizes
                 target = Target(root, sizes.or_defaults()) if new else inspect(tree, sizes, messages.topics)
                 _append(change, target, messages, settings)
@@ -104,7 +102,7 @@ class _Messages:
         """How large it is."""
         return sum(part.nbytes for part in self.staged)
 
-    @property
+    @cached_property
     def topics(self) -> dict[str, int]:
         """Its topics, with the number of queues that each needs."""
         needed: dict[str, int] = {}
@@ -245,7 +243,8 @@ def _make(work: _Work, target: Target, messages: _Messages, settings: Settings) 
     with index, LogWriter(tree, target, os.path.join(new, "commitlog")) as segments:
         stream = _Stream(target, dispatcher, segments, queues, index if settings.index else None)
         stream.append(messages)
-    queues.finish(LogReader(tree, os.path.join(new, "commitlog"), target.sizes.segment).store_timestamp)
+    with LogReader(tree, os.path.join(new, "commitlog"), target.sizes.segment) as log_reader:
+        queues.finish(log_reader.store_timestamp)
     indexed = index.end_timestamp
     if not settings.index and old is not None:
         indexed = checkpoint.index_timestamp(os.path.join(old, "checkpoint"), tree)
@@ -339,26 +338,3 @@ class _Stream:
 def milliseconds_now() -> int:
     """The clock, as RocketMQ tells time."""
     return time.time_ns() // 1_000_000
-
-
-class Progress:
-    """Says in the log how far a long write is."""
-
-    def __init__(self, what: str, total: int) -> None:
-        self._what = what
-        self._total = total
-        self._done = 0
-        self._begin = self._reported = time.monotonic()
-
-    def add(self, nbytes: int) -> None:
-        """So much more is done."""
-        self._done += nbytes
-        now = time.monotonic()
-        if now - self._reported >= _REPORT_SECONDS:
-            self._reported = now
-            rate = self._done / (now - self._begin)
-            # A worker of Spark's shows warnings only, and who waits wants to know.
-            log.warning(
-                "%s: %.1f of %.1f MB (%d %%), %.0f MB/s",
-                *(self._what, self._done / 1e6, self._total / 1e6, 100 * self._done // self._total, rate / 1e6),
-            )

@@ -13,8 +13,9 @@ import ctypes
 import errno
 import fcntl
 import os
+import re
 import stat
-import sys
+import struct
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -28,15 +29,24 @@ _T = TypeVar("_T")
 _RENAME_EXCHANGE = 2
 _AT_EMPTY_PATH = 0x1000
 _STATX_MNT_ID = 0x1000
-_MASK, _MNT_ID = slice(0, 4), slice(0x90, 0x98)  # in struct statx
+_Answer = ctypes.c_char * 256  # longer than struct statx, and than struct statfs
+_MASK, _MNT_ID = (struct.Struct("=I"), 0), (struct.Struct("=Q"), 0x90)  # in struct statx
+_FS_TYPE = (struct.Struct("=Q"), 0)  # in struct statfs
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_KNOWN = 64  # directories that are kept open
-_MOST_PASSES = 100_000  # through a directory that is deleted, one for each that is in another
+_MOST_PASSES = 100_000  # through a directory that is deleted, one for so many levels of it
+_MOST_LEVELS = 8  # that are open at a time while they are deleted
+_FEW_TO_REMOVE = 64  # names: where the file system discards what is freed, each of them waits for the disk
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SYNC_FILE_RANGE_WRITE = 2
 _COPY_SIZE = 8 * 1024 * 1024
 BLOCK = 4096  # direct I/O takes places, sizes and memory that are multiples of this, on every disk
 _LIBC = ctypes.CDLL(None, use_errno=True)
+# One syncfs() costs less than so many fsync(), though it waits for what others wrote to the file system, too.
+_MANY_TO_SYNC = 1024
+_SYNCFS_TELLS_ERRORS = (5, 8)  # the first Linux on which it does
+# Those that tell it of all their files (statfs(2), f_type). An overlay, for one, tells only of itself.
+_TELL_ERRORS = {0xEF53: "ext4", 0x58465342: "XFS", 0x9123683E: "Btrfs", 0x01021994: "tmpfs"}
 
 
 def _do(call: Callable[..., _T], path: str, *arguments: Any) -> _T:
@@ -217,6 +227,8 @@ class Tree(Files):
         self.itself = os.fstat(self._fd)
         owner = (like or self).itself
         self._owner = _Owner(owner.st_uid, owner.st_gid) if os.geteuid() == 0 and owner.st_uid != 0 else None
+        self._mount = _mount(self._fd)
+        self._made = 0  # directories
         self._local = threading.local()
         self._all_known: list[OrderedDict[str, int]] = []
 
@@ -287,12 +299,14 @@ class Tree(Files):
                 "put the real one in its place, or write to another store"
             )
         if stat.S_ISDIR(found.st_mode):
-            fd = self._opened(path)
-            if _mount(fd) != _mount(self._fd):
-                raise RmqStoreError(
-                    f"{path}: expected {what} on the file system of {self.path}, found a mount point; "
-                    "keep its files in the store itself, or write to another store"
-                )
+            self._refuse_mount_point(self._opened(path), path, what)
+
+    def _refuse_mount_point(self, fd: int, path: str, what: str = "a directory") -> None:
+        if _mount(fd) != self._mount:
+            raise RmqStoreError(
+                f"{path}: expected {what} on the file system of {self.path}, found a mount point; "
+                "keep its files in the store itself, or write to another store"
+            )
 
     def refuse_unwritable(self, path: str) -> None:
         """See that names in a directory can be changed.
@@ -371,25 +385,20 @@ class Tree(Files):
 
     def make_directory(self, path: str) -> None:
         """Make a directory, and those above it in the tree, where they are missing."""
-        if self.is_directory(path):
+        if path == self.path or path in self._known:
             return
-        if os.path.dirname(path) != self.path:
-            self.make_directory(os.path.dirname(path))
+        self.make_directory(os.path.dirname(path))
         above, name = self._changing(path)
-        if _do(_make_directory_at, path, above, name):
-            self._hand_over_directory(above, name, path)
-        self.refuse_other_than(path, stat.S_ISDIR, "a directory")
-
-    def _hand_over_directory(self, above: int, name: str, path: str) -> None:
-        """There is no call that makes a directory and opens it. One that was put in place of ours, and that is empty,
-        its new owner could have removed before."""
-        if self._owner is not None:
-            fd: int = _do(_open_at, path, above, name, _DIRECTORY)
-            try:
-                if os.fstat(fd).st_uid == os.geteuid() and not os.listdir(fd):
-                    self._hand_over(fd, path)
-            finally:
-                os.close(fd)
+        if not _do(_make_directory_at, path, above, name):
+            self.refuse_other_than(path, stat.S_ISDIR, "a directory")
+            return
+        self._made += 1
+        fd = self._opened(path)
+        self._refuse_mount_point(fd, path)
+        if self._owner is not None and os.fstat(fd).st_uid == os.geteuid() and not os.listdir(fd):
+            # There is no call that makes a directory and opens it. One that was put in place of ours, and that is
+            # empty, its new owner could have removed before.
+            self._hand_over(fd, path)
 
     def _hand_over(self, fd: int, path: str) -> None:
         if self._owner is not None:
@@ -441,38 +450,53 @@ class Tree(Files):
         above, own_name = self._changing(path)
         top = self._opened(path)
         for _ in range(_MOST_PASSES):
-            names = os.listdir(top)
-            for name in names:
-                self._empty(top, name, os.path.join(path, name))
-            if not names and _do(_remove_if_empty_at, path, above, own_name):
+            self._empty(top, path, top, _MOST_LEVELS, True)
+            if _do(_remove_if_empty_at, path, above, own_name):
                 self._forget(path)
                 return
         raise RmqStoreError(f"{path}: cannot be deleted: somebody goes on making files in it")
 
-    def _empty(self, top: int, name: str, path: str) -> None:
-        """Delete what is in a directory; those in it are moved up, to come later."""
+    def _empty(self, fd: int, path: str, top: int, levels: int, may_split: bool) -> None:
+        """Delete what is in a directory; what is more levels deep is moved up to `top`, to come later.
+
+        Args:
+            may_split: whether several threads may do that, where it is much.
+        """
+        with os.scandir(fd) as entries:
+            found = list(entries)
+        splits = may_split and len(found) > _FEW_TO_REMOVE
+
+        def remove(entry: os.DirEntry[str]) -> None:
+            inner_path = os.path.join(path, entry.name)
+            if not entry.is_dir(follow_symlinks=False):
+                _do(_unlink_at, inner_path, fd, entry.name)
+            elif levels == 0:
+                _do(_rename_at, inner_path, fd, entry.name, top, f".{entry.inode():x}")
+            else:
+                self._remove_directory(fd, entry.name, inner_path, top, levels - 1, may_split and not splits)
+
+        if splits:
+            for_each(found, remove, _FEW_TO_REMOVE)
+        else:
+            for entry in found:
+                remove(entry)
+
+    def _remove_directory(self, above: int, name: str, path: str, top: int, levels: int, may_split: bool) -> None:
         try:
-            fd = os.open(name, _DIRECTORY, dir_fd=top)
+            fd = os.open(name, _DIRECTORY, dir_fd=above)
         except FileNotFoundError:
             return
         except OSError as why:
             if why.errno not in (errno.ENOTDIR, errno.ELOOP):
                 raise cannot_write(path, why) from None
-            _do(_unlink_at, path, top, name)
+            _do(_unlink_at, path, above, name)  # it was swapped for something else in between
             return
         try:
-            for inner in os.listdir(fd):
-                found = _status_at(fd, inner)
-                inner_path = os.path.join(path, inner)
-                if found is None:
-                    continue
-                if not stat.S_ISDIR(found.st_mode):
-                    _do(_unlink_at, inner_path, fd, inner)
-                elif not _do(_remove_if_empty_at, inner_path, fd, inner):
-                    _do(_rename_at, inner_path, fd, inner, top, f".{found.st_ino:x}")
+            self._refuse_mount_point(fd, path)
+            self._empty(fd, path, top, levels, may_split)
         finally:
             os.close(fd)
-        _do(_remove_directory_at, path, top, name)
+        _do(_remove_directory_at, path, above, name)
 
     def sync_directory(self, path: str) -> None:
         """Wait until the names in a directory are on disk."""
@@ -481,12 +505,31 @@ class Tree(Files):
 
     def sync_directories(self, top: str) -> None:
         """sync_directory for a directory and all in it."""
+        if self.sync_all(self._made):
+            return
         found = [top]
         for directory in found:  # it gets longer meanwhile
             paths = (os.path.join(directory, name) for name in self.names(directory))
             found += [path for path in paths if self.is_directory(path)]
         for_each(found[1:], self.sync_directory)
         self.sync_directory(top)
+
+    def sync_all(self, count: int) -> bool:
+        """Wait until all that was changed in the tree is on disk, where that is quicker than to wait for each.
+
+        What could not be written since the tree was opened is an error, whoever wrote it. So nothing is missed, not
+        even where a file was closed and forgotten by the system before anybody waited for it.
+
+        Args:
+            count: of files and directories that are to come to disk.
+
+        Returns:
+            whether it was done. If not, each is to be synced.
+        """
+        if count < _MANY_TO_SYNC or not _syncfs_tells_errors(self._fd) or not _do(_sync_all, self.path, self._fd):
+            return False
+        _do(os.fsync, self.path, self._fd)  # before Linux 5.17, syncfs() is silent about a journal that was given up
+        return True
 
     def exchange(self, one: str, other: str) -> None:
         """Let two directories swap their names in one step.
@@ -571,12 +614,24 @@ class Tree(Files):
 
 def _mount(fd: int) -> int:
     """Which mount something is on: only within one can it be renamed. Before Linux 5.8: which device."""
-    answer = ctypes.create_string_buffer(256)
-    if _LIBC.statx(fd, b"", _AT_EMPTY_PATH, _STATX_MNT_ID, answer) == 0:
-        mask, mount = (int.from_bytes(answer.raw[part], sys.byteorder) for part in (_MASK, _MNT_ID))
-        if mask & _STATX_MNT_ID:
-            return mount
+    answer = _Answer()
+    if _LIBC.statx(fd, b"", _AT_EMPTY_PATH, _STATX_MNT_ID, answer) == 0 and _in(answer, _MASK) & _STATX_MNT_ID:
+        return _in(answer, _MNT_ID)
     return os.fstat(fd).st_dev
+
+
+def _in(answer: ctypes.Array[ctypes.c_char], member: tuple[struct.Struct, int]) -> int:
+    found: int = member[0].unpack_from(answer, member[1])[0]
+    return found
+
+
+def _syncfs_tells_errors(fd: int) -> bool:
+    """Does syncfs() say when something could not be written since this descriptor was opened?"""
+    version = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    if version is None or (int(version[1]), int(version[2])) < _SYNCFS_TELLS_ERRORS:
+        return False
+    answer = _Answer()
+    return _LIBC.fstatfs(fd, answer) == 0 and _in(answer, _FS_TYPE) in _TELL_ERRORS
 
 
 def _status_at(above: int, name: str) -> os.stat_result | None:
@@ -604,6 +659,16 @@ def _make_directory_at(above: int, name: str) -> bool:
         os.mkdir(name, dir_fd=above)
     except FileExistsError:
         return False
+    return True
+
+
+def _sync_all(fd: int) -> bool:
+    """False where nobody may call it."""
+    if _LIBC.syncfs(fd) != 0:
+        code = ctypes.get_errno()
+        if code in (errno.ENOSYS, errno.EPERM):
+            return False
+        raise OSError(code, os.strerror(code))
     return True
 
 

@@ -454,7 +454,8 @@ class Change:
                 changed.add(os.path.dirname(move.target))
             elif not move.is_directory:
                 self._tree.remove(move.target)
-        for_each(sorted(changed), self._tree.sync_directory)
+        if not self._tree.sync_all(len(changed)):
+            for_each(sorted(changed), self._tree.sync_directory)
         self._tree.sync_directory(self.root)
 
     def _moves(self, journal: _Journal) -> "Iterator[_Move]":

@@ -1,5 +1,6 @@
 """Commitlog segments: placed units in, a whole new commitlog directory out."""
 
+import contextlib
 import mmap
 import os
 import struct
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 from native_io import FORMAT
 from rmqstore_spark.store.files import Files, ReadFile
+from rmqstore_spark.store.layout import name_of
 from rmqstore_spark.store.message import store_time_in
 from rmqstore_spark.write import disk
 from rmqstore_spark.write.background import Lane
@@ -195,21 +197,32 @@ def _store(file: disk.NewFile, data: _Buffer, offset: int, is_last: bool = False
 
 
 class LogReader:
-    """Single facts of a commitlog directory that is known to be sound."""
+    """Single facts of a commitlog directory that is known to be sound. A context manager."""
 
     def __init__(self, files: Files, directory: str, segment_size: int) -> None:
         self._files = files
         self._directory = directory
         self._size = segment_size
+        self._start = -1
+        self._segment = contextlib.ExitStack()
+
+    def __enter__(self) -> "LogReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._segment.close()
 
     def store_timestamp(self, position: int) -> int:
         """The store time (ms) of the message at a physical offset."""
         start = position - position % self._size
-        with ReadFile(_segment_path(self._directory, start), self._files) as file:
-            found = store_time_in(file.read(position - start, FORMAT["SMALLEST_UNIT"]))
+        if start != self._start:  # most queues end where the log does
+            self._segment.close()
+            self._file = self._segment.enter_context(ReadFile(_segment_path(self._directory, start), self._files))
+            self._start = start
+        found = store_time_in(self._file.read(position - start, FORMAT["SMALLEST_UNIT"]))
         assert found is not None
         return found
 
 
 def _segment_path(directory: str, start: int) -> str:
-    return os.path.join(directory, f"{start:020d}")
+    return os.path.join(directory, name_of(start))

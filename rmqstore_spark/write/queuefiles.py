@@ -78,14 +78,22 @@ class QueueWriter:
             store_timestamp: the store time (ms) of the message at a physical offset. Old brokers search a queue by the
                 times of its files, so each gets that of its last message.
         """
-        self._flush()
+
+        def set_time(file: disk.NewFile) -> None:
+            file.set_time(store_timestamp(QueueUnit(*UNIT.unpack(self._last_units[file.path])).position))
+
+        earlier = set(self._last_units)
+        earlier -= self._flush(set_time)
+        for path in sorted(earlier):
+            with self._tree.reopen(path, self._made[path]) as file:
+                set_time(file)
 
         def bring_to_disk(path: str) -> None:
             with self._tree.reopen(path, self._made[path]) as file:
-                file.set_time(store_timestamp(QueueUnit(*UNIT.unpack(self._last_units[path])).position))
                 file.sync()
 
-        for_each(self._last_units, bring_to_disk)
+        if not self._tree.sync_all(len(self._made)):
+            for_each(self._made, bring_to_disk)
 
     def _append(self, tail: _Tail, units: memoryview) -> None:
         tail.pending += units
@@ -113,22 +121,35 @@ class QueueWriter:
             )
         return os.path.join(top, path)
 
-    def _flush(self) -> None:
-        for queue, tail in self._tails.items():
+    def _flush(self, last: Callable[[disk.NewFile], None] | None = None) -> set[str]:
+        """Write what is pending.
+
+        Args:
+            last: to be done with each file after that.
+
+        Returns:
+            the files that were written to.
+        """
+        written = set()
+        for queue, tail in sorted(self._tails.items()):  # so that directories are made and left one after the other
             while tail.pending:
                 inside = tail.start % self._file_size
                 part = bytes(tail.pending[: self._file_size - inside])
-                self._write(queue, tail.start - inside, inside, part)
+                with self._open(queue, tail.start - inside, inside) as file:
+                    file.write(part, inside)
+                    self._last_units[file.path] = part[-UNIT_SIZE:]
+                    if last is not None:
+                        last(file)
+                written.add(file.path)
                 del tail.pending[: len(part)]
                 tail.start += len(part)
         self._pending = 0
+        return written
 
-    def _write(self, queue: Queue, start: int, inside: int, units: bytes) -> None:
+    def _open(self, queue: Queue, start: int, inside: int) -> disk.NewFile:
         path = os.path.join(self._path(self._new, queue), name_of(start))
         made = self._made.get(path)
-        with self._tree.reopen(path, made) if made else self._make(path, queue, start, inside) as file:
-            file.write(units, inside)
-        self._last_units[path] = units[-UNIT_SIZE:]
+        return self._tree.reopen(path, made) if made else self._make(path, queue, start, inside)
 
     def _make(self, path: str, queue: Queue, start: int, inside: int) -> disk.NewFile:
         self._tree.make_directory(os.path.dirname(path))

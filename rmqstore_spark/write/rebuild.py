@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from native_io import Dispatcher
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, one_line
+from rmqstore_spark.progress import Progress
 from rmqstore_spark.store import checkpoint
 from rmqstore_spark.store.consumequeue import UNIT, QueueUnit
 from rmqstore_spark.store.geometry import indexes_tags
@@ -23,7 +24,7 @@ from rmqstore_spark.store.segments import Extent
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.write import disk, journal, topics
 from rmqstore_spark.write.background import Lane
-from rmqstore_spark.write.commit import Progress, milliseconds_now
+from rmqstore_spark.write.commit import milliseconds_now
 from rmqstore_spark.write.indexfiles import IndexWriter
 from rmqstore_spark.write.lock import StoreLock
 from rmqstore_spark.write.logfiles import LogReader
@@ -116,7 +117,8 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
         puts.wait()
         entries.finish()
     _tell_of(target.root, without)
-    queues.finish(LogReader(tree, os.path.join(target.root, "commitlog"), target.sizes.segment).store_timestamp)
+    with LogReader(tree, os.path.join(target.root, "commitlog"), target.sizes.segment) as log_reader:
+        queues.finish(log_reader.store_timestamp)
     _keep_others(tree, store, new_queues)
     known = topics.load(tree)
     missing = topics.lacking(known, needed)

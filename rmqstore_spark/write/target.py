@@ -178,8 +178,7 @@ def sizes_of(store: OpenStore, asked: Sizes, topics: Iterable[str] = ()) -> File
         DamagedStoreError: its files differ in size.
     """
     _refuse_faults(store)
-    segments = store.layout.segments
-    segment = segments[0].size if segments else None
+    segment = store.segments[0].size if store.segments else None
     queue_file = queue_file_size(store, topics)
     slots, items = index_geometry(os.path.join(store.root, "index"), store.files, asked.slots, asked.items)
 
@@ -199,8 +198,7 @@ def sizes_of(store: OpenStore, asked: Sizes, topics: Iterable[str] = ()) -> File
 def sizes_to_rebuild(store: OpenStore, asked: Sizes) -> FileSizes:
     """The sizes for files that are made anew: those asked for, else those of the files that are there, if they can be
     known; they may be what is broken."""
-    segments = store.layout.segments
-    segment = segments[0].size if segments else None
+    segment = store.segments[0].size if store.segments else None
     queue_file, slots, items = asked.queue_file, asked.slots, asked.items
     if queue_file is None:
         with contextlib.suppress(DamagedStoreError):

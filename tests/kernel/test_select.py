@@ -35,11 +35,12 @@ Queue = tuple[bytes, int]
 
 @dataclass
 class Wanted:
-    """What is wanted, as Filter takes it and as the oracle tests it. `queues` None: any queue."""
+    """What is wanted, as Filter takes it and as the oracle tests it. `queues`, `tags` None: any."""
 
     times: Bounds = ALL
     places: Bounds = ALL
     queues: dict[Queue, Bounds] | None = None
+    tags: set[str] | None = None
     asked: list[Queue] = field(default_factory=list)
 
     def judge(self, topic: bytes, queue_id: int) -> Bounds | None:
@@ -50,13 +51,18 @@ class Wanted:
 
     def filter(self) -> Filter:
         return Filter(
-            store_timestamp=self.times, commit_log_offset=self.places, judge=None if self.queues is None else self.judge
+            store_timestamp=self.times,
+            commit_log_offset=self.places,
+            judge=None if self.queues is None else self.judge,
+            conditions=[] if self.tags is None else [{"tags": self.tags}],
         )
 
     def offsets_of(self, unit: reference.Unit) -> Bounds:
         return ALL if self.queues is None else self.queues.get((unit.topic, unit.queue_id), NOTHING)
 
     def __contains__(self, unit: reference.Unit) -> bool:
+        if self.tags is not None and reference.parse_properties(unit.properties).get("TAGS") not in self.tags:
+            return False
         bounds = (self.times, self.places, self.offsets_of(unit))
         values = (unit.store_timestamp, unit.physical_offset, unit.queue_offset)
         return all(least <= value <= most for (least, most), value in zip(bounds, values, strict=True))
@@ -342,6 +348,7 @@ REFUSALS = [
     Wanted(queues={}),
     Wanted(queues={(b"TopicA", 0): (1, I64 - 1)}),
     Wanted(queues={(b"TopicA", 1): ALL, (b"TopicB", 0): ALL, (b"Topic", 0): ALL}),
+    Wanted(tags={"a"}),
 ]
 
 
@@ -510,7 +517,7 @@ def _random_log(rng: random.Random) -> tuple[bytearray, Positions]:
                 "queue_offset": rng.choice(NUMBERS),
                 "store_timestamp": rng.choice(NUMBERS),
                 "body": rng.randbytes(rng.choice((0, 3, 100))),
-                "properties": {"TAGS": "a"} if rng.random() < 0.3 else {},
+                "properties": rng.choice(({}, {"TAGS": "a"}, {"TAGS": "b", "KEYS": "a"})),
                 "sys_flag": rng.choice((0, 0, 0x10, 0x20, 0x30)),
                 "body_crc": rng.choice((None, None, None, 7)),
             }
@@ -546,7 +553,7 @@ def _random_wanted(rng: random.Random) -> Wanted:
     if rng.random() < 0.7:
         queues = {(topic, i): bounds() for topic in TOPICS for i in (0, 1, -1) if rng.random() < 0.6}
     places = rng.choice((ALL, ALL, (BASE + rng.randrange(-1, 600), BASE + rng.randrange(-1, 3000))))
-    return Wanted(bounds(), places, queues)
+    return Wanted(bounds(), places, queues, rng.choice((None, None, {"a"}, {"a", "b"})))
 
 
 def _has_wrong_crc(unit: reference.Unit) -> bool:

@@ -37,6 +37,8 @@ def test_everything_is_scanned(store: Path, capsys: pytest.CaptureFixture[str]) 
     assert "access: scan: nothing else is cheaper" in text
     assert f"partitions: {len(planned.tasks)};" in text
     assert "not used" not in text
+    assert "each is to have at most about 4.0 MiB of the log" in text
+    assert "each is to have at most about 5.0 KiB of the log" in explained(store, maxPartitionBytes=5120)
     rmqstore_spark.explain(str(store))
     assert capsys.readouterr().out.startswith(text.split("  access")[0])
 

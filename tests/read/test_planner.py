@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,14 @@ from oracle import random_stores, reference, stores
 from support import reading
 from support.reading import make_plan
 
+from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.read import pack
+from rmqstore_spark.read.planner import plan
 from rmqstore_spark.read.task import Range
+from rmqstore_spark.selection import Numbers, Selection, Texts
+from rmqstore_spark.store.files import Files
 
-KIB, MIB = 1 << 10, 1 << 20
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 
 def _ranges(root: Path, **options: Any) -> list[Range]:
@@ -119,3 +126,146 @@ def test_pruned_columns_do_not_cost_planning(tmp_path: Path, rng: random.Random)
         rows = sum(batch.num_rows for task in planned.tasks for batch in reading.read_task(task, settings))
         assert rows == len(store.messages)
         assert planned.files.bytes - planning < 1.05 * store.end
+
+
+class CountingFiles(Files):
+    """Counts directories that are listed, too."""
+
+    listed = 0
+
+    def names(self, path: str) -> list[str]:
+        self.listed += 1
+        return super().names(path)
+
+
+def _grown_store(root: Path, queues: int, segments: int) -> stores.StoreBuilder:
+    """Segments in which each message is of another queue than the ones before it."""
+    store = stores.StoreBuilder(root, segment_size=32 * KIB, queue_file_size=2000)
+    while store.end < (segments - 0.5) * 32 * KIB:
+        number = len(store.messages)
+        store.append(topic=f"T{number // 4 % (queues // 4)}", queue_id=number % 4, body=b"x" * 200)
+    store.close()
+    return store
+
+
+def _cost(options: ReadOptions) -> tuple[int, int]:
+    """What planning asks for: requests, and directories that are listed."""
+    files = CountingFiles()
+    plan(options, files)
+    return files.requests, files.listed
+
+
+def _look_ups(store: stores.StoreBuilder) -> dict[str, Selection]:
+    """One message in the middle of the log, named in several ways."""
+    message = store.messages[len(store.messages) // 2]
+    position, queue, offset = message.position, message.queue_id, message.queue_offset
+    return {
+        "commitLogOffset": Selection(commit_log_offset=Numbers.of(position)),
+        "offsetMsgId": Selection(offset_msg_id=frozenset([f"7F00000100002A9F{position:016X}"])),
+        "assign": Selection(
+            assigned={message.topic: frozenset([queue])}, offsets={(message.topic, queue): Numbers(offset, offset)}
+        ),
+        "topic, queueId, queueOffset": Selection(
+            topic=Texts(frozenset([message.topic])), queue_id=Numbers.of(queue), queue_offset=Numbers.of(offset)
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    ("small", "large"), [((64, 8), (512, 8)), ((16, 4), (16, 64))], ids=["more queues", "more segments"]
+)
+def test_a_look_up_costs_the_same_in_a_larger_store(
+    tmp_path: Path, small: tuple[int, int], large: tuple[int, int]
+) -> None:
+    found: dict[str, list[tuple[int, int]]] = {}
+    for size in (small, large):
+        store = _grown_store(tmp_path / str(size), *size)
+        for name, selection in _look_ups(store).items():
+            options = replace(reading.options_of(store.root), selection=selection)
+            found.setdefault(name, []).append(_cost(options))
+    for name, ((requests, listed), (more_requests, more_listed)) in found.items():
+        # Binary searches in longer files; and what of a message's segment is live, up to 16 queues say.
+        assert more_requests <= requests + 64, name
+        assert more_listed <= listed + 16, name
+
+
+def test_a_full_scan_costs_in_proportion_to_the_segments(tmp_path: Path) -> None:
+    for partition in (6 * KIB, 20 * KIB):
+        costs = []
+        for queues, segments in ((16, 16), (16, 32), (512, 32)):
+            root = tmp_path / f"{partition}-{queues}-{segments}"
+            _grown_store(root, queues, segments)
+            costs.append(_cost(reading.options_of(root, maxPartitionBytes=partition)))
+        (requests, listed), (twice, listed_twice), (wide, listed_wide) = costs
+        assert twice <= 2 * requests
+        assert listed_twice <= listed + 12
+        # Its queues name few units, so more of them are asked.
+        assert wide <= 4 * twice
+        assert listed_wide <= 300
+
+
+def test_thousands_of_tiny_queues(tmp_path: Path, rng: random.Random) -> None:
+    """No more of them are listed than it takes, and where they name a unit is where the log is cut."""
+    store = stores.StoreBuilder(tmp_path, segment_size=512 * KIB, queue_file_size=200)
+    queues = [(f"T{n}", m) for n in range(500) for m in range(4)]
+    for _ in range(3):
+        rng.shuffle(queues)
+        for topic, queue_id in queues:
+            store.append(topic=topic, queue_id=queue_id, body=b"x" * 500)
+    store.close()
+    files = CountingFiles()
+    planned = plan(reading.options_of(tmp_path, maxPartitionBytes=100 * KIB), files)
+    ranges = [r for task in planned.tasks for r in task.ranges]
+    assert files.listed < 200
+    assert files.requests < 2000
+    assert len(ranges) > len(list((tmp_path / "commitlog").iterdir())) + 5
+    assert {r.start for r in ranges} <= {message.position for message in store.messages}
+    assert sum(r.stop - r.start for r in ranges) == store.end
+
+
+def test_queues_in_the_tail_only(tmp_path: Path) -> None:
+    """Elsewhere segments stay whole, where there are too many to walk through."""
+    store = _grown_store(tmp_path, 16, 40)
+    late = [message for message in store.messages if message.position > 38 * 32 * KIB]
+    for topic in sorted({message.topic for message in store.messages}):
+        for queue_id in range(4):
+            (directory,) = [store.queue_directory(topic, queue_id)]
+            shutil.rmtree(directory)
+            mine = [message for message in late if (message.topic, message.queue_id) == (topic, queue_id)]
+            per_file = store.queue_file_size // reference.QUEUE_UNIT_SIZE
+            directory.mkdir()
+            for message in mine:
+                start = message.queue_offset // per_file * per_file
+                path = directory / f"{start * reference.QUEUE_UNIT_SIZE:020d}"
+                before = reference.encode_queue_unit(*reference.PRE_BLANK) * (message.queue_offset - start)
+                data = bytearray(path.read_bytes() if path.exists() else before.ljust(store.queue_file_size, b"\0"))
+                at = (message.queue_offset - start) * reference.QUEUE_UNIT_SIZE
+                data[at : at + 20] = reference.encode_queue_unit(message.position, message.size, 0)
+                path.write_bytes(data)
+    ranges = _ranges(tmp_path, maxPartitionBytes=6 * KIB)
+    assert sum(r.stop - r.start for r in ranges) == store.end
+    assert {r.start for r in ranges} <= {message.position for message in store.messages}
+    assert len([r for r in ranges if r.segment.start == ranges[-1].segment.start]) >= 2
+
+
+def test_partitions_grow_with_the_store() -> None:
+    """`auto` is 128 MiB for as long as that makes no more than 2,000 partitions, and never more than 1 GiB."""
+    options = reading.options_of("/store")
+    sizes = [pack.target_size(total * GIB, options) for total in (10, 250, 251, 1000, 2000, 5000)]
+    assert sizes[:2] == [128 * MIB] * 2
+    assert 128 * MIB < sizes[2] < 129 * MIB
+    assert sizes[3] == 1000 * GIB // 2000
+    assert sizes[4:] == [GIB] * 2
+    assert pack.target_size(5000 * GIB, reading.options_of("/store", maxPartitionBytes="64m")) == 64 * MIB
+    assert pack.target_size(5000 * GIB, reading.options_of("/store", minPartitions=20_000)) == 5000 * GIB // 20_000
+
+
+def test_long_planning_says_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    _grown_store(tmp_path, 16, 4)
+    make_plan(tmp_path, maxPartitionBytes=6 * KIB)
+    assert not caplog.messages
+    monkeypatch.setattr("rmqstore_spark.progress.REPORT_SECONDS", 0)
+    make_plan(tmp_path, maxPartitionBytes=6 * KIB)
+    assert any("planning: cutting the log into pieces: 2 of 4 " in message for message in caplog.messages)

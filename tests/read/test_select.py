@@ -31,7 +31,7 @@ from support.selecting import Row, Wanted
 
 from rmqstore_spark.errors import DamagedStoreError, OptionError
 from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.read import find
+from rmqstore_spark.read import access_path, find
 from rmqstore_spark.read.clock import CLOCK_SLACK
 from rmqstore_spark.read.planner import plan
 from rmqstore_spark.store.files import Files, Prices
@@ -55,10 +55,11 @@ def paths(monkeypatch: pytest.MonkeyPatch) -> Paths:
     found = Paths()
 
     def warning(text: str, *args: object) -> None:
-        assert text.startswith("%s; reading")
+        assert "; reading" in text
         found.contradictions += 1
 
     monkeypatch.setattr(find.log, "warning", warning)
+    monkeypatch.setattr(access_path.log, "warning", warning)
     return found
 
 

@@ -199,7 +199,7 @@ def test_it_is_not_found_out_at_any_price(
 ) -> None:
     make_store(tmp_path)
     monkeypatch.setattr(unqueued, name, 20)
-    monkeypatch.setattr(unqueued, "QueueCursors", None)  # nothing is read for it
+    monkeypatch.setattr(unqueued, "coverage", None)  # nothing is read for it
     assert read(tmp_path, subscribe="order") == []
     assert warnings(caplog)[0].startswith("unknown topic 'order'. Did you mean 'Orders'? ")
 

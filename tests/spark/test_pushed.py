@@ -13,10 +13,10 @@ from operator import ge, gt, le, lt
 from types import ModuleType
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracle.selected import has_wanted_values
 from pyspark.sql import datasource as spark_datasource
 from pyspark.sql.datasource import (
     DataSourceReader,
@@ -37,7 +37,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from rmqstore_spark.columns import COLUMNS, arrow_schema
+from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.selection import EVERYTHING, Numbers, Selection, Texts
 from rmqstore_spark.spark.datasource import RmqStoreDataSource
 from rmqstore_spark.spark.pushdown import selection_of
@@ -259,19 +259,16 @@ def sql(pushed: Filter, row: Row) -> bool | None:
 
 
 def selects(selection: Selection, row: Row) -> bool:
-    """What a Selection says of a row, asked as the planner and the tasks ask."""
+    """What a Selection says of a row, bounds asked as the planner and the tasks ask."""
     offsets = selection.queue(row["topic"], row["queueId"])
     if offsets is None or row["queueOffset"] not in offsets:
         return False
     if row["commitLogOffset"] not in selection.commit_log_offset:
         return False
-    if (row["storeTimestamp"] - EPOCH) // timedelta(milliseconds=1) not in selection.store_timestamp:
+    microseconds = (row["storeTimestamp"] - EPOCH) // timedelta(microseconds=1)
+    if microseconds // 1000 not in selection.store_timestamp:
         return False
-    names = selection.checked_columns
-    if not names:
-        return True
-    batch = pa.RecordBatch.from_pylist([{name: row[name] for name in names}], schema=arrow_schema(names))
-    return bool(selection.mask(batch)[0].as_py())
+    return has_wanted_values(selection, {**row, "storeTimestamp": microseconds})
 
 
 @settings(max_examples=500)

@@ -122,6 +122,16 @@ def test_no_columns_but_rows(spark: SparkSession, small_store: Path) -> None:
     assert spark.read.format("rmqstore").schema(StructType([])).load(str(small_store)).count() == 60
 
 
+def test_columns_from_the_queues_alone(spark: SparkSession, small_store: Path) -> None:
+    """With trust=queues: the same rows, and what else is asked for comes from the log."""
+    names = ["topic", "queueId", "queueOffset", "commitLogOffset", "storeSize", "store"]
+    scanned = load(spark, small_store, columns=",".join(names))
+    covering = load(spark, small_store, columns=",".join(names), trust="queues")
+    assert_df_equality(covering, scanned, ignore_row_order=True)
+    rows = load(spark, small_store, trust="queues", subscribe="TopicA").select("body").collect()
+    assert rows == load(spark, small_store).select("body").collect()
+
+
 def test_several_stores_globs_and_file_uris(spark: SparkSession) -> None:
     both = [DATA / "rocketmq-4.9.4", DATA / "rocketmq-5.3.3"]
     df = load(spark, both, columns="store,file,commitLogOffset")

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from oracle import golden, reference, stores
 
 from native_io import java_hash
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.indexfile import DEFAULT_SLOTS, IndexFile, index_files, key_hash
+from rmqstore_spark.store.files import Files, Prices
+from rmqstore_spark.store.indexfile import DEFAULT_SLOTS, IndexFile, IndexReader, by_slot, index_paths, key_hash
 
 DATA = Path(__file__).parents[1] / "data"
 DEFAULT_ITEMS = 20_000_000
@@ -37,6 +38,25 @@ def name(request: pytest.FixtureRequest) -> str:
 def store(name: str, tmp_path: Path) -> Path:
     """A store that RocketMQ wrote."""
     return DATA / name if name in PLAIN else golden.unpack(name, tmp_path / "store")
+
+
+def index_files(directory: str | None, files: Files) -> tuple[list[IndexFile], list[str]]:
+    """The files of a directory that can be asked, and why others cannot."""
+    found, unusable, slots = [], [], [DEFAULT_SLOTS]
+    try:
+        paths = index_paths(directory, files)
+    except RmqStoreError as why:
+        return [], [str(why)]
+    for path in paths:
+        try:
+            file = IndexFile.open(path, files, slots)
+        except RmqStoreError as why:
+            unusable.append(str(why))
+            continue
+        if file is not None:
+            found.append(file)
+            slots.append(file.slots)
+    return found, unusable
 
 
 def keys_of(store: Path, tags: bool = False) -> tuple[Keys, dict[int, set[int]]]:
@@ -367,6 +387,46 @@ def test_what_a_broker_adds_after_opening_is_not_seen(tmp_path: Path) -> None:
             assert index.lookup(13) == []
 
 
+# ---- many at once
+
+
+@pytest.mark.parametrize("gap", [0, 1 << 20], ids=["item by item", "in memory"])
+def test_many_at_once_are_what_each_alone_is(gap: int, rng: random.Random, tmp_path: Path) -> None:
+    """In sound files, in damaged ones, and where a broker has just added items."""
+    files = Files(Prices(gap=gap))
+    answers = {True: 0, False: 0}
+    for _ in range(150):
+        slots, count = rng.choice((1, 3, 50)), rng.randrange(20, 120)
+        entries = [(rng.randrange(300), position) for _, position in random_entries(rng, count, 100)]
+        write_index(tmp_path / "1", slots, 200, entries)
+        data = bytearray((tmp_path / "1").read_bytes())
+        file = IndexFile.open(str(tmp_path / "1"), files, [slots])
+        assert file
+        if rng.random() < 0.5:
+            older = reference.IndexFile(slots, 200)
+            for wanted, position in entries[: rng.randrange(10, count)]:
+                older.put(wanted, position, 1)
+            data[:40] = older.encode()[:40]
+            (tmp_path / "1").write_bytes(data)
+            file = IndexFile.open(str(tmp_path / "1"), files, [slots])
+            assert file
+        for _ in range(rng.choice((0, 1, 1, 3))):
+            at = rng.randrange(40, reference.index_item_at(slots, count + 1))
+            data[at] ^= 1 << rng.randrange(8)
+        (tmp_path / "1").write_bytes(data[: rng.choice((len(data), len(data), rng.randrange(len(data))))])
+        hashes = np.array(rng.sample(range(300), rng.randrange(17, 60)), np.int32)
+        alone = [file.lookup(int(each)) for each in hashes]
+        with IndexReader(file.path, files, file.header) as reader:
+            found = reader.lookup(file, by_slot(hashes, slots))
+        answers[found is None] += 1
+        if found is None:
+            assert None in alone
+        else:
+            assert found.tolist() == sorted({position for each in alone for position in each or ()})
+            assert None not in alone
+    assert min(answers.values()) > 10
+
+
 # ---- damage
 
 
@@ -648,20 +708,6 @@ def test_strays_and_empty_files(tmp_path: Path) -> None:
     (index / "3").mkdir()
     os.mkfifo(index / "4")
     assert sound(tmp_path) == expected
-
-
-def test_order_is_that_of_the_contents(tmp_path: Path) -> None:
-    """Names are a wall clock's, which can go backwards."""
-    store = stores.StoreBuilder(tmp_path, index=True)
-    for number in range(100):
-        store.append(keys=f"k{number}")
-    store.close()
-    paths = sorted((tmp_path / "index").iterdir())
-    for number, path in enumerate(paths):
-        path.rename(path.with_name(str(100 - number)))
-    covered = [file.covered() for file in sound(tmp_path)]
-    assert len(covered) == len(paths) > 3
-    assert covered == sorted(covered)
 
 
 DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {

@@ -231,7 +231,7 @@ def _parse(**options: str) -> Any:
 def test_defaults() -> None:
     options = _parse()
     assert (options.mode, options.verify_crc, options.decompress) == ("FAILFAST", True, True)
-    assert (options.max_partition_bytes, options.min_partitions) == (128 << 20, None)
+    assert (options.max_partition_bytes, options.min_partitions) == (None, None)
     assert (options.columns, options.store_path_commit_log, options.paths) == (None, None, ["/store"])
 
 

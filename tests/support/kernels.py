@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,6 +18,8 @@ from native_io import ENCODE_COLUMNS, Status, find_unit, scan
 from rmqstore_spark.store.units import BatchBuilder
 
 Positions = npt.NDArray[np.int64]
+
+I64 = 1 << 63
 
 _TEXT, _I32, _I64 = pa.string(), pa.int32(), pa.int64()
 ENCODE_SCHEMA = pa.schema(
@@ -49,6 +52,41 @@ def encode_log(units: Iterable[Mapping[str, Any]], base: int = 0) -> tuple[bytes
         positions.append(base + len(log))
         log += reference.encode_unit(**{"physical_offset": base + len(log), **fields})
     return bytes(log), np.array(positions, np.int64)
+
+
+_LABELS = (b"TAGS", b"KEYS", b"UNIQ_KEY", b"TAGS", b"KEYS", b"UNIQ_KEY", b"TAG", b"a", b"")
+_WORDS = (
+    b"a",
+    b"b",
+    b"ab",
+    b"A",
+    b"",
+    b"",
+    b"order",
+    b"\xff",
+    b"\xef\xbf\xbd",
+    b"\xc3",
+    b"\xc3\xa4",
+    b"\xe2\x82",
+    b"\1",
+)
+
+
+def random_label_units(rng: random.Random, count: int) -> Iterator[dict[str, Any]]:
+    """Units with few values of each field, and TAGS, KEYS and UNIQ_KEY in all states: none, twice, broken, no UTF-8."""
+
+    def pair() -> bytes:
+        words = b" ".join(rng.choices(_WORDS, k=rng.choice((1, 1, 1, 2, 4))))
+        return rng.choice(_LABELS) + rng.choice((b"\1", b"\1", b"\1", b"\1", b"\1", b"", b"\1\1", b"\2")) + words
+
+    for _ in range(count):
+        yield {
+            "queue_offset": rng.choice((-I64, -1, 0, 1, 2, 256, I64 - 1)),
+            "store_timestamp": rng.choice((-I64, -1, 0, 1, 1_700_000_000_000, I64 // 1000, I64 // 1000 + 1, I64 - 1)),
+            "sys_flag": rng.choice((0, 0x10, 0x20, 0x30)),
+            "body": rng.randbytes(rng.choice((0, 3, 200))),
+            "properties": b"\2".join(pair() for _ in range(rng.choice((0, 1, 2, 4, 8, 30)))),
+        }
 
 
 class Scanned(NamedTuple):

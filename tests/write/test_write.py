@@ -381,7 +381,7 @@ def test_units_larger_than_a_chunk_and_progress(
 ) -> None:
     monkeypatch.setattr("rmqstore_spark.write.staging.CHUNK_SIZE", 1000)
     monkeypatch.setattr("rmqstore_spark.write.staging._SIZES_AT_ONCE", 7)
-    monkeypatch.setattr("rmqstore_spark.write.commit._REPORT_SECONDS", 0)
+    monkeypatch.setattr("rmqstore_spark.progress.REPORT_SECONDS", 0)
     rows = [{"topic": "T", "body": rng.randbytes(rng.choice((1, 100, 5000)))} for _ in range(60)]
     write(tmp_path, rows[:50], rows[50:])
     assert [row["body"] for row in assert_whole(tmp_path)] == [row["body"] for row in rows]
@@ -495,3 +495,11 @@ def test_options() -> None:
         parse_write_options({})
     with pytest.raises(OptionError, match="unknown option 'columns'"):
         parse_write_options({"path": "/x", "columns": "body"})
+
+
+def test_sizes_where_a_crash_left_an_empty_segment_file(tmp_path: Path) -> None:
+    """Brokers delete it, so it says nothing of the size of segments."""
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "commitlog" / f"{0:020d}").touch()
+    write(tmp_path, [{"topic": "T", "body": b"x"}], sizes=SMALL)
+    assert [row["body"] for row in assert_whole(tmp_path)] == [b"x"]

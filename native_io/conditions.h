@@ -1,0 +1,152 @@
+/* What is wanted of a message's own fields: conditions, and all of them must hold.
+ *
+ * A condition lists values of a field, and holds where the field has one of them. Where it is about several fields, one that
+ * has is enough. What is compared is what the columns show (decode.h), but by the unit's own bytes: nothing is decoded. */
+#ifndef RMQ_CONDITIONS_H
+#define RMQ_CONDITIONS_H
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "memory.h"
+#include "properties.h"
+#include "unit.h"
+#include "utf8.h"
+
+/* The fields, and how their values are given. The names are _FIELDS's in _read.pyx, in this order. */
+enum {
+    RMQ_BY_QUEUE_OFFSET, /* numbers: 8 bytes, as in the unit */
+    RMQ_BY_PHYSICAL_OFFSET,
+    RMQ_BY_STORE_TIMESTAMP,
+    RMQ_BY_OFFSET_MSG_ID, /* the store host's bytes and 8 of the physical offset: what the column has in hex */
+    RMQ_BY_TAGS,          /* UTF-8 */
+    RMQ_BY_KEYS,
+    RMQ_BY_WORD, /* one of the words of KEYS, which spaces separate */
+    RMQ_BY_UNIQ_KEY,
+};
+
+typedef struct {
+    int64_t at, size; /* in rmq_values.bytes */
+} rmq_value;
+
+/* Values of a field: in order of their size, and of one size in order of their bytes. */
+typedef struct {
+    int32_t condition; /* its number: those of one condition stand together */
+    int32_t field;
+    rmq_list spans, bytes; /* of rmq_value; of them all */
+    int64_t longest;
+    uint8_t *shown; /* room for a text as it is shown; NULL where no value has U+FFFD: then what differs in bytes differs */
+} rmq_values;
+
+/* Values of one more field, or NULL when there is no memory. */
+static rmq_values *rmq_add_values(rmq_list *conditions, int32_t condition, int32_t field) {
+    if (rmq_list_reserve(conditions, 1, sizeof(rmq_values)) != 0) return NULL;
+    rmq_values *v = (rmq_values *)conditions->data + conditions->size++;
+    memset(v, 0, sizeof *v);
+    v->condition = condition;
+    v->field = field;
+    return v;
+}
+
+/* One more value, which comes after all that there are. 0, or -1 when there is no memory. */
+static int rmq_add_value(rmq_values *v, const uint8_t *p, int64_t n) {
+    RMQ_TRY(rmq_list_reserve(&v->spans, 1, sizeof(rmq_value)));
+    RMQ_TRY(rmq_list_reserve(&v->bytes, n + 1, 1));
+    memcpy((uint8_t *)v->bytes.data + v->bytes.size, p, (size_t)n);
+    ((rmq_value *)v->spans.data)[v->spans.size] = (rmq_value){v->bytes.size, n};
+    v->spans.size += 1;
+    v->bytes.size += n;
+    v->longest = n;
+    return 0;
+}
+
+/* From here on texts are compared as they are shown. 0, or -1 when there is no memory. */
+static int rmq_compare_as_shown(rmq_values *v) {
+    v->shown = malloc((size_t)v->longest + 1);
+    return v->shown == NULL ? -1 : 0;
+}
+
+static void rmq_free_conditions(rmq_list *conditions) {
+    for (int64_t i = 0; i < conditions->size; i++) {
+        rmq_values *v = (rmq_values *)conditions->data + i;
+        free(v->spans.data);
+        free(v->bytes.data);
+        free(v->shown);
+    }
+    free(conditions->data);
+}
+
+static inline int rmq_is_value(const rmq_values *v, const uint8_t *p, int64_t n) {
+    int64_t low = 0, high = v->spans.size;
+    if (v->shown != NULL) {
+        if ((n = rmq_show(p, n, v->shown, v->longest)) < 0) return 0;
+        p = v->shown;
+    }
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        const rmq_value *value = (const rmq_value *)v->spans.data + middle;
+        int64_t order = value->size - n;
+        if (order == 0) order = memcmp((const uint8_t *)v->bytes.data + value->at, p, (size_t)n);
+        if (order == 0) return 1;
+        if (order < 0) low = middle + 1;
+        else high = middle;
+    }
+    return 0;
+}
+
+static inline int rmq_has_word(const rmq_values *v, const uint8_t *p, int64_t n) {
+    const uint8_t *const end = p + n;
+    while (p < end) {
+        const uint8_t *space = memchr(p, ' ', (size_t)(end - p));
+        if (space == NULL) space = end;
+        if (space > p && rmq_is_value(v, p, space - p)) return 1;
+        p = space < end ? space + 1 : end;
+    }
+    return 0;
+}
+
+/* A property has a value; where there is none, it is null, which is no value. */
+static inline int rmq_is_property(const rmq_values *v, rmq_text text) {
+    return text.bytes != NULL && rmq_is_value(v, text.bytes, text.size);
+}
+
+/* Has the unit's field one of the values? `labels` are its properties once they are found: *known. */
+static inline int rmq_has_value(const rmq_values *v, const rmq_unit *u, rmq_labels *labels, int *known) {
+    uint8_t id[20 + 8];
+    if (v->field >= RMQ_BY_TAGS && !*known) {
+        rmq_find_labels(u->properties, u->properties_length, labels);
+        *known = 1;
+    }
+    switch (v->field) {
+    case RMQ_BY_QUEUE_OFFSET: return rmq_is_value(v, u->start + RMQ_AT_QUEUE_OFFSET, 8);
+    case RMQ_BY_PHYSICAL_OFFSET: return rmq_is_value(v, u->start + RMQ_AT_PHYSICAL_OFFSET, 8);
+    case RMQ_BY_STORE_TIMESTAMP: return rmq_is_value(v, u->store_timestamp, 8);
+    case RMQ_BY_OFFSET_MSG_ID:
+        memcpy(id, u->store_timestamp + 8, (size_t)u->store_host_size);
+        memcpy(id + u->store_host_size, u->start + RMQ_AT_PHYSICAL_OFFSET, 8);
+        return rmq_is_value(v, id, u->store_host_size + 8);
+    case RMQ_BY_TAGS: return rmq_is_property(v, labels->tags);
+    case RMQ_BY_KEYS: return rmq_is_property(v, labels->keys);
+    case RMQ_BY_WORD: return labels->keys.bytes != NULL && rmq_has_word(v, labels->keys.bytes, labels->keys.size);
+    default: return rmq_is_property(v, labels->uniq_key);
+    }
+}
+
+/* Do all conditions (a list of rmq_values) hold? They are tested in their order, up to the first that does not; the properties
+ * are walked once, and only when they are asked for. */
+static inline int rmq_all_hold(const rmq_list *conditions, const rmq_unit *u) {
+    const rmq_values *const all = conditions->data;
+    rmq_labels labels;
+    int known = 0;
+    for (int64_t i = 0; i < conditions->size;) {
+        const int32_t condition = all[i].condition;
+        int holds = 0;
+        for (; i < conditions->size && all[i].condition == condition; i++)
+            holds = holds || rmq_has_value(&all[i], u, &labels, &known);
+        if (!holds) return 0;
+    }
+    return 1;
+}
+
+#endif

@@ -1,0 +1,111 @@
+/* Do the units of all ConsumeQueues cover stretches of the log without gaps and overlaps? One walk along each queue tells for
+ * all stretches at once (rmqstore_spark/store/queue_coverage.py says what that proves). */
+#ifndef RMQ_TILING_H
+#define RMQ_TILING_H
+
+#include <stdint.h>
+
+#include "queues.h"
+#include "unit.h"
+
+enum { RMQ_BATCH_QUEUE_UNIT_SIZE = 46, RMQ_AT_BATCH_BASE = 28, RMQ_PRE_BLANK_SIZE = INT32_MAX };
+
+/* A unit of a queue: the message's physical offset, its size, and its queue offset. */
+typedef struct {
+    int64_t position, size, queue_offset;
+} rmq_tile;
+
+typedef struct {
+    const int64_t *starts, *stops; /* of the stretches, ascending, none within another */
+    int64_t stretches;
+    /* Of each stretch: */
+    uint64_t *open_ends;    /* fingerprint of where units end, without those where others begin */
+    int64_t *furthest;      /* where the last unit ends */
+    int64_t *counts;        /* units */
+    int64_t *crossed;       /* not 0: a unit reaches over its stop */
+    int64_t *asked_counts;  /* units of queues that are asked for, */
+    uint64_t *asked_prints; /* the fingerprint of where they begin, */
+    int64_t *asked_bytes;   /* and their messages' bytes */
+    int64_t *latest;        /* where the last unit begins: by lane, of the queues in it; -1: none */
+    /* The queue that is walked: */
+    int64_t unit_size, number, lane, at, end;
+    int asked;
+    rmq_tile first, last; /* its units in stretches; position -1: none yet */
+} rmq_tiling;
+
+/* A number that other offsets would hardly have. */
+static inline uint64_t rmq_fingerprint(int64_t offset) {
+    uint64_t mixed = (uint64_t)offset * UINT64_C(0x9E3779B97F4A7C15);
+    mixed ^= mixed >> 32;
+    mixed *= UINT64_C(0xD6E8FEB86659FD93);
+    return mixed ^ mixed >> 29;
+}
+
+/* What some units of one queue in one stretch add up to: kept apart from the rest, so that it stays in registers. */
+typedef struct {
+    int64_t count, bytes;
+    int64_t first, last; /* which ones are the first and the last of them */
+    uint64_t begins, ends;
+} rmq_tiles;
+
+static inline rmq_tile rmq_tile_at(const rmq_tiling *t, const uint8_t *units, int64_t i) {
+    const uint8_t *unit = units + i * t->unit_size;
+    const int64_t offset = t->unit_size == RMQ_BATCH_QUEUE_UNIT_SIZE ? rmq_i64(unit + RMQ_AT_BATCH_BASE) : t->number + i;
+    return (rmq_tile){rmq_i64(unit), rmq_i32(unit + 8), offset};
+}
+
+static inline void rmq_add_tiles(rmq_tiling *t, const rmq_tiles *of, const uint8_t *units) {
+    const int64_t s = t->at;
+    if (of->count == 0) return;
+    t->last = rmq_tile_at(t, units, of->last);
+    if (t->first.position < 0) t->first = rmq_tile_at(t, units, of->first);
+    t->open_ends[s] += of->ends - of->begins;
+    t->counts[s] += of->count;
+    if (t->end > t->furthest[s]) t->furthest[s] = t->end;
+    if (t->end > t->stops[s]) t->crossed[s] = 1;
+    int64_t *latest = t->latest + t->lane * t->stretches + s;
+    if (t->last.position > *latest) *latest = t->last.position;
+    if (t->asked) {
+        t->asked_counts[s] += of->count;
+        t->asked_prints[s] += of->begins;
+        t->asked_bytes[s] += of->bytes;
+    }
+}
+
+/* The next units of the queue. 1: it goes on; 0: a unit is not used, or begins before the one before it ends, which is what is
+ * left over from a truncated log, or noise; or it is after all stretches. */
+static int rmq_add_units(rmq_tiling *t, const uint8_t *units, int64_t count) {
+    const int64_t unit_size = t->unit_size;
+    int64_t i = 0;
+    while (i < count && t->at < t->stretches) {
+        const int64_t start = t->starts[t->at], stop = t->stops[t->at];
+        rmq_tiles tiles = {0};
+        int64_t end = t->end;
+        int goes_on = 1;
+        for (; i < count; i++) {
+            const uint8_t *unit = units + i * unit_size;
+            const int64_t begin = rmq_i64(unit), size = rmq_i32(unit + 8);
+            goes_on = size > 0 && begin >= 0 && begin <= INT64_MAX - size;
+            if (!goes_on) break;
+            if (begin == 0 && size == RMQ_PRE_BLANK_SIZE) continue;
+            goes_on = begin >= end;
+            if (!goes_on || begin >= stop) break;
+            end = begin + size;
+            if (begin < start) continue;
+            if (tiles.count == 0) tiles.first = i;
+            tiles.last = i;
+            tiles.count += 1;
+            tiles.bytes += size;
+            tiles.begins += rmq_fingerprint(begin);
+            tiles.ends += rmq_fingerprint(end);
+        }
+        t->end = end;
+        rmq_add_tiles(t, &tiles, units);
+        if (!goes_on) return 0;
+        if (i < count) t->at += 1;
+    }
+    t->number += count;
+    return t->at < t->stretches;
+}
+
+#endif

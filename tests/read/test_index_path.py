@@ -1,0 +1,259 @@
+"""Look-ups through index files: files that are cut anywhere, many topics, what each file costs."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oracle import aged_stores, reference
+from oracle.stores import StoreBuilder
+from support import reading
+
+from rmqstore_spark.read.explain import explanation
+from rmqstore_spark.read.planner import plan
+from rmqstore_spark.read.task import Indexed, Range, Scan
+from rmqstore_spark.store.consumequeue import ConsumeQueues
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.indexfile import IndexReader
+
+COLUMNS = ["topic", "msgId", "keys", "commitLogOffset", "storeTimestamp"]
+Row = dict[str, Any]
+
+
+def _same(root: Path, predicate: Callable[[Row], bool], **options: object) -> None:
+    expected = [row for row in reading.read(root, columns=COLUMNS) if predicate(row)]
+    for prices in (None, reading.FREE):
+        found = reading.read(root, columns=COLUMNS, prices=prices, **options)
+        assert sorted(found, key=lambda row: row["commitLogOffset"]) == expected, options
+
+
+def _all_names(root: Path, rng: random.Random, most: int) -> None:
+    """Rows of some names, with and without their topic."""
+    rows = reading.read(root, columns=COLUMNS)
+    for row in rng.sample(rows, min(most, len(rows))):
+        name = row["msgId"]
+        if name is None:
+            continue
+        _same(root, lambda row: row["msgId"] == name, msgId=name)  # noqa: B023
+        topic = row["topic"]
+        _same(root, lambda row: (row["topic"], row["msgId"]) == (topic, name), msgId=name, subscribe=topic)  # noqa: B023
+
+
+def _pieces(root: Path, **options: object) -> list[Range]:
+    return [p for task in reading.make_plan(root, prices=reading.FREE, **options).tasks for p in task.ranges]
+
+
+def _grow(store: StoreBuilder, rng: random.Random, count: int) -> None:
+    for _ in range(count):
+        number = len(store.messages)
+        store.append(
+            rng.choice(("TopicA", "TopicB", "TopicC")),
+            rng.randbytes(rng.choice((0, 20, 200))),
+            rng.randrange(2),
+            msg_id=f"ID{number:05d}{rng.randrange(1 << 20):05X}",
+            keys=rng.choice((None, "k", f"k{number} k")),
+            store_timestamp=store.now + rng.choice((0, 1, 900, 5000)),
+        )
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_log_that_was_cut_within_index_files(seed: int, rng: random.Random, tmp_path: Path) -> None:
+    """Anywhere, and written anew, but not to its old length: what comes then is in no index."""
+    store = StoreBuilder(tmp_path, 4096, 2000, index=True, index_slots=7, index_items=rng.choice((5, 12, 60, 1000)))
+    _grow(store, rng, 120)
+    store.flush()
+    end, newest = store.end, store.now
+    store.forget_last(rng.randrange(40, 100))
+    store.append("TopicA", bytes(rng.choice((333, 2000))), msg_id="after the cut", store_timestamp=newest + 1)
+    while store.end < end - rng.choice((1500, 4000)):
+        _grow(store, rng, 1)
+    assert store.end < end
+    store.close()
+    _same(tmp_path, lambda row: row["msgId"] == "after the cut", msgId="after the cut")
+    _all_names(tmp_path, rng, 25)
+
+
+def _end_early(path: Path, slots: int, count: int) -> None:
+    """An index file as it was when it had so many items."""
+    built = reference.IndexFile(slots, 1000)
+    data = path.read_bytes()
+    header = reference.decode_index_header(data)
+    for item in reference.read_index(data, slots)[:count]:
+        assert built.put(item.key_hash, item.physical_offset, header.begin_timestamp + 1000 * item.seconds)
+    path.write_bytes(built.encode())
+
+
+@pytest.mark.parametrize("with_queues", [True, False])
+def test_a_file_that_ends_or_begins_where_nothing_proves_it_is_believed_but_for_that(
+    with_queues: bool, rng: random.Random, tmp_path: Path
+) -> None:
+    """Times in the header that the log does not bear out: the items do, in between."""
+    store = StoreBuilder(tmp_path, 1 << 16, 2000, index=True, index_slots=7, index_items=5000)
+    _grow(store, rng, 900)
+    store.close()
+    if not with_queues:
+        store.drop_queues()
+    wanted = store.messages[450]
+    name = next(r["msgId"] for r in reading.read(tmp_path, columns=COLUMNS) if r["commitLogOffset"] == wanted.position)
+    path = store.index_file(0)
+    honest = path.read_bytes()
+    header = reference.decode_index_header(honest)
+    for lie in ({"end_timestamp": 5}, {"end_timestamp": header.end_timestamp + 1}):
+        path.write_bytes(reference.encode_index_header(header._replace(**lie)) + honest[40:])
+        pieces = _pieces(tmp_path, msgId=name)
+        (found,) = [piece for piece in pieces if isinstance(piece, Indexed)]
+        assert wanted.position in found.positions
+        scanned = sum(piece.stop - piece.start for piece in pieces if isinstance(piece, Scan))
+        assert scanned < (store.end - store.start) // 10
+        _same(tmp_path, lambda row: row["msgId"] == name, msgId=name)
+
+
+def test_items_that_do_not_ascend_are_not_believed(rng: random.Random, tmp_path: Path) -> None:
+    store = StoreBuilder(tmp_path, 1 << 16, 2000, index=True, index_slots=1, index_items=5000)
+    _grow(store, rng, 300)
+    store.close()
+    path = store.index_file(0)
+    data = bytearray(path.read_bytes())
+    header = reference.decode_index_header(data)
+    middle = (1 + header.index_count - 1) // 2
+    at = reference.index_item_at(1, middle) + 4
+    data[at : at + 8] = (header.end_physical_offset + 8).to_bytes(8, "big")
+    data[:40] = reference.encode_index_header(header._replace(end_timestamp=5))
+    path.write_bytes(data)
+    assert not any(isinstance(piece, Indexed) for piece in _pieces(tmp_path, msgId="none"))
+    _all_names(tmp_path, rng, 5)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_many_topics_without_a_topic_given(seed: int, rng: random.Random, tmp_path: Path) -> None:
+    """More names than are looked up one by one; the same key in many topics, other names of files than their order."""
+    store = StoreBuilder(
+        tmp_path, 1 << 15, 200, index=True, index_slots=rng.choice((1, 3, 50)), index_items=rng.choice((20, 300))
+    )
+    for number in range(200):
+        store.append(
+            f"Topic{rng.randrange(60)}", msg_id=f"ID{number}", keys=rng.choice(("k", f"k{number % 9}", "Aa BB"))
+        )
+    store.close()
+    paths = sorted((tmp_path / "index").iterdir())
+    for number, path in enumerate(paths):
+        path.rename(path.with_name(str(1000 - number)))
+    for key in ("k", "k3", "Aa", "ID77", "none"):
+        _same(tmp_path, lambda row: key == row["msgId"] or key in row["keys"].split(" "), key=key)  # noqa: B023
+    assert any(isinstance(piece, Indexed) for piece in _pieces(tmp_path, key="k3"))
+
+
+class _Counting(Files):
+    """Counts what is opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: dict[str, int] = {}
+
+    def open(self, path: str) -> int:
+        self.opened[path] = self.opened.get(path, 0) + 1
+        return super().open(path)
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> StoreBuilder:
+    """20 index files, 60 topics."""
+    root = tmp_path_factory.mktemp("wide")
+    store = StoreBuilder(root, 1 << 17, 2000, index=True, index_slots=100, index_items=401)
+    for number in range(8000):
+        store.append(f"Topic{number % 60}", bytes(50), msg_id=f"ID{number}")
+    store.close()
+    assert len(list((root / "index").iterdir())) == 20
+    return store
+
+
+@pytest.mark.parametrize("options", [{"msgId": "ID4321", "subscribe": "Topic1"}, {"msgId": "ID4321"}])
+def test_each_file_is_opened_once_and_no_queue_but_those_of_the_log_s_end_is_listed(
+    options: dict[str, str], wide: StoreBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def listed(_: object) -> None:
+        raise AssertionError("all queues are listed")
+
+    monkeypatch.setattr(ConsumeQueues, "with_batch", property(listed))
+    monkeypatch.setattr(ConsumeQueues, "__iter__", listed)
+    files = _Counting()
+    planned = plan(reading.options_of(wide.root, **options), files)
+    assert planned.accesses[0][1].name == "index"
+    by_index = {path: count for path, count in files.opened.items() if "/index/" in path}
+    assert len(by_index) == 20
+    assert set(by_index.values()) == {1}
+
+
+def test_what_a_file_costs(wide: StoreBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Header, first items, last item and its slot; then a slot and a chain of about four. Of many names a file is read
+    once."""
+    costs: list[tuple[int, int]] = []
+
+    class Counted(IndexReader):
+        def lookup(self, *arguments: Any) -> Any:
+            requests, size = self._files.requests, self._files.bytes
+            found = super().lookup(*arguments)
+            costs.append((self._files.requests - requests, self._files.bytes - size))
+            return found
+
+    monkeypatch.setattr("rmqstore_spark.read.index_path.IndexReader", Counted)
+    plan(reading.options_of(wide.root, msgId="none", subscribe="Topic1"))
+    assert len(costs) == 20
+    assert max(requests for requests, _ in costs) <= 20
+    assert max(size for _, size in costs) < 4096
+    costs.clear()
+    plan(reading.options_of(wide.root, msgId="none"))
+    assert {requests for requests, _ in costs} == {1}
+    assert max(size for _, size in costs) <= reference.index_item_at(100, 401)
+
+
+def test_files_out_of_the_time_range_are_not_looked_into(
+    wide: StoreBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmqstore_spark.read.clock.CLOCK_SLACK", 0)
+    looked: list[str] = []
+    lookup = IndexReader.lookup
+
+    def counted(self: IndexReader, *arguments: Any) -> Any:
+        looked.append(self.path)
+        return lookup(self, *arguments)
+
+    monkeypatch.setattr(IndexReader, "lookup", counted)
+    message = wide.messages[4321]
+    time: dict[str, Any] = {
+        "startingTimestamp": message.store_timestamp,
+        "endingTimestamp": message.store_timestamp + 1,
+    }
+    for options in ({"msgId": "ID4321"}, {"msgId": "ID4321", "subscribe": message.topic}):
+        looked.clear()
+        assert [row["commitLogOffset"] for row in reading.read(wide.root, **options, **time)] == [message.position]
+        assert 1 <= len(looked) <= 2
+    _same(wide.root, lambda row: row["msgId"] == "ID4321", msgId="ID4321")
+
+
+def test_lies_of_a_header_s_times_hide_nothing(wide: StoreBuilder, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    shutil.copytree(wide.root, root)
+    message = wide.messages[4321]
+    for path in (root / "index").iterdir():
+        data = path.read_bytes()
+        header = reference.decode_index_header(data)
+        path.write_bytes(reference.encode_index_header(header._replace(begin_timestamp=1, end_timestamp=2)) + data[40:])
+    found = reading.read(root, msgId="ID4321", startingTimestamp=message.store_timestamp)
+    assert [row["commitLogOffset"] for row in found] == [message.position]
+
+
+def test_it_says_how_many_files(wide: StoreBuilder) -> None:
+    assert "looked up in 20 index files: 1 message to look at" in explanation(str(wide.root), {"msgId": "ID4321"})
+
+
+def test_a_light_queue_is_no_topic(tmp_path: Path) -> None:
+    store = StoreBuilder(tmp_path)
+    store.append("TopicA")
+    store.append(aged_stores.LMQ)
+    store.close()
+    assert ConsumeQueues(str(tmp_path / "consumequeue"), Files()).topics == {"TopicA"}

@@ -1,0 +1,66 @@
+"""A queue searched in the order of the log gives what a search from end to end gives."""
+
+from __future__ import annotations
+
+import bisect
+import random
+from pathlib import Path
+
+import pytest
+from oracle import reference
+
+from rmqstore_spark.store.consumequeue import Queue
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.queue_search import QueueSearch
+
+
+def _queue(root: Path, positions: list[int], per_file: int, first: int = 0) -> Queue:
+    """A queue whose messages are at these physical offsets; its first `first` units are in files that are gone, or, in
+    the file of the next one, pre-blank."""
+    units = [reference.encode_queue_unit(*reference.PRE_BLANK)] * (first % per_file)
+    units += [reference.encode_queue_unit(position, 100, 0) for position in positions]
+    start = first - first % per_file
+    for at in range(0, max(len(units), 1), per_file):
+        file = root / f"{(start + at) * reference.QUEUE_UNIT_SIZE:020d}"
+        file.write_bytes(b"".join(units[at : at + per_file]).ljust(per_file * reference.QUEUE_UNIT_SIZE, b"\0"))
+    return Queue(str(root), "T", 0, Files())
+
+
+@pytest.mark.parametrize("gaps", [(1,), (1, 1000), (1, 1, 1, 10_000_000)])
+def test_it_finds_the_first_unit_from_a_place_on(tmp_path: Path, rng: random.Random, gaps: tuple[int, ...]) -> None:
+    for number in range(15):
+        root = tmp_path / str(number)
+        root.mkdir()
+        count, first = rng.choice((0, 1, 100, 3000)), rng.choice((0, 0, 3, 1000))
+        at, positions = 500, []
+        for _ in range(count):
+            at += 100 * rng.choice(gaps)
+            positions.append(at)
+        queue = _queue(root, positions, rng.choice((7, 500, 10_000)), first)
+        search = QueueSearch(queue)
+        asked = sorted(rng.randrange(1, at + 300) for _ in range(rng.choice((1, 10, 200))))
+        for place in [*asked, *rng.sample(asked, len(asked) // 2)]:  # in the order of the log, and then in any
+            index = bisect.bisect_left(positions, place)
+            found, unit = search.first_from(place)
+            assert (found, unit and unit.position) == (first + index, [*positions, None][index])
+            assert found == queue.search(place)
+
+
+def test_going_on_costs_no_more_in_a_long_queue(tmp_path: Path, rng: random.Random) -> None:
+    costs = []
+    for count in (20_000, 80_000):
+        root = tmp_path / str(count)
+        root.mkdir()
+        at, positions = 0, []
+        for _ in range(count):
+            at += rng.randrange(100, 10_000)
+            positions.append(at)
+        queue = _queue(root, positions, 1000)
+        files = queue._files
+        search = QueueSearch(queue)
+        for number in range(1, 100):
+            search.first_from(at * number // 100)
+            if number == 2:
+                files.requests = 0
+        costs.append(files.requests / 97)
+    assert costs[1] <= costs[0] + 0.5 <= 3
