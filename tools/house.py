@@ -49,6 +49,12 @@ ROOMS = (
     Room("face", "what a user calls", "#c2571a", ("pyspark_rmqstore", "rmqstore_spark")),
     Room("spark", "what Spark calls; the only room that knows pyspark", "#d4a017", ("rmqstore_spark.spark.",)),
     Room(
+        "tables",
+        "what else is in a store: topics, queues, groups and what is wrong",
+        "#3b7dd8",
+        ("rmqstore_spark.tables.",),
+    ),
+    Room(
         "read",
         "from a selection to record batches: planned on the driver, read by tasks",
         "#8a63d2",

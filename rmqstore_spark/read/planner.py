@@ -51,7 +51,13 @@ def plan(options: ReadOptions, files: Files | None = None, columns: Collection[s
         DamagedStoreError: mode FAILFAST, and names or sizes of segments are wrong.
     """
     files = files or Files(manners=options.manners)
-    stores = _open(options, files)
+    return plan_stores(open_stores(options, files), options, files, columns)
+
+
+def plan_stores(
+    stores: list[OpenStore], options: ReadOptions, files: Files, columns: Collection[str] | None = None
+) -> Plan:
+    """The same of stores that are open; what the options say of paths does not count."""
     faults = [(store.root, fault) for store in stores for fault in store.faults]
     if faults and options.mode == "FAILFAST":
         raise DamagedStoreError(str(faults[0][1]))
@@ -72,7 +78,13 @@ def plan(options: ReadOptions, files: Files | None = None, columns: Collection[s
     return Plan(tasks, accesses, files, splitter.target)
 
 
-def _open(options: ReadOptions, files: Files) -> list[OpenStore]:
+def open_stores(options: ReadOptions, files: Files) -> list[OpenStore]:
+    """The stores that the options name.
+
+    Raises:
+        NotAStoreError: a path is no store.
+        OptionError: storePathCommitLog is given for more than one store.
+    """
     roots = expand(options.paths, files)
     if options.store_path_commit_log and len(roots) > 1:
         raise OptionError(f"option 'storePathCommitLog' belongs to one store, but the path gives {len(roots)}")

@@ -1,0 +1,38 @@
+"""What a table is: a name, columns, and the rows of a store. registry.py has them all."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.store.opened import OpenStore
+
+Part = Any
+
+
+def whole(store: OpenStore, options: ReadOptions) -> Sequence[Part]:
+    """The parts of a small table: one, for the whole store."""
+    return [None]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes:
+        name: what `option("table", ...)` names, and the method of Store.
+        row: what a row is, in words.
+        schema: its columns in their order, without `store`, which every table has by name.
+        options: the read options that select rows of it, or say how they are read; any other is refused.
+        rows: the rows of one part of a store, in record batches of the whole schema.
+        parts: what a store's rows are read in, each by a task of its own. A part can be pickled.
+    """
+
+    name: str
+    row: str
+    schema: pa.Schema
+    options: frozenset[str]
+    rows: Callable[[OpenStore, ReadOptions, Part], Iterator[pa.RecordBatch]]
+    parts: Callable[[OpenStore, ReadOptions], Sequence[Part]] = whole
