@@ -4,7 +4,6 @@ Those of a deleted topic stay in the log for as long as their segments do. But a
 where the queues that are left know all of the log, there are none.
 """
 
-from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit, QueueUnits
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_coverage import coverage
@@ -35,13 +34,11 @@ def _are_held(store: OpenStore, queue: Queue) -> bool:
     for extent in store.log.extents:
         units, number = queue.units(number, extent.stop)
         units = units.only(units.positions >= extent.start)
-        if len(units.positions):
-            with store.reader(extent.segment) as reader:
-                if not all(_holds(reader, queue, units, at) for at in (0, -1)):
-                    return False
+        if len(units.positions) and not all(_confirmed(store, queue, units, at) for at in (0, -1)):
+            return False
     return True
 
 
-def _holds(reader: SegmentReader, queue: Queue, units: QueueUnits, at: int) -> bool:
+def _confirmed(store: OpenStore, queue: Queue, units: QueueUnits, at: int) -> bool:
     unit = QueueUnit(int(units.positions[at]), int(units.sizes[at]), int(units.tags_codes[at]))
-    return reader.holds(queue, int(units.queue_offsets[at]), unit)
+    return store.log.confirms(queue, int(units.queue_offsets[at]), unit)

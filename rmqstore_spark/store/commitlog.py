@@ -131,8 +131,10 @@ class SegmentReader:
     def first_headers(self, start: int) -> list[Header]:
         """The headers of the units from `start` on that one small read shows, and of the first one in any case."""
         run = self._run(start, self.segment.end, may_load=False)[0]
-        first = self.header(start) if run is None else None
-        return run.headers() if run is not None else [] if first is None else [first]
+        if run is not None:
+            return run.headers()
+        first = self.header(start)
+        return [] if first is None else [first]
 
     def headers(self, start: int, stop: int) -> Iterator[Header]:
         """The headers of the units that begin in [start, stop), up to the first thing that is none."""

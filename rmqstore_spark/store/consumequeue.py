@@ -49,6 +49,11 @@ class QueueUnit(NamedTuple):
     size: int
     tags_code: int
 
+    @property
+    def is_used(self) -> bool:
+        """Does it point to a message?"""
+        return self.position >= 0 and self.size > 0 and self != PRE_BLANK
+
 
 PRE_BLANK = QueueUnit(0, 0x7FFFFFFF, 0)  # for each queue offset before a queue's first message, in that one's file
 
@@ -102,7 +107,6 @@ class Queue:
         self.is_batch = is_batch
         self._directory = directory
         self._files = files
-        self._layout = _BATCH if is_batch else _SIMPLE
 
     @cached_property
     def _queue_files(self) -> list[_QueueFile]:
@@ -123,14 +127,9 @@ class Queue:
         return self._queue_files[0].first if self._queue_files else 0
 
     @property
-    def capacity(self) -> int:
-        """How many units its files have space for."""
-        return sum(file.capacity for file in self._queue_files)
-
-    @property
     def unit_size(self) -> int:
         """Bytes of a unit."""
-        return self._layout.itemsize
+        return (_BATCH if self.is_batch else _SIMPLE).itemsize
 
     @property
     def is_lmq(self) -> bool:
@@ -143,7 +142,7 @@ class Queue:
         return [(file.path, file.size) for file in self._queue_files]
 
     def _read(self, file: ReadFile, index: int) -> QueueUnit:
-        data = file.read(index * self._layout.itemsize, UNIT_SIZE)
+        data = file.read(index * self.unit_size, UNIT_SIZE)
         return QueueUnit(*UNIT.unpack(data)) if len(data) == UNIT_SIZE else QueueUnit(0, 0, 0)
 
     def unit(self, number: int) -> QueueUnit | None:
@@ -152,8 +151,7 @@ class Queue:
             if file.first <= number < file.first + file.capacity:
                 with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._files) as opened:
                     unit = self._read(opened, number - file.first)
-                    used = unit.position >= 0 and unit.size > 0 and unit != PRE_BLANK
-                    return unit if used else None
+                    return unit if unit.is_used else None
         return None
 
     def units(self, start: int, position: int) -> tuple[QueueUnits, int]:
@@ -162,15 +160,15 @@ class Queue:
         parts, count, number = [], _LEAST_AT_ONCE, start
         while True:
             data = self.read_units(number, count)
-            found = np.frombuffer(data, self._layout)
+            found = parsed(data, self.is_batch)
             beyond = np.flatnonzero((found["position"] >= position) | (found["size"] <= 0))
             end = int(beyond[0]) if len(beyond) else len(found)
-            parts.append(data[: end * self._layout.itemsize])
+            parts.append(data[: end * self.unit_size])
             number += end
             if end < count:
                 break
             count = min(2 * count, _MOST_AT_ONCE)
-        units = np.frombuffer(b"".join(parts), self._layout)
+        units = parsed(b"".join(parts), self.is_batch)
         positions, sizes = units["position"].astype(np.int64), units["size"].astype(np.int32)
         numbers = np.arange(start, number)
         queue_offsets = units["base"].astype(np.int64) if self.is_batch else numbers
@@ -205,7 +203,7 @@ class Queue:
 
     def read_units(self, start: int, count: int) -> bytes:
         """The bytes of at most `count` units from number `start` on, as far as one file follows the other."""
-        size = self._layout.itemsize
+        size = self.unit_size
         data = b""
         for file in self._queue_files:
             if file.first <= start < file.first + file.capacity and count > 0:
@@ -243,7 +241,7 @@ class Queue:
 
     def _search_in(self, file: ReadFile, capacity: int, is_before: Callable[[QueueUnit], bool]) -> int:
         """The index of the first of a file's units that is not before something."""
-        size = self._layout.itemsize
+        size = self.unit_size
         least, most = 0, min(capacity, -(-file.data_end() // size))  # where there is no data no unit is used
         while most - least > _UNITS_AT_ONCE:
             middle = (least + most) // 2

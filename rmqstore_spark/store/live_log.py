@@ -169,9 +169,8 @@ class LiveLog:
             extent = None if unit is None else self.extent_at(unit.position)
             if unit is None or extent is None or extent.start <= self.extents[index].start:
                 return False
-            with self._reader(extent.segment) as reader:
-                if not reader.holds(queue, number, unit):
-                    return False
+            if not self.confirms(queue, number, unit):
+                return False
             at, index = number, self._index_at(unit.position)
             if unit.position < self._live_end(index):
                 return True

@@ -2,7 +2,7 @@
 
 import bisect
 
-from rmqstore_spark.store.consumequeue import PRE_BLANK, UNIT, UNIT_SIZE, Queue, QueueUnit
+from rmqstore_spark.store.consumequeue import UNIT, UNIT_SIZE, Queue, QueueUnit
 
 _UNITS_AT_ONCE = 128
 _GUESSES = 4  # then it is halved
@@ -87,4 +87,4 @@ class QueueSearch:
 
 
 def _used(unit: QueueUnit) -> QueueUnit | None:
-    return unit if unit.position >= 0 and unit.size > 0 and unit != PRE_BLANK else None
+    return unit if unit.is_used else None

@@ -41,12 +41,19 @@ def make_plan(*roots: str | Path, prices: Any = None, **options: Any) -> Plan:
     return plan(options_of(*roots, **options), Files(prices))
 
 
-def read(*roots: str | Path, columns: Sequence[str] | None = None, prices: Any = None, **options: Any) -> list[Row]:
+def read(
+    *roots: str | Path,
+    columns: Sequence[str] | None = None,
+    prices: Any = None,
+    files: Files | None = None,
+    **options: Any,
+) -> list[Row]:
     """Plans and reads. `columns`: the default ones; and `corrupt` where the mode fills it."""
     understood = options_of(*roots, **options)
     if columns is None:
         columns = [*DEFAULT_COLUMNS, "corrupt"] if understood.mode == "PERMISSIVE" else DEFAULT_COLUMNS
-    return [row for task in plan(understood, Files(prices)).tasks for row in read_one(task, understood, columns)]
+    tasks = plan(understood, files or Files(prices), columns).tasks
+    return [row for task in tasks for row in read_one(task, understood, columns)]
 
 
 def read_one(task: Task, options: ReadOptions, columns: Sequence[str] = DEFAULT_COLUMNS) -> list[Row]:
