@@ -128,8 +128,7 @@ def test_units_that_change_after_planning(tmp_path: Path, caplog: pytest.LogCapt
     planned = plan(understood, Files(Prices(request=0, search=0)))
     expected = read(tmp_path, subscribe="T5")
     shutil.rmtree(tmp_path / "consumequeue" / "T5" / "1")
-    settings = ReadSettings(arrow_schema(reading.DEFAULT_COLUMNS), selection=understood.selection)
-    rows = [row for task in planned.tasks for batch in read_task(task, settings) for row in batch.to_pylist()]
+    rows = [row for task in planned.tasks for row in reading.read_one(task, understood)]
     assert sorted(rows, key=lambda row: row["commitLogOffset"]) == expected
     assert "units have changed since the read was planned" in caplog.text
 

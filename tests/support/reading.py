@@ -45,7 +45,7 @@ def read(
     *roots: str | Path,
     columns: Sequence[str] | None = None,
     prices: Any = None,
-    files: Files | None = None,
+    files: Any = None,
     **options: Any,
 ) -> list[Row]:
     """Plans and reads. `columns`: the default ones; and `corrupt` where the mode fills it."""
