@@ -41,11 +41,18 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from the sdist alone: a header that MANIFEST.in forgets is found out here."""
+    """The wheel, built from the sdist alone: a header that MANIFEST.in forgets is found out here.
+
+    The compiler need not make it fast: it would take a minute.
+    """
     into = tmp_path_factory.mktemp("wheel")
+    compiler = into.with_name("unhurried-cc")
+    compiler.write_text('#!/bin/sh\nexec cc "$@" -O0\n')
+    compiler.chmod(0o755)
     # No isolation: the test extra has the build's requirements, and tests need no network.
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    run(*pip, "wheel", "--no-deps", "--no-build-isolation", "--no-cache-dir", "--wheel-dir", into, sdist, cwd=into)
+    options = ["--no-deps", "--no-build-isolation", "--no-cache-dir", "--wheel-dir", into]
+    run(*pip, "wheel", *options, sdist, cwd=into, CC=str(compiler))
     (path,) = into.iterdir()
     return path
 
