@@ -51,7 +51,7 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiler.chmod(0o755)
     # No isolation: the test extra has the build's requirements, and tests need no network.
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    options = ["--no-deps", "--no-build-isolation", "--no-cache-dir", "--wheel-dir", into]
+    options = ["--no-deps", "--no-build-isolation", "--no-cache-dir", "--wheel-dir", str(into)]
     run(*pip, "wheel", *options, sdist, cwd=into, CC=str(compiler))
     (path,) = into.iterdir()
     return path
