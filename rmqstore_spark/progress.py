@@ -1,41 +1,64 @@
-"""How far long work is, said in the log."""
+"""How far long work is: said in the log, or shown by whoever wants to."""
 
+import contextlib
 import logging
 import time
+from collections.abc import Callable, Iterator
 
 log = logging.getLogger(__name__)
 
 REPORT_SECONDS = 5.0
+_SHOW_SECONDS = 0.1
 
 
 class Progress:
     """Says every few seconds how far some work is; of short work nothing.
 
-    Args:
+    Attributes:
         what: what is done, and to which store.
         total: how much of it there is.
         noun: what is counted; None: bytes.
+        done: how much of it is done.
     """
 
     def __init__(self, what: str, total: int, noun: str | None = None) -> None:
-        self._what = what
-        self._total = total
-        self._noun = noun
-        self._done = 0
+        self.what = what
+        self.total = total
+        self.noun = noun
+        self.done = 0
         self._begin = self._reported = time.monotonic()
 
     def add(self, amount: int = 1) -> None:
         """So much more is done."""
-        self._done += amount
+        self.done += amount
         now = time.monotonic()
-        if now - self._reported >= REPORT_SECONDS:
+        if _shows is not None:
+            if now - self._reported >= _SHOW_SECONDS or self.done >= self.total:
+                self._reported = now
+                _shows(self)
+        elif now - self._reported >= REPORT_SECONDS:
             self._reported = now
             # A worker of Spark's shows warnings only, and who waits wants to know.
-            log.warning("%s: %s (%d %%)%s", self._what, *self._how_far(now - self._begin))
+            log.warning("%s: %s (%d %%)%s", self.what, *self._how_far(now - self._begin))
 
     def _how_far(self, seconds: float) -> tuple[str, int, str]:
-        percent = 100 * self._done // max(1, self._total)
-        if self._noun is not None:
-            return f"{self._done:,} of {self._total:,} {self._noun}", percent, ""
-        megabytes, rate = f"{self._done / 1e6:.1f} of {self._total / 1e6:.1f} MB", self._done / 1e6 / max(seconds, 1e-9)
+        percent = 100 * self.done // max(1, self.total)
+        if self.noun is not None:
+            return f"{self.done:,} of {self.total:,} {self.noun}", percent, ""
+        megabytes, rate = f"{self.done / 1e6:.1f} of {self.total / 1e6:.1f} MB", self.done / 1e6 / max(seconds, 1e-9)
         return megabytes, percent, f", {rate:.0f} MB/s"
+
+
+_shows: Callable[[Progress], None] | None = None
+
+
+@contextlib.contextmanager
+def shown(by: Callable[[Progress], None]) -> Iterator[None]:
+    """Within it, in all threads, progress is not said in the log but handed to a function: ten times a second at most,
+    and when something is done."""
+    global _shows
+    before, _shows = _shows, by
+    try:
+        yield
+    finally:
+        _shows = before
