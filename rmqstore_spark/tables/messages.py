@@ -9,8 +9,11 @@ from rmqstore_spark.columns import arrow_schema
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read.batches import ReadSettings, read_task
 from rmqstore_spark.read.planner import plan_stores
-from rmqstore_spark.selection import Selection
+from rmqstore_spark.selection import Numbers, Selection
 from rmqstore_spark.store.opened import OpenStore
+
+
+_LOOK_BACK = 1024 * 1024  # bytes at the end of the log that are looked at first
 
 
 def messages(
@@ -29,3 +32,23 @@ def messages(
     settings = ReadSettings(arrow_schema(columns), options.mode, options.verify_crc, options.decompress, selection)
     for task in plan_stores([store], options, store.files, columns).tasks:
         yield from read_task(task, settings)
+
+
+def last_messages(store: OpenStore, options: ReadOptions, columns: list[str], count: int) -> pa.Table:
+    """The last messages that options select, up to `count` of them, in log order.
+
+    Raises:
+        DamagedStoreError: mode FAILFAST, and something is damaged where they are looked for.
+    """
+    extents = store.log.extents
+    start = stop = store.end
+    size = _LOOK_BACK
+    found = pa.Table.from_batches([], arrow_schema(columns))
+    while found.num_rows < count and extents and start > extents[0].start:
+        stop, start = start, max(extents[0].start, start - size)
+        here = options.selection.commit_log_offset & Numbers(start, stop - 1)
+        selection = replace(options.selection, commit_log_offset=here)
+        some = messages(store, options, selection, columns)
+        found = pa.concat_tables([pa.Table.from_batches(some, found.schema), found])
+        size *= 4
+    return found.slice(max(0, found.num_rows - count))

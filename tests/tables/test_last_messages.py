@@ -1,0 +1,49 @@
+"""The last messages of a store, whatever selects them."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from oracle import stores
+from support import reading
+
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.tables import messages
+
+COLUMNS = ["topic", "commitLogOffset"]
+
+
+def test_they_are_the_last_of_a_full_scan(tmp_path: Path, rng: random.Random) -> None:
+    builder = stores.StoreBuilder(tmp_path, segment_size=1 << 17, queue_file_size=2000)
+    for _ in range(2000):
+        builder.append(topic=f"T{rng.choice((0, 0, 0, 0, 1, 2))}", queue_id=0, body=bytes(rng.randrange(500)))
+    builder.append(topic="Rare", queue_id=0, body=b"x")
+    for _ in range(3000):
+        builder.append(topic="T0", queue_id=0, body=bytes(rng.randrange(500)))
+    builder.close()
+    for options in ({}, {"subscribe": "T1"}, {"subscribe": "Rare"}, {"subscribe": "T2,Rare", "mode": "PERMISSIVE"}):
+        understood = reading.options_of(tmp_path, **options)
+        rows = reading.read(tmp_path, columns=COLUMNS, **options)
+        store = OpenStore.find(str(tmp_path), Files())
+        for count in (1, 5, 700, 1 << 40):
+            found = messages.last_messages(store, understood, COLUMNS, count)
+            assert found.to_pylist() == rows[-count:]
+
+
+def test_little_of_a_log_is_read(tmp_path: Path) -> None:
+    builder = stores.StoreBuilder(tmp_path, segment_size=1 << 22)
+    for number in range(20_000):
+        builder.append(topic="T", queue_id=0, body=b"%d" % number + bytes(1000))
+    builder.close()
+    store = OpenStore.find(str(tmp_path), Files())
+    found = messages.last_messages(store, reading.options_of(tmp_path), ["body"], 10)
+    assert [int(body.as_py().rstrip(b"\0")) for body in found["body"]] == list(range(19_990, 20_000))
+    assert store.files.bytes < 3 << 20
+
+
+def test_of_an_empty_store_there_are_none(tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    store = OpenStore.find(str(tmp_path), Files())
+    assert messages.last_messages(store, reading.options_of(tmp_path), COLUMNS, 10).num_rows == 0
