@@ -12,7 +12,6 @@ from rmqstore_spark.read.planner import plan_stores
 from rmqstore_spark.selection import Numbers, Selection
 from rmqstore_spark.store.opened import OpenStore
 
-
 _LOOK_BACK = 1024 * 1024  # bytes at the end of the log that are looked at first
 
 

@@ -1,13 +1,13 @@
 """Table `offsets`: how far each consumer group is in each queue, as RocketMQ's consumerProgress tells it of a broker
 that runs. A group's offset is that of the next message it is to get (config/consumerOffset.json)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
 from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.selection import Selection
+from rmqstore_spark.selection import EVERYTHING, Selection
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_times import QueueTimes
 from rmqstore_spark.tables.columns import BOOL, INT, LONG, TEXT, TIME, batches
@@ -16,22 +16,34 @@ from rmqstore_spark.tables.table import Part, Table
 
 
 def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
-    selection = options.selection
-    wanted = sorted(
+    wanted = _consumed(store, options.selection)
+    assigned: dict[str, set[int]] = {}
+    for _, topic, queue_id, _ in wanted:
+        assigned.setdefault(topic, set()).add(queue_id)
+    queues = queue_facts(store, Selection(assigned={topic: frozenset(ids) for topic, ids in assigned.items()}))
+    return batches(OFFSETS.schema, _progress(store, wanted, queues))
+
+
+def progress(store: OpenStore, queues: Iterable[QueueFacts]) -> pa.Table:
+    """The whole table of a store of which all queues are known."""
+    rows = _progress(store, _consumed(store, EVERYTHING), queues)
+    return pa.Table.from_batches(batches(OFFSETS.schema, rows), OFFSETS.schema)
+
+
+def _consumed(store: OpenStore, selection: Selection) -> list[tuple[str, str, int, int]]:
+    """(group, topic, queueId, offset) of all progress in selected queues."""
+    return sorted(
         (group, topic, queue_id, offset)
         for (group, topic), queues in store.consumer_offsets.items()
         for queue_id, offset in queues.items()
         if selection.queue(topic, queue_id) is not None
     )
-    return batches(OFFSETS.schema, _progress(store, wanted))
 
 
-def _progress(store: OpenStore, wanted: list[tuple[str, str, int, int]]) -> Iterator[tuple[Any, ...]]:
-    assigned: dict[str, set[int]] = {}
-    for _, topic, queue_id, _ in wanted:
-        assigned.setdefault(topic, set()).add(queue_id)
-    consumed = Selection(assigned={topic: frozenset(ids) for topic, ids in assigned.items()})
-    queues = {(facts.topic, facts.queue_id): facts for facts in queue_facts(store, consumed)}
+def _progress(
+    store: OpenStore, wanted: list[tuple[str, str, int, int]], known: Iterable[QueueFacts]
+) -> Iterator[tuple[Any, ...]]:
+    queues = {(facts.topic, facts.queue_id): facts for facts in known}
     times = QueueTimes(store)
     for group, topic, queue_id, offset in wanted:
         facts = queues.get((topic, queue_id))

@@ -162,16 +162,22 @@ def read_table(options: ReadOptions, stores: list[OpenStore] | None = None) -> p
     Raises:
         RmqStoreError: as plan_table() and the table itself.
     """
+    return pa.Table.from_batches(table_batches(options, stores), schema_of(table_of(options), options.columns))
+
+
+def table_batches(options: ReadOptions, stores: list[OpenStore] | None = None) -> Iterator[pa.RecordBatch]:
+    """Its rows as they are read. Arguments and errors are those of read_table()."""
     found = table_of(options)
     if stores is None:
         stores = open_stores(options, Files(manners=options.manners))
     schema = schema_of(found, options.columns)
     tasks = plan_table(found, options, stores)
-    by_root = {store.root: store for store in stores}
-    if len(tasks) == len(stores):  # one each: what a store has found out by now is of use
-        read = [read_part(found, task, options, schema, by_root[task.root]) for task in tasks]
-        return pa.Table.from_batches((batch for batches in read for batch in batches), schema)
-    return pa.Table.from_batches(in_order([_reading(found, task, options, schema) for task in tasks]), schema)
+    if len(tasks) > len(stores):
+        yield from in_order([_reading(found, task, options, schema) for task in tasks])
+        return
+    by_root = {store.root: store for store in stores}  # one task each: what a store has found out by now is of use
+    for task in tasks:
+        yield from read_part(found, task, options, schema, by_root[task.root])
 
 
 def _reading(

@@ -1,0 +1,1 @@
+"""The command `rmqstore`: what is in a store, at a terminal and for scripts."""

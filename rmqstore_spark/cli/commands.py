@@ -1,0 +1,312 @@
+"""The commands. Those that read a table are made from the table of tables, their options from the table of options."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import click
+import pyarrow as pa
+
+from rmqstore_spark import __version__
+from rmqstore_spark.cli import formats
+from rmqstore_spark.cli.main import WRONG
+from rmqstore_spark.columns import DEFAULT_COLUMNS
+from rmqstore_spark.errors import OptionError
+from rmqstore_spark.options import MESSAGES, OPTIONS, WRITE_OPTIONS, Option
+from rmqstore_spark.tables.registry import TABLES, table
+
+_ROWS_SHOWN = 100
+_LINES_OF_TAIL = 10
+_ALL = 1 << 62
+# What a table of messages shows of them if no columns are named; all others take a terminal's width and more.
+_MESSAGE_COLUMNS = ["topic", "queueId", "queueOffset", "storeTimestamp", "tags", "keys", "body"]
+_HOW = frozenset({"storePathCommitLog", "columns", "dropCache", "maxTaskBytesPerSecond"})
+# Of Spark's side, or said in another way here.
+_NOT_HERE = {"path", "paths", "table", "pushdown", "minPartitions", "maxPartitionBytes"}
+_REBUILD = ("mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum", "messageIndexEnable")
+
+Batches = Iterator[pa.RecordBatch]
+
+
+class Rmqstore(click.Group):
+    """All commands; each is made when it is asked for, so that the others' modules are not imported."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            help="What is in the store directory of an Apache RocketMQ broker. No broker is needed, and nothing in "
+            "the store is changed but by `rebuild`.",
+            epilog="Exit codes: 0 fine, 1 something is wrong with the store, 2 wrong use, 130 interrupted. "
+            "`rmqstore COMMAND --help` has examples.",
+            context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+        )
+        click.version_option(__version__, prog_name="rmqstore")(self)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*_COMMANDS, *TABLES]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        made = _COMMANDS.get(cmd_name)
+        if made is not None:
+            return made()
+        return _table_command(cmd_name) if cmd_name in TABLES else None
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            from rmqstore_spark.errors import nearest, one_line
+
+            near = nearest(args[0], self.list_commands(ctx))
+            raise click.UsageError(f"there is no command {one_line(args[0])!r}.{near}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+# ---- what commands have in common
+
+
+def _options(names: Sequence[str], table_of: dict[str, Option] = OPTIONS) -> list[click.Parameter]:
+    """Options of the data source, by the same names and with the same help; `--starting-timestamp` is one, too."""
+    return [_option(table_of[name]) for name in table_of if name in names]
+
+
+def _option(option: Option) -> click.Option:
+    kebab = "".join(f"-{c.lower()}" if c.isupper() else c for c in option.name)
+    text = option.help.replace("`", "").replace(r"\|", "|")
+    default = f" [default: {option.default}]" if option.default else ""
+    spellings = [f"--{option.name}", *([f"--{kebab}"] if kebab != option.name else [])]
+    return click.Option([*spellings, option.name], help=text + default, metavar="TEXT")
+
+
+def _paths() -> click.Argument:
+    return click.Argument(["paths"], metavar="PATH...", nargs=-1, required=True)
+
+
+def _path() -> click.Argument:
+    return click.Argument(["path"])
+
+
+def _output() -> list[click.Parameter]:
+    return [
+        click.Option(
+            ["--format", "kind"],
+            type=click.Choice(["table", *formats.FORMATS]),
+            help="table: for people; json: one object a line. [default: table, or what the name of --output says]",
+        ),
+        click.Option(["--output", "-o"], metavar="FILE", help="write to this file instead of showing it"),
+        click.Option(
+            ["--limit", "-n"],
+            type=click.IntRange(min=0),
+            help=f"the most rows; 0: all of them. [default: {_ROWS_SHOWN} in a table, else all]",
+        ),
+    ]
+
+
+def _command(
+    name: str, function: Callable[..., int | None], parameters: Sequence[click.Parameter], text: str, example: str
+) -> click.Command:
+    """A command.
+
+    Args:
+        text: what it does, in one or two sentences.
+        example: arguments after `rmqstore NAME`.
+    """
+    return click.Command(
+        name,
+        callback=function,
+        params=list(parameters),
+        help=text,
+        epilog=f"Example: rmqstore {name} {example}",
+        short_help=text.partition(".")[0],
+    )
+
+
+def _given(options: dict[str, Any]) -> dict[str, str]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _show(
+    name: str, paths: Sequence[str], kind: str | None, output: str | None, limit: int | None, options: dict[str, Any]
+) -> int:
+    """Read a table and show it, or write it to a file."""
+    from rmqstore_spark.cli.reading import batches_of
+
+    given = _given(options)
+    if name == MESSAGES and kind in (None, "table") and output is None:
+        given.setdefault("columns", ",".join(_MESSAGE_COLUMNS))
+    return _put_out(*batches_of(name, paths, given), kind, output, limit)
+
+
+def _put_out(schema: pa.Schema, batches: Batches, kind: str | None, output: str | None, limit: int | None) -> int:
+    """Show rows, or write them to a file."""
+    if kind is None:
+        kind = "table" if output is None else formats.format_of(output)
+    if output is not None and kind == "table":
+        raise OptionError("--output: a table is for people; give --format json, csv, parquet or arrow")
+    if kind in ("parquet", "arrow") and output is None and sys.stdout.isatty():
+        raise OptionError(f"--format {kind} is no text: give --output FILE, or send it to another program")
+    if kind == "table":
+        from rmqstore_spark.cli.screen import show_rows
+
+        show_rows(schema, batches, _ROWS_SHOWN if limit is None else limit or None)
+    else:
+        _write(kind, schema, _first(batches, limit) if limit else batches, output)
+    return 0
+
+
+def _write(kind: Any, schema: pa.Schema, batches: Batches, output: str | None) -> None:
+    if output is None:
+        formats.write(kind, schema, batches, sys.stdout.buffer, is_terminal=sys.stdout.isatty())
+        return
+    from rmqstore_spark.cli.progress_bar import progress_bars
+
+    # What is not whole never has the name of what was asked for.
+    part = f"{output}.part"
+    try:
+        with open(part, "wb") as sink, progress_bars():
+            formats.write(kind, schema, batches, sink)
+        os.replace(part, output)
+    except BaseException:
+        if os.path.exists(part):
+            os.unlink(part)
+        raise
+
+
+def _first(batches: Batches, limit: int) -> Batches:
+    for batch in batches:
+        yield batch.slice(0, limit)
+        limit -= min(limit, batch.num_rows)
+        if not limit:
+            return
+
+
+# ---- the commands
+
+
+def _show_store() -> click.Command:
+    def run(paths: Sequence[str], **options: Any) -> None:
+        from rmqstore_spark.cli.progress_bar import progress_bars
+        from rmqstore_spark.cli.reading import stores_of
+        from rmqstore_spark.cli.show import show_summary
+        from rmqstore_spark.tables.summary import summarize
+
+        for number, store in enumerate(stores_of(paths, _given(options))):
+            if number:
+                click.echo()
+            with progress_bars():
+                summary = summarize(store)
+            show_summary(summary)
+
+    parameters = [_paths(), *_options(["storePathCommitLog"])]
+    text = "What is in a store at a glance. Its size and time, the largest topics, the groups that lag."
+    return _command("show", run, parameters, text, "/data/store")
+
+
+def _tail() -> click.Command:
+    def run(path: str, kind: str | None, output: str | None, limit: int | None, **options: Any) -> int:
+        from rmqstore_spark.cli.reading import last_batches
+
+        given = _given(options)
+        if kind in (None, "table") and output is None:
+            given.setdefault("columns", ",".join(_MESSAGE_COLUMNS))
+        count = _LINES_OF_TAIL if limit is None else limit or _ALL
+        return _put_out(*last_batches(path, given, count), kind, output, None)
+
+    parameters = [_path(), *_options([name for name in OPTIONS if name not in _NOT_HERE]), *_output()]
+    text = f"The last messages, {_LINES_OF_TAIL} of them unless --limit says else."
+    return _command("tail", run, parameters, text, "/data/store --subscribe Orders -n 3")
+
+
+def _table_command(name: str) -> click.Command:
+    found = table(name)
+
+    def run(paths: Sequence[str], kind: str | None, output: str | None, limit: int | None, **options: Any) -> int:
+        return _show(name, paths, kind, output, limit, options)
+
+    parameters = [_paths(), *_options([*found.options, *_HOW]), *_output()]
+    text = f"One row is {found.row}."
+    return _command(name, run, parameters, text, "/data/store --format json")
+
+
+def _messages() -> click.Command:
+    def run(paths: Sequence[str], kind: str | None, output: str | None, limit: int | None, **options: Any) -> int:
+        return _show(MESSAGES, paths, kind, output, limit, options)
+
+    parameters = [_paths(), *_options([name for name in OPTIONS if name not in _NOT_HERE]), *_output()]
+    text = "The messages, or some of them."
+    return _command(MESSAGES, run, parameters, text, "/data/store --subscribe Orders --output orders.parquet")
+
+
+def _get() -> click.Command:
+    def run(
+        path: str, wanted: str | None, kind: str | None, output: str | None, limit: int | None, **options: Any
+    ) -> int:
+        given = _given(options)
+        if (wanted is None) == ("key" not in given):
+            raise click.UsageError("give an ID, or --key")
+        if wanted is not None:
+            given["msgId"] = wanted
+        given["columns"] = given.get("columns") or ",".join([*DEFAULT_COLUMNS, "store"])
+        if kind is not None or output is not None or "columns" in _given(options):
+            return _show(MESSAGES, [path], kind, output, limit, given)
+        return _show_messages(path, given, limit or 0)
+
+    how = [*_HOW, "key", "subscribe", "startingTimestamp", "endingTimestamp", "mode", "trust"]
+    parameters = [_path(), click.Argument(["wanted"], metavar="[ID]", required=False), *_options(how), *_output()]
+    text = "One message, by its msgId or offsetMsgId; or those with a key. All that is known of them, and their bodies."
+    return _command("get", run, parameters, text, "/data/store --key order-4711")
+
+
+def _show_messages(path: str, given: dict[str, str], limit: int) -> int:
+    from rmqstore_spark.cli.message import show_message
+    from rmqstore_spark.cli.reading import batches_of
+    from rmqstore_spark.cli.screen import console
+
+    out = console()
+    count = 0
+    _, batches = batches_of(MESSAGES, [path], given)
+    for batch in _first(batches, limit) if limit else batches:
+        for row in batch.to_pylist():
+            if count:
+                out.print()
+            show_message(out, row)
+            count += 1
+    if not count:
+        print("nothing found", file=sys.stderr)
+    return 0 if count else WRONG
+
+
+def _explain() -> click.Command:
+    def run(paths: Sequence[str], **options: Any) -> None:
+        from rmqstore_spark.read.explain import explanation
+
+        click.echo(explanation(list(paths), _given(options)))
+
+    parameters = [_paths(), *_options([name for name in OPTIONS if name not in _NOT_HERE])]
+    text = "How `messages` with these options would find its rows, and what that costs."
+    return _command("explain", run, parameters, text, "/data/store --key order-4711")
+
+
+def _rebuild() -> click.Command:
+    def run(path: str, **options: Any) -> None:
+        from rmqstore_spark import rebuild
+        from rmqstore_spark.cli.progress_bar import progress_bars
+
+        with progress_bars():
+            count = rebuild(path, **_given(options))
+        click.echo(f"the queues have {count:,} message{'' if count == 1 else 's'}")
+
+    parameters = [_path(), *_options(_REBUILD, WRITE_OPTIONS)]
+    text = (
+        "Make ConsumeQueue and IndexFile anew from the commitlog. No broker may run on the store; the commitlog is "
+        "only read."
+    )
+    return _command("rebuild", run, parameters, text, "/data/store")
+
+
+_COMMANDS: dict[str, Callable[[], click.Command]] = {
+    "show": _show_store,
+    MESSAGES: _messages,
+    "tail": _tail,
+    "get": _get,
+    "explain": _explain,
+    "rebuild": _rebuild,
+}

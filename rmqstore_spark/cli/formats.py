@@ -1,0 +1,145 @@
+"""Record batches as JSON lines, CSV, Parquet or Arrow: for programs.
+
+Bytes are text where they are UTF-8; where they are not, JSON and CSV have them in a field of their own, in base64.
+"""
+
+import base64
+import csv
+import io
+import json
+import os
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import IO, Any, Literal, get_args
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rmqstore_spark.errors import OptionError, one_line
+
+Format = Literal["json", "csv", "parquet", "arrow"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+_ENDINGS: dict[str, Format] = {
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+}
+_BASE64 = "Base64"  # added to the name of a column of bytes
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def format_of(path: str) -> Format:
+    """The format that a file's name says.
+
+    Raises:
+        OptionError: it says none.
+    """
+    ending = os.path.splitext(path)[1].lower()
+    if ending not in _ENDINGS:
+        raise OptionError(f"--output {path}: give --format too, or a name that ends with one of {', '.join(_ENDINGS)}")
+    return _ENDINGS[ending]
+
+
+def write(kind: Format, schema: pa.Schema, batches: Batches, sink: IO[bytes], *, is_terminal: bool = False) -> None:
+    """Write batches.
+
+    Args:
+        is_terminal: what moves a cursor is escaped, in texts from the store too.
+    """
+    _WRITERS[kind](schema, batches, sink, is_terminal)
+
+
+def _write_json(schema: pa.Schema, batches: Batches, sink: IO[bytes], is_terminal: bool) -> None:
+    for batch in batches:
+        lines = (json.dumps(_plain(row), ensure_ascii=is_terminal) for row in batch.to_pylist())
+        sink.write("".join(f"{line}\n" for line in lines).encode(errors="surrogatepass"))
+        sink.flush()
+
+
+def _write_csv(schema: pa.Schema, batches: Batches, sink: IO[bytes], is_terminal: bool) -> None:
+    names = []
+    for field in schema:
+        names += [field.name, field.name + _BASE64] if pa.types.is_binary(field.type) else [field.name]
+    text = io.StringIO(newline="")
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(names)
+    for batch in batches:
+        for row in batch.to_pylist():
+            known = _plain(row)
+            rows.writerow([_cell(known.get(name), is_terminal) for name in names])
+        sink.write(text.getvalue().encode())
+        sink.flush()
+        text.seek(0)
+        text.truncate()
+    sink.write(text.getvalue().encode())
+
+
+def _write_parquet(schema: pa.Schema, batches: Batches, sink: IO[bytes], is_terminal: bool) -> None:
+    with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
+        for table in _grouped(schema, batches):
+            writer.write_table(table)
+
+
+def _write_arrow(schema: pa.Schema, batches: Batches, sink: IO[bytes], is_terminal: bool) -> None:
+    # The file format can be written to a pipe, too, and is what `pyarrow.feather` and others open.
+    with pa.ipc.new_file(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+_WRITERS: dict[Format, Callable[[pa.Schema, Batches, IO[bytes], bool], None]] = {
+    "json": _write_json,
+    "csv": _write_csv,
+    "parquet": _write_parquet,
+    "arrow": _write_arrow,
+}
+_GROUP_BYTES = 64 * 1024 * 1024
+
+
+def _grouped(schema: pa.Schema, batches: Batches) -> Iterator[pa.Table]:
+    """The batches of each row group."""
+    some: list[pa.RecordBatch] = []
+    nbytes = 0
+    for batch in batches:
+        some.append(batch)
+        nbytes += batch.nbytes
+        if nbytes >= _GROUP_BYTES:
+            yield pa.Table.from_batches(some, schema)
+            some, nbytes = [], 0
+    if some:
+        yield pa.Table.from_batches(some, schema)
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of what JSON knows."""
+    plain: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, bytes):
+            try:
+                plain[name] = value.decode()
+            except UnicodeDecodeError:
+                plain[name + _BASE64] = base64.b64encode(value).decode()
+        elif isinstance(value, datetime):
+            plain[name] = instant(value)
+        else:
+            plain[name] = dict(value) if isinstance(value, list) and value and isinstance(value[0], tuple) else value
+    return plain
+
+
+def instant(value: datetime) -> str:
+    """A time as ISO-8601 in UTC, with the milliseconds that RocketMQ's clocks have."""
+    return value.strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03d}Z"
+
+
+def _cell(value: Any, is_terminal: bool) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+    return one_line(text) if is_terminal else text

@@ -1,0 +1,57 @@
+"""One message as people read it: all that is known of it, and its body."""
+
+import contextlib
+import json
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from rmqstore_spark.cli.screen import cell
+from rmqstore_spark.errors import one_line
+
+_LABEL = 14  # columns
+_MOST_BODY = 16 * 1024
+_BYTES_A_LINE = 16
+_PLACES = {"topic", "queueId", "queueOffset", "storeTimestamp", "storeHost", "commitLogOffset", "storeSize"}
+_PLACES |= {"bornTimestamp", "bornHost", "properties", "body", "store", "file"}
+
+
+def show_message(out: Console, row: dict[str, Any]) -> None:
+    """Show a message that has all columns, with `store`."""
+    _say(out, "topic", f"{row['topic']}, queue {row['queueId']}, offset {row['queueOffset']}")
+    _say(out, "stored", f"{cell(row['storeTimestamp'])} UTC by {row['storeHost']}")
+    _say(out, "born", f"{cell(row['bornTimestamp'])} UTC at {row['bornHost']}")
+    _say(out, "in the log", f"commitLogOffset {row['commitLogOffset']}, {row['storeSize']} bytes, store {row['store']}")
+    for name, value in row.items():
+        if name not in _PLACES and value is not None and value != 0:
+            _say(out, name, value)
+    for number, (name, value) in enumerate(row["properties"] or []):
+        _say(out, "" if number else "properties", f"{name} = {value}")
+    body = row["body"] or b""
+    _say(out, "body", f"{len(body):,} bytes")
+    for line in _body_lines(body[:_MOST_BODY]):
+        out.print(Text("  " + line), soft_wrap=True)
+    if len(body) > _MOST_BODY:
+        out.print(Text(f"  ... and {len(body) - _MOST_BODY:,} bytes more (--format json has all)"), soft_wrap=True)
+
+
+def _say(out: Console, label: str, value: object) -> None:
+    out.print(Text.assemble((label.ljust(_LABEL), "bold"), one_line(value)), soft_wrap=True)
+
+
+def _body_lines(body: bytes) -> list[str]:
+    """JSON with its members in lines of their own; other text as it is; and what is none in hexadecimal."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return [_hex_line(body, at) for at in range(0, len(body), _BYTES_A_LINE)]
+    with contextlib.suppress(ValueError, RecursionError):
+        text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    return [one_line(line) for line in text.split("\n")]
+
+
+def _hex_line(body: bytes, at: int) -> str:
+    part = body[at : at + _BYTES_A_LINE]
+    text = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in part)
+    return f"{at:08x}  {part.hex(' ').ljust(3 * _BYTES_A_LINE)} {text}"

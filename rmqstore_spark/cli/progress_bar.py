@@ -1,0 +1,42 @@
+"""Long work as a bar on the terminal: how much is done, how fast, and how long it still takes."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from rmqstore_spark.errors import one_line
+from rmqstore_spark.progress import Progress as Work
+from rmqstore_spark.progress import shown
+
+
+class _Amount(ProgressColumn):
+    """So much of it, and how much in a second."""
+
+    def render(self, task: Task) -> Text:
+        noun, speed = task.fields["noun"], task.speed or 0.0
+        if noun is not None:
+            return Text(f"{int(task.completed):,} of {int(task.total or 0):,} {noun}")
+        return Text(f"{task.completed / 1e6:,.0f} of {(task.total or 0) / 1e6:,.0f} MB, {speed / 1e6:,.0f} MB/s")
+
+
+@contextlib.contextmanager
+def progress_bars() -> Iterator[None]:
+    """Within it, each long work has a bar, where standard error is a terminal. The bars go when it ends."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), _Amount(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[int, tuple[Work, object]] = {}
+
+        def show(work: Work) -> None:
+            if id(work) not in tasks:
+                tasks[id(work)] = work, bars.add_task(one_line(work.what), total=work.total, noun=work.noun)
+            bars.update(tasks[id(work)][1], completed=work.done)  # type: ignore[arg-type]
+
+        with shown(show):
+            yield

@@ -1,0 +1,130 @@
+"""`rmqstore show`: the screen that one wants first."""
+
+import shutil
+import sys
+from datetime import UTC, datetime, timedelta
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rmqstore_spark.errors import one_line
+from rmqstore_spark.tables.summary import Summary, TopicSummary
+
+_BARS = " ▁▂▃▄▅▆▇█"
+_TOPICS, _GROUPS = 15, 10  # lines
+_PIPED = 100  # columns, where there is no terminal
+_SIZES = ("bytes", "KB", "MB", "GB", "TB")
+_COLORS = {"retry": "yellow", "dlq": "bold red"}
+
+
+def show_summary(summary: Summary) -> None:
+    """Show it on standard output."""
+    is_terminal = sys.stdout.isatty()
+    columns = shutil.get_terminal_size().columns if is_terminal else _PIPED
+    out = Console(highlight=False, width=columns, color_system="auto" if is_terminal else None)
+    out.print(Text.assemble((one_line(summary.root), "bold")), soft_wrap=True)
+    for line in _facts(summary):
+        out.print(Text("  " + line))
+    if summary.topics:
+        out.print()
+        _show_topics(out, summary)
+    if summary.groups:
+        out.print()
+        _show_groups(out, summary)
+
+
+def _facts(summary: Summary) -> list[str]:
+    files = f"{summary.segments:,} segment{'' if summary.segments == 1 else 's'}"
+    lines = [f"{size(summary.nbytes)} of messages in {files}"]
+    if summary.first_time is not None and summary.last_time is not None:
+        first, last = _time(summary.first_time), _time(summary.last_time)
+        length = duration((summary.last_time - summary.first_time) // 1000)
+        lines.append(f"stored from {first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S} UTC: {length}")
+    topics = f"{summary.messages:,} messages in {summary.queues:,} queues of {len(summary.topics):,} topics"
+    lines.append(topics + (f"; {summary.empty_topics:,} more topics are empty" if summary.empty_topics else ""))
+    return lines
+
+
+def _show_topics(out: Console, summary: Summary) -> None:
+    shown = [topic for topic in summary.topics if topic.kind != "system"]
+    system = [topic for topic in summary.topics if topic.kind == "system"]
+    shown.sort(key=lambda topic: -(topic.nbytes or 0))
+    table = _table()
+    table.add_column("topic", no_wrap=True, overflow="ellipsis", ratio=1)
+    for title in ("queues", "messages", "about"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("rate over that time", no_wrap=True)
+    for topic in shown[:_TOPICS]:
+        about = "" if topic.nbytes is None else size(topic.nbytes)
+        name = Text(one_line(topic.topic), _COLORS.get(topic.kind, ""))
+        table.add_row(name, f"{topic.queues:,}", f"{topic.messages:,}", about, Text(sparkline(topic.rates), "cyan"))
+    out.print(table)
+    for rest in (_rest(shown[_TOPICS:], "other"), _rest(system, "system")):
+        if rest:
+            out.print(Text(rest, "dim"))
+
+
+def _rest(topics: list[TopicSummary], kind: str) -> str:
+    if not topics:
+        return ""
+    messages = sum(topic.messages for topic in topics)
+    return f"and {len(topics):,} {kind} topic{'' if len(topics) == 1 else 's'} with {messages:,} messages"
+
+
+def _show_groups(out: Console, summary: Summary) -> None:
+    table = _table()
+    table.add_column("consumer group", no_wrap=True, overflow="ellipsis", ratio=2)
+    for name in ("lag", "behind by"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("topics", no_wrap=True, overflow="ellipsis", ratio=3)
+    for group in summary.groups[:_GROUPS]:
+        behind = "" if group.lag_millis is None else duration(group.lag_millis)
+        lag = Text(f"{group.lag:,}", "yellow" if group.lag else "")
+        table.add_row(Text(one_line(group.group)), lag, behind, Text(one_line(", ".join(group.topics))))
+    out.print(table)
+    if len(summary.groups) > _GROUPS:
+        out.print(Text(f"and {len(summary.groups) - _GROUPS:,} groups that lag less", "dim"))
+
+
+def _table() -> Table:
+    return Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False, expand=True)
+
+
+def sparkline(rates: list[float]) -> str:
+    """A bar for each number, the largest as high as a line; what is more than nothing shows."""
+    most = max(rates, default=0)
+    steps = len(_BARS) - 1
+    return "".join(_BARS[0 if rate <= 0 else max(1, round(rate / most * steps))] for rate in rates)
+
+
+def size(number: float) -> str:
+    """Bytes for people, in powers of a thousand."""
+    for unit in _SIZES[:-1]:
+        if number < 1000:
+            return f"{number:,.0f} {unit}" if unit == "bytes" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:,.1f} {_SIZES[-1]}"
+
+
+def duration(milliseconds: int) -> str:
+    """A length of time for people, in the two largest units."""
+    seconds = milliseconds / 1000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, _ = divmod(int(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {int(seconds) % 60} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min"
+    return f"{hours // 24} days {hours % 24} h"
+
+
+def _time(microseconds: int) -> datetime:
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    try:
+        return epoch + timedelta(microseconds=microseconds)
+    except OverflowError:  # a store time that no clock shows
+        return datetime.max.replace(tzinfo=UTC) if microseconds > 0 else datetime.min.replace(tzinfo=UTC)

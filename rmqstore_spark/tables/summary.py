@@ -1,0 +1,164 @@
+"""A store at a glance: how much is in it, of what time, which topics are the largest, and which groups lag."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqstore_spark.store.config import topic_entries
+from rmqstore_spark.store.message import Header
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.tables.offsets import progress
+from rmqstore_spark.tables.queues import QueueFacts, queue_facts
+from rmqstore_spark.tables.topics import kind_of
+
+# What is looked at in the log, so that it stays a matter of seconds on a disk that has to seek:
+_TOPICS_SAMPLED = 20  # those with most messages
+_QUEUES_SAMPLED = 2  # of a topic, the largest ones
+_SAMPLES = 16  # messages of a queue
+RATES = 24  # parts of the store's time that a topic's rate is told of
+
+
+@dataclass(frozen=True)
+class TopicSummary:
+    """A topic with messages.
+
+    Attributes:
+        nbytes: about, as some of its messages show it; None where none was looked at.
+        rates: messages in each of RATES equal parts of the store's time, about; empty where none was looked at.
+    """
+
+    topic: str
+    kind: str
+    queues: int
+    messages: int
+    nbytes: float | None
+    rates: list[float]
+
+
+@dataclass(frozen=True)
+class GroupSummary:
+    """A consumer group's progress in all its queues.
+
+    Attributes:
+        lag: messages.
+        lag_millis: of the queue where it is the longest; None where no queue tells.
+    """
+
+    group: str
+    topics: list[str]
+    lag: int
+    lag_millis: int | None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A store. Times are microseconds of the epoch, None where it has no message.
+
+    Attributes:
+        nbytes: of all messages.
+        messages: in its queues.
+        topics: those with messages, the one with most of them first.
+        empty_topics: how many others the configuration knows.
+        groups: the one that lags most first.
+    """
+
+    root: str
+    nbytes: int
+    segments: int
+    first_time: int | None
+    last_time: int | None
+    messages: int
+    queues: int
+    topics: list[TopicSummary]
+    empty_topics: int
+    groups: list[GroupSummary]
+
+
+def summarize(store: OpenStore) -> Summary:
+    """What is in a store, with a few requests for each queue."""
+    entries = topic_entries(store.root, store.files)
+    facts = [queue for queue in queue_facts(store) if queue.kind != "lmq"]
+    by_topic: dict[str, list[QueueFacts]] = defaultdict(list)
+    for queue in facts:
+        if queue.end > queue.least:
+            by_topic[queue.topic].append(queue)
+    first = min((queue.first_time for queue in facts if queue.first_time is not None), default=None)
+    last = max((queue.last_time for queue in facts if queue.last_time is not None), default=None)
+    topics: list[TopicSummary] = []
+    for topic, queues in sorted(by_topic.items(), key=lambda each: (-_count(each[1]), each[0])):
+        samples = _Samples(store, queues if len(topics) < _TOPICS_SAMPLED else [])
+        rates = samples.rates(first or 0, last or 0)
+        kind = kind_of(topic, entries.get(topic))
+        topics.append(TopicSummary(topic, kind, len(queues), _count(queues), samples.nbytes(), rates))
+    return Summary(
+        root=store.root,
+        nbytes=store.log.size,
+        segments=len(store.log.extents),
+        first_time=first,
+        last_time=last,
+        messages=_count(facts),
+        queues=len(facts),
+        topics=topics,
+        empty_topics=len(entries.keys() - by_topic.keys()),
+        groups=_groups(store, facts),
+    )
+
+
+def _count(queues: list[QueueFacts]) -> int:
+    return sum(queue.end - queue.least for queue in queues)
+
+
+class _Samples:
+    """Some messages of a topic's largest queues, evenly along them."""
+
+    def __init__(self, store: OpenStore, queues: list[QueueFacts]) -> None:
+        self._all = _count(queues)
+        largest = sorted((q for q in queues if q.kind == "simple"), key=lambda queue: queue.least - queue.end)
+        self._queues = {queue.queue_id: queue for queue in largest[:_QUEUES_SAMPLED]}
+        self._messages = {queue_id: list(_some(store, queue)) for queue_id, queue in self._queues.items()}
+
+    def nbytes(self) -> float | None:
+        """About how many bytes the messages of the topic have."""
+        sizes = [header.size for some in self._messages.values() for header in some]
+        return sum(sizes) / len(sizes) * self._all if sizes else None
+
+    def rates(self, first: int, last: int) -> list[float]:
+        """About how many are of each of RATES equal parts of the time between two store times."""
+        edges = np.linspace(first, max(last, first + 1), RATES + 1)
+        total: npt.NDArray[np.float64] = np.zeros(RATES)
+        for queue_id, some in self._messages.items():
+            before = self._queues[queue_id].least - 1
+            known = [(h.store_timestamp, h.queue_offset - before) for h in some if h.store_timestamp is not None]
+            if known:
+                at, so_far = np.array(known, np.int64).T
+                at_edges = np.interp(edges, np.maximum.accumulate(at), so_far, left=0)
+                at_edges[0] = 0
+                total += np.diff(at_edges)
+        sampled = total.sum()
+        return [float(rate) for rate in total * (self._all / sampled)] if sampled else []
+
+
+def _some(store: OpenStore, facts: QueueFacts) -> Iterator[Header]:
+    queue = store.queues.queue(facts.topic, facts.queue_id)
+    for offset in sorted(set(np.linspace(facts.least, facts.end - 1, _SAMPLES).astype(int).tolist())):
+        unit = None if queue is None else queue.unit(offset)
+        header = None if unit is None else store.log.header(unit.position)
+        if header is not None:
+            yield header
+
+
+def _groups(store: OpenStore, facts: list[QueueFacts]) -> list[GroupSummary]:
+    table = progress(store, facts).select(["group", "topic", "lag", "lagMillis"])
+    topics: dict[str, set[str]] = defaultdict(set)
+    lags: dict[str, int] = defaultdict(int)
+    millis: dict[str, int] = {}
+    for group, topic, lag, lag_millis in zip(*(column.to_pylist() for column in table.columns), strict=True):
+        topics[group].add(topic)
+        lags[group] += max(0, lag or 0)
+        if lag_millis is not None:
+            millis[group] = max(millis.get(group, 0), lag_millis)
+    groups = [GroupSummary(group, sorted(topics[group]), lags[group], millis.get(group)) for group in topics]
+    return sorted(groups, key=lambda each: (-each.lag, each.group))
