@@ -1,6 +1,10 @@
 """Apache RocketMQ store directories as a Spark data source, without a broker.
 
 >>> spark.read.format("rmqstore").load("/data/broker-a/store").groupBy("topic", "queueId").count().show()
+
+The same without Spark, as Arrow tables:
+
+>>> rmqstore_spark.Store("/data/broker-a/store").topics()
 """
 
 import os
@@ -13,6 +17,8 @@ from rmqstore_spark.errors import BadRowError, DamagedStoreError, NotAStoreError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from rmqstore_spark.api import Store
+
 try:
     __version__ = version("rmqstore-spark")
 except PackageNotFoundError:  # a checkout that was never installed
@@ -24,11 +30,25 @@ __all__ = [
     "NotAStoreError",
     "OptionError",
     "RmqStoreError",
+    "Store",
     "__version__",
     "explain",
     "rebuild",
     "register",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """What takes long to load is loaded when it is asked for."""
+    if name != "Store":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from rmqstore_spark.api import Store
+
+    return Store
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def rebuild(store: "str | os.PathLike[str]", **options: object) -> int:
@@ -48,12 +68,9 @@ def rebuild(store: "str | os.PathLike[str]", **options: object) -> int:
     Raises:
         RmqStoreError: it cannot be done; the store is as it was.
     """
-    from rmqstore_spark.options import parse_rebuild_options
-    from rmqstore_spark.store.layout import place_to_write
-    from rmqstore_spark.write.rebuild import rebuild as rebuild_store
+    from rmqstore_spark.api import rebuild as rebuild_store
 
-    understood = parse_rebuild_options({"path": os.fspath(store), **{k: str(v) for k, v in options.items()}})
-    return rebuild_store(place_to_write(understood.path), understood.sizes, understood.message_index_enable)
+    return rebuild_store(store, **options)
 
 
 def register(spark: "SparkSession") -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rmqstore_spark.columns import DEFAULT_COLUMNS
 from rmqstore_spark.errors import one_line
+from rmqstore_spark.option_texts import option_texts
 from rmqstore_spark.options import ReadOptions, parse_options
 from rmqstore_spark.read.access_path import Access
 from rmqstore_spark.read.planner import Plan, plan
@@ -19,33 +20,28 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 def explanation(path: str | Sequence[str], options: Mapping[str, object], files: Files | None = None) -> str:
     """How the read would go. Arguments and errors are those of rmqstore_spark.explain(), `files` of plan()."""
     paths = {"path": path} if isinstance(path, str) else {"paths": json.dumps(list(path))}
-    given = {name: _text(value) for name, value in options.items() if value is not None}
-    return "\n".join(map(one_line, _lines(_planned(parse_options({**paths, **given}), files))))
+    return explained(parse_options({**paths, **option_texts(options)}), files)
 
 
-def _planned(options: ReadOptions, files: Files | None) -> Plan:
-    return plan(options, files, options.columns or DEFAULT_COLUMNS)
-
-
-def _text(value: object) -> str:
-    """An option's value as Spark hands it on."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def explained(options: ReadOptions, files: Files | None = None) -> str:
+    """The same of options that are understood."""
+    return "\n".join(map(one_line, _lines(plan(options, files, options.columns or DEFAULT_COLUMNS))))
 
 
 def _lines(planned: Plan) -> Iterator[str]:
     for store, access in planned.accesses:
         yield from _of_store(store, access)
-    size = _size(planned.files.bytes)
-    target = _size(planned.target)
+    size = size_text(planned.files.bytes)
+    target = size_text(planned.target)
     yield f"partitions: {len(planned.tasks):,}; each is to have at most about {target} of the log"
     yield f"planning has read {size} in {planned.files.requests:,} requests"
 
 
 def _of_store(store: OpenStore, access: Access) -> Iterator[str]:
     pieces = [piece for piece, _ in access.pieces]
-    yield f"store {store.root}: {_files(store.log.extents)}, {_size(store.log.size)} of messages"
+    yield f"store {store.root}: {_files(store.log.extents)}, {size_text(store.log.size)} of messages"
     yield f"  access: {access.name}: {access.why}"
-    size = _size(sum(size for _, size in access.pieces))
+    size = size_text(sum(size for _, size in access.pieces))
     yield f"  reads:  {', '.join(_parts(pieces)) or 'nothing'}; about {size} in all"
     for reason in access.unused:
         yield f"  not used: {reason}"
@@ -61,13 +57,13 @@ def _parts(pieces: Sequence[Range]) -> Iterator[str]:
     if queued:
         yield f"what the ConsumeQueues name in {_stretch(queued)}"
     if covered:
-        yield f"only the ConsumeQueues of {_size(sum(piece.stop - piece.start for piece in covered))} of messages"
+        yield f"only the ConsumeQueues of {size_text(sum(piece.stop - piece.start for piece in covered))} of messages"
     if scanned:
         yield f"all of {_stretch(scanned)}"
 
 
 def _stretch(pieces: Sequence[Range]) -> str:
-    return f"{_size(sum(piece.stop - piece.start for piece in pieces))} of {_files(pieces)}"
+    return f"{size_text(sum(piece.stop - piece.start for piece in pieces))} of {_files(pieces)}"
 
 
 def _files(pieces: Sequence[Extent]) -> str:
@@ -75,7 +71,8 @@ def _files(pieces: Sequence[Extent]) -> str:
     return f"{count:,} commitlog file{'' if count == 1 else 's'}"
 
 
-def _size(number: float) -> str:
+def size_text(number: float) -> str:
+    """A number of bytes, for people."""
     for unit in _UNITS[:-1]:
         if number < 1024:
             return f"{number:,.0f} {unit}" if unit == "bytes" else f"{number:,.1f} {unit}"

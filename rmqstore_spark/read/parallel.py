@@ -18,6 +18,11 @@ _FEW = _ENOUGH // 2  # so many or fewer: threads go on
 Batches = Iterator[pa.RecordBatch]
 
 
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def in_order(jobs: list[Callable[[], Batches]], threads: int | None = None) -> Batches:
     """The batches of all jobs, those of the first one first.
 
@@ -28,7 +33,7 @@ def in_order(jobs: list[Callable[[], Batches]], threads: int | None = None) -> B
     Raises:
         What a job raises, at the place of the batch that it did not make.
     """
-    threads = min(threads or len(os.sched_getaffinity(0)), len(jobs))
+    threads = min(threads or cores(), len(jobs))
     if threads <= 1:
         for job in jobs:
             yield from job()

@@ -1,10 +1,9 @@
 """From options to tasks. Run once for a read, so that what comes out is a snapshot of the stores as they were then."""
 
-import logging
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from rmqstore_spark.errors import DamagedStoreError, OptionError, one_line
+from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read.access_path import Access, choose
 from rmqstore_spark.read.check_names import check_queues, check_topics
@@ -12,13 +11,11 @@ from rmqstore_spark.read.groups import of_group
 from rmqstore_spark.read.pack import pack, target_size
 from rmqstore_spark.read.prune import pruned
 from rmqstore_spark.read.split import Splitter
+from rmqstore_spark.read.stores import open_stores
 from rmqstore_spark.read.task import Task
 from rmqstore_spark.selection import Selection
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.layout import expand
 from rmqstore_spark.store.opened import OpenStore
-
-log = logging.getLogger(__name__)
 
 _SEGMENTS_TO_WALK = 16  # without ConsumeQueue, more segments than these are not walked through for split points
 
@@ -111,23 +108,6 @@ def _joined(plans: list[Plan], files: Files) -> Plan:
         files,
         max((plan.target for plan in plans), default=0),
     )
-
-
-def open_stores(options: ReadOptions, files: Files) -> list[OpenStore]:
-    """The stores that the options name.
-
-    Raises:
-        NotAStoreError: a path is no store.
-        OptionError: storePathCommitLog is given for more than one store.
-    """
-    roots = expand(options.paths, files)
-    if options.store_path_commit_log and len(roots) > 1:
-        raise OptionError(f"option 'storePathCommitLog' belongs to one store, but the path gives {len(roots)}")
-    stores = [OpenStore.find(root, files, options.store_path_commit_log) for root in roots]
-    for store in stores:
-        for stray in store.layout.strays:
-            log.warning("%s: not a commitlog file, ignored; a broker would not start with it", one_line(stray))
-    return stores
 
 
 def _splitter(options: ReadOptions, stores: list[OpenStore]) -> Splitter:

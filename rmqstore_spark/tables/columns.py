@@ -1,8 +1,12 @@
-"""Arrow types that several tables have, and record batches made of their rows."""
+"""Arrow types that several tables have, and record batches made of their rows.
 
-from collections.abc import Iterable, Iterator
+pyarrow.array() loads pandas, which takes longer than to read a small table; so the arrays are made of buffers here.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 TEXT, INT, LONG, BOOL = pa.string(), pa.int32(), pa.int64(), pa.bool_()
@@ -27,6 +31,50 @@ def batches(schema: pa.Schema, rows: Iterable[tuple[Any, ...]]) -> Iterator[pa.R
 
 def _batch(schema: pa.Schema, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
     columns = zip(*rows, strict=True)
-    return pa.RecordBatch.from_arrays(
-        [pa.array(values, field.type) for field, values in zip(schema, columns, strict=True)], schema=schema
-    )
+    arrays = [array(values, field.type) for field, values in zip(schema, columns, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def array(values: Sequence[Any], type: pa.DataType) -> pa.Array:
+    """An array of one of the types above; None is null. Text that is no Unicode has U+FFFD in it."""
+    is_valid = np.array([value is not None for value in values], np.bool_)
+    nulls = len(values) - int(is_valid.sum())
+    bitmap = _bits(is_valid) if nulls else None
+    children: list[pa.Array] = []
+    if pa.types.is_string(type):
+        texts = [b"" if value is None else _utf8(value) for value in values]
+        data = [_ends(texts), pa.py_buffer(b"".join(texts))]
+    elif pa.types.is_list(type):
+        data = [_ends([value or () for value in values])]
+        children = [array([item for value in values for item in value or ()], type.value_type)]
+    elif pa.types.is_map(type):
+        data = [_ends([value or () for value in values])]
+        children = [_entries([entry for value in values for entry in (value or {}).items()], type)]
+    elif pa.types.is_boolean(type):
+        data = [_bits(np.array([bool(value) for value in values], np.bool_))]
+    else:
+        numbers = np.array([value or 0 for value in values], f"i{type.bit_width // 8}")
+        data = [pa.py_buffer(numbers.tobytes())]
+    return pa.Array.from_buffers(type, len(values), [bitmap, *data], nulls, 0, children)
+
+
+def _entries(pairs: list[tuple[str, str]], type: pa.DataType) -> pa.Array:
+    names, contents = ([pair[at] for pair in pairs] for at in (0, 1))
+    struct = pa.struct([type.key_field, type.item_field])
+    return pa.Array.from_buffers(struct, len(pairs), [None], 0, 0, [array(names, TEXT), array(contents, TEXT)])
+
+
+def _ends(values: Sequence[Any]) -> pa.Buffer:
+    """Where each of these ends in what they are together."""
+    return pa.py_buffer(np.cumsum([0, *map(len, values)], dtype=np.int32).tobytes())
+
+
+def _bits(values: "np.typing.NDArray[np.bool_]") -> pa.Buffer:
+    return pa.py_buffer(np.packbits(values, bitorder="little").tobytes())
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # half of a character, as JSON can write it, or a file's name that is not UTF-8
+        return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace").encode()

@@ -19,7 +19,6 @@ from rmqstore_spark.store.message import TRANSACTION_PREPARED, TRANSACTION_ROLLB
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
 from rmqstore_spark.tables.columns import INT, LONG, TEXT, TIME, batches
-from rmqstore_spark.tables.messages import messages
 from rmqstore_spark.tables.table import Part, Table
 
 log = logging.getLogger(__name__)
@@ -81,6 +80,8 @@ def _kind(queue: Queue) -> str:
 
 def _from_log(store: OpenStore, selection: Selection) -> Iterator[QueueFacts]:
     """By all messages of the log."""
+    from rmqstore_spark.tables.messages import messages
+
     in_rocksdb = any(store.files.exists(os.path.join(store.root, name, "CURRENT")) for name in _ROCKSDB)
     log.warning("%s: no ConsumeQueues of files, so the whole log is read to know its queues", one_line(store.root))
     kind = "rocksdb" if in_rocksdb else "simple"

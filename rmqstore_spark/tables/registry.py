@@ -12,7 +12,7 @@ import pyarrow as pa
 from rmqstore_spark.errors import DamagedStoreError, OptionError, nearest
 from rmqstore_spark.options import MESSAGES, ReadOptions, check_columns
 from rmqstore_spark.read.parallel import in_order
-from rmqstore_spark.read.planner import open_stores
+from rmqstore_spark.read.stores import open_stores
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.tables.table import Part, Table
@@ -110,6 +110,15 @@ def table_of(options: ReadOptions) -> Table:
     if options.columns is not None:
         schema_of(found, options.columns)
     return found
+
+
+def takes(name: str, option: str) -> bool:
+    """Does an option, its name in any case, go with a table?
+
+    Raises:
+        OptionError: there is no such table.
+    """
+    return option.lower() in {known.lower() for known in _ALWAYS | table(name).options}
 
 
 def schema_of(table: Table, columns: list[str] | None = None) -> pa.Schema:

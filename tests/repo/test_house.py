@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "native_io": set(),
 }
 # Who may start a change of a store. The rest of the package cannot reach a call that writes.
-WRITERS = {"rmqstore_spark", "rmqstore_spark.spark.datasource", "rmqstore_spark.spark.writer"}
+WRITERS = {"rmqstore_spark.api", "rmqstore_spark.spark.datasource", "rmqstore_spark.spark.writer"}
 # Who knows Spark.
 SPARKS = {
     "rmqstore_spark",

@@ -1,0 +1,198 @@
+"""Stores without Spark: their tables and messages as Arrow data, in the calling process."""
+
+import functools
+import json
+import math
+import os
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Unpack
+
+import pyarrow as pa
+
+from rmqstore_spark.errors import OptionError
+from rmqstore_spark.option_texts import MessageOptions, Names, StoreOptions, TableOptions, Time, option_texts
+from rmqstore_spark.option_values import parse_instant
+from rmqstore_spark.options import MESSAGES, ReadOptions, parse_options
+from rmqstore_spark.read.stores import open_stores
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.tables.methods import TableMethods
+
+if TYPE_CHECKING:
+    from rmqstore_spark.read.batches import ReadSettings
+    from rmqstore_spark.read.task import Task
+    from rmqstore_spark.tables.glance import Glance
+
+Path = str | os.PathLike[str]
+
+_AHEAD = 32 * 1024 * 1024  # of the log, which threads may be at work on beyond what is taken next
+_SMALLEST_TASK = 4 * 1024 * 1024
+
+
+class Store(TableMethods):
+    """A store directory, or several whose rows are to come together.
+
+    Each call sees the store as it is then. Nothing in it is ever changed, but by `rebuild`.
+
+    >>> store = rmqstore_spark.Store("/data/broker-a/store")
+    >>> store.topics().to_pandas()
+    >>> for batch in store.messages(columns=["keys", "body"], subscribe="Orders"):
+    ...     print(batch.to_pylist())
+
+    Args:
+        path: the directory, or a glob, or a list of them.
+        options: where its files are, and how they are read, in all calls that this is of use for.
+
+    Raises:
+        NotAStoreError: a path is no store; the text says what to give instead.
+        OptionError: an option cannot be understood.
+    """
+
+    def __init__(self, path: Path | Sequence[Path], **options: Unpack[StoreOptions]) -> None:
+        paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+        self._paths = [os.fspath(each) for each in paths]
+        self._given = option_texts(options)
+        self._open(self._options({}))
+
+    def table(self, name: str, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
+        """A table by its name, as the method of that name gives it.
+
+        Args:
+            columns: which, in this order; all but `store` if none are named.
+            options: the read options that go with the table.
+
+        Raises:
+            OptionError: there is no such table or column, or an option does not go with the table.
+            RmqStoreError: the store cannot be read.
+        """
+        from rmqstore_spark.tables.registry import read_table
+
+        if name == MESSAGES:
+            return self.messages(columns, **options).read_all()
+        return read_table(self._options({"columns": columns, **options}, name))
+
+    def messages(self, columns: Names | None = None, **options: Unpack[MessageOptions]) -> pa.RecordBatchReader:
+        """The messages, in the order of the log: README has the tables of columns and of options.
+
+        All cores decode ahead of what is taken, up to a limit. DuckDB, Polars and pandas read it as it is. It can be
+        read once.
+
+        Args:
+            columns: which, in this order; without it all but those that come only by name.
+            options: which messages, and how they are read.
+
+        Raises:
+            OptionError: an option cannot be understood, or names what no store has.
+            RmqStoreError: the store cannot be read. Reading on may raise one, too.
+        """
+        from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
+        from rmqstore_spark.read.batches import ReadSettings
+        from rmqstore_spark.read.parallel import cores, in_order
+        from rmqstore_spark.read.planner import plan
+
+        task_bytes = max(_SMALLEST_TASK, _AHEAD // max(1, cores() - 1))
+        understood = self._options({"maxPartitionBytes": task_bytes, "columns": columns, **options})
+        names = understood.columns or DEFAULT_COLUMNS
+        schema = arrow_schema(names)
+        settings = ReadSettings(
+            schema, understood.mode, understood.verify_crc, understood.decompress, understood.selection
+        )
+        tasks = plan(understood, columns=names).tasks
+        jobs: list[Callable[[], Iterator[pa.RecordBatch]]] = [
+            functools.partial(_read, task, settings) for task in tasks
+        ]
+        return pa.RecordBatchReader.from_batches(schema, in_order(jobs))
+
+    def get(self, id: str, columns: Names | None = None, **options: Unpack[MessageOptions]) -> pa.Table:
+        """The messages with this `msgId` or `offsetMsgId`: mostly one, or none. A client's msgId stays the same in all
+        that is stored of a message: half, delayed, retried, dead."""
+        options["msgId"] = id
+        return self.messages(columns, **options).read_all()
+
+    def explain(self, columns: Names | None = None, **options: Unpack[MessageOptions]) -> None:
+        """Print how `messages` with these options would find them, and why so."""
+        from rmqstore_spark.read.explain import explained
+
+        print(explained(self._options({"columns": columns, **options})))
+
+    def offsets_at(self, time: Time) -> str:
+        """Of each queue the first offset with this store time or a later one, else its end: as JSON that option
+        `startingOffsets` takes. A binary search, so where a broker's clock was set back it may be another one.
+
+        Args:
+            time: as of `startingTimestamp`.
+        """
+        from rmqstore_spark.tables.positions import positions_at
+
+        (text,) = option_texts({"startingTimestamp": time}).values()
+        try:
+            instant = parse_instant(text)
+        except ValueError as expected:
+            raise OptionError(f"time: expected {expected}, found {text!r}") from None
+        return json.dumps(positions_at(self._one("offsets_at"), math.ceil(instant.milliseconds) * 1000))
+
+    def offsets_of(self, group: str) -> str:
+        """Where a consumer group goes on in each queue that it has consumed, as JSON that option `startingOffsets`
+        takes. Queues that are not in it are read whole; `startingOffsets=group:NAME` leaves other topics out.
+
+        Raises:
+            OptionError: the group has no offset in this store.
+        """
+        from rmqstore_spark.tables.positions import positions_of
+
+        return json.dumps(positions_of(self._one("offsets_of"), group))
+
+    def rebuild(self, **options: object) -> int:
+        """rmqstore_spark.rebuild() of this store: ConsumeQueue and IndexFile anew from the commitlog. This changes it.
+
+        Returns:
+            How many messages the queues have got.
+        """
+        return rebuild(self._one("rebuild").root, **options)
+
+    def __repr__(self) -> str:
+        return "\n".join(glance.text for glance in self._glances())
+
+    def _repr_html_(self) -> str:
+        return "\n".join(glance.html for glance in self._glances())
+
+    def _glances(self) -> "list[Glance]":
+        from rmqstore_spark.tables.glance import glance
+
+        options = self._options({})
+        return [glance(store, options) for store in self._open(options)]
+
+    def _options(self, given: Mapping[str, object], table: str = MESSAGES) -> ReadOptions:
+        """What options mean, with those that this was made with, as far as they go with the table."""
+        from rmqstore_spark.tables.registry import takes
+
+        own = {name: text for name, text in self._given.items() if table == MESSAGES or takes(table, name)}
+        paths = {"paths": json.dumps(self._paths)} if len(self._paths) != 1 else {"path": self._paths[0]}
+        return parse_options({**own, **option_texts(given), **paths, "table": table})
+
+    def _open(self, options: ReadOptions) -> list[OpenStore]:
+        return open_stores(options, Files(manners=options.manners))
+
+    def _one(self, method: str) -> OpenStore:
+        stores = self._open(self._options({}))
+        if len(stores) != 1:
+            raise OptionError(f"{method} is for one store, but the path gives {len(stores)}")
+        return stores[0]
+
+
+def rebuild(store: Path, **options: object) -> int:
+    """rmqstore_spark.rebuild()."""
+    from rmqstore_spark.options import parse_rebuild_options
+    from rmqstore_spark.store.layout import place_to_write
+    from rmqstore_spark.write.rebuild import rebuild as rebuild_store
+
+    understood = parse_rebuild_options({**option_texts(options), "path": os.fspath(store)})
+    return rebuild_store(place_to_write(understood.path), understood.sizes, understood.message_index_enable)
+
+
+def _read(task: "Task", settings: "ReadSettings") -> Iterator[pa.RecordBatch]:
+    """The batches of a task. It gets a copy of its store, as a task of Spark's does: threads share nothing then."""
+    from rmqstore_spark.read.batches import read_task
+
+    return read_task(pickle.loads(pickle.dumps(task)), settings)

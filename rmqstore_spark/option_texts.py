@@ -1,0 +1,77 @@
+"""Options as a Python program gives them, and the texts that they are in Spark."""
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from datetime import date
+from typing import Literal, TypedDict
+
+Names = str | Iterable[str]
+Time = str | int | date
+Offsets = str | Mapping[str, Mapping[str, int] | Mapping[int, int]]
+
+_TAGS = " || "  # between the tags of a subscription expression; other lists have commas
+
+
+class StoreOptions(TypedDict, total=False):
+    """Options that say where a store's files are, and how they are read. README has the table of options."""
+
+    storePathCommitLog: Names
+    mode: Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
+    verifyCrc: bool
+    trust: Literal["log", "queues"]
+    dropCache: bool
+    maxTaskBytesPerSecond: str | int
+
+
+class SelectOptions(TypedDict, total=False):
+    """Options that select rows. README has the table of options."""
+
+    subscribe: Names
+    subscribePattern: str
+    assign: str | Mapping[str, Iterable[int]]
+    tags: Names
+    key: str
+    msgId: str
+    startingTimestamp: Time
+    endingTimestamp: Time
+    startingOffsets: Offsets
+    endingOffsets: Offsets
+
+
+class TableOptions(StoreOptions, SelectOptions, total=False):
+    """Options of a read of a table: those that go with it."""
+
+    maxPartitionBytes: str | int
+    minPartitions: int
+
+
+class MessageOptions(TableOptions, total=False):
+    """Options of a read of messages."""
+
+    decompress: bool
+
+
+def option_texts(given: Mapping[str, object]) -> dict[str, str]:
+    """The texts that options are in Spark; what is None is not given.
+
+    Lists are joined as the option wants it, objects become JSON, times ISO-8601.
+    """
+    return {name: _text(name, value) for name, value in given.items() if value is not None}
+
+
+def _text(name: str, value: object) -> str:
+    match value:
+        case str():
+            return value
+        case bool():
+            return str(value).lower()
+        case os.PathLike():
+            return str(os.fspath(value))
+        case date():  # and datetime, which is one
+            return value.isoformat()
+        case Mapping():
+            return json.dumps(value, default=sorted)  # sets of queueIds
+        case Iterable():
+            return (_TAGS if name.lower() == "tags" else ",").join(map(str, value))
+    return str(value)

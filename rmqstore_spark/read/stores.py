@@ -1,0 +1,28 @@
+"""The stores that a read names, opened."""
+
+import logging
+
+from rmqstore_spark.errors import OptionError, one_line
+from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.layout import expand
+from rmqstore_spark.store.opened import OpenStore
+
+log = logging.getLogger(__name__)
+
+
+def open_stores(options: ReadOptions, files: Files) -> list[OpenStore]:
+    """The stores that the options name.
+
+    Raises:
+        NotAStoreError: a path is no store.
+        OptionError: storePathCommitLog is given for more than one store.
+    """
+    roots = expand(options.paths, files)
+    if options.store_path_commit_log and len(roots) > 1:
+        raise OptionError(f"option 'storePathCommitLog' belongs to one store, but the path gives {len(roots)}")
+    stores = [OpenStore.find(root, files, options.store_path_commit_log) for root in roots]
+    for store in stores:
+        for stray in store.layout.strays:
+            log.warning("%s: not a commitlog file, ignored; a broker would not start with it", one_line(stray))
+    return stores

@@ -1,0 +1,72 @@
+"""Each table as a method, so that people and type checkers see which there are. tests/face/test_store.py holds them
+against the registry."""
+
+from typing import Unpack
+
+import pyarrow as pa
+
+from rmqstore_spark.option_texts import Names, TableOptions
+
+
+class TableMethods:
+    """The tables of stores.
+
+    Each method takes the names of the columns that it shall have (`store`, the path of the store, comes only so), and
+    as keyword arguments the read options that go with the table; any other is an OptionError that names them.
+    """
+
+    def table(self, name: str, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
+        """A table by its name."""
+        raise NotImplementedError
+
+    def topics(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
+        """A row is a topic that the configuration, a queue or a consumer's offset knows.
+
+        Columns: topic, kind (user, retry, dlq, system), readQueueNums, writeQueueNums, perm, order, messageType,
+        cleanupPolicy, queueType, attributes, configured, queues, messages, lastStoreTimestamp.
+        """
+        return self.table("topics", columns, **options)
+
+    def queues(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
+        """A row is a queue.
+
+        Columns: topic, queueId, queueType (simple, batch, lmq, rocksdb), minOffset (of the first message that exists),
+        maxOffset (after the last one), messages, firstCommitLogOffset, lastCommitLogOffset, firstStoreTimestamp,
+        lastStoreTimestamp, files, sizeOnDisk (bytes).
+        """
+        return self.table("queues", columns, **options)
+
+    def groups(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
+        """A row is a consumer group that the configuration or an offset knows.
+
+        Columns: group, consumeEnable, broadcastEnable, retryQueueNums, retryMaxTimes, attributes, configured, topics
+        (those that it has offsets of).
+        """
+        return self.table("groups", columns, **options)
+
+    def offsets(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
+        """A row is how far a consumer group is in a queue.
+
+        Columns: group, topic, queueId, consumerOffset (of the message that it gets next), minOffset, maxOffset, lag
+        (messages that it has not consumed and that still exist, whatever their tags), lastConsumedTimestamp, lagMillis
+        (store time from the last message it consumed, or the first that exists, to the last there is), expired (its
+        next message is deleted already). A lag below 0: the queue ends before the group's offset.
+        """
+        return self.table("offsets", columns, **options)
+
+    def segments(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
+        """A row is a commitlog file.
+
+        Columns: file, startOffset, endOffset (physical offsets of its messages), fileSize, allocated (bytes on the
+        disk), state (used, last, spare), firstStoreTimestamp, lastStoreTimestamp.
+        """
+        return self.table("segments", columns, **options)
+
+    def checkpoint(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
+        """A row is a store: what its broker noted down of its files.
+
+        Columns: physicMsgTimestamp, logicsMsgTimestamp, indexMsgTimestamp (up to which the log, the queues and the
+        index were on disk; null where that is not known), masterFlushedOffset, confirmPhyOffset, abort (the broker
+        runs, or did not stop cleanly), locked (somebody holds the store's lock).
+        """
+        return self.table("checkpoint", columns, **options)

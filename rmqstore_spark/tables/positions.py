@@ -1,0 +1,37 @@
+"""Where a time or a consumer group is in the queues of a store, as option `startingOffsets` takes it."""
+
+from rmqstore_spark.errors import OptionError, nearest
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.queue_bounds import queue_bounds
+from rmqstore_spark.store.queue_times import QueueTimes
+
+Positions = dict[str, dict[str, int]]  # by topic and queueId
+
+
+def positions_at(store: OpenStore, time: int) -> Positions:
+    """Of each queue the first offset with a store time (microseconds) of `time` or later, else its end. Light queues
+    are left out: their messages are in others."""
+    found: Positions = {}
+    times = QueueTimes(store)
+    for bounds in queue_bounds(store, (queue for queue in store.queues.with_batch if not queue.is_lmq)):
+        queue = bounds.queue
+        found.setdefault(queue.topic, {})[str(queue.queue_id)] = times.first_from(bounds, time)
+    return found
+
+
+def positions_of(store: OpenStore, group: str) -> Positions:
+    """The offset of the next message of a consumer group in each queue of the store that it has one for.
+
+    Raises:
+        OptionError: it has none.
+    """
+    known = sorted({name for name, _ in store.consumer_offsets})
+    if group not in known:
+        raise OptionError(f"no consumer group {group!r} has an offset in this store.{nearest(group, known)}")
+    found: Positions = {}
+    for (name, topic), queues in sorted(store.consumer_offsets.items()):
+        existing = {queue.queue_id for is_batch in (False, True) for queue in store.queues.of_topic(topic, is_batch)}
+        for queue_id, offset in sorted(queues.items()):
+            if name == group and (queue_id in existing or queue_id < store.topics.get(topic, 0)):
+                found.setdefault(topic, {})[str(queue_id)] = offset
+    return found
