@@ -9,7 +9,6 @@ The same without Spark, as Arrow tables:
 
 import os
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from rmqstore_spark.errors import BadRowError, DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
@@ -19,10 +18,7 @@ if TYPE_CHECKING:
 
     from rmqstore_spark.api import Store
 
-try:
-    __version__ = version("rmqstore-spark")
-except PackageNotFoundError:  # a checkout that was never installed
-    __version__ = "0+unknown"
+    __version__: str
 
 __all__ = [
     "BadRowError",
@@ -40,11 +36,22 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """What takes long to load is loaded when it is asked for."""
-    if name != "Store":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from rmqstore_spark.api import Store
+    if name == "Store":
+        from rmqstore_spark.api import Store
 
-    return Store
+        return Store
+    if name == "__version__":
+        return _version()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("rmqstore-spark")
+    except PackageNotFoundError:  # a checkout that was never installed
+        return "0+unknown"
 
 
 def __dir__() -> list[str]:

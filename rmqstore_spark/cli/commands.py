@@ -8,7 +8,7 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from rmqstore_spark import __version__
+import rmqstore_spark
 from rmqstore_spark.cli import formats
 from rmqstore_spark.cli.main import WRONG
 from rmqstore_spark.columns import DEFAULT_COLUMNS
@@ -19,8 +19,8 @@ from rmqstore_spark.tables.registry import TABLES, table
 _ROWS_SHOWN = 100
 _LINES_OF_TAIL = 10
 _ALL = 1 << 62
-# What a table of messages shows of them if no columns are named; all others take a terminal's width and more.
-_MESSAGE_COLUMNS = ["topic", "queueId", "queueOffset", "storeTimestamp", "tags", "keys", "body"]
+# What a table shows of messages if no columns are named: first what goes into 80 columns.
+_MESSAGE_COLUMNS = ["storeTimestamp", "topic", "keys", "body", "tags", "queueId", "queueOffset"]
 _HOW = frozenset({"storePathCommitLog", "columns", "dropCache", "maxTaskBytesPerSecond"})
 # Of Spark's side, or said in another way here.
 _NOT_HERE = {"path", "paths", "table", "pushdown", "minPartitions", "maxPartitionBytes"}
@@ -40,7 +40,10 @@ class Rmqstore(click.Group):
             "`rmqstore COMMAND --help` has examples.",
             context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
         )
-        click.version_option(__version__, prog_name="rmqstore")(self)
+        show = click.Option(
+            ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_version, help="show the version"
+        )
+        self.params.append(show)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*_COMMANDS, *TABLES]
@@ -58,6 +61,12 @@ class Rmqstore(click.Group):
             near = nearest(args[0], self.list_commands(ctx))
             raise click.UsageError(f"there is no command {one_line(args[0])!r}.{near}", ctx)
         return super().resolve_command(ctx, args)
+
+
+def _version(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    if is_asked:
+        click.echo(f"rmqstore {rmqstore_spark.__version__}")
+        ctx.exit()
 
 
 # ---- what commands have in common
@@ -287,11 +296,10 @@ def _explain() -> click.Command:
 
 def _rebuild() -> click.Command:
     def run(path: str, **options: Any) -> None:
-        from rmqstore_spark import rebuild
         from rmqstore_spark.cli.progress_bar import progress_bars
 
         with progress_bars():
-            count = rebuild(path, **_given(options))
+            count = rmqstore_spark.rebuild(path, **_given(options))
         click.echo(f"the queues have {count:,} message{'' if count == 1 else 's'}")
 
     parameters = [_path(), *_options(_REBUILD, WRITE_OPTIONS)]

@@ -4,9 +4,11 @@
 2: wrong use. 130: interrupted.
 """
 
+import logging
 import os
 import signal
 import sys
+from importlib.abc import MetaPathFinder
 from typing import NoReturn
 
 from rmqstore_spark.errors import NotAStoreError, OptionError, RmqStoreError, one_line
@@ -33,6 +35,7 @@ def main() -> NoReturn:
 
 
 def _run() -> int:
+    sys.meta_path.insert(0, _NoPandas())
     try:
         import click
         import rich  # noqa: F401
@@ -41,16 +44,27 @@ def _run() -> int:
         return WRONG_USE
     from rmqstore_spark.cli.commands import Rmqstore
 
+    logging.basicConfig(format="rmqstore: %(message)s")
+    command = Rmqstore()
     try:
-        found = Rmqstore().main(prog_name="rmqstore", standalone_mode=False)
+        # Not main(): that has an exit code of its own for a closed pipe.
+        with command.make_context("rmqstore", sys.argv[1:]) as context:
+            found = command.invoke(context)
     except click.exceptions.Exit as done:
         return done.exit_code
-    except click.Abort:
-        return INTERRUPTED
     except click.ClickException as why:
         why.show()
         return why.exit_code
     return found if isinstance(found, int) else 0
+
+
+class _NoPandas(MetaPathFinder):
+    """Hides pandas. Where it is installed, pyarrow imports it with the first list that becomes an array, only to see
+    that the list is no Series. That would take longer than most commands."""
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("No module named 'pandas'", name=fullname)
 
 
 def _leave(code: int) -> NoReturn:

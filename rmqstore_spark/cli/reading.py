@@ -1,21 +1,19 @@
 """Any table of some stores, as record batches."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
+from rmqstore_spark.api import Store
+from rmqstore_spark.columns import DEFAULT_COLUMNS
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.options import MESSAGES, ReadOptions, parse_options
-from rmqstore_spark.progress import Progress
-from rmqstore_spark.read.batches import ReadSettings, read_task
-from rmqstore_spark.read.parallel import in_order
-from rmqstore_spark.read.planner import open_stores, plan
-from rmqstore_spark.read.task import Task
+from rmqstore_spark.read.stores import open_stores
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.tables.messages import last_messages
+from rmqstore_spark.tables.registry import schema_of, table_batches, table_of
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -30,12 +28,10 @@ def batches_of(name: str, paths: Sequence[str], given: Mapping[str, str]) -> tup
     Raises:
         RmqStoreError: as reading it does.
     """
-    options = _options(paths, {**given, "table": name})
     if name == MESSAGES:
-        schema = arrow_schema(options.columns or DEFAULT_COLUMNS)
-        return schema, _messages(options, schema)
-    from rmqstore_spark.tables.registry import schema_of, table_batches, table_of
-
+        reader = Store(paths).messages(**given)  # type: ignore[arg-type]
+        return reader.schema, iter(reader)
+    options = _options(paths, {**given, "table": name})
     return schema_of(table_of(options), options.columns), table_batches(options)
 
 
@@ -45,12 +41,11 @@ def last_batches(path: str, given: Mapping[str, str], count: int) -> tuple[pa.Sc
     Raises:
         RmqStoreError: as reading them does.
     """
-    options = _options([path], given)
-    columns = options.columns or DEFAULT_COLUMNS
-    store, *others = open_stores(options, Files(manners=options.manners))
+    store, *others = stores_of([path], given)
     if others:
         raise OptionError(f"{path}: expected one store, found {len(others) + 1}")
-    found = last_messages(store, options, columns, count)
+    options = _options([path], given)
+    found = last_messages(store, options, options.columns or DEFAULT_COLUMNS, count)
     return found.schema, iter(found.to_batches())
 
 
@@ -66,23 +61,3 @@ def stores_of(paths: Sequence[str], given: Mapping[str, str]) -> list[OpenStore]
 
 def _options(paths: Sequence[str], given: Mapping[str, str]) -> ReadOptions:
     return parse_options({"paths": json.dumps(list(paths)), **given})
-
-
-def _messages(options: ReadOptions, schema: pa.Schema) -> Batches:
-    settings = ReadSettings(schema, options.mode, options.verify_crc, options.decompress, options.selection)
-    tasks = plan(options, columns=schema.names).tasks
-    progress = Progress("reading messages", sum(map(_nbytes, tasks)))
-
-    def job(task: Task) -> Callable[[], Batches]:
-        def read() -> Batches:
-            yield from read_task(task, settings)
-            progress.add(_nbytes(task))
-
-        return read
-
-    yield from in_order([job(task) for task in tasks])
-
-
-def _nbytes(task: Task) -> int:
-    """How much of the log it is about."""
-    return sum(piece.stop - piece.start for piece in task.ranges)

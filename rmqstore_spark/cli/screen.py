@@ -1,16 +1,15 @@
 """Rows as a table for people: as wide as the terminal, hostile names escaped, no colour where nobody sees it."""
 
+import itertools
 import json
-import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
-from rich import box
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from rmqstore_spark.errors import one_line
@@ -18,64 +17,94 @@ from rmqstore_spark.errors import one_line
 _WIDE = 10_000  # where no terminal limits it
 _LEAST = 12  # so narrow may a column of text get
 _LONGEST = 200  # so much of a text is shown
+_ROWS_MEASURED = 1000
 _SPACE = 2  # between columns
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "dim"}
 
 
-def console() -> Console:
-    """Standard output, as wide as the terminal; as wide as it takes where it is none."""
+class _Output(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # main.py knows what that means; rich would exit with 1
+
+
+def console(piped_width: int = _WIDE) -> Console:
+    """Standard output: in colour and as wide as the terminal is, and nothing but text where it is none."""
     if sys.stdout.isatty():
-        return Console(highlight=False)
-    return Console(highlight=False, width=_WIDE, color_system=None)
-
-
-def width() -> int | None:
-    """The columns of the terminal; None where standard output is none."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        return _Output(highlight=False)
+    return _Output(highlight=False, width=piped_width, color_system=None)
 
 
 def show_rows(schema: pa.Schema, batches: Iterator[pa.RecordBatch], limit: int | None) -> None:
-    """Show the first rows, and say whether there are more."""
-    rows: list[dict[str, Any]] = []
-    is_more = False
-    for batch in batches:
-        some = batch.to_pylist()
-        room = len(some) if limit is None else limit - len(rows)
-        rows += some[:room]
-        if len(some) > room:
-            is_more = True
-            break
-    out = console()
-    if not rows:
+    """Show rows, at most `limit` of them, and say whether there are more. The first ones say how wide columns are."""
+    rows = _rows(batches)
+    first = list(itertools.islice(rows, _ROWS_MEASURED if limit is None else limit))
+    if not first:
         print("nothing found", file=sys.stderr)
         return
-    names, left_out = _fitting(schema, rows, width())
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, _SPACE, 0, 0), pad_edge=False, show_edge=False)
-    for name in names:
-        field = schema.field(name)
-        is_number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
-        table.add_column(name, justify="right" if is_number else "left", no_wrap=True, overflow="ellipsis")
-    for row in rows:
-        table.add_row(*(Text(cell(row[name]), _STYLES.get(str(row[name]), "")) for name in names))
-    out.print(table)
+    out = console()
+    widths, left_out = _fitting(schema, first, out.width)
+    is_number = {name: _is_number(schema.field(name).type) for name in widths}
+
+    def show(row: dict[str, Any], style: str = "") -> None:
+        line = Text(style=style)
+        for name, width in widths.items():
+            text = cell(row[name])
+            line.append(_sized(text.rjust(width) if is_number[name] else text, width), _STYLES.get(text, ""))
+            line.append(" " * _SPACE)
+        line.rstrip()
+        out.print(line, soft_wrap=True)
+
+    show({name: name for name in widths}, "bold")
+    out.print("─" * (sum(widths.values()) + _SPACE * (len(widths) - 1)), soft_wrap=True)
+    for row in first:
+        show(row)
+    for row in rows if limit is None else ():
+        show(row)
     if left_out:
         print(f"not shown: {', '.join(left_out)} (--columns names columns, --format json has all)", file=sys.stderr)
-    if is_more:
-        print(f"the first {len(rows):,} rows; --limit 0 shows all", file=sys.stderr)
+    if limit is not None and next(rows, None) is not None:
+        print(f"the first {len(first):,} rows; --limit 0 shows all", file=sys.stderr)
 
 
-def _fitting(schema: pa.Schema, rows: Sequence[dict[str, Any]], most: int | None) -> tuple[list[str], list[str]]:
-    """The columns that have a place, at least as wide as they need to be; and the rest."""
-    names: list[str] = []
-    left_out: list[str] = []
-    used = 0
-    for field in schema:
-        needed = max(len(field.name), *(len(cell(row[field.name])) for row in rows))
-        if not (pa.types.is_integer(field.type) or pa.types.is_timestamp(field.type)):
-            needed = min(needed, max(_LEAST, len(field.name)))
-        used += needed + _SPACE
-        (left_out if most is not None and names and used - _SPACE > most else names).append(field.name)
-    return names, left_out
+def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    for batch in batches:
+        yield from batch.to_pylist()
+
+
+def _sized(text: str, width: int) -> str:
+    """So many cells wide; a text that was cut shows it."""
+    return set_cell_size(text, width) if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
+
+
+def _fitting(schema: pa.Schema, rows: list[dict[str, Any]], most: int) -> tuple[dict[str, int], list[str]]:
+    """How wide the columns are that have a place; and the others. Texts are cut before a column is left out."""
+    needed = {name: max(cell_len(name), *(cell_len(cell(row[name])) for row in rows)) for name in schema.names}
+    least = {
+        field.name: needed[field.name]
+        if _is_fixed(field.type)
+        else min(needed[field.name], max(_LEAST, len(field.name)))
+        for field in schema
+    }
+    names = list(schema.names)
+    while len(names) > 1 and sum(least[name] + _SPACE for name in names) - _SPACE > most:
+        names.pop()
+    room = most - sum(least[name] + _SPACE for name in names) + _SPACE
+    widths = {}
+    for name in sorted(names, key=lambda name: needed[name] - least[name]):  # the narrowest get what they need
+        others = sum(needed[other] > least[other] for other in names if other not in widths)
+        more = min(needed[name] - least[name], max(0, room) // max(1, others))
+        widths[name] = min(least[name] + more, most)
+        room -= more
+    return {name: widths[name] for name in names}, [name for name in schema.names if name not in names]
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _is_fixed(kind: pa.DataType) -> bool:
+    """Is a part of a value worse than none?"""
+    return _is_number(kind) or bool(pa.types.is_timestamp(kind))
 
 
 def cell(value: Any) -> str:

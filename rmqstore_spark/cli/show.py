@@ -1,7 +1,5 @@
 """`rmqstore show`: the screen that one wants first."""
 
-import shutil
-import sys
 from datetime import UTC, datetime, timedelta
 
 from rich import box
@@ -9,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rmqstore_spark.cli.screen import console
 from rmqstore_spark.errors import one_line
 from rmqstore_spark.tables.summary import Summary, TopicSummary
 
@@ -21,9 +20,7 @@ _COLORS = {"retry": "yellow", "dlq": "bold red"}
 
 def show_summary(summary: Summary) -> None:
     """Show it on standard output."""
-    is_terminal = sys.stdout.isatty()
-    columns = shutil.get_terminal_size().columns if is_terminal else _PIPED
-    out = Console(highlight=False, width=columns, color_system="auto" if is_terminal else None)
+    out = console(_PIPED)
     out.print(Text.assemble((one_line(summary.root), "bold")), soft_wrap=True)
     for line in _facts(summary):
         out.print(Text("  " + line))

@@ -16,7 +16,7 @@ from native_io import Dispatcher
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, one_line
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.store import checkpoint
-from rmqstore_spark.store.consumequeue import UNIT, QueueUnit
+from rmqstore_spark.store.consumequeue import UNIT, UNIT_SIZE, QueueUnit
 from rmqstore_spark.store.geometry import indexes_tags
 from rmqstore_spark.store.layout import queue_path
 from rmqstore_spark.store.opened import OpenStore
@@ -106,6 +106,7 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
             for queue, queue_offset, units in part.runs:
                 if queue_path(*queue) is None:
                     without.setdefault(queue, QueueUnit(*UNIT.unpack_from(units)).position)
+                    count -= len(units) // UNIT_SIZE
                 else:
                     needed[queue[0]] = max(needed.get(queue[0], 0), queue[1] + 1)
                     queues.put(queue, queue_offset, units)

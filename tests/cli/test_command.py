@@ -1,0 +1,287 @@
+"""The command line as people and scripts meet it: a process, its output, its exit code."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from oracle import stores
+from support import reading
+from support.command import COMMAND, at_terminal, run
+
+from rmqstore_spark.tables.registry import TABLES
+
+COMMANDS = ["show", "messages", "tail", "get", "explain", "rebuild", *TABLES]
+ESCAPE = re.compile("\x1b\\[[0-9;?]*[a-zA-Z]")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("cli") / "store"
+    builder = stores.StoreBuilder(root, index=True)
+    for number in range(300):
+        topic = f"Orders{number % 3}"
+        builder.append(topic=topic, queue_id=number % 2, keys=f"order-{number}", tags="a", body=b'{"n": %d}' % number)
+    builder.append(topic="Binary", queue_id=0, body=b"\xff\x00\xfe", keys="binary")
+    builder.append(topic="Evil\x1b[31m\u202e", queue_id=0, body=b"\x1b]0;title\x07", keys="evil \x9b2J")
+    builder.close()
+    return root
+
+
+# ---- help and wrong use
+
+
+def test_help_names_every_command() -> None:
+    ran = run("--help")
+    assert ran.code == 0
+    listed = re.findall(r"^  (\w+) +\S", ran.out, re.MULTILINE)
+    assert [name for name in listed if name in COMMANDS] == COMMANDS
+    assert run().out.startswith("Usage:") or run().err.startswith("Usage:")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_has_help_with_an_example_that_works(command: str, store: Path, tmp_path: Path) -> None:
+    ran = run(command, "--help")
+    assert ran.code == 0
+    example = " ".join(ran.out.partition("Example: rmqstore ")[2].split())
+    assert example.startswith(f"{command} ")
+    example = example.replace("/data/store", str(store)).replace("orders.parquet", str(tmp_path / "x.parquet"))
+    if command == "rebuild":
+        return  # tests/write has that
+    example = example.replace("order-4711", "order-47").replace("Orders", "Orders1")
+    assert run(*example.split()).code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["mesages", "x"], "there is no command 'mesages'. Did you mean 'messages'?"),
+        (["messages"], "Missing argument 'PATH...'"),
+        (["messages", "{store}", "--subscibe", "T"], "No such option '--subscibe'"),
+        (["messages", "{store}", "--startingTimestamp", "yesterday"], "startingTimestamp"),
+        (["messages", "{store}", "--columns", "bodi"], "unknown column 'bodi'. Did you mean 'body'?"),
+        (["messages", "{store}", "--subscribe", "Orders11"], "Did you mean 'Orders1'"),
+        (["messages", "/nowhere"], "/nowhere"),
+        (["messages", "{store}", "--format", "xml"], "'xml' is not one of"),
+        (["messages", "{store}", "--output", "x"], "give --format too"),
+        (["messages", "{store}", "--output", "x.json", "--format", "table"], "a table is for people"),
+        (["get", "{store}"], "give an ID, or --key"),
+        (["get", "{store}", "x", "--key", "y"], "give an ID, or --key"),
+        (["segments", "{store}", "--limit", "-1"], "-1 is not in the range"),
+        (["rebuild", "/nowhere"], "/nowhere"),
+    ],
+)
+def test_wrong_use(store: Path, arguments: list[str], told: str) -> None:
+    ran = run(*(argument.format(store=store) for argument in arguments))
+    assert ran.code == 2
+    assert told in ran.err
+    assert "Traceback" not in ran.err
+    assert not ran.out
+
+
+def test_damage_is_one_line_and_exit_code_1(store: Path, tmp_path: Path) -> None:
+    import shutil
+
+    damaged = tmp_path / "damaged"
+    shutil.copytree(store, damaged)
+    (segment,) = [path for path in (damaged / "commitlog").iterdir() if b'{"n": 100}' in path.read_bytes()]
+    data = bytearray(segment.read_bytes())
+    data[data.index(b'{"n": 100}')] ^= 1
+    segment.write_bytes(data)
+    ran = run("messages", damaged, "--format", "json")
+    assert ran.code == 1
+    (line,) = ran.err.splitlines()
+    assert line.startswith("rmqstore: ")
+    assert str(segment) in line
+    assert run("messages", damaged, "--mode", "DROPMALFORMED", "--format", "json").out.count("\n") == 301
+
+
+# ---- what comes out
+
+
+def expected(store: Path, **options: Any) -> list[dict[str, Any]]:
+    return reading.read(store, columns=["topic", "queueOffset", "keys", "body"], **options)
+
+
+def test_formats_have_the_same_rows(store: Path, tmp_path: Path) -> None:
+    columns = ["--columns", "topic,queueOffset,keys,body,storeTimestamp,properties"]
+    rows = expected(store)
+    told = [json.loads(line) for line in run("messages", store, *columns, "--format", "json").out.splitlines()]
+    assert [(row["topic"], row["queueOffset"], row["keys"]) for row in told] == [
+        (row["topic"], row["queueOffset"], row["keys"]) for row in rows
+    ]
+    assert told[7]["body"] == '{"n": 7}'
+    assert told[7]["properties"]["KEYS"] == "order-7"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", told[7]["storeTimestamp"])
+    assert (told[300].get("body"), told[300]["bodyBase64"]) == (None, "/wD+")
+
+    text = run("messages", store, *columns, "--format", "csv").out
+    cells = list(csv.DictReader(io.StringIO(text, newline="")))
+    assert [row["keys"] for row in cells] == [row["keys"] for row in rows]
+    assert (cells[300]["body"], cells[300]["bodyBase64"]) == ("", "/wD+")
+    assert cells[7]["storeTimestamp"] == told[7]["storeTimestamp"]
+
+    for name, read in (("x.parquet", pq.read_table), ("x.arrow", lambda path: pa.ipc.open_file(path).read_all())):
+        ran = run("messages", store, *columns, "--output", tmp_path / name)
+        assert (ran.code, ran.out) == (0, "")
+        found = read(tmp_path / name)
+        assert found.column("body").to_pylist() == [row["body"] for row in rows]
+    piped = subprocess.run(
+        [*COMMAND, "messages", str(store), *columns, "--format", "arrow"], capture_output=True, check=True
+    )
+    assert pa.ipc.open_file(pa.BufferReader(piped.stdout)).read_all().num_rows == len(rows)
+    assert {path.name for path in tmp_path.iterdir()} == {"x.parquet", "x.arrow"}
+
+
+def test_what_fails_leaves_no_file(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("from before")
+    assert run("messages", store, "--subscribe", "Nothing", "--output", tmp_path / "x.json").code == 2
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("x.json", "from before")]
+
+
+def test_selections_and_limits(store: Path) -> None:
+    def keys(*arguments: str) -> list[str]:
+        return [json.loads(line)["keys"] for line in run(*arguments, "--format", "json").out.splitlines()]
+
+    path = str(store)
+    rows = [row["keys"] for row in expected(store, subscribe="Orders1")]
+    assert keys("messages", path, "--subscribe", "Orders1") == rows
+    assert keys("messages", path, "--subscribe", "Orders1", "--limit", "7") == rows[:7]
+    assert keys("tail", path, "--subscribe", "Orders1") == rows[-10:]
+    assert keys("tail", path, "--subscribe", "Orders1", "-n", "3") == rows[-3:]
+    assert keys("get", path, "--key", "order-47") == ["order-47"]
+    # The same names in the form that other commands have, and in several stores.
+    assert (
+        keys("messages", path, "--starting-offsets", '{"Orders1": {"0": 49, "1": 49}}', "--subscribe", "Orders1")
+        == (rows[-2:])
+    )
+    (row,) = run(
+        "messages", path, "--columns", "store,topic", "--subscribe", "Binary", "--format", "json"
+    ).out.splitlines()
+    assert json.loads(row) == {"store": path, "topic": "Binary"}
+
+
+def test_one_message_in_full(store: Path) -> None:
+    ran = run("get", store, "--key", "order-47")
+    assert ran.code == 0
+    for part in ("Orders2, queue 1, offset ", "body          9 bytes", '    "n": 47', "KEYS = order-47", str(store)):
+        assert part in ran.out
+    (row,) = reading.read(store, columns=["offsetMsgId"], key="order-47")
+    assert run("get", store, row["offsetMsgId"]).out == ran.out
+    assert "ff 00 fe" in run("get", store, "--key", "binary").out
+    missing = run("get", store, "--key", "order-4711")
+    assert (missing.code, missing.out, missing.err) == (1, "", "nothing found\n")
+
+
+@pytest.mark.parametrize(
+    "command", [["show"], ["topics"], ["messages", "--limit", "0"], ["get", "--key", "evil"]], ids=lambda each: each[0]
+)
+@pytest.mark.parametrize("columns", [80, 200])
+def test_at_a_terminal(store: Path, command: list[str], columns: int) -> None:
+    """No line is wider, and what a message says moves no cursor."""
+    ran = at_terminal(columns, command[0], store, *command[1:])
+    assert ran.code == 0
+    plain = ESCAPE.sub("", ran.out)
+    assert "\x1b" not in plain
+    assert "\u202e" not in plain
+    assert "\x9b" not in plain
+    lines = [line for line in plain.splitlines() if str(store) not in line and not line.startswith("not shown:")]
+    assert max(map(len, lines)) <= columns
+    assert "\\x1b" in plain
+
+
+def test_json_at_a_terminal_moves_no_cursor(store: Path) -> None:
+    ran = at_terminal(80, "messages", store, "--format", "json", "--subscribePattern", "Evil.*")
+    assert "\x1b" not in ran.out
+    assert json.loads(ran.out)["topic"] == "Evil\x1b[31m\u202e"
+
+
+@pytest.mark.parametrize("command", [["show"], ["topics"], ["messages"], ["get", "--key", "order-1"], ["--help"]])
+def test_no_colour_in_a_pipe(store: Path, command: list[str]) -> None:
+    ran = run(command[0], *([store] if command[0] != "--help" else []), *command[1:])
+    assert ran.code == 0
+    assert "\x1b" not in ran.out + ran.err
+
+
+def test_a_long_table_says_so(store: Path) -> None:
+    ran = run("messages", store)
+    assert ran.err == "the first 100 rows; --limit 0 shows all\n"
+    assert len(ran.out.splitlines()) == 102
+    assert len(run("messages", store, "--limit", "0").out.splitlines()) == 304
+
+
+# ---- pipes and signals
+
+
+@pytest.fixture(scope="module")
+def large_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("large") / "store"
+    builder = stores.StoreBuilder(root, segment_size=1 << 26)
+    for _ in range(30_000):
+        builder.append(topic="T", queue_id=0, body=bytes(700))
+    builder.close()
+    return root
+
+
+@pytest.mark.parametrize("kind", ["json", "csv", "table"])
+def test_a_closed_pipe_is_no_error(large_store: Path, kind: str) -> None:
+    command = [*COMMAND, "messages", str(large_store), "--format", kind, "--limit", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        told = process.stderr.read()
+    assert (process.returncode, told) == (0, b"")
+
+
+def test_an_interrupt_is_clean(large_store: Path, tmp_path: Path) -> None:
+    output = tmp_path / "x.json"
+    command = [*COMMAND, "messages", str(large_store), "--output", str(output)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        while not Path(f"{output}.part").exists():
+            assert process.poll() is None
+            time.sleep(0.001)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, b"", b"")
+    assert os.listdir(tmp_path) == []
+
+
+def test_rebuild(store: Path, tmp_path: Path) -> None:
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(store, copy)
+    before = run("queues", copy, "--format", "json", "--columns", "topic,queueId,messages").out
+    shutil.rmtree(copy / "consumequeue")
+    ran = run("rebuild", copy)
+    # A topic that is no name of a directory gets no queue.
+    assert (ran.code, ran.out) == (0, "the queues have 301 messages\n")
+    after = run("queues", copy, "--format", "json", "--columns", "topic,queueId,messages").out
+    assert after.splitlines() == [line for line in before.splitlines() if "Evil" not in line]
+    assert sum(json.loads(line)["messages"] for line in after.splitlines()) == 301
+
+
+def test_without_click_it_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise ModuleNotFoundError(\"No module named 'click'\")")
+    ran = subprocess.run(
+        [*COMMAND, "--help"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert ran.returncode == 2
+    assert "pip install 'rmqstore-spark[cli]'" in ran.stderr
