@@ -6,17 +6,15 @@ finds that end). In an earlier segment live units come first, from its start to 
 of them: an offset up to which they surely reach. How that is known, the cheapest first:
 
 * A segment is closed with a blank only where the next message does not fit, and that message begins the next segment.
-  So left-over units stand in its last bytes, not more of them than that message takes. It may be lost, when the disk
-  was full or the broker was killed just then; what brokers take from clients by default is smaller than 16 MiB, so that
-  much at the end of a segment is always proved otherwise.
+  So left-over units stand in its last bytes, fewer of them than that message takes. The message may be lost: when the
+  disk was full just then, or the broker was killed. As brokers take none larger than 16 MiB unless they are told to,
+  so much at the end of a segment is always proved otherwise. A larger one that was lost is all that this cannot see.
 * A cut in a segment deletes all later files. So whatever stands in a later one was written after the last cut, and a
   queue is written in order: where one still names a unit, and after it one in a later segment that the log has, the
   first is live, whether the other is or not.
 * In a queue all left-over units come after its live ones. So what comes in a queue before one of the first units of the
   next segment, which are live, is live, and so is all of the log before it.
 * How much further live units reach, a walk tells.
-
-No message larger than 16 MiB that was lost when it was to begin a segment: that is all that the first takes for granted.
 """
 
 import bisect
@@ -204,9 +202,13 @@ class LiveLog:
         units = [QueueUnit(*each) for each in UNIT.iter_unpack(queue.read_units(number, _UNITS_TO_LOOK_AT))]
         if not units or (units[0].position, units[0].size) != (header.position, header.size):
             return False
-        later = next((index for index, unit in enumerate(units) if unit.position >= end), None)
-        number = queue.search(end) if later is None else number + later
-        unit = queue.unit(number) if later is None else units[later]
+        beyond = next((index for index, unit in enumerate(units) if unit.size <= 0 or unit.position >= end), None)
+        if beyond is None and len(units) == _UNITS_TO_LOOK_AT:
+            number = queue.search(end)
+            unit = queue.unit(number)
+        else:
+            number += beyond or 0
+            unit = units[beyond] if beyond else None
         return number > header.queue_offset and unit is not None and self.confirms(queue, number, unit)
 
     def _is_surely_live(self, queue: Queue, number: int, unit: QueueUnit) -> bool:
