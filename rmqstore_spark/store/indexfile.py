@@ -304,8 +304,12 @@ class _Items:
         return Item(*ITEM.unpack_from(self._data, (number - self._first) * ITEM.size))
 
 
-def _chain(file: ReadFile, index: IndexFile, slot: int) -> Iterator[tuple[int, Item]]:
-    """A slot's items that the header knows, with their numbers, newest first; raises where the chain is broken."""
+def _chain(file: ReadFile, index: IndexFile, slot: int, newest: Item | None = None) -> Iterator[tuple[int, Item]]:
+    """A slot's items that the header knows, with their numbers, newest first; raises where the chain is broken.
+
+    Args:
+        newest: the file's last item, if it was read just now.
+    """
     header, slots = index.header, index.slots
     (number,) = SLOT.unpack(file.read(HEADER.size + slot * SLOT.size, SLOT.size))
     before, latest = index.items, (1 << 63) - 1
@@ -313,7 +317,7 @@ def _chain(file: ReadFile, index: IndexFile, slot: int) -> Iterator[tuple[int, I
     while number:
         if not 0 < number < before:
             raise _BrokenError
-        item = index.newest if number == header.index_count - 1 else backwards[number]
+        item = newest if newest is not None and number == header.index_count - 1 else backwards[number]
         earliest = header.begin_position
         if number < header.index_count:
             latest = min(latest, header.end_position)
@@ -351,7 +355,7 @@ def _begins(file: ReadFile, header: Header, slots: int) -> bool:
 def _leads(file: ReadFile, index: IndexFile) -> bool:
     """Is the newest item the head of its chain? This is what noise and a wrong number of slots do not get right."""
     try:
-        head = next(_chain(file, index, index.newest.key_hash % index.slots), None)
+        head = next(_chain(file, index, index.newest.key_hash % index.slots, index.newest), None)
     except (_BrokenError, ValueError, struct.error):  # ValueError, struct.error: the file has become shorter
         return False
     return head == (index.header.index_count - 1, index.newest)

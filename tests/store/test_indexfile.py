@@ -398,10 +398,10 @@ def test_what_a_broker_adds_after_opening_is_not_seen(tmp_path: Path) -> None:
             file.write(header)
         for index in (opened, IndexFile.open(str(path), Files())):
             assert index
-            assert (index.slots, index.items, index.covered()) == (10, 50, (100, 200))
-            assert index.lookup(7) == [200, 100]
-            assert index.lookup(3) == [150]
-            assert index.lookup(13) == []
+            assert (index.slots, index.items, covered(index)) == (10, 50, (100, 200))
+            assert lookup(index, 7) == [200, 100]
+            assert lookup(index, 3) == [150]
+            assert lookup(index, 13) == []
 
 
 # ---- many at once
@@ -635,26 +635,26 @@ def test_positions_along_a_chain(tmp_path: Path) -> None:
     write_index(path, 10, 30, entries)
     data = path.read_bytes()
 
-    def lookup(number: int, position: int, header: bytes = b"") -> list[int] | None:
+    def with_position(number: int, position: int, header: bytes = b"") -> list[int] | None:
         at = reference.index_item_at(10, number) + 4
         path.write_bytes(overwritten(overwritten(data, at, position.to_bytes(8, "big", signed=True)), 0, header))
         file = IndexFile.open(str(path), Files(), [10])
         assert file
         return lookup(file, 3)
 
-    assert lookup(2, 200) == [300, 200, 100]
-    assert lookup(2, 300) == [300, 100]
-    assert lookup(2, 100) == [300, 100]
+    assert with_position(2, 200) == [300, 200, 100]
+    assert with_position(2, 300) == [300, 100]
+    assert with_position(2, 100) == [300, 100]
     for lie in (301, 99, 0, -1, 1 << 62):
-        assert lookup(2, lie) is None
-    assert lookup(4, 400) == [400, 200, 100]
-    assert lookup(4, 401) is None
+        assert with_position(2, lie) is None
+    assert with_position(4, 400) == [400, 200, 100]
+    assert with_position(4, 401) is None
     # The same once more with a header that does not know the last two items yet.
     older = reference.encode_index_header(reference.decode_index_header(data)._replace(end_physical_offset=250))
     older = older[:36] + (4).to_bytes(4, "big")
-    assert lookup(4, 300, older) == [200, 100]
-    assert lookup(4, 250, older) == [200, 100]
-    assert lookup(4, 249, older) is None
+    assert with_position(4, 300, older) == [200, 100]
+    assert with_position(4, 250, older) == [200, 100]
+    assert with_position(4, 249, older) is None
 
 
 def test_ends_that_contradict_the_header(tmp_path: Path) -> None:
