@@ -6,6 +6,11 @@ that very message, and it is live, the log has that history up to there. A file 
 are proved so: those at its ends (by the store times in the header), or else the first and the last of the others that
 can be (by key hash and seconds). The two themselves may have keys in other files. What is left is scanned.
 
+What that costs: where one file ends the next begins, and mostly one read of the log shows both messages. Then nothing
+can be missing between the two, so that the header need not be held against the file's first item as well, unless files
+overlap, as those of a broker do not. What is left is the header, the last item, a slot with its chain, one read of the
+log and, of a message in a segment that is not the last, what proves that it is live (store/live_log.py).
+
 What this cannot see: after a truncation a broker indexes nothing before the log is as long as it was. If it became so
 within one file, the items on both sides prove that file, and messages between them are in no index. Nor a message that
 was lost in the truncation and came again at the same place with a key and a second of the old one.
@@ -123,6 +128,7 @@ class IndexPath:
         self._slots: dict[int, int] = {}
         self._ends: dict[int, tuple[int, int] | None] = {}  # of live messages: where they end, and store times (ms)
         self._followed: set[int] = set()  # where a file begins that comes next after one whose end is proved
+        self._are_in_order = True  # files, as far as is known: none has messages that another one has
 
     def price(self, ranges: list[Range], limit: int) -> int:
         """What the look-ups cost. Headers are read only if it could be `limit` or more.
@@ -148,6 +154,26 @@ class IndexPath:
         Raises:
             NoIndexError: there are none that help.
         """
+        known, there, asked, unused = self._ask(ranges)
+        if _overlap(known):
+            self._are_in_order = False
+            known, there, asked, unused = self._ask(ranges)
+        if not there:
+            raise NoIndexError(*unused, "index: there is none with a message in it")
+        known = _joined(known)
+        for hole in around(self._store, [(offset, offset) for offset in self._named_offsets], self._splitter):
+            known = [part for each in known for part in _without(each, hole)]
+        pieces, rest = self._cut(ranges, known)
+        count = sum(len(piece.positions) for piece in pieces)
+        why = (
+            f"{_counted(len(self._names), 'name')} in {_counted(len(self._topics), 'topic')}, looked up in "
+            f"{_counted(asked, 'index file')}: {_counted(count, 'message')} to look at; "
+            f"{_counted(sum(piece.stop - piece.start for piece in rest), 'byte')} of the log are not covered"
+        )
+        return Found(pieces, count, rest, self._price(), why, unused)
+
+    def _ask(self, ranges: list[Range]) -> tuple[list[_Known], int, int, list[str]]:
+        """What each file says, how many have a message, how many were asked, and why others could not be used."""
         unused: list[str] = []
         known: list[_Known] = []
         there, asked = 0, 0
@@ -163,19 +189,7 @@ class IndexPath:
                     unused.append(f"index: {error}")
                 except NoIndexError as error:
                     unused += error.reasons
-        if not there:
-            raise NoIndexError(*unused, "index: there is none with a message in it")
-        known = _joined(known)
-        for hole in around(self._store, [(offset, offset) for offset in self._named_offsets], self._splitter):
-            known = [part for each in known for part in _without(each, hole)]
-        pieces, rest = self._cut(ranges, known)
-        count = sum(len(piece.positions) for piece in pieces)
-        why = (
-            f"{_counted(len(self._names), 'name')} in {_counted(len(self._topics), 'topic')}, looked up in "
-            f"{_counted(asked, 'index file')}: {_counted(count, 'message')} to look at; "
-            f"{_counted(sum(piece.stop - piece.start for piece in rest), 'byte')} of the log are not covered"
-        )
-        return Found(pieces, count, rest, self._price(), why, unused)
+        return known, there, asked, unused
 
     def _wanted_topics(self) -> list[str]:
         """The topics in which selected messages can be. A topic of which nothing but messages is left is not known."""
@@ -246,7 +260,7 @@ class IndexPath:
             self._look_at(last, following.begin_position)
         after = self._end_of(last, header.end_timestamp)
         is_ended = after is not None
-        is_next = start is not None and first in self._followed
+        is_next = self._are_in_order and start is not None and first in self._followed
         if after is not None:
             self._followed |= {last, after}
         is_asked = self._may_be_selected(header)
@@ -452,6 +466,12 @@ def _joined(known: list[_Known]) -> list[_Known]:
         if each.start < each.stop:
             found.append(each)
     return found
+
+
+def _overlap(known: list[_Known]) -> bool:
+    """Does one file claim messages that another one has? A broker's do not."""
+    ascending = sorted(known, key=lambda each: each.start)
+    return any(after.start < before.stop for before, after in itertools.pairwise(ascending))
 
 
 def _meets(header: Header, ranges: list[Range]) -> bool:
