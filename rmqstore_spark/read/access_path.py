@@ -72,30 +72,33 @@ def choose(
         covering = _CoveringPath(store, ranges)
         return Access(covering.name, covering.why, covering.pieces(selection, splitter), [])
     unused: list[str] = []
+    without = _Without(store, ranges, selection, trust)
     if ranges and (selection.names or selection.ids):
         try:
-            return _with_index(store, ranges, selection, splitter, trust)
+            return _with_index(store, ranges, selection, splitter, without)
         except NoIndexError as why:
             unused += why.reasons
-    path, not_used = _without_index(store, ranges, selection, trust)
+    path, not_used = without.path_and_reasons
     return Access(path.name, path.why, path.pieces(selection, splitter), [*not_used, *unused])
 
 
 def _with_index(
-    store: OpenStore, ranges: list[Range], selection: Selection, splitter: Splitter, trust: Trust
+    store: OpenStore, ranges: list[Range], selection: Selection, splitter: Splitter, without: "_Without"
 ) -> Access:
     """Through index files, and for what they do not cover without them.
+
+    Args:
+        without: what the ranges cost without them.
 
     Raises:
         NoIndexError: that is not possible, or costs as much as without them.
     """
-    without = _Without(store, ranges, selection, trust)
     index = IndexPath(store, selection, splitter)
     price = index.price(ranges, without.at_least)
     if without.is_cheaper_than(price):
         raise NoIndexError("index: the look-ups cost more than what they could save")
     found = index.look_up(ranges)
-    rest = _Without(store, found.rest, selection, trust).path
+    rest = without.of(found.rest).path
     request = store.files.prices.request
     price = found.price + 2 * request * found.count + rest.price
     if without.is_cheaper_than(price):
@@ -210,25 +213,36 @@ def _joined(ranges: list[Range]) -> list[Range]:
 
 
 class _Without:
-    """What ranges cost without an index. The ConsumeQueues are listed only where it depends on them.
-
-    Attributes:
-        at_least: what it costs at the least.
-    """
+    """What ranges cost without an index. The ConsumeQueues are listed only where it depends on them, and once."""
 
     def __init__(self, store: OpenStore, ranges: list[Range], selection: Selection, trust: Trust) -> None:
         self._arguments = store, ranges, selection, trust
         self._scan = _ScanPath(store, ranges)
-        self.at_least = self._scan.price
-        if not (selection.wants_all_queues and selection.tags is None):
-            # Every topic has a queue, and every queue is asked where it is not trusted.
-            proof = 0 if trust == "queues" else len(store.queues.topics) * store.files.prices.request
-            self.at_least = min(self.at_least, proof)
+
+    def of(self, ranges: list[Range]) -> "_Without":
+        """The same of other ranges."""
+        store, _, selection, trust = self._arguments
+        return _Without(store, ranges, selection, trust)
 
     @functools.cached_property
+    def at_least(self) -> int:
+        """What it costs at the least."""
+        store, _, selection, trust = self._arguments
+        if selection.wants_all_queues and selection.tags is None:
+            return self._scan.price
+        # Every topic has a queue, and every queue is asked where it is not trusted.
+        proof = 0 if trust == "queues" else len(store.queues.topics) * store.files.prices.request
+        return min(self._scan.price, proof)
+
+    @functools.cached_property
+    def path_and_reasons(self) -> tuple[_ScanPath | _QueuePath, list[str]]:
+        """The cheapest way, and why not through the ConsumeQueues."""
+        return _without_index(*self._arguments)
+
+    @property
     def path(self) -> _ScanPath | _QueuePath:
         """The cheapest way."""
-        return self._scan if self._scan.price <= self.at_least else _without_index(*self._arguments)[0]
+        return self._scan if self._scan.price <= self.at_least else self.path_and_reasons[0]
 
     def is_cheaper_than(self, price: int) -> bool:
         """Or as cheap."""

@@ -6,14 +6,20 @@ that very message, and it is live, the log has that history up to there. A file 
 are proved so: those at its ends (by the store times in the header), or else the first and the last of the others that
 can be (by key hash and seconds). The two themselves may have keys in other files. What is left is scanned.
 
+What that costs: where one file ends the next begins, and mostly one read of the log shows both messages. Then nothing
+can be missing between the two, so that the header need not be held against the file's first item as well, unless files
+overlap, as those of a broker do not. What is left is the header, the last item, a slot with its chain, one read of the
+log and, of a message in a segment that is not the last, what proves that it is live (store/live_log.py).
+
 What this cannot see: after a truncation a broker indexes nothing before the log is as long as it was. If it became so
 within one file, the items on both sides prove that file, and messages between them are in no index. Nor a message that
 was lost in the truncation and came again at the same place with a key and a second of the old one.
 """
 
 import bisect
+import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -38,6 +44,7 @@ from rmqstore_spark.store.indexfile import (
     key_hash,
     look_up_price,
 )
+from rmqstore_spark.store.message import Header as UnitHeader
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.units import BatchBuilder, Claims
 
@@ -116,8 +123,12 @@ class IndexPath:
         self._hashes = np.fromiter(hashes, np.int32)
         self._hashes_by_slot: dict[int, Hashes] = {}  # by number of slots
         self._paths: dict[str, int] = {}
-        self._slots = [DEFAULT_SLOTS]  # the files of one store have as many, unless the broker's settings were changed
+        self._headers: dict[str, Header] = {}  # of files that were opened to price them
+        # By size of the file: the files of one store have as many, unless the broker's settings were changed.
+        self._slots: dict[int, int] = {}
         self._ends: dict[int, tuple[int, int] | None] = {}  # of live messages: where they end, and store times (ms)
+        self._followed: set[int] = set()  # where a file begins that comes next after one whose end is proved
+        self._are_in_order = True  # files, as far as is known: none has messages that another one has
 
     def price(self, ranges: list[Range], limit: int) -> int:
         """What the look-ups cost. Headers are read only if it could be `limit` or more.
@@ -143,20 +154,10 @@ class IndexPath:
         Raises:
             NoIndexError: there are none that help.
         """
-        unused: list[str] = []
-        known: list[_Known] = []
-        there, asked = 0, 0
-        for path in self._paths:
-            try:
-                with IndexReader(path, self._store.files) as reader:
-                    if not reader.is_empty and _meets(reader.header, ranges):
-                        known += self._known(reader)
-                        asked += 1
-                    there += not reader.is_empty
-            except RmqStoreError as error:
-                unused.append(f"index: {error}")
-            except NoIndexError as error:
-                unused += error.reasons
+        known, there, asked, unused = self._ask(ranges)
+        if _overlap(known):
+            self._are_in_order = False
+            known, there, asked, unused = self._ask(ranges)
         if not there:
             raise NoIndexError(*unused, "index: there is none with a message in it")
         known = _joined(known)
@@ -170,6 +171,25 @@ class IndexPath:
             f"{_counted(sum(piece.stop - piece.start for piece in rest), 'byte')} of the log are not covered"
         )
         return Found(pieces, count, rest, self._price(), why, unused)
+
+    def _ask(self, ranges: list[Range]) -> tuple[list[_Known], int, int, list[str]]:
+        """What each file says, how many have a message, how many were asked, and why others could not be used."""
+        unused: list[str] = []
+        known: list[_Known] = []
+        there, asked = 0, 0
+        with contextlib.closing(self._readers(unused)) as readers:
+            for reader, following in readers:
+                there += 1
+                if not _meets(reader.header, ranges):
+                    continue
+                try:
+                    known += self._known(reader, following)
+                    asked += 1
+                except RmqStoreError as error:
+                    unused.append(f"index: {error}")
+                except NoIndexError as error:
+                    unused += error.reasons
+        return known, there, asked, unused
 
     def _wanted_topics(self) -> list[str]:
         """The topics in which selected messages can be. A topic of which nothing but messages is left is not known."""
@@ -190,12 +210,41 @@ class IndexPath:
         """True also where it is not known: then look_up() says why not."""
         try:
             with IndexReader(path, self._store.files) as reader:
+                self._headers[path] = reader.header
                 return not reader.is_empty and _meets(reader.header, ranges)
         except RmqStoreError:
             return True
 
-    def _known(self, reader: IndexReader) -> list[_Known]:
+    def _readers(self, unused: list[str]) -> Generator[tuple[IndexReader, Header | None]]:
+        """Each file with items in it, open, and the header of the one after it.
+
+        Args:
+            unused: gets the reasons why others cannot be opened.
+        """
+        held: list[IndexReader] = []
+        try:
+            for path in self._paths:
+                try:
+                    held.append(IndexReader(path, self._store.files, self._headers.get(path)))
+                except RmqStoreError as error:
+                    unused.append(f"index: {error}")
+                    continue
+                if held[-1].is_empty:
+                    held.pop().__exit__()
+                elif len(held) > 1:
+                    yield held[0], held[1].header
+                    held.pop(0).__exit__()
+            if held:
+                yield held[0], None
+        finally:
+            for reader in held:
+                reader.__exit__()
+
+    def _known(self, reader: IndexReader, following: Header | None) -> list[_Known]:
         """What an index file says: nothing where a broker has yet to delete it.
+
+        Args:
+            following: the header of the file after it, which mostly begins where this one ends.
 
         Raises:
             NoIndexError: the log does not agree with it, or it is broken.
@@ -205,16 +254,20 @@ class IndexPath:
         log_start = log.extents[0].start
         if header.end_position < log_start:
             return []
-        is_asked = self._may_be_selected(header)
-        file = reader.check(self._slots) if is_asked else None
-        if file is not None and file.slots not in self._slots:
-            self._slots.append(file.slots)
         first, last = header.begin_position, header.end_position
         start = self._end_of(first, header.begin_timestamp) if first >= log_start else log_start
-        is_ended = self._end_of(last, header.end_timestamp) is not None
+        if following is not None:
+            self._look_at(last, following.begin_position)
+        after = self._end_of(last, header.end_timestamp)
+        is_ended = after is not None
+        is_next = self._are_in_order and start is not None and first in self._followed
+        if after is not None:
+            self._followed |= {last, after}
+        is_asked = self._may_be_selected(header)
+        file = self._checked(reader, is_next and is_ended) if is_asked else None
         if start is None or not is_ended:
             if file is None:
-                file = reader.check(self._slots)
+                file = self._checked(reader, is_next=False)
             proved = _Proof(self._store, reader, file).stretch(start is not None, is_ended)
             if proved is None:
                 raise NoIndexError(f"index: {reader.path}: the log has other messages where it begins or ends")
@@ -226,8 +279,22 @@ class IndexPath:
         followed_by: tuple[int, ...] = ()
         # No file of only one message can have been between two that are larger than any message.
         if is_ended and file is not None and header.index_count >= file.items > _MOST_KEYS:
-            followed_by = last, self._end_of(last) or last
+            followed_by = last, after or last
         return [_Known(start, last, positions, first, followed_by)]
+
+    def _checked(self, reader: IndexReader, is_next: bool) -> IndexFile:
+        """An index file that is what its header says; errors as of IndexReader.check().
+
+        Args:
+            is_next: whether it ends and begins as the log has it, and begins where another one ends.
+        """
+        slots = self._slots.get(reader.size)
+        file = reader.check_next(slots) if is_next and slots is not None else None
+        if file is None:
+            tried = [DEFAULT_SLOTS, *self._slots.values()] if slots is None else [slots]
+            file = reader.check(dict.fromkeys(tried))
+            self._slots[reader.size] = file.slots
+        return file
 
     def _positions(self, reader: IndexReader, file: IndexFile) -> Positions:
         if file.slots not in self._hashes_by_slot:
@@ -243,14 +310,24 @@ class IndexPath:
         begin, end = header.begin_timestamp, header.end_timestamp
         return times == ALL or may_hold(begin, end, times.least, times.most)
 
+    def _look_at(self, last: int, following: int) -> None:
+        """Learn of the messages that one file ends with and the next begins with: mostly they stand side by side."""
+        if last < following and not self._ends.keys() & {last, following}:
+            headers = self._store.log.two_headers(last, following)
+            self._learn(following, headers[1])  # where it is live, so is what comes before it
+            self._learn(last, headers[0])
+
+    def _learn(self, position: int, header: UnitHeader | None) -> None:
+        """Keep what the log has at a physical offset, if it is live."""
+        self._ends[position] = None
+        if header is None or header.store_timestamp is None or not self._store.log.is_live(position, header=header):
+            return
+        self._ends[position] = position + header.size, header.store_timestamp // 1000
+
     def _end_of(self, position: int, timestamp: int | None = None) -> int | None:
         """Where the live message at a physical offset ends, if there is one, and of this store time (ms)."""
         if position not in self._ends:
-            log = self._store.log
-            header = log.header(position)
-            self._ends[position] = None
-            if header is not None and header.store_timestamp is not None and log.is_live(position):
-                self._ends[position] = header.position + header.size, header.store_timestamp // 1000
+            self._learn(position, self._store.log.header(position))
         found = self._ends[position]
         return None if found is None or timestamp not in (None, found[1]) else found[0]
 
@@ -389,6 +466,12 @@ def _joined(known: list[_Known]) -> list[_Known]:
         if each.start < each.stop:
             found.append(each)
     return found
+
+
+def _overlap(known: list[_Known]) -> bool:
+    """Does one file claim messages that another one has? A broker's do not."""
+    ascending = sorted(known, key=lambda each: each.start)
+    return any(after.start < before.stop for before, after in itertools.pairwise(ascending))
 
 
 def _meets(header: Header, ranges: list[Range]) -> bool:

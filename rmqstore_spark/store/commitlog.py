@@ -21,7 +21,8 @@ from rmqstore_spark.store.window import Window
 
 WINDOW_UNITS = 8192
 BIG_UNIT = 16 * 1024 * 1024  # above it a unit's far end is looked at before the rest is read
-_PEEK_SIZE = 1024  # read first where one unit is asked for
+_PEEK_SIZE = 2048  # read first where one unit is asked for: the header of a message with a kilobyte
+_NEAR = 4096  # bytes between two units that are cheaper to read than to ask for twice (Prices.gap)
 _MOST = (1 << 63) - 1
 
 _Given = TypeVar("_Given")
@@ -168,14 +169,26 @@ class SegmentReader:
             return run, first + taken, status is Status.LIMIT
         return run, first + taken, status in (Status.LIMIT, Status.MORE)
 
-    def header(self, position: int) -> Header | None:
-        """The unit at a physical offset, or None when there is none. Without verify_crc its body is not read."""
+    def header(self, position: int, after: int = 0) -> Header | None:
+        """The unit at a physical offset, or None when there is none. Without verify_crc its body is not read: one
+        request, and of a large unit another one for its end.
+
+        Args:
+            after: so many bytes after a large unit are brought along with its end.
+        """
         run, _, status, size, _ = self._run(position, self.segment.end, most=1, may_load=self._verify_crc)
         if status is Status.MORE and position + size <= self.window.file_end:
-            outline = self.window.outline(position, size)
+            outline = self.window.outline(position, size, after)
             if self._check_outline(outline, position, self.segment.end)[0] is Status.FULL:
                 run = Run(outline, position, np.array([position]))
         return None if run is None else run.headers()[0]
+
+    def two_headers(self, first: int, second: int) -> tuple[Header | None, Header | None]:
+        """header() of two units, for the price of the first where the second follows it, or comes soon after it."""
+        near = second + _PEEK_SIZE - first
+        if _PEEK_SIZE < near <= _PEEK_SIZE + _NEAR:
+            self.window.show(first, near, first + near)
+        return self.header(first, after=_PEEK_SIZE), self.header(second)
 
     def holds(self, queue: Queue, queue_offset: int, unit: QueueUnit) -> bool:
         """Is there the message that a ConsumeQueue has this unit for?"""

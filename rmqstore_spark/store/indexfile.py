@@ -20,7 +20,7 @@ import re
 import stat
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -89,8 +89,8 @@ class IndexFile:
         path: the file.
         header: as it was when the file was opened; what a broker adds later is not seen.
         slots, items: how many it can hold.
-        newest: its last item. Where the log has no message with this keyHash at its position, the log was cut since,
-            and what was written instead may be in no index: the file is not to be believed.
+        newest: its last item.
+        is_sure: whether that leads its chain, as it does with the right number of slots. Else a look-up finds out.
     """
 
     path: str
@@ -98,35 +98,13 @@ class IndexFile:
     slots: int
     items: int
     newest: Item
-    _files: Files = field(repr=False, compare=False)
+    is_sure: bool = True
 
     @classmethod
     def open(cls, path: str, files: Files, slots: Iterable[int] = (DEFAULT_SLOTS,)) -> "IndexFile | None":
         """Look at an index file; arguments and errors are those of IndexReader and its check()."""
         with IndexReader(path, files) as reader:
             return None if reader.is_empty else reader.check(slots)
-
-    def covered(self) -> tuple[int, int]:
-        """The physical offsets of the first and of the last item's message.
-
-        Messages strictly between them are in this file with all their keys. Those two themselves may have keys in the
-        file before or the one after, or not yet anywhere.
-        """
-        return self.header.begin_position, self.header.end_position
-
-    def lookup(self, key_hash: int) -> list[int] | None:
-        """Where the messages are that have a key of this hash.
-
-        Returns:
-            Physical offsets, each once, newest first; None when the file cannot be read or its chain is broken. Then
-            nothing that the file says is to be believed.
-        """
-        try:
-            with IndexReader(self.path, self._files, self.header) as reader:
-                found = reader.lookup(self, np.array([key_hash], np.int32))
-        except RmqStoreError:
-            return None
-        return None if found is None else found[::-1].tolist()
 
 
 class IndexReader:
@@ -179,19 +157,45 @@ class IndexReader:
         Raises:
             RmqStoreError: it cannot be read, or is not to be believed.
         """
-        file, header, size = self._file, self.header, self._file.size
+        header = self.header
         for tried in slots:
-            if (newest := _newest(file, size, header, tried)) is not None:
-                break
-        else:
-            tried = _find_slots(file, size, header)
-            newest = _newest(file, size, header, tried)
-        if newest is None:
-            raise DamagedStoreError(
-                f"{self.path}: expected the first and the last of {header.index_count - 1} items to be of the messages "
-                f"at {header.begin_position} and {header.end_position} as the header says, found no place for them"
-            )
-        return IndexFile(self.path, header, tried, _most_items(size, tried), newest, self._files)
+            if (found := self._with_slots(tried)) is not None:
+                return found
+        if (found := self._with_slots(_find_slots(self._file, self.size, header))) is not None:
+            return found
+        raise DamagedStoreError(
+            f"{self.path}: expected the first and the last of {header.index_count - 1} items to be of the messages "
+            f"at {header.begin_position} and {header.end_position} as the header says, found no place for them"
+        )
+
+    def _with_slots(self, slots: int) -> IndexFile | None:
+        """The file, if with so many slots it is what its header says."""
+        newest = _last_item(self._file, self.header, slots)
+        if newest is None or not _begins(self._file, self.header, slots):
+            return None
+        found = IndexFile(self.path, self.header, slots, _most_items(self.size, slots), newest)
+        return found if _leads(self._file, found) else None
+
+    def check_next(self, slots: int) -> IndexFile | None:
+        """check() in one request, of a file that begins where another one ends, as the log has it.
+
+        What its header says of its beginning need not be held against its first item then: between the two files there
+        is no message that could be missed.
+
+        Args:
+            slots: as many as were found in another file of as many bytes.
+
+        Returns:
+            The file, with `is_sure` false; None where it is not as expected, and check() has to tell.
+        """
+        newest = _last_item(self._file, self.header, slots)
+        items = _most_items(self.size, slots)
+        return None if newest is None else IndexFile(self.path, self.header, slots, items, newest, is_sure=False)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self._file.size
 
     def item(self, index: IndexFile, number: int) -> Item | None:
         """An item; None where there is none to be read."""
@@ -208,22 +212,29 @@ class IndexReader:
             hashes: by_slot().
 
         Returns:
-            Physical offsets, each once, ascending; None as of IndexFile.lookup().
+            Physical offsets, each once, ascending; None when the file cannot be read, a chain in it is broken, or its
+            slots are not where they were expected. Then nothing that the file says is to be believed.
         """
         try:
             if len(hashes) <= _FEW:
-                found = np.fromiter(self._one_by_one(index, hashes.tolist()), np.int64)
+                items = list(self._one_by_one(index, hashes.tolist()))
+                wanted = set(hashes.tolist())
+                found = np.array([item.position for item in items if item.key_hash in wanted], np.int64)
             else:
+                items = []
                 found = self._all_at_once(index, hashes)
+            # An item in the chain of its slot says of the slots what the newest one would.
+            if not (index.is_sure or items or len(found) or _leads(self._file, index)):
+                return None
         except (RmqStoreError, _BrokenError, struct.error):  # struct.error: the file has become shorter
             return None
         return np.unique(found)
 
-    def _one_by_one(self, index: IndexFile, hashes: list[int]) -> Iterator[int]:
+    def _one_by_one(self, index: IndexFile, hashes: list[int]) -> Iterator[Item]:
+        """All items of the chains in which these hashes would be."""
         for each in hashes:
-            for _, item in _chain(self._file, self.header, index.slots, index.items, each % index.slots):
-                if item.key_hash == each:
-                    yield item.position
+            for _, item in _chain(self._file, index, each % index.slots):
+                yield item
 
     def _all_at_once(self, index: IndexFile, hashes: Hashes) -> Positions:
         """As _chain() does, and with all its checks (native_io/chains.h)."""
@@ -293,15 +304,20 @@ class _Items:
         return Item(*ITEM.unpack_from(self._data, (number - self._first) * ITEM.size))
 
 
-def _chain(file: ReadFile, header: Header, slots: int, items: int, slot: int) -> Iterator[tuple[int, Item]]:
-    """A slot's items that the header knows, with their numbers, newest first; raises where the chain is broken."""
+def _chain(file: ReadFile, index: IndexFile, slot: int, newest: Item | None = None) -> Iterator[tuple[int, Item]]:
+    """A slot's items that the header knows, with their numbers, newest first; raises where the chain is broken.
+
+    Args:
+        newest: the file's last item, if it was read just now.
+    """
+    header, slots = index.header, index.slots
     (number,) = SLOT.unpack(file.read(HEADER.size + slot * SLOT.size, SLOT.size))
-    before, latest = items, (1 << 63) - 1
+    before, latest = index.items, (1 << 63) - 1
     backwards = _Items(file, slots)
     while number:
         if not 0 < number < before:
             raise _BrokenError
-        item = backwards[number]
+        item = newest if newest is not None and number == header.index_count - 1 else backwards[number]
         earliest = header.begin_position
         if number < header.index_count:
             latest = min(latest, header.end_position)
@@ -316,23 +332,33 @@ def _chain(file: ReadFile, header: Header, slots: int, items: int, slot: int) ->
         number, before, latest = item.previous, number, item.position
 
 
-def _newest(file: ReadFile, size: int, header: Header, slots: int) -> Item | None:
-    """The last item, when a file of `size` bytes with so many slots is what its header says; else None."""
+def _last_item(file: ReadFile, header: Header, slots: int) -> Item | None:
+    """The last item, when it is of the message that the header says; else None."""
     if not 0 < slots < 1 << 31 or header.begin_position < 0:
         return None
-    last = header.index_count - 1
     try:
-        unused, oldest = (Item(*fields) for fields in ITEM.iter_unpack(file.read(item_at(slots, 0), 2 * ITEM.size)))
-        newest = Item(*ITEM.unpack(file.read(item_at(slots, last), ITEM.size)))
-        if unused != _UNUSED or (oldest.position, oldest.previous) != (header.begin_position, 0):
-            return None
-        if newest.position != header.end_position:
-            return None
-        # The newest item is the head of its chain. This is what noise and a wrong number of slots do not get right.
-        head = next(_chain(file, header, slots, _most_items(size, slots), newest.key_hash % slots), None)
-        return newest if head == (last, newest) else None
-    except (_BrokenError, ValueError, struct.error):  # ValueError, struct.error: the file has become shorter
+        newest = Item(*ITEM.unpack(file.read(item_at(slots, header.index_count - 1), ITEM.size)))
+    except (ValueError, struct.error):  # the file has become shorter
         return None
+    return newest if newest.position == header.end_position else None
+
+
+def _begins(file: ReadFile, header: Header, slots: int) -> bool:
+    """Are the first two items what the header says?"""
+    data = file.read(item_at(slots, 0), 2 * ITEM.size)
+    if len(data) < 2 * ITEM.size:
+        return False
+    unused, oldest = (Item(*fields) for fields in ITEM.iter_unpack(data))
+    return unused == _UNUSED and (oldest.position, oldest.previous) == (header.begin_position, 0)
+
+
+def _leads(file: ReadFile, index: IndexFile) -> bool:
+    """Is the newest item the head of its chain? This is what noise and a wrong number of slots do not get right."""
+    try:
+        head = next(_chain(file, index, index.newest.key_hash % index.slots, index.newest), None)
+    except (_BrokenError, ValueError, struct.error):  # ValueError, struct.error: the file has become shorter
+        return False
+    return head == (index.header.index_count - 1, index.newest)
 
 
 def _find_slots(file: ReadFile, size: int, header: Header) -> int:

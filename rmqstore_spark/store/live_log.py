@@ -3,25 +3,35 @@
 Left-over units stay on disk after the closing blank of a segment that was written anew, and so do those of queues and
 index files: they confirm each other. Everything before the log's end in its last segment is live (store/log_end.py
 finds that end). In an earlier segment live units come first, from its start to its blank, so one fact answers for all
-of them: an offset up to which they surely reach. It is cheap to know: in a queue all left-over units come after its
-live ones. So what comes in a queue before one of the first units of the next segment, which are live, is live, and so
-is all of the log before it. How much further live units reach, a walk tells; or, of a single unit, its own queue, where
-a message of a later segment comes after it.
+of them: an offset up to which they surely reach. How that is known, the cheapest first:
+
+* A segment is closed with a blank only where the next message does not fit, and that message begins the next segment.
+  So left-over units stand in its last bytes, fewer of them than that message takes. The message may be lost: when the
+  disk was full just then, or the broker was killed. As brokers take none larger than 16 MiB unless they are told to,
+  so much at the end of a segment is always proved otherwise. A larger one that was lost is all that this cannot see.
+* A cut in a segment deletes all later files. So whatever stands in a later one was written after the last cut, and a
+  queue is written in order: where one still names a unit, and after it one in a later segment that the log has, the
+  first is live, whether the other is or not.
+* In a queue all left-over units come after its live ones. So what comes in a queue before one of the first units of the
+  next segment, which are live, is live, and so is all of the log before it.
+* How much further live units reach, a walk tells.
 """
 
 import bisect
 import itertools
 from collections.abc import Callable
 
+from native_io import FORMAT
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.consumequeue import UNIT, UNIT_SIZE, ConsumeQueues, Queue, QueueUnit
-from rmqstore_spark.store.message import Header
+from rmqstore_spark.store.message import HEAD_SIZE, Head, Header
 from rmqstore_spark.store.segments import Extent, Segment
 
+_LARGEST_SENT = 16 * 1024 * 1024  # bytes of a message (remoting.netty.NettySystemConfig: frameMaxLength)
+_UNITS_TO_LOOK_AT = 64  # of a queue: from a message on, whether one in a later segment comes soon
 _QUEUES_TO_ASK = 16
 _QUEUES_TO_KEEP = 256
 _WORTH_WALKING = 128 * 1024  # bytes, where the answer may be "not sure" as well
-_SEGMENTS_TO_FOLLOW = 4  # along a queue
 
 
 class LiveLog:
@@ -51,6 +61,7 @@ class LiveLog:
         self._reader = reader
         self._starts = [extent.start for extent in extents]
         self._timestamps = {self._end: last_timestamp} if extents else {}
+        self._first_sizes: dict[int, int] = {}  # of the message that a segment begins with, by where that is
         self._live_ends: dict[int, int] = {}  # by where the segment starts, as _find_live_end() knows them
         self._reached: dict[int, int] = {}  # likewise: how far units were found to be live besides
         self._asked_queues: dict[tuple[str, int], Queue | None] = {}
@@ -68,11 +79,12 @@ class LiveLog:
         live = max(self._live_end(index), self._reached.get(self.extents[index].start, 0))
         return min(max(live, extent.start), extent.stop)
 
-    def is_live(self, position: int, however_far: bool = False) -> bool:
+    def is_live(self, position: int, however_far: bool = False, header: Header | None = None) -> bool:
         """Is the unit at a physical offset sure to be live?
 
         Args:
             however_far: whether to walk as far as it takes. Else False means "not sure" where that is far.
+            header: of the unit, if that is known.
         """
         extent = self.extent_at(position)
         if extent is None:
@@ -80,20 +92,21 @@ class LiveLog:
         known = max(self._live_ends.get(extent.start, 0), self._reached.get(extent.start, 0))
         if extent is self.extents[-1] or position < known:
             return True
-        with self._reader(extent.segment) as reader:
-            header = reader.header(position)
-            if header is None:
+        header = header or self.header(position)
+        if header is None:
+            return False
+        is_first = position == extent.start
+        if not (is_first or self._is_before_left_over(position) or self._is_followed(header)):
+            end = self.live_end(extent)
+            if position < end:
+                return True
+            if position - end > _WORTH_WALKING and not however_far:
                 return False
-            if not self._is_followed(header):
-                end = self.live_end(extent)
-                if position < end:
-                    return True
-                if position - end > _WORTH_WALKING and not however_far:
-                    return False
+            with self._reader(extent.segment) as reader:
                 reached = reader.walk(end, position)[1]
-                if reached != position:
-                    self._reached[extent.start] = reached
-                    return False
+            if reached != position:
+                self._reached[extent.start] = reached
+                return False
         self._reached[extent.start] = position + header.size
         return True
 
@@ -140,7 +153,18 @@ class LiveLog:
         if extent is None:
             return None
         with self._reader(extent.segment) as reader:
-            return reader.header(position)
+            header = reader.header(position)
+        if header is not None and position == extent.start:
+            self._first_sizes[position] = header.size
+        return header
+
+    def two_headers(self, first: int, second: int) -> tuple[Header | None, Header | None]:
+        """header() of two. Where the second unit comes soon after the first it costs nothing more."""
+        extent = self.extent_at(first)
+        if extent is None or extent is not self.extent_at(second):
+            return self.header(first), self.header(second)
+        with self._reader(extent.segment) as reader:
+            return reader.two_headers(first, second)
 
     def _index_at(self, position: int) -> int:
         return bisect.bisect_right(self._starts, position) - 1
@@ -154,27 +178,38 @@ class LiveLog:
                 self._live_ends[extent.start] = self._find_live_end(reader, following.segment)
         return self._live_ends[extent.start]
 
-    def _is_followed(self, header: Header) -> bool:
-        """Does its queue know this message, and after it a live one in a later segment?"""
-        queue = self._queue(header.topic, header.queue_id)
-        unit = None if queue is None else queue.unit(header.queue_offset)
-        if queue is None or unit is None or (unit.position, unit.size) != (header.position, header.size):
+    def _is_before_left_over(self, position: int) -> bool:
+        """Is a physical offset so far before the end of its segment, not the last one, that no left-over unit can begin
+        there?"""
+        extent, following = self.extents[self._index_at(position) :][:2]
+        left = extent.segment.end - position - FORMAT["BLANK_SIZE"]
+        if left <= _LARGEST_SENT or following.start != extent.segment.end:
             return False
-        if (last := self.last_live_unit(queue)) is not None:
-            return header.queue_offset <= last[0] and header.position <= last[1]
-        at, index = header.queue_offset, self._index_at(header.position)
-        for _ in range(_SEGMENTS_TO_FOLLOW):
-            number = queue.search(self.extents[index].segment.end)
-            unit = queue.unit(number) if number > at else None
-            extent = None if unit is None else self.extent_at(unit.position)
-            if unit is None or extent is None or extent.start <= self.extents[index].start:
-                return False
-            if not self.confirms(queue, number, unit):
-                return False
-            at, index = number, self._index_at(unit.position)
-            if unit.position < self._live_end(index):
-                return True
-        return False
+        if following.start not in self._first_sizes:
+            with self._reader(following.segment) as reader:
+                head = Head.of(reader.window.read(following.start, HEAD_SIZE))
+            is_unit = head.magic in (FORMAT["MAGIC_V1"], FORMAT["MAGIC_V2"]) and head.physical_offset == following.start
+            self._first_sizes[following.start] = head.size if is_unit else following.segment.end
+        return left > self._first_sizes[following.start]
+
+    def _is_followed(self, header: Header) -> bool:
+        """Does its queue know this message, and after it one in a later segment that the log has?"""
+        queue = self._queue(header.topic, header.queue_id)
+        extent = self.extent_at(header.position)
+        if queue is None or extent is None:
+            return False
+        number, end = header.queue_offset, extent.segment.end
+        units = [QueueUnit(*each) for each in UNIT.iter_unpack(queue.read_units(number, _UNITS_TO_LOOK_AT))]
+        if not units or (units[0].position, units[0].size) != (header.position, header.size):
+            return False
+        beyond = next((index for index, unit in enumerate(units) if unit.size <= 0 or unit.position >= end), None)
+        if beyond is None and len(units) == _UNITS_TO_LOOK_AT:
+            number = queue.search(end)
+            unit = queue.unit(number)
+        else:
+            number += beyond or 0
+            unit = units[beyond] if beyond else None
+        return number > header.queue_offset and unit is not None and self.confirms(queue, number, unit)
 
     def _is_surely_live(self, queue: Queue, number: int, unit: QueueUnit) -> bool:
         """Does the log hold the message of a unit, before the end of what is live there? An old unit can begin in the

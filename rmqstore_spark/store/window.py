@@ -60,7 +60,7 @@ class Window:
 
     def load(self, at: int, size: int) -> None:
         """Have `size` bytes from `at` on, or what the file has of them."""
-        buffer = self._of_size(size)
+        buffer = self._of_size(min(size, max(self.file_end - at, 0)))  # to find out that there is no more is a request
         self.data = buffer[: self._file.read_into(buffer, at - self.segment.start)]
         self.base = at
 
@@ -81,16 +81,29 @@ class Window:
         """The bytes at a physical offset, fewer where the file ends; `data` stays as it is."""
         return self._file.read(at - self.segment.start, size)
 
-    def outline(self, at: int, size: int) -> memoryview:
-        """A unit of `size` bytes without its body, in memory that takes none before it is written to.
+    def outline(self, at: int, size: int, after: int = 0) -> memoryview:
+        """A unit of `size` bytes without its body, in memory that takes none before it is written to. Its beginning is
+        taken from `data` where that shows it.
 
         A size is only a claim until the unit's far end agrees; and sometimes the body is not needed at all.
+
+        Args:
+            after: so many bytes after the unit stand in `data` then; 0: `data` stays as it is.
         """
         data = memoryview(mmap.mmap(-1, size))
         start = at - self.segment.start
-        self._file.read_into(data[:_HEAD_SIZE], start)
+        shown = self.data[at - self.base :][:_HEAD_SIZE] if at >= self.base else self.data[:0]
+        if len(shown) == _HEAD_SIZE:
+            data[:_HEAD_SIZE] = shown
+        else:
+            self._file.read_into(data[:_HEAD_SIZE], start)
         tail = max(body_end(data[:_HEAD_SIZE]), size - _TAIL_SIZE, _HEAD_SIZE)
-        self._file.read_into(data[tail:], start + tail)
+        if after:
+            self.load(at + tail, size - tail + after)
+            found = self.data[: size - tail]
+            data[tail : tail + len(found)] = found
+        else:
+            self._file.read_into(data[tail:], start + tail)
         return data
 
     def data_extents(self, start: int, stop: int) -> Iterator[tuple[int, int]]:

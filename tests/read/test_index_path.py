@@ -14,6 +14,7 @@ from oracle.stores import StoreBuilder
 from support import reading
 
 from rmqstore_spark.read.explain import explanation
+from rmqstore_spark.read.index_path import IndexPath
 from rmqstore_spark.read.planner import plan
 from rmqstore_spark.read.task import Indexed, Range, Scan
 from rmqstore_spark.store.consumequeue import ConsumeQueues
@@ -257,3 +258,133 @@ def test_a_light_queue_is_no_topic(tmp_path: Path) -> None:
     store.append(aged_stores.LMQ)
     store.close()
     assert ConsumeQueues(str(tmp_path / "consumequeue"), Files()).topics == {"TopicA"}
+
+
+# ---- what a file costs in all, and the lies that the few requests still have to see
+
+
+def _cost(root: Path, monkeypatch: pytest.MonkeyPatch, **options: object) -> tuple[int, int, int]:
+    """Index files, requests of the look-ups without those for items in chains, and bytes of all of them."""
+    chains: list[int] = []
+    whole: list[tuple[int, int]] = []
+    lookup, look_up = IndexReader.lookup, IndexPath.look_up
+
+    def counted_lookup(self: IndexReader, *arguments: Any) -> Any:
+        before = self._files.requests
+        found = lookup(self, *arguments)
+        chains.append(max(0, self._files.requests - before - 1))  # a slot
+        return found
+
+    def counted_look_up(self: IndexPath, ranges: list[Range]) -> Any:
+        files = self._store.files
+        requests, size = files.requests, files.bytes
+        found = look_up(self, ranges)
+        whole.append((files.requests - requests, files.bytes - size))
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IndexReader, "lookup", counted_lookup)
+        patch.setattr(IndexPath, "look_up", counted_look_up)
+        reading.make_plan(root, prices=reading.FREE, **options)
+    ((requests, size),) = whole
+    return len(chains), requests - sum(chains), size
+
+
+@pytest.mark.parametrize("largest", [4096, 1 << 24])
+@pytest.mark.parametrize(("topics", "messages", "body"), [(5, 60, 50), (100, 60, 50), (5, 400, 50), (20, 60, 1024)])
+def test_six_requests_a_file_besides_chains(
+    largest: int, topics: int, messages: int, body: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many queues and messages there are: header, last item, slot; the messages that it ends with and the next
+    begins with; and two that prove that these are live, or the size of the message that begins the next segment."""
+    monkeypatch.setattr("rmqstore_spark.store.live_log._LARGEST_SENT", largest)
+    store = StoreBuilder(tmp_path, 1 << 16, 20_000, index=True, index_slots=messages // 4, index_items=messages + 1)
+    files = 20
+    for number in range(files * messages):
+        store.append(f"Topic{number * 7 % topics}", bytes(body), msg_id=f"ID{number}")
+    store.close()
+    asked, requests, size = _cost(tmp_path, monkeypatch, msgId="none", subscribe="Topic1")
+    assert asked == files
+    first = 20  # the first one is checked as a whole, and how many slots it has is found out
+    at_the_end = 40  # a queue may end before the log does
+    assert requests <= 6 * files + first + at_the_end
+    assert size <= files * (5 * 1024 + 2 * body) + 64 * 1024
+    known = reading.read(
+        tmp_path, columns=COLUMNS, prices=reading.FREE, msgId="ID777", subscribe=f"Topic{777 * 7 % topics}"
+    )
+    assert [row["msgId"] for row in known] == ["ID777"]
+
+
+@pytest.fixture
+def at_once(tmp_path: Path) -> StoreBuilder:
+    """Five index files that go on one after the other. All messages have one store time: no time tells a lie."""
+    store = StoreBuilder(tmp_path, 4096, 2000, index=True, index_slots=12, index_items=13)
+    for number in range(30):
+        store.append(f"Topic{number % 3}", bytes(60), msg_id=f"ID{number}", keys="k", store_timestamp=store.now)
+    store.close()
+    assert any(isinstance(piece, Indexed) for piece in _pieces(tmp_path, msgId="ID13"))
+    return store
+
+
+def _all_are_found(store: StoreBuilder) -> None:
+    for number in range(len(store.messages)):
+        for options in ({"msgId": f"ID{number}"}, {"msgId": f"ID{number}", "subscribe": f"Topic{number % 3}"}):
+            rows = reading.read(store.root, columns=COLUMNS, prices=reading.FREE, **options)
+            assert [row["commitLogOffset"] for row in rows] == [store.messages[number].position], options
+
+
+@pytest.mark.parametrize("field", ["begin_physical_offset", "end_physical_offset"])
+def test_a_header_that_names_another_message_hides_none(field: str, at_once: StoreBuilder) -> None:
+    path = at_once.index_file(2)
+    honest = path.read_bytes()
+    header = reference.decode_index_header(honest)
+    for message in at_once.messages[::3]:
+        lie = header._replace(**{field: message.position})
+        path.write_bytes(reference.encode_index_header(lie) + honest[40:])
+        _all_are_found(at_once)
+
+
+@pytest.mark.parametrize("count", [-3, -1, 1])
+def test_a_header_with_another_count_hides_none(count: int, at_once: StoreBuilder) -> None:
+    path = at_once.index_file(2)
+    honest = path.read_bytes()
+    header = reference.decode_index_header(honest)
+    lie = header._replace(index_count=header.index_count + count)
+    path.write_bytes(reference.encode_index_header(lie) + honest[40:])
+    _all_are_found(at_once)
+
+
+def test_a_file_without_its_slots_hides_none(at_once: StoreBuilder) -> None:
+    """As a crash may leave it. What is looked for would be in an empty chain."""
+    path = at_once.index_file(2)
+    data = path.read_bytes()
+    path.write_bytes(data[:40] + bytes(4 * 12) + data[40 + 4 * 12 :])
+    _all_are_found(at_once)
+
+
+def test_a_file_without_its_items_hides_none(at_once: StoreBuilder) -> None:
+    path = at_once.index_file(2)
+    data = path.read_bytes()
+    first, last = reference.index_item_at(12, 1), reference.index_item_at(12, 12)
+    for start, stop in ((first, last), (last, len(data)), (first, len(data))):
+        path.write_bytes(data[:start] + bytes(stop - start) + data[stop:])
+        _all_are_found(at_once)
+
+
+def test_a_file_of_the_same_size_with_other_slots_hides_none(at_once: StoreBuilder) -> None:
+    """The broker's settings were changed: five slots less, an item more."""
+    path = at_once.index_file(2)
+    data = path.read_bytes()
+    header = reference.decode_index_header(data)
+    built = reference.IndexFile(7, 14)
+    for item in reference.read_index(data, 12):
+        assert built.put(item.key_hash, item.physical_offset, header.begin_timestamp + 1000 * item.seconds)
+    assert len(built.encode()) == len(data)
+    path.write_bytes(built.encode())
+    _all_are_found(at_once)
+
+
+@pytest.mark.parametrize("other", [0, 1, 3, 4])
+def test_a_copy_of_another_file_hides_none(other: int, at_once: StoreBuilder) -> None:
+    shutil.copyfile(at_once.index_file(other), at_once.index_file(2))
+    _all_are_found(at_once)

@@ -11,7 +11,11 @@ import pytest
 from oracle import reference, stores
 from support import reading
 
+from rmqstore_spark.read.planner import open_stores
+from rmqstore_spark.read.prune import in_time, ranges_of
 from rmqstore_spark.read.task import Range
+from rmqstore_spark.selection import Numbers
+from rmqstore_spark.store.files import Files
 
 KIB = 1 << 10
 
@@ -124,3 +128,19 @@ def test_what_is_left_of_a_truncated_log_is_not_found(tmp_path: Path, rng: rando
             assert _found(root, asked, asked) == _expected(root, asked, asked)
             is_left += not _expected(root, asked, asked)
     assert is_left > 0
+
+
+@pytest.mark.parametrize("size", [100, 1024])
+def test_a_time_range_costs_a_request_for_each_segment(size: int, tmp_path: Path) -> None:
+    store = stores.StoreBuilder(tmp_path, segment_size=16 * KIB, index=False)
+    for _ in range(60 * 16 * KIB // (size + 130)):
+        store.append(body=b"x" * size)
+    store.close()
+    files = Files()
+    (opened,) = open_stores(reading.options_of(tmp_path), files)
+    segments = len(opened.log.extents)
+    assert segments > 50
+    before = files.requests
+    middle = store.messages[len(store.messages) // 2].store_timestamp
+    assert in_time(opened, ranges_of(opened), Numbers(middle, middle))
+    assert files.requests - before <= segments

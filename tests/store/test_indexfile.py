@@ -79,10 +79,27 @@ def sound(store: Path) -> list[IndexFile]:
     return files
 
 
+def lookup(file: IndexFile, wanted: int, files: Files | None = None) -> list[int] | None:
+    """Where the messages are that have a key of this hash, newest first; None where nothing that the file says is to be
+    believed."""
+    try:
+        with IndexReader(file.path, files or Files(), file.header) as reader:
+            found = reader.lookup(file, np.array([wanted], np.int32))
+    except RmqStoreError:
+        return None
+    return None if found is None else found[::-1].tolist()
+
+
+def covered(file: IndexFile) -> tuple[int, int]:
+    """The physical offsets of the first and of the last item's message. Messages strictly between them are in the file
+    with all their keys; those two may have keys in the file before or the one after, or not yet anywhere."""
+    return file.header.begin_position, file.header.end_position
+
+
 def ask(files: Iterable[IndexFile], wanted: int) -> set[int]:
     found: set[int] = set()
     for file in files:
-        positions = file.lookup(wanted)
+        positions = lookup(file, wanted)
         assert positions is not None
         assert positions == sorted(set(positions), reverse=True)
         found.update(positions)
@@ -227,7 +244,7 @@ def test_each_file_alone_has_all_keys_of_what_it_covers(seed: int, rng: random.R
     store = random_index(tmp_path / "store", rng, index_items=rng.choice((3, 10, 30)))
     keys, _ = keys_of(store.root)
     for file in sound(store.root) if keys else []:
-        begin, end = file.covered()
+        begin, end = covered(file)
         for wanted, positions in by_hash(keys).items():
             assert ask([file], wanted) >= {position for position in positions if begin < position < end}
 
@@ -269,10 +286,10 @@ def test_any_slots_and_items(dense: bool, start: int, rng: random.Random, tmp_pa
         file = IndexFile.open(str(path), Files())
         assert file
         assert (file.slots, file.items) == (slots, items)
-        assert file.covered() == (entries[0][1], entries[-1][1])
+        assert covered(file) == (entries[0][1], entries[-1][1])
         assert (file.newest.key_hash, file.newest.position) == entries[-1]
         for wanted, _ in entries[:20]:
-            assert file.lookup(wanted) == sorted({p for h, p in entries if h == wanted}, reverse=True)
+            assert lookup(file, wanted) == sorted({p for h, p in entries if h == wanted}, reverse=True)
 
 
 def test_a_file_of_the_default_size_is_read_in_a_few_bytes(rng: random.Random, tmp_path: Path) -> None:
@@ -287,7 +304,7 @@ def test_a_file_of_the_default_size_is_read_in_a_few_bytes(rng: random.Random, t
     (file,), unusable = index_files(str(path.parent), files)
     assert unusable == []
     assert (file.slots, file.items) == (DEFAULT_SLOTS, DEFAULT_ITEMS)
-    assert file.lookup(4711) == [300 * 15_000, 300 * 5000]
+    assert lookup(file, 4711, files) == [300 * 15_000, 300 * 5000]
     assert files.bytes < 512
     assert files.requests < 12
 
@@ -325,7 +342,7 @@ def test_without_holes_a_nearly_empty_file_has_the_slots_of_its_sibling(rng: ran
     opened, unusable = index_files(str(tmp_path), Files())
     assert unusable == []
     assert [(file.slots, file.items) for file in opened] == [(1003, 200_000)] * 2
-    assert opened[1].lookup(5) == [1 << 40]
+    assert lookup(opened[1], 5) == [1 << 40]
 
 
 # ---- chains
@@ -337,11 +354,11 @@ def test_a_wiped_item_is_not_the_end_of_its_chain(tmp_path: Path) -> None:
     write_index(path, 8, 100, [(8, 0), (16, 0), (24, 9)])
     file = IndexFile.open(str(path), Files())
     assert file is not None
-    assert file.lookup(8) == [0]
+    assert lookup(file, 8) == [0]
     with path.open("r+b") as data:
         data.seek(reference.index_item_at(8, 2))
         data.write(bytes(reference.INDEX_ITEM_SIZE))
-    assert file.lookup(8) is None
+    assert lookup(file, 8) is None
 
 
 def test_long_chain_is_read_in_blocks(tmp_path: Path) -> None:
@@ -352,7 +369,7 @@ def test_long_chain_is_read_in_blocks(tmp_path: Path) -> None:
         files = Files()
         file = IndexFile.open(str(tmp_path / "1"), files)
         assert file
-        assert file.lookup(7) == list(range(0, count, step))[::-1]
+        assert lookup(file, 7, files) == list(range(0, count, step))[::-1]
         assert files.requests < 100
         assert files.bytes < 20 * count + 100_000
 
@@ -363,7 +380,7 @@ def test_wide_chain_is_read_item_by_item(tmp_path: Path) -> None:
     files = Files()
     file = IndexFile.open(str(tmp_path / "1"), files)
     assert file
-    assert file.lookup(7) == list(range(0, 50_000, 1000))[::-1]
+    assert lookup(file, 7, files) == list(range(0, 50_000, 1000))[::-1]
     assert files.bytes < 50 * 20 + 2000
 
 
@@ -381,10 +398,10 @@ def test_what_a_broker_adds_after_opening_is_not_seen(tmp_path: Path) -> None:
             file.write(header)
         for index in (opened, IndexFile.open(str(path), Files())):
             assert index
-            assert (index.slots, index.items, index.covered()) == (10, 50, (100, 200))
-            assert index.lookup(7) == [200, 100]
-            assert index.lookup(3) == [150]
-            assert index.lookup(13) == []
+            assert (index.slots, index.items, covered(index)) == (10, 50, (100, 200))
+            assert lookup(index, 7) == [200, 100]
+            assert lookup(index, 3) == [150]
+            assert lookup(index, 13) == []
 
 
 # ---- many at once
@@ -415,7 +432,7 @@ def test_many_at_once_are_what_each_alone_is(gap: int, rng: random.Random, tmp_p
             data[at] ^= 1 << rng.randrange(8)
         (tmp_path / "1").write_bytes(data[: rng.choice((len(data), len(data), rng.randrange(len(data))))])
         hashes = np.array(rng.sample(range(300), rng.randrange(17, 60)), np.int32)
-        alone = [file.lookup(int(each)) for each in hashes]
+        alone = [lookup(file, int(each)) for each in hashes]
         with IndexReader(file.path, files, file.header) as reader:
             found = reader.lookup(file, by_slot(hashes, slots))
         answers[found is None] += 1
@@ -458,7 +475,7 @@ class Damaged:
 
     def lookup(self, data: bytes, wanted: int) -> list[int] | None:
         file = self.open(data)
-        return file.lookup(wanted) if file else None
+        return lookup(file, wanted) if file else None
 
     def missed(self, data: bytes) -> int | None:
         """How many lookups miss a message that the file says it covers, and are believed; None: it is not opened.
@@ -468,10 +485,10 @@ class Damaged:
         file = self.open(data)
         if file is None or file.newest.key_hash not in self.hashes.get(file.newest.position, ()):
             return None
-        begin, end = file.covered()
+        begin, end = covered(file)
         misses = 0
         for wanted, positions in self.expected.items():
-            found = file.lookup(wanted)
+            found = lookup(file, wanted)
             if found is None or any(wanted not in self.hashes.get(position, ()) for position in found):
                 continue
             misses += not {p for p in positions if begin < p < end} <= set(found)
@@ -608,7 +625,7 @@ def test_negative_hash(tmp_path: Path) -> None:
         path.write_bytes(overwritten(data, at, bytes([data[at] ^ 0x80])))
         file = IndexFile.open(str(path), Files())
         assert file
-        assert file.lookup(3) is file.lookup(11) is None
+        assert lookup(file, 3) is lookup(file, 11) is None
 
 
 def test_positions_along_a_chain(tmp_path: Path) -> None:
@@ -618,26 +635,26 @@ def test_positions_along_a_chain(tmp_path: Path) -> None:
     write_index(path, 10, 30, entries)
     data = path.read_bytes()
 
-    def lookup(number: int, position: int, header: bytes = b"") -> list[int] | None:
+    def with_position(number: int, position: int, header: bytes = b"") -> list[int] | None:
         at = reference.index_item_at(10, number) + 4
         path.write_bytes(overwritten(overwritten(data, at, position.to_bytes(8, "big", signed=True)), 0, header))
         file = IndexFile.open(str(path), Files(), [10])
         assert file
-        return file.lookup(3)
+        return lookup(file, 3)
 
-    assert lookup(2, 200) == [300, 200, 100]
-    assert lookup(2, 300) == [300, 100]
-    assert lookup(2, 100) == [300, 100]
+    assert with_position(2, 200) == [300, 200, 100]
+    assert with_position(2, 300) == [300, 100]
+    assert with_position(2, 100) == [300, 100]
     for lie in (301, 99, 0, -1, 1 << 62):
-        assert lookup(2, lie) is None
-    assert lookup(4, 400) == [400, 200, 100]
-    assert lookup(4, 401) is None
+        assert with_position(2, lie) is None
+    assert with_position(4, 400) == [400, 200, 100]
+    assert with_position(4, 401) is None
     # The same once more with a header that does not know the last two items yet.
     older = reference.encode_index_header(reference.decode_index_header(data)._replace(end_physical_offset=250))
     older = older[:36] + (4).to_bytes(4, "big")
-    assert lookup(4, 300, older) == [200, 100]
-    assert lookup(4, 250, older) == [200, 100]
-    assert lookup(4, 249, older) is None
+    assert with_position(4, 300, older) == [200, 100]
+    assert with_position(4, 250, older) == [200, 100]
+    assert with_position(4, 249, older) is None
 
 
 def test_ends_that_contradict_the_header(tmp_path: Path) -> None:
@@ -672,12 +689,12 @@ def test_file_that_shrinks_or_goes_after_it_was_opened(damaged: Damaged) -> None
     wanted = reference.read_index(damaged.data, damaged.slots)[0].key_hash
     file = IndexFile.open(str(damaged.path), Files())
     assert file
-    assert file.lookup(wanted)
+    assert lookup(file, wanted)
     for size in (reference.index_item_at(damaged.slots, 1), reference.INDEX_HEADER_SIZE, 0):
         os.truncate(damaged.path, size)
-        assert file.lookup(wanted) is None
+        assert lookup(file, wanted) is None
     damaged.path.unlink()
-    assert file.lookup(wanted) is None
+    assert lookup(file, wanted) is None
 
 
 # ---- directories
@@ -751,5 +768,5 @@ def test_forgotten_messages_stay_in_the_index(tmp_path: Path) -> None:
     store.close()
     (file,) = sound(tmp_path)
     _, hashes = keys_of(tmp_path)
-    assert file.lookup(key_hash("TopicA", "new")) == []
+    assert lookup(file, key_hash("TopicA", "new")) == []
     assert file.newest.key_hash not in hashes.get(file.newest.position, ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from pathlib import Path
 
@@ -13,8 +14,13 @@ from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.opened import OpenStore
 
 
-def test_live_is_what_a_full_scan_gives(tmp_path: Path, rng: random.Random) -> None:
-    """On logs that were cut within a segment and went on in the next one: of all that once was a message."""
+@pytest.mark.parametrize("largest", [0, 1 << 24])
+def test_live_is_what_a_full_scan_gives(
+    largest: int, tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On logs that were cut within a segment and went on in the next one: of all that once was a message. Also where
+    only the size of the next segment's first message says how much of a segment can be left over."""
+    monkeypatch.setattr("rmqstore_spark.store.live_log._LARGEST_SENT", largest)
     left_over = 0
     for number in range(30):
         root = tmp_path / str(number)
@@ -62,3 +68,65 @@ def test_no_walk_where_a_queue_goes_on(tmp_path: Path, queues: int) -> None:
         before = opened.files.bytes
         assert opened.log.is_live(last)
         assert opened.files.bytes - before < 700_000
+
+
+@pytest.mark.parametrize("lost", [500, 3000])
+def test_a_message_that_was_lost_when_it_closed_a_segment(
+    lost: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk was full: the segment has its blank, and the next one begins with a smaller message."""
+    monkeypatch.setattr("rmqstore_spark.store.live_log._LARGEST_SENT", 3000)
+    store = stores.StoreBuilder(tmp_path, segment_size=8192, index=False)
+    while store.end < 8192 - 200:
+        store.append(topic="T0", body=b"b" * 20)
+    once = list(store.messages)
+    store.forget_last(lost // 120)
+    store._roll(lost)
+    for number in range(3):
+        store.append(topic=f"T{number + 1}", body=b"b" * 10)
+    store.close()
+    live = {message.position for message in store.messages}
+    log = OpenStore.find(str(tmp_path), Files()).log
+    left_over = [message.position for message in once if message.position not in live]
+    assert any(log.header(position) is not None for position in left_over)
+    assert not any(log.is_live(position, far) for position in left_over for far in (False, True))
+    early = [message.position for message in once if message.position < 8192 - 3100]
+    assert all(log.is_live(position) for position in early)
+
+
+def test_a_few_requests_say_that_a_unit_is_live(tmp_path: Path) -> None:
+    """Its header, its queue from there on, and a message of that in a later segment, however many messages there are."""
+    for count, queues in ((600, 3), (3000, 3), (3000, 50)):
+        root = tmp_path / f"{count} {queues}"
+        store = stores.StoreBuilder(root, segment_size=1 << 16, queue_file_size=20_000, index=False)
+        for number in range(count):
+            store.append(topic=f"T{number % queues}", body=b"b" * 900)
+        store.close()
+        for message in store.messages[: count - 200 : 97]:
+            opened = OpenStore.find(str(root), Files())
+            log, before = opened.log, opened.files.requests
+            assert log.is_live(message.position)
+            assert opened.files.requests - before <= 3
+
+
+@pytest.mark.parametrize("size", [100, 1500, 3000, 100_000])
+def test_what_headers_cost(size: int, tmp_path: Path) -> None:
+    """Alone, and of two messages side by side, wherever in a segment."""
+    store = stores.StoreBuilder(tmp_path, segment_size=1 << 19, index=False)
+    for _ in range(300 if size < 10_000 else 12):
+        store.append(body=b"b" * size)
+    store.close()
+    opened = OpenStore.find(str(tmp_path), Files())
+    log, files = opened.log, opened.files
+    is_small = size < 2048 - 200
+    for one, other in itertools.pairwise(store.messages):
+        before = files.requests
+        found = log.header(one.position)
+        assert found is not None
+        assert (found.position, found.size) == one[:2]
+        assert files.requests - before <= (1 if is_small else 2)
+        before = files.requests
+        both = log.two_headers(one.position, other.position)
+        assert [each and (each.position, each.size) for each in both] == [one[:2], other[:2]]
+        if one.position >> 19 == other.position >> 19:
+            assert files.requests - before <= (1 if is_small else 3)
