@@ -27,7 +27,6 @@ _LARGE_PIECE = 512 * 1024 * 1024
 _WHOLE = 1 << 62
 _MUCH = 64 * 1024 * 1024  # bytes to read in a segment, above which several tasks share it
 _PROOF_REQUESTS = 3  # a queue: its units, and the first and the last of them in the log
-_UNITS_OF_A_PIECE = 1_500_000  # memory of a task
 # What the size of large stores is told by:
 _TOPICS_TO_LOOK_AT = 256
 _PLACES_TO_LOOK_AT = 8
@@ -185,17 +184,16 @@ class _CoveringPath:
     ranges: list[Range]
 
     def pieces(self, selection: Selection, splitter: Splitter) -> Pieces:
-        """What to read, cut up: anywhere, as units of queues are not cut by that."""
+        """What to read; it can be cut anywhere, as units of queues are not cut by that (Covered.cut)."""
         mean = _mean_size(self.store) or 1
-        step = int(_UNITS_OF_A_PIECE * mean)
         first, last = self.store.log.extents[0].start if self.ranges else 0, self.store.end
-        pieces: Pieces = []
-        for whole in _joined(self.ranges):
-            for start in range(whole.start, whole.stop, step):
-                stop = min(start + step, whole.stop)
-                cost = int((stop - start) / mean * self.store.files.prices.queue_unit)
-                pieces.append((Covered(whole.segment, start, stop, whole.store, first, last), cost))
-        return pieces
+        return [
+            (
+                Covered(whole.segment, whole.start, whole.stop, whole.store, first, last),
+                int((whole.stop - whole.start) / mean * self.store.files.prices.queue_unit),
+            )
+            for whole in _joined(self.ranges)
+        ]
 
 
 def _joined(ranges: list[Range]) -> list[Range]:

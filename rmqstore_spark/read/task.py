@@ -1,6 +1,7 @@
 """What the planner hands to a task: pieces of the log, and how to find the selected messages in each."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +47,12 @@ class Covered(Range):
 
     first: int
     last: int
+
+    def cut(self, parts: int) -> "list[Covered]":
+        """The same in so many parts of about one size."""
+        size = self.stop - self.start
+        cuts = [self.start + size * part // parts for part in range(parts + 1)]
+        return [replace(self, start=start, stop=stop) for start, stop in pairwise(cuts)]
 
 
 @dataclass(frozen=True, eq=False)
