@@ -187,13 +187,13 @@ class _CoveringPath:
         """What to read; it can be cut anywhere, as units of queues are not cut by that (Covered.cut)."""
         mean = _mean_size(self.store) or 1
         first, last = self.store.log.extents[0].start if self.ranges else 0, self.store.end
-        return [
-            (
-                Covered(whole.segment, whole.start, whole.stop, whole.store, first, last),
-                int((whole.stop - whole.start) / mean * self.store.files.prices.queue_unit),
-            )
-            for whole in _joined(self.ranges)
-        ]
+        queues = max(1, _queues_of(self.store, selection))
+        pieces: Pieces = []
+        for whole in _joined(self.ranges):
+            units = int((whole.stop - whole.start) / mean)
+            covered = Covered(whole.segment, whole.start, whole.stop, whole.store, first, last, queues, units)
+            pieces.append((covered, units * self.store.files.prices.queue_unit))
+        return pieces
 
 
 def _joined(ranges: list[Range]) -> list[Range]:
@@ -278,10 +278,23 @@ def _in_queues(store: OpenStore) -> tuple[int, int, bool]:
     if len(topics) <= _TOPICS_TO_LOOK_AT:
         total = sum(queue.end - queue.first for queue in store.queues)
         return len(store.queues.with_batch), total + batch, True
-    some = topics[:: -(-len(topics) // _TOPICS_TO_LOOK_AT)]
-    of_some = sum(len(store.queues.of_topic(topic)) for topic in some)
-    queues = of_some * len(topics) // len(some) + len(store.queues.batch)
+    queues = _simple_queues(store) + len(store.queues.batch)
     return queues, int(store.log.size / (_mean_size(store) or store.log.size)), False
+
+
+def _queues_of(store: OpenStore, selection: Selection) -> int:
+    """About how many queues can have selected messages."""
+    if selection.wants_all_queues:
+        return _simple_queues(store) + len(store.queues.batch)
+    return len(asked_queues(store, selection))
+
+
+def _simple_queues(store: OpenStore) -> int:
+    """How many simple queues there are. Of many topics some are looked at."""
+    topics = sorted(store.queues.topics)
+    some = topics[:: -(-len(topics) // _TOPICS_TO_LOOK_AT) or 1]
+    of_some = sum(len(store.queues.of_topic(topic)) for topic in some)
+    return of_some * len(topics) // max(len(some), 1)
 
 
 def _mean_size(store: OpenStore) -> float | None:

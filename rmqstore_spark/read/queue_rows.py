@@ -52,7 +52,8 @@ class QueueRows:
         """How many rows, and their columns: some at a time, queue by queue."""
         if piece.store not in self._queues:
             self._queues[piece.store] = asked_queues(piece.store, self._selection)
-        queues = self._queues[piece.store]
+        number, count = piece.share
+        queues = self._queues[piece.store][number::count]
         rows = _Rows(self._columns, piece.store.root, queues)
         buffer = memoryview(bytearray(_READ_BYTES))
         start = None if piece.start <= piece.first else piece.start
@@ -62,9 +63,9 @@ class QueueRows:
             offsets = self._selection.queue(queue.topic, queue.queue_id)
             assert offsets is not None
             is_begun = False
-            for number, units in queue.between(start, stop, buffer):
+            for at, units in queue.between(start, stop, buffer):
                 if not is_begun:
-                    rows.begin(queue, number, positions, offsets)
+                    rows.begin(queue, at, positions, offsets)
                     is_begun = True
                 done = rows.add(units)
                 while rows.is_full:
