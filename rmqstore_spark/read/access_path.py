@@ -29,6 +29,7 @@ _MUCH = 64 * 1024 * 1024  # bytes to read in a segment, above which several task
 _PROOF_REQUESTS = 3  # a queue: its units, and the first and the last of them in the log
 # What the size of large stores is told by:
 _TOPICS_TO_LOOK_AT = 256
+_QUEUES_TO_LOOK_AT = 256
 _PLACES_TO_LOOK_AT = 8
 _MESSAGES_TO_LOOK_AT = 8
 
@@ -185,12 +186,11 @@ class _CoveringPath:
 
     def pieces(self, selection: Selection, splitter: Splitter) -> Pieces:
         """What to read; it can be cut anywhere, as units of queues are not cut by that (Covered.cut)."""
-        mean = _mean_size(self.store) or 1
         first, last = self.store.log.extents[0].start if self.ranges else 0, self.store.end
-        queues = max(1, _queues_of(self.store, selection))
+        queues, in_all = _asked(self.store, selection)
         pieces: Pieces = []
         for whole in _joined(self.ranges):
-            units = int((whole.stop - whole.start) / mean)
+            units = in_all * (whole.stop - whole.start) // self.store.log.size
             covered = Covered(whole.segment, whole.start, whole.stop, whole.store, first, last, queues, units)
             pieces.append((covered, units * self.store.files.prices.queue_unit))
         return pieces
@@ -282,11 +282,16 @@ def _in_queues(store: OpenStore) -> tuple[int, int, bool]:
     return queues, int(store.log.size / (_mean_size(store) or store.log.size)), False
 
 
-def _queues_of(store: OpenStore, selection: Selection) -> int:
-    """About how many queues can have selected messages."""
+def _asked(store: OpenStore, selection: Selection) -> tuple[int, int]:
+    """About how many queues can have selected messages, and units they have: where they are few, in truth."""
+    total = int(store.log.size / (_mean_size(store) or store.log.size or 1))
+    everywhere = _simple_queues(store) + len(store.queues.batch)
     if selection.wants_all_queues:
-        return _simple_queues(store) + len(store.queues.batch)
-    return len(asked_queues(store, selection))
+        return max(1, everywhere), total
+    asked = asked_queues(store, selection)
+    if len(asked) > _QUEUES_TO_LOOK_AT:
+        return len(asked), total * len(asked) // max(everywhere, len(asked))
+    return max(1, len(asked)), min(total, sum(queue.end - queue.first for queue in asked))
 
 
 def _simple_queues(store: OpenStore) -> int:

@@ -42,7 +42,7 @@ def pack(pieces: Pieces, options: ReadOptions) -> list[Task]:
     tasks: list[Task] = []
     packed: list[Range] = []
     size = 0
-    for piece, bytes_to_read in _cut(pieces, target - open_cost):
+    for piece, bytes_to_read in _cut(pieces, target):
         cost = bytes_to_read + open_cost
         if packed and size + cost > target:
             tasks.append(Task(tuple(packed)))
@@ -54,9 +54,9 @@ def pack(pieces: Pieces, options: ReadOptions) -> list[Task]:
     return tasks
 
 
-def _cut(pieces: Pieces, most: int) -> Iterator[tuple[Range, int]]:
+def _cut(pieces: Pieces, target: int) -> Iterator[tuple[Range, int]]:
     for piece, bytes_to_read in pieces:
-        parts = -(-bytes_to_read // max(most, 1)) if isinstance(piece, Covered) else 1
+        parts = -(-bytes_to_read // (target + 1)) if isinstance(piece, Covered) else 1
         if isinstance(piece, Covered) and parts > 1:
             yield from ((part, bytes_to_read // parts) for part in piece.cut(parts))
         else:

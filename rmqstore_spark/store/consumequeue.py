@@ -15,9 +15,9 @@ import bisect
 import contextlib
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -58,12 +58,6 @@ class _QueueFile(NamedTuple):
     first: int  # queue offset of its first unit
     capacity: int  # units
     size: int  # bytes
-
-
-def parsed(data: bytes, is_batch: bool = False) -> Any:
-    """Units as they stand in a file: an array with the fields position, size and tags_code; in a BatchCQ also base."""
-    layout = _BATCH if is_batch else _SIMPLE
-    return np.frombuffer(data, layout, len(data) // layout.itemsize)
 
 
 class QueueUnits(NamedTuple):
@@ -178,9 +172,9 @@ class Queue:
         is_blank = (positions == PRE_BLANK.position) & (sizes == PRE_BLANK.size)
         return (result.only(~is_blank) if is_blank.any() else result), number
 
-    def chunks(self, number: int, stop: int = 1 << 62, count: int = _CHUNK_UNITS) -> Iterator[bytes]:
-        """Its units of the numbers [number, stop) as they stand in its files, up to where there is no more data or a
-        file is missing. What is not used is among them.
+    def chunks(self, number: int, count: int = _CHUNK_UNITS) -> Iterator[bytes]:
+        """Its units from a number on as they stand in its files, up to where there is no more data or a file is
+        missing. What is not used is among them.
 
         Args:
             count: how many come first; then it is twice as many each time.
@@ -189,10 +183,10 @@ class Queue:
         for file in self._queue_files:
             if file.first + file.capacity <= number:
                 continue
-            if file.first > number or number >= stop:
+            if file.first > number:
                 return
             with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._files) as opened:
-                used = min(file.capacity, -(-opened.data_end() // size), stop - file.first)
+                used = min(file.capacity, -(-opened.data_end() // size))
                 while number - file.first < used:
                     data = opened.read((number - file.first) * size, min(count, file.first + used - number) * size)
                     if len(data) < size:
@@ -251,7 +245,6 @@ class Queue:
         A binary search: it relies on physical offsets that ascend along the queue. Where they do not (a damaged queue),
         the answer is only some number.
         """
-
         if not self._queue_files:
             return self.first
         file = self._queue_files[self._at(position)]
