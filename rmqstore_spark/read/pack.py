@@ -35,7 +35,7 @@ def _most_bytes(total: int) -> int:
 
 
 def pack(pieces: Pieces, options: ReadOptions) -> list[Task]:
-    """Put pieces together where they are small: Spark pays some 20 ms for a task. Those that can be cut anywhere are cut
+    """Put pieces together where they are small: Spark pays some 20 ms for a task. Cut those that can be cut anywhere
     where they are large."""
     target = target_size(sum(size for _, size in pieces), options, len(pieces))
     open_cost = min(_OPEN_COST, target // 16)

@@ -91,7 +91,9 @@ class _Rows:
         texts = {"topic": max((len(_topic(queue)) for queue in queues), default=0), "store": len(os.fsencode(root))}
         width = sum(_COVERED[name] + texts.get(name, 0) for name in columns)
         self._most = _BATCH_BYTES // max(width, _LEAST_WIDTH)
-        self._stores = pa.repeat(pa.scalar(root), self._most) if "store" in columns else None
+        self._store = _Repeated(self._most)
+        self._topic = _Repeated(self._most)
+        self._root = root
         self._walk = QueueWalk()
         self._renew()
 
@@ -162,15 +164,35 @@ class _Rows:
             case "storeSize":
                 return pa.array(self._sizes[:count])
             case _:
-                return self._stores[:count]
+                return self._store.rows(self._root, count)
 
     def _topics(self, count: int) -> pa.Array:
+        if len({queue.topic for queue, _ in self._runs}) == 1:
+            return self._topic.rows(_topic(self._runs[0][0]).decode(), count)
         topics = [_topic(queue) for queue, _ in self._runs]
         rows = [rows for _, rows in self._runs]
         ends = np.zeros(count + 1, np.int32)
         np.cumsum(np.repeat(np.array([len(topic) for topic in topics], np.int32), rows), out=ends[1:])
         data = b"".join(topic * n for topic, n in zip(topics, rows, strict=True))
         return pa.StringArray.from_buffers(count, pa.py_buffer(ends), pa.py_buffer(data))
+
+
+class _Repeated:
+    """A text in each row. It is kept, as many batches in a row have the same one.
+
+    Args:
+        most: the most rows of a batch.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: tuple[str, pa.Array] | None = None
+
+    def rows(self, text: str, count: int) -> pa.Array:
+        """So many."""
+        if self._known is None or self._known[0] != text:
+            self._known = text, pa.repeat(pa.scalar(text), self._most)
+        return self._known[1].slice(0, count)
 
 
 def _topic(queue: Queue) -> bytes:

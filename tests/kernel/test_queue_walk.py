@@ -55,7 +55,11 @@ def test_random_queues(unit_size: int, rng: random.Random) -> None:
         data, first = random_units(rng, unit_size), rng.randrange(9)
         start, stop = sorted(rng.choice((0, 1 << 62, rng.randrange(900))) for _ in range(2))
         capacity = rng.randrange(1, 30)
-        positions, sizes, offsets = (np.zeros(capacity, kind) for kind in (np.int64, np.int32, np.int64))
+        positions, offsets, sizes = (
+            np.zeros(capacity, np.int64),
+            np.zeros(capacity, np.int64),
+            np.zeros(capacity, np.int32),
+        )
         walk.fill(positions, sizes, offsets)
         walk.begin(first, unit_size=unit_size, start=start, stop=stop)
         taken: list[Taken] = []
@@ -94,7 +98,7 @@ def test_wrong_arguments() -> None:
     with pytest.raises(ValueError, match="no queue was begun"):
         walk.take(bytes(20))
     for unit_size, number in ((21, 0), (20, -1), (20, 1 << 62)):
-        with pytest.raises(ValueError, match="there is none|no unit has it"):
+        with pytest.raises(ValueError, match=r"there is none|no unit has it"):
             walk.begin(number, unit_size=unit_size, start=0, stop=1)
     walk.begin(0, unit_size=20, start=0, stop=1)
     for wrong in ((longs, ints[:1], longs), (longs, ints, longs[:1]), (longs[:0], ints[:0], longs[:0])):
