@@ -59,8 +59,9 @@ class QueueRows:
         start = None if piece.start <= piece.first else piece.start
         stop = None if piece.stop >= piece.last else piece.stop
         positions = self._selection.commit_log_offset & Numbers(piece.start, piece.stop - 1)
+        wants_all = self._selection.wants_all_queues
         for queue in queues:
-            offsets = self._selection.queue(queue.topic, queue.queue_id)
+            offsets = ALL if wants_all else self._selection.queue(queue.topic, queue.queue_id)
             assert offsets is not None
             is_begun = False
             for at, units in queue.between(start, stop, buffer):

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Damage, Extent
 
-_UNITS_OF_A_VISIT = 4096  # to open a queue costs a task as much as so many of its units
+_UNITS_OF_A_VISIT = 8192  # to open a queue and search in it costs a task as much as so many of its units
 
 
 @dataclass(frozen=True)
