@@ -92,9 +92,8 @@ class _Rows:
         texts = {"topic": max((len(_topic(queue)) for queue in queues), default=0), "store": len(os.fsencode(root))}
         width = sum(_COVERED[name] + texts.get(name, 0) for name in columns)
         self._most = _BATCH_BYTES // max(width, _LEAST_WIDTH)
-        self._store = _Repeated(self._most)
-        self._topic = _Repeated(self._most)
-        self._root = root
+        self._root = pa.scalar(root)
+        self._store, self._topic, self._queue_id = (_Repeated(self._most) for _ in range(3))
         self._walk = QueueWalk()
         self._renew()
 
@@ -125,13 +124,17 @@ class _Rows:
     def add(self, units: memoryview) -> int:
         """The next units of the queue; answers how many bytes of them are done with. If these are not all, the batch is
         full, or the queue is over."""
-        first = len(self)
-        done = self._walk.take(units) * self._queue.unit_size
-        if self._offsets != ALL or self._among is not None:
-            self._select(first)
-        if len(self) > first:
-            self._runs.append((self._queue, len(self) - first))
-        return done
+        done = 0
+        while True:
+            first = len(self)
+            done += self._walk.take(units[done:]) * self._queue.unit_size
+            was_full = self.is_full
+            if self._offsets != ALL or self._among is not None:
+                self._select(first)
+            if len(self) > first:
+                self._runs.append((self._queue, len(self) - first))
+            if self.is_full or not was_full:
+                return done
 
     def _select(self, first: int) -> None:
         """Leave out the rows from the `first` on that are not selected."""
@@ -156,8 +159,7 @@ class _Rows:
             case "topic":
                 return self._topics(count)
             case "queueId":
-                ids = np.array([queue.queue_id for queue, _ in self._runs], np.int32)
-                return pa.array(np.repeat(ids, [rows for _, rows in self._runs]))
+                return self._queue_ids(count)
             case "queueOffset":
                 return pa.array(self._queue_offsets[:count])
             case "commitLogOffset":
@@ -167,9 +169,15 @@ class _Rows:
             case _:
                 return self._store.rows(self._root, count)
 
+    def _queue_ids(self, count: int) -> pa.Array:
+        ids = [queue.queue_id for queue, _ in self._runs]
+        if len(set(ids)) == 1:
+            return self._queue_id.rows(pa.scalar(ids[0], pa.int32()), count)
+        return pa.array(np.repeat(np.array(ids, np.int32), [rows for _, rows in self._runs]))
+
     def _topics(self, count: int) -> pa.Array:
         if len({queue.topic for queue, _ in self._runs}) == 1:
-            return self._topic.rows(_topic(self._runs[0][0]).decode(), count)
+            return self._topic.rows(pa.scalar(_topic(self._runs[0][0]).decode()), count)
         topics = [_topic(queue) for queue, _ in self._runs]
         rows = [rows for _, rows in self._runs]
         ends = np.zeros(count + 1, np.int32)
@@ -179,7 +187,7 @@ class _Rows:
 
 
 class _Repeated:
-    """A text in each row. It is kept, as many batches in a row have the same one.
+    """One value in each row. It is kept, as many batches one after the other have the same.
 
     Args:
         most: the most rows of a batch.
@@ -187,12 +195,12 @@ class _Repeated:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._known: tuple[str, pa.Array] | None = None
+        self._known: tuple[pa.Scalar, pa.Array] | None = None
 
-    def rows(self, text: str, count: int) -> pa.Array:
-        """So many."""
-        if self._known is None or self._known[0] != text:
-            self._known = text, pa.repeat(pa.scalar(text), self._most)
+    def rows(self, value: pa.Scalar, count: int) -> pa.Array:
+        """So many rows."""
+        if self._known is None or not self._known[0].equals(value):
+            self._known = value, pa.repeat(value, self._most)
         return self._known[1].slice(0, count)
 
 

@@ -16,6 +16,7 @@ from support import reading
 
 from rmqstore_spark import DamagedStoreError, OptionError
 from rmqstore_spark.columns import arrow_schema
+from rmqstore_spark.read import queue_rows
 from rmqstore_spark.read.batches import ReadSettings, read_task
 from rmqstore_spark.read.explain import explanation
 from rmqstore_spark.read.planner import plan
@@ -183,8 +184,9 @@ def test_covering_reads_leave_the_log_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("topics", [1, 20])
-def test_covering_reads_are_cut(topics: int, tmp_path: Path) -> None:
+def test_covering_reads_are_cut(topics: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By extents of the log where queues are few, else by queues: each row is in one part."""
+    monkeypatch.setattr(queue_rows, "_BATCH_BYTES", 10_000)
     make_store(tmp_path, topics)
     expected = projected(read(tmp_path), tmp_path)
     for partitions in (1, 2, 7, 100):
@@ -207,8 +209,9 @@ def between(one: int, other: int) -> Numbers:
     return Numbers(min(one, other), max(one, other))
 
 
-def test_what_is_selected_by_number(tmp_path: Path, rng: random.Random) -> None:
-    """Filters that only Spark pushes."""
+def test_what_is_selected_by_number(tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filters that only Spark pushes. Batches are small, so that they fill up while rows are left out."""
+    monkeypatch.setattr(queue_rows, "_BATCH_BYTES", 10_000)
     make_store(tmp_path, topics=3)
     rows = projected(read(tmp_path), tmp_path)
     piece = plan(reading.options_of(tmp_path, trust="queues"), Files(), COVERED).tasks[0].ranges[0]
