@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from broker_rebuild import rebuild_rows
+from covering import covering_rows
 from generate import Store, size_of
 from lookups import lookup_rows, selection_rows
 from measure import MIB, Row, Stores, batches_of, busy_cores, in_turns, noop, reader_of, scan_store, show, spark_session
@@ -279,6 +280,7 @@ def main() -> None:
             if "select" in sections:
                 rows += lookup_rows(stores, args.repeat, spark, Path(scratch))
                 rows += selection_rows(stores, args.repeat, spark)
+                rows += covering_rows(stores, args.repeat, spark, Path(scratch))
             if "write" in sections:
                 rows += write_rows(stores, args.repeat, spark, Path(scratch))
             if "peers" in sections:

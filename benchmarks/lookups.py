@@ -52,7 +52,7 @@ def lookup_rows(stores: Stores, repeat: int, spark: SparkSession, scratch: Path)
 
 def selection_rows(stores: Stores, repeat: int, spark: SparkSession) -> Iterator[Row]:
     """A topic and a tag of a larger store, against the full scan and Spark's filter on it."""
-    store = stores.of(1024, total_bytes=LARGE_FACTOR * stores.total_bytes, topics=TOPICS, queues=1)
+    store = larger(stores)
     everything = read(spark, store)
     topic = min((store.root / "consumequeue").iterdir()).name
     by_topic = read(spark, store, subscribe=topic)
@@ -84,6 +84,11 @@ def selection_rows(stores: Stores, repeat: int, spark: SparkSession) -> Iterator
         "ms",
         best["filter"] / best["tag"],
     )
+
+
+def larger(stores: Stores) -> Store:
+    """A store four times as large, of many topics."""
+    return stores.of(1024, total_bytes=LARGE_FACTOR * stores.total_bytes, topics=TOPICS, queues=1)
 
 
 def read(spark: SparkSession, store: Store, schema: str = "", **options: str) -> DataFrame:

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,16 +82,20 @@ def claim_memory(nbytes: int) -> None:
 # What is known here of rmqstore_spark.
 
 
-def reader_of(store: Store, *, without: tuple[str, ...] = (), **options: str) -> tuple[Any, StructType]:
+def reader_of(
+    store: Store, *, names: Sequence[str] = DEFAULT_COLUMNS, without: tuple[str, ...] = (), **options: str
+) -> tuple[Any, StructType]:
     """The data source's batch reader, in this process, and the schema it was asked for."""
     source = RmqStoreDataSource(CaseInsensitiveDict({"path": str(store.root), **options}))
-    schema = from_arrow_schema(arrow_schema([name for name in DEFAULT_COLUMNS if name not in without]))
+    schema = from_arrow_schema(arrow_schema([name for name in names if name not in without]))
     return source.reader(schema), schema
 
 
-def batches_of(store: Store, *, without: tuple[str, ...] = (), **options: str) -> Iterator[pa.RecordBatch]:
+def batches_of(
+    store: Store, *, names: Sequence[str] = DEFAULT_COLUMNS, without: tuple[str, ...] = (), **options: str
+) -> Iterator[pa.RecordBatch]:
     """The production loop: plan, pread, scan, decode. All of a task but Spark."""
-    reader, _ = reader_of(store, without=without, **options)
+    reader, _ = reader_of(store, names=names, without=without, **options)
     for partition in reader.partitions():
         yield from reader.read(partition)
 

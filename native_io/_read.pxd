@@ -55,9 +55,23 @@ cdef extern from "queues.h" nogil:
     enum:
         RMQ_QUEUE_UNIT_SIZE
 
-cdef extern from "tiling.h" nogil:
+cdef extern from "queue_units.h" nogil:
     enum:
         RMQ_BATCH_QUEUE_UNIT_SIZE
+    ctypedef struct rmq_queue_walk:
+        int64_t unit_size
+        int64_t start
+        int64_t stop
+        int64_t number
+        int64_t end
+        int64_t *positions
+        int64_t *queue_offsets
+        int32_t *sizes
+        int64_t rows
+        int64_t capacity
+    int64_t rmq_take_units(rmq_queue_walk *walk, const uint8_t *units, int64_t count)
+
+cdef extern from "tiling.h" nogil:
     ctypedef struct rmq_tile:
         int64_t position
         int64_t size

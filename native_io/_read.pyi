@@ -138,6 +138,53 @@ def gather(
         OSError: the system's.
     """
 
+class QueueWalk:
+    """Walks along queues, and takes the fields of the units that count into arrays.
+
+    A unit counts up to the first that is not used, or begins before the one before it ends; PRE_BLANK never does.
+    Source: rmqstore_spark/store/consumequeue.py.
+    """
+
+    def __init__(self) -> None: ...
+    def fill(
+        self,
+        positions: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int32],
+        queue_offsets: npt.NDArray[np.int64],
+    ) -> None:
+        """What is taken from now on goes into these, from their beginning: physical offsets, sizes in bytes, queue
+        offsets. They are held until others come.
+
+        Raises:
+            ValueError: they are empty, or not of one length.
+        """
+    def begin(self, number: int, *, unit_size: int, start: int, stop: int) -> None:
+        """A queue whose units come next, from this number on.
+
+        Args:
+            unit_size: bytes of one: 20, or 46 in a BatchCQ.
+            start, stop: the physical offsets [start, stop) that units have to point to.
+
+        Raises:
+            ValueError: there is no such number or unit_size.
+        """
+    def take(self, units: Buffer) -> int:
+        """The next units of the queue; a part of one at the end is left out. Answers how many are done with. If these
+        are not all, either the arrays are full, or the queue is over: none after them counts or points before `stop`.
+
+        Raises:
+            ValueError: nothing was given to fill, or no queue was begun.
+        """
+    @property
+    def rows(self) -> int:
+        """How much of the arrays is filled."""
+    def drop(self, rows: int) -> None:
+        """Forget the last ones, which are written over then.
+
+        Raises:
+            ValueError: there are not so many.
+        """
+
 TILING_ROWS: tuple[str, ...]
 
 class Tiling:

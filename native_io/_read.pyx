@@ -193,6 +193,56 @@ def gather(int fd, const int64_t[::1] offsets not None, const int32_t[::1] sizes
     return done, out.bytes, out.requests
 
 
+cdef class QueueWalk(OneAtATime):
+    cdef rmq_queue_walk walk
+    cdef int64_t[::1] positions, queue_offsets
+    cdef int32_t[::1] sizes
+
+    def __cinit__(self):
+        self.walk = rmq_queue_walk(0, 0, 0, 0, 0, NULL, NULL, NULL, 0, 0)
+
+    def fill(self, int64_t[::1] positions not None, int32_t[::1] sizes not None, int64_t[::1] queue_offsets not None):
+        cdef int64_t n = positions.shape[0]
+        if n == 0 or sizes.shape[0] != n or queue_offsets.shape[0] != n:
+            raise ValueError(f"{n} positions need as many sizes and queue offsets, and at least one")
+        self.enter()
+        self.positions, self.sizes, self.queue_offsets = positions, sizes, queue_offsets
+        self.walk.positions, self.walk.sizes, self.walk.queue_offsets = &positions[0], &sizes[0], &queue_offsets[0]
+        self.walk.rows, self.walk.capacity = 0, n
+        self.leave()
+
+    def begin(self, int64_t number, *, int64_t unit_size, int64_t start, int64_t stop):
+        if unit_size not in (RMQ_QUEUE_UNIT_SIZE, RMQ_BATCH_QUEUE_UNIT_SIZE):
+            raise ValueError(f"unit_size {unit_size}: there is none")
+        if not 0 <= number < 1 << 62:
+            raise ValueError(f"number {number}: no unit has it")
+        self.enter()
+        self.walk.unit_size, self.walk.number, self.walk.start, self.walk.stop = unit_size, number, start, stop
+        self.walk.end = 0
+        self.leave()
+
+    def take(self, const uint8_t[::1] units not None):
+        cdef int64_t count, done
+        cdef const uint8_t *first = address(units)
+        if self.walk.unit_size == 0 or self.walk.capacity == 0:
+            raise ValueError("no queue was begun, or there is nothing to fill")
+        self.enter()
+        count = units.shape[0] // self.walk.unit_size
+        with nogil:
+            done = rmq_take_units(&self.walk, first, count)
+        self.leave()
+        return done
+
+    @property
+    def rows(self):
+        return self.walk.rows
+
+    def drop(self, int64_t rows):
+        if not 0 <= rows <= self.walk.rows:
+            raise ValueError(f"there are {self.walk.rows} rows, not {rows}")
+        self.walk.rows -= rows
+
+
 cdef class Tiling(OneAtATime):
     cdef rmq_tiling tiling
     cdef const int64_t[::1] starts, stops

@@ -5,10 +5,8 @@
 
 #include <stdint.h>
 
-#include "queues.h"
+#include "queue_units.h"
 #include "unit.h"
-
-enum { RMQ_BATCH_QUEUE_UNIT_SIZE = 46, RMQ_AT_BATCH_BASE = 28, RMQ_PRE_BLANK_SIZE = INT32_MAX };
 
 /* A unit of a queue: the message's physical offset, its size, and its queue offset. */
 typedef struct {
@@ -85,10 +83,9 @@ static int rmq_add_units(rmq_tiling *t, const uint8_t *units, int64_t count) {
         for (; i < count; i++) {
             const uint8_t *unit = units + i * unit_size;
             const int64_t begin = rmq_i64(unit), size = rmq_i32(unit + 8);
-            goes_on = size > 0 && begin >= 0 && begin <= INT64_MAX - size;
-            if (!goes_on) break;
-            if (begin == 0 && size == RMQ_PRE_BLANK_SIZE) continue;
-            goes_on = begin >= end;
+            const rmq_unit_kind kind = rmq_kind_of_unit(begin, size, end);
+            if (kind == RMQ_UNIT_IS_BLANK) continue;
+            goes_on = kind == RMQ_UNIT_COUNTS;
             if (!goes_on || begin >= stop) break;
             end = begin + size;
             if (begin < start) continue;

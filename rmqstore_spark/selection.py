@@ -151,7 +151,9 @@ class Selection:
             return None
         if self.assigned is not None and queue_id not in self.assigned[topic]:
             return None
-        offsets = self.queue_offset & self.offsets.get((topic, queue_id), ALL)
+        offsets = self.queue_offset
+        if (topic, queue_id) in self.offsets:
+            offsets &= self.offsets[topic, queue_id]
         return None if offsets.is_empty else offsets
 
     @property

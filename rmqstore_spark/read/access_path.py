@@ -27,9 +27,9 @@ _LARGE_PIECE = 512 * 1024 * 1024
 _WHOLE = 1 << 62
 _MUCH = 64 * 1024 * 1024  # bytes to read in a segment, above which several tasks share it
 _PROOF_REQUESTS = 3  # a queue: its units, and the first and the last of them in the log
-_UNITS_OF_A_PIECE = 1_500_000  # memory of a task
 # What the size of large stores is told by:
 _TOPICS_TO_LOOK_AT = 256
+_QUEUES_TO_LOOK_AT = 256
 _PLACES_TO_LOOK_AT = 8
 _MESSAGES_TO_LOOK_AT = 8
 
@@ -188,16 +188,14 @@ class _CoveringPath:
     ranges: list[Range]
 
     def pieces(self, selection: Selection, splitter: Splitter) -> Pieces:
-        """What to read, cut up: anywhere, as units of queues are not cut by that."""
-        mean = _mean_size(self.store) or 1
-        step = int(_UNITS_OF_A_PIECE * mean)
+        """What to read; it can be cut anywhere, as units of queues are not cut by that (Covered.cut)."""
         first, last = self.store.log.extents[0].start if self.ranges else 0, self.store.end
+        queues, in_all = _asked(self.store, selection)
         pieces: Pieces = []
         for whole in _joined(self.ranges):
-            for start in range(whole.start, whole.stop, step):
-                stop = min(start + step, whole.stop)
-                cost = int((stop - start) / mean * self.store.files.prices.queue_unit)
-                pieces.append((Covered(whole.segment, start, stop, whole.store, first, last), cost))
+            units = in_all * (whole.stop - whole.start) // self.store.log.size
+            covered = Covered(whole.segment, whole.start, whole.stop, whole.store, first, last, queues, units)
+            pieces.append((covered, units * self.store.files.prices.queue_unit))
         return pieces
 
 
@@ -294,10 +292,28 @@ def _in_queues(store: OpenStore) -> tuple[int, int, bool]:
     if len(topics) <= _TOPICS_TO_LOOK_AT:
         total = sum(queue.end - queue.first for queue in store.queues)
         return len(store.queues.with_batch), total + batch, True
-    some = topics[:: -(-len(topics) // _TOPICS_TO_LOOK_AT)]
-    of_some = sum(len(store.queues.of_topic(topic)) for topic in some)
-    queues = of_some * len(topics) // len(some) + len(store.queues.batch)
+    queues = _simple_queues(store) + len(store.queues.batch)
     return queues, int(store.log.size / (_mean_size(store) or store.log.size)), False
+
+
+def _asked(store: OpenStore, selection: Selection) -> tuple[int, int]:
+    """About how many queues can have selected messages, and units they have: where they are few, in truth."""
+    total = int(store.log.size / (_mean_size(store) or store.log.size or 1))
+    everywhere = _simple_queues(store) + len(store.queues.batch)
+    if selection.wants_all_queues:
+        return max(1, everywhere), total
+    asked = asked_queues(store, selection)
+    if len(asked) > _QUEUES_TO_LOOK_AT:
+        return len(asked), total * len(asked) // max(everywhere, len(asked))
+    return max(1, len(asked)), min(total, sum(queue.end - queue.first for queue in asked))
+
+
+def _simple_queues(store: OpenStore) -> int:
+    """How many simple queues there are. Of many topics some are looked at."""
+    topics = sorted(store.queues.topics)
+    some = topics[:: -(-len(topics) // _TOPICS_TO_LOOK_AT) or 1]
+    of_some = sum(len(store.queues.of_topic(topic)) for topic in some)
+    return of_some * len(topics) // max(len(some), 1)
 
 
 def _mean_size(store: OpenStore) -> float | None:

@@ -32,8 +32,9 @@ def _lines(planned: Plan) -> Iterator[str]:
     for store, access in planned.accesses:
         yield from _of_store(store, access)
     size = size_text(planned.files.bytes)
-    target = size_text(planned.target)
-    yield f"partitions: {len(planned.tasks):,}; each is to have at most about {target} of the log"
+    pieces = [piece for task in planned.tasks for piece in task.ranges]
+    target = f"; each is to have at most about {size_text(planned.target)} of the log"
+    yield f"partitions: {len(planned.tasks):,}{'' if pieces and all(map(_is_covered, pieces)) else target}"
     yield f"planning has read {size} in {planned.files.requests:,} requests"
 
 
@@ -57,9 +58,14 @@ def _parts(pieces: Sequence[Range]) -> Iterator[str]:
     if queued:
         yield f"what the ConsumeQueues name in {_stretch(queued)}"
     if covered:
-        yield f"only the ConsumeQueues of {size_text(sum(piece.stop - piece.start for piece in covered))} of messages"
+        size = size_text(sum(piece.stop - piece.start for piece in covered))
+        yield f"only the ConsumeQueues, and nothing of the {size} of messages"
     if scanned:
         yield f"all of {_stretch(scanned)}"
+
+
+def _is_covered(piece: Range) -> bool:
+    return isinstance(piece, Covered)
 
 
 def _stretch(pieces: Sequence[Range]) -> str:

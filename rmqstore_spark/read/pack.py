@@ -1,9 +1,10 @@
 """How large a partition should be, and small pieces put together into one."""
 
 import os
+from collections.abc import Iterator
 
 from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.read.task import Range, Task
+from rmqstore_spark.read.task import Covered, Range, Task
 
 _SMALL_PARTITION = 4 * 1024 * 1024  # smaller ones only where minPartitions asks for them
 _OPEN_COST = 256 * 1024  # what a further range costs a task, in bytes it could have read meanwhile
@@ -34,13 +35,14 @@ def _most_bytes(total: int) -> int:
 
 
 def pack(pieces: Pieces, options: ReadOptions) -> list[Task]:
-    """Put pieces together where they are small: Spark pays some 20 ms for a task."""
+    """Put pieces together where they are small: Spark pays some 20 ms for a task. Cut those that can be cut anywhere
+    where they are large."""
     target = target_size(sum(size for _, size in pieces), options, len(pieces))
     open_cost = min(_OPEN_COST, target // 16)
     tasks: list[Task] = []
     packed: list[Range] = []
     size = 0
-    for piece, bytes_to_read in pieces:
+    for piece, bytes_to_read in _cut(pieces, target):
         cost = bytes_to_read + open_cost
         if packed and size + cost > target:
             tasks.append(Task(tuple(packed)))
@@ -50,3 +52,12 @@ def pack(pieces: Pieces, options: ReadOptions) -> list[Task]:
     if packed:
         tasks.append(Task(tuple(packed)))
     return tasks
+
+
+def _cut(pieces: Pieces, target: int) -> Iterator[tuple[Range, int]]:
+    for piece, bytes_to_read in pieces:
+        parts = -(-bytes_to_read // (target + 1)) if isinstance(piece, Covered) else 1
+        if isinstance(piece, Covered) and parts > 1:
+            yield from ((part, bytes_to_read // parts) for part in piece.cut(parts))
+        else:
+            yield piece, bytes_to_read

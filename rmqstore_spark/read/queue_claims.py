@@ -3,11 +3,12 @@
 import bisect
 
 import numpy as np
+import numpy.typing as npt
 
 from native_io import fingerprint, java_hash
 from rmqstore_spark.read.clock import went_back, widened
 from rmqstore_spark.read.task import Queued
-from rmqstore_spark.selection import ALL, REPLACEMENT, Selection
+from rmqstore_spark.selection import ALL, REPLACEMENT, Numbers, Selection
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.consumequeue import Queue, QueueUnits
 from rmqstore_spark.store.message import SCHEDULE_TOPIC
@@ -40,6 +41,12 @@ def asked_queues(store: OpenStore, selection: Selection) -> list[Queue]:
 def is_asked(queue: Queue, selection: Selection) -> bool:
     """Can a queue have selected messages? Those of light queues are in other ones, too."""
     return not queue.is_lmq and selection.queue(queue.topic, queue.queue_id) is not None
+
+
+def are_in(values: npt.NDArray[np.int64], numbers: Numbers) -> npt.NDArray[np.bool_]:
+    """Which of the values are among the numbers."""
+    within: npt.NDArray[np.bool_] = (values >= numbers.least) & (values <= numbers.most)
+    return within if numbers.among is None else within & np.isin(values, list(numbers.among))
 
 
 class QueueCursors:
@@ -104,8 +111,7 @@ class QueueClaims:
         offsets = self._selection.queue(queue.topic, queue.queue_id)
         positions = self._selection.commit_log_offset
         assert offsets is not None
-        keep = (units.queue_offsets >= offsets.least) & (units.queue_offsets <= offsets.most)
-        keep &= (units.positions >= positions.least) & (units.positions <= positions.most)
+        keep = are_in(units.queue_offsets, offsets) & are_in(units.positions, positions)
         if self._tags_codes is not None and queue.topic != SCHEDULE_TOPIC:
             # What is no int is no hash, but an address in consumequeue_ext/.
             is_hash = units.tags_codes == units.tags_codes.astype(np.int32)

@@ -1,6 +1,7 @@
 """What the planner hands to a task: pieces of the log, and how to find the selected messages in each."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -8,6 +9,8 @@ import numpy.typing as npt
 from rmqstore_spark.selection import Selection
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Damage, Extent
+
+_UNITS_OF_A_VISIT = 8192  # to open a queue and search in it costs a task as much as so many of its units
 
 
 @dataclass(frozen=True)
@@ -43,10 +46,29 @@ class Covered(Range):
 
     Attributes:
         first, last: the physical offsets between which the whole log is.
+        queues, units: about how many of them are asked, and how many units they have in it.
+        share: (number, count): only each count-th of the queues from this number on.
     """
 
     first: int
     last: int
+    queues: int
+    units: int
+    share: tuple[int, int] = (0, 1)
+
+    def cut(self, parts: int) -> "list[Covered]":
+        """The same in at least so many parts of about one size. Each is of another extent, so that it does not matter
+        which queues are large; but where that leaves a queue few units in each, it is of other queues."""
+        worth = self.units // (self.queues * _UNITS_OF_A_VISIT)
+        extents = min(parts, max(worth, -(-parts // self.queues)))
+        shares = -(-parts // extents)
+        size = self.stop - self.start
+        cuts = [self.start + size * part // extents for part in range(extents + 1)]
+        return [
+            replace(self, start=start, stop=stop, units=self.units // (extents * shares), share=(number, shares))
+            for start, stop in pairwise(cuts)
+            for number in range(shares)
+        ]
 
 
 @dataclass(frozen=True, eq=False)

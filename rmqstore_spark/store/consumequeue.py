@@ -15,9 +15,9 @@ import bisect
 import contextlib
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -63,12 +63,6 @@ class _QueueFile(NamedTuple):
     first: int  # queue offset of its first unit
     capacity: int  # units
     size: int  # bytes
-
-
-def parsed(data: bytes, is_batch: bool = False) -> Any:
-    """Units as they stand in a file: an array with the fields position, size and tags_code; in a BatchCQ also base."""
-    layout = _BATCH if is_batch else _SIMPLE
-    return np.frombuffer(data, layout, len(data) // layout.itemsize)
 
 
 class QueueUnits(NamedTuple):
@@ -176,9 +170,9 @@ class Queue:
         is_blank = (positions == PRE_BLANK.position) & (sizes == PRE_BLANK.size)
         return (result.only(~is_blank) if is_blank.any() else result), number
 
-    def chunks(self, number: int, stop: int = 1 << 62, count: int = _CHUNK_UNITS) -> Iterator[bytes]:
-        """Its units of the numbers [number, stop) as they stand in its files, up to where there is no more data or a
-        file is missing. What is not used is among them.
+    def chunks(self, number: int, count: int = _CHUNK_UNITS) -> Iterator[bytes]:
+        """Its units from a number on as they stand in its files, up to where there is no more data or a file is
+        missing. What is not used is among them.
 
         Args:
             count: how many come first; then it is twice as many each time.
@@ -187,10 +181,10 @@ class Queue:
         for file in self._queue_files:
             if file.first + file.capacity <= number:
                 continue
-            if file.first > number or number >= stop:
+            if file.first > number:
                 return
             with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._files) as opened:
-                used = min(file.capacity, -(-opened.data_end() // size), stop - file.first)
+                used = min(file.capacity, -(-opened.data_end() // size))
                 while number - file.first < used:
                     data = opened.read((number - file.first) * size, min(count, file.first + used - number) * size)
                     if len(data) < size:
@@ -199,6 +193,34 @@ class Queue:
                     count = min(2 * count, _CHUNK_UNITS)
                     yield data
             if number < file.first + file.capacity:
+                return
+
+    def between(self, start: int | None, stop: int | None, buffer: memoryview) -> Iterator[tuple[int, memoryview]]:
+        """Its units that point into the physical offsets [start, stop), as they stand in its files, up to where there
+        is no more data or a file is missing: the number of the first, and bytes, which stand in `buffer` until the next
+        are asked for. Some units before and after them come along, and what is not used.
+
+        Args:
+            start, stop: None where the queue has nothing before, or from there on, that is to be left out.
+        """
+        size = self.unit_size
+        number: int | None = None  # of the next unit
+        for file in self._queue_files[self._at(start) if start is not None else 0 :]:
+            if number not in (None, file.first):
+                return
+            with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._files) as opened:
+                used = min(file.capacity, -(-opened.data_end() // size))
+                at = 0 if number is not None or start is None else self._narrowed(opened, used, start)[0]
+                after = used if stop is None else self._narrowed(opened, used, stop, at)[1]
+                while at < after:
+                    part = buffer[: min(after - at, len(buffer) // size) * size]
+                    count = opened.read_into(part, at * size) // size
+                    if count == 0:
+                        return
+                    yield file.first + at, part[: count * size]
+                    at += count
+                number = file.first + at
+            if number != file.first + file.capacity:
                 return
 
     def read_units(self, start: int, count: int) -> bytes:
@@ -221,39 +243,47 @@ class Queue:
         A binary search: it relies on physical offsets that ascend along the queue. Where they do not (a damaged queue),
         the answer is only some number.
         """
+        if not self._queue_files:
+            return self.first
+        file = self._queue_files[self._at(position)]
+        with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._files) as opened:
+            size = self.unit_size
+            # Where there is no data no unit is used.
+            least, most = self._narrowed(opened, min(file.capacity, -(-opened.data_end() // size)), position)
+            data = opened.read(least * size, (most - least) * size)
+            units = range(len(data) // size)
+            index = bisect.bisect_left(
+                units, True, key=lambda i: not _is_before(QueueUnit(*UNIT.unpack_from(data, i * size)), position)
+            )
+            return file.first + least + index
+        return file.first
 
-        def is_before(unit: QueueUnit) -> bool:
-            return unit.size > 0 and unit.position < position
+    def _at(self, position: int) -> int:
+        """Which of its files the first unit is in that points to `position` or after it, or is not used."""
 
         def begins_before(file: _QueueFile) -> bool:
             with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._files) as opened:
-                return is_before(self._read(opened, 0))
+                return _is_before(self._read(opened, 0), position)
             return False
 
         # The last file that begins before the position is the one; in the files after it every unit is too late.
-        at = bisect.bisect_left(self._queue_files[1:], True, key=lambda file: not begins_before(file))
-        if not self._queue_files:
-            return self.first
-        file = self._queue_files[at]
-        with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._files) as opened:
-            return file.first + self._search_in(opened, file.capacity, is_before)
-        return file.first
+        return bisect.bisect_left(self._queue_files[1:], True, key=lambda file: not begins_before(file))
 
-    def _search_in(self, file: ReadFile, capacity: int, is_before: Callable[[QueueUnit], bool]) -> int:
-        """The index of the first of a file's units that is not before something."""
-        size = self.unit_size
-        least, most = 0, min(capacity, -(-file.data_end() // size))  # where there is no data no unit is used
+    def _narrowed(self, file: ReadFile, used: int, position: int, least: int = 0) -> tuple[int, int]:
+        """Between which indexes of a file, both included, that unit is: so few that they are read at once.
+
+        Args:
+            used: how many units of the file may be used.
+            least: the index of one that is not after it.
+        """
+        most = used
         while most - least > _UNITS_AT_ONCE:
             middle = (least + most) // 2
-            if is_before(self._read(file, middle)):
+            if _is_before(self._read(file, middle), position):
                 least = middle + 1
             else:
                 most = middle
-        data = file.read(least * size, (most - least) * size)
-        units = range(len(data) // size)
-        return least + bisect.bisect_left(
-            units, True, key=lambda index: not is_before(QueueUnit(*UNIT.unpack_from(data, index * size)))
-        )
+        return least, most
 
     @cached_property
     def end(self) -> int:
@@ -341,6 +371,10 @@ class ConsumeQueues:
         queue = self.queue(header.topic, header.queue_id)
         unit = None if queue is None else queue.unit(header.queue_offset)
         return None if unit is None else (unit.position, unit.size) == (header.position, header.size)
+
+
+def _is_before(unit: QueueUnit, position: int) -> bool:
+    return unit.size > 0 and unit.position < position
 
 
 def _is_lmq(topic: str) -> bool:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import struct
@@ -15,9 +16,12 @@ from support import reading
 
 from rmqstore_spark import DamagedStoreError, OptionError
 from rmqstore_spark.columns import arrow_schema
+from rmqstore_spark.read import queue_rows
 from rmqstore_spark.read.batches import ReadSettings, read_task
 from rmqstore_spark.read.explain import explanation
 from rmqstore_spark.read.planner import plan
+from rmqstore_spark.read.task import Covered, Task
+from rmqstore_spark.selection import ALL, Numbers, Selection
 from rmqstore_spark.store.files import Files, Prices
 from rmqstore_spark.store.opened import OpenStore
 
@@ -159,7 +163,7 @@ def test_the_same_rows_where_queues_are_whole(tmp_path: Path, rng: random.Random
 def test_covering_reads_leave_the_log_alone(tmp_path: Path) -> None:
     make_store(tmp_path, topics=2)
     rows = read(tmp_path)
-    size = sum(path.stat().st_size for path in (tmp_path / "commitlog").iterdir())
+    size = OpenStore.find(str(tmp_path), Files()).log.size
     tasks = plan(reading.options_of(tmp_path, trust="queues"), Files(), COVERED).tasks
     files = [piece.store.files for task in tasks for piece in task.ranges]
     before = sum(each.bytes for each in set(files))
@@ -167,12 +171,65 @@ def test_covering_reads_leave_the_log_alone(tmp_path: Path) -> None:
     assert sorted(row["queueOffset"] for row in got) == sorted(row["queueOffset"] for row in rows)
     settings = ReadSettings(arrow_schema(COVERED))
     assert sum(batch.num_rows for task in tasks for batch in read_task(task, settings)) == len(rows)
-    assert sum(each.bytes for each in set(files)) - before < 0.05 * size
+    assert sum(each.bytes for each in set(files)) - before < 0.03 * size
     covering = {"columns": "topic,queueOffset", "trust": "queues"}
     for options in (covering, {**covering, "subscribe": "T1"}):
-        assert "only the ConsumeQueues of" in explanation(str(tmp_path), options)
+        assert "only the ConsumeQueues, and nothing of the" in explanation(str(tmp_path), options)
     for other in ({"trust": "log"}, {"tags": "g1"}, {"columns": "topic,body"}, {"startingTimestamp": 5}):
-        assert "only the ConsumeQueues of" not in explanation(str(tmp_path), {**covering, **other})
+        assert "only the ConsumeQueues, and nothing of the" not in explanation(str(tmp_path), {**covering, **other})
+
+
+@pytest.mark.parametrize("topics", [1, 20])
+def test_covering_reads_are_cut(topics: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By extents of the log where queues are few, else by queues: each row is in one part."""
+    monkeypatch.setattr(queue_rows, "_BATCH_BYTES", 10_000)
+    make_store(tmp_path, topics)
+    expected = projected(read(tmp_path), tmp_path)
+    for partitions in (1, 2, 7, 100):
+        options: dict[str, Any] = {"minPartitions": partitions, "trust": "queues"}
+        pieces = [
+            piece
+            for task in plan(reading.options_of(tmp_path, **options), Files(), COVERED).tasks
+            for piece in task.ranges
+            if isinstance(piece, Covered)
+        ]
+        assert partitions <= len(pieces) <= 2 * partitions
+        by_queues = {piece.share[1] for piece in pieces}
+        by_extents = {piece.start for piece in pieces}
+        assert (len(by_extents) > 1) == (partitions > 2 * topics)
+        assert (by_queues != {1}) == (partitions > 1)
+        assert read(tmp_path, COVERED, **options) == expected
+
+
+def between(one: int, other: int) -> Numbers:
+    return Numbers(min(one, other), max(one, other))
+
+
+def test_what_is_selected_by_number(tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filters that only Spark pushes. Batches are small, so that they fill up while rows are left out."""
+    monkeypatch.setattr(queue_rows, "_BATCH_BYTES", 10_000)
+    make_store(tmp_path, topics=3)
+    rows = projected(read(tmp_path), tmp_path)
+    piece = plan(reading.options_of(tmp_path, trust="queues"), Files(), COVERED).tasks[0].ranges[0]
+    positions = [row["commitLogOffset"] for row in rows]
+    for _ in range(20):
+        some = [Numbers.of(*rng.sample(positions, 40)), between(*rng.sample(positions, 2)), ALL]
+        offsets = [Numbers.of(*rng.sample(range(500), 50)), between(*rng.sample(range(500), 2)), ALL]
+        selection = Selection(commit_log_offset=rng.choice(some), queue_offset=rng.choice(offsets))
+        settings = ReadSettings(arrow_schema(COVERED), selection=selection)
+        got = [row for batch in read_task(Task((piece,)), settings) for row in batch.to_pylist()]
+        assert sorted(got, key=lambda row: row["commitLogOffset"]) == [
+            row
+            for row in rows
+            if row["commitLogOffset"] in selection.commit_log_offset and row["queueOffset"] in selection.queue_offset
+        ]
+
+
+def test_a_topic_that_is_no_text(tmp_path: Path) -> None:
+    make_store(tmp_path, topics=1, messages=100)
+    topic = os.fsencode(tmp_path / "consumequeue" / "T0")
+    os.rename(topic, topic + b"\xff")
+    assert {row["topic"] for row in read(tmp_path, ["topic", "queueId"], trust="queues")} == {"T0\ufffd"}
 
 
 @pytest.mark.parametrize(
