@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-_ENOUGH = 64 * 1024 * 1024  # bytes that are ready and that nobody has taken
+_ENOUGH = 24 * 1024 * 1024  # bytes that are ready and that nobody has taken; they lie in buffers of up to twice that
 _FEW = _ENOUGH // 2  # so many or fewer: threads go on
 
 Batches = Iterator[pa.RecordBatch]
