@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-_ENOUGH = 24 * 1024 * 1024  # bytes that are ready and that nobody has taken; they lie in buffers of up to twice that
+_ENOUGH = 32 * 1024 * 1024  # bytes that are ready and that nobody has taken; they lie in buffers of up to twice that
 _FEW = _ENOUGH // 2  # so many or fewer: threads go on
+_AT_ONCE = 4  # batches that are taken at a time
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -81,7 +82,7 @@ class _Work:
                 self._changed.wait()
             if not job.ready and job.error is not None:
                 raise job.error
-            batches, job.ready = job.ready, []
+            batches, job.ready = job.ready[:_AT_ONCE], job.ready[_AT_ONCE:]
             self._bytes -= sum(batch.nbytes for batch in batches)
             if self._bytes <= _FEW:
                 self._start_threads()
@@ -105,7 +106,7 @@ class _Work:
 
     def _next_job(self) -> _Job | None:
         """A job to work on, which nobody else gets then; None where there is enough."""
-        for job in self._jobs[self._current : self._current + self._most + 1]:
+        for job in self._jobs[self._current : self._current + self._most]:
             if not job.is_worked_on and not job.is_done and self._has_room(job):
                 job.is_worked_on = True
                 return job
