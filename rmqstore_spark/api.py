@@ -20,14 +20,13 @@ from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.tables.methods import TableMethods
 
 if TYPE_CHECKING:
-    from rmqstore_spark.read.batches import ReadSettings
+    from rmqstore_spark.read.batches import TaskReaders
     from rmqstore_spark.read.task import Task
     from rmqstore_spark.tables.glance import Glance
 
 Path = str | os.PathLike[str]
 
-_AHEAD = 32 * 1024 * 1024  # of the log, which threads may be at work on beyond what is taken next
-_SMALLEST_TASK = 4 * 1024 * 1024
+_TASK_BYTES = 8 * 1024 * 1024  # of the log: small, so that threads do not run far ahead of what is taken next
 
 
 class Store(TableMethods):
@@ -87,21 +86,19 @@ class Store(TableMethods):
             RmqStoreError: the store cannot be read. Reading on may raise one, too.
         """
         from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
-        from rmqstore_spark.read.batches import ReadSettings
-        from rmqstore_spark.read.parallel import cores, in_order
+        from rmqstore_spark.read.batches import ReadSettings, TaskReaders
+        from rmqstore_spark.read.parallel import in_order
         from rmqstore_spark.read.planner import plan
 
-        task_bytes = max(_SMALLEST_TASK, _AHEAD // max(1, cores() - 1))
-        understood = self._options({"maxPartitionBytes": task_bytes, "columns": columns, **options})
+        understood = self._options({"maxPartitionBytes": _TASK_BYTES, "columns": columns, **options})
         names = understood.columns or DEFAULT_COLUMNS
         schema = arrow_schema(names)
         settings = ReadSettings(
             schema, understood.mode, understood.verify_crc, understood.decompress, understood.selection
         )
         tasks = plan(understood, columns=names).tasks
-        jobs: list[Callable[[], Iterator[pa.RecordBatch]]] = [
-            functools.partial(_read, task, settings) for task in tasks
-        ]
+        readers = TaskReaders(settings)
+        jobs: list[Callable[[], Iterator[pa.RecordBatch]]] = [functools.partial(_read, task, readers) for task in tasks]
         return pa.RecordBatchReader.from_batches(schema, in_order(jobs))
 
     def get(self, id: str, columns: Names | None = None, **options: Unpack[MessageOptions]) -> pa.Table:
@@ -191,8 +188,6 @@ def rebuild(store: Path, **options: object) -> int:
     return rebuild_store(place_to_write(understood.path), understood.sizes, understood.message_index_enable)
 
 
-def _read(task: "Task", settings: "ReadSettings") -> Iterator[pa.RecordBatch]:
+def _read(task: "Task", readers: "TaskReaders") -> Iterator[pa.RecordBatch]:
     """The batches of a task. It gets a copy of its store, as a task of Spark's does: threads share nothing then."""
-    from rmqstore_spark.read.batches import read_task
-
-    return read_task(pickle.loads(pickle.dumps(task)), settings)
+    return readers.read(pickle.loads(pickle.dumps(task)))

@@ -6,9 +6,6 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 _MOST_KNOWN = 1 << 18  # topics of which a pattern keeps what it says
 _LONGEST_KNOWN = 255  # bytes that a file name can have, and so characters of a topic that is asked for often
 
@@ -91,6 +88,9 @@ def _whole(text: str) -> str:
 
 
 def _search(pattern: str, texts: list[str]) -> list[bool]:
+    import pyarrow as pa  # here, because it takes long to load
+    import pyarrow.compute as pc
+
     found: list[bool] = pc.match_substring_regex(pa.array(texts, pa.string()), pattern).to_pylist()
     return found
 

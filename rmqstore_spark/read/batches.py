@@ -47,11 +47,29 @@ def read_task(task: Task, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
     Raises:
         DamagedStoreError: mode FAILFAST, and something is damaged; or a column that is declared NOT NULL is null.
     """
-    reader = _TaskReader(settings if task.selection is None else replace(settings, selection=task.selection))
-    for store, fault in task.faults:
-        yield from reader.damaged(store, fault)
-    for piece in task.ranges:
-        yield from reader.read(piece)
+    own = settings if task.selection is None else replace(settings, selection=task.selection)
+    yield from _TaskReader(own).read_all(task)
+
+
+class TaskReaders:
+    """Reads many tasks in one process, several at a time in threads of the caller's: the memory of one is used again
+    for the next."""
+
+    def __init__(self, settings: ReadSettings) -> None:
+        self._settings = settings
+        self._free: list[_TaskReader] = []
+
+    def read(self, task: Task) -> Iterator[pa.RecordBatch]:
+        """As read_task()."""
+        if task.selection is not None:
+            yield from read_task(task, self._settings)
+            return
+        try:
+            reader = self._free.pop()
+        except IndexError:
+            reader = _TaskReader(self._settings)
+        yield from reader.read_all(task)
+        self._free.append(reader)
 
 
 class _TaskReader:
@@ -69,7 +87,13 @@ class _TaskReader:
         self._queue_rows = QueueRows(names, settings.selection)
         self._is_plain = self._builder.decoder.columns == tuple(names) and settings.schema.equals(self._builder.schema)
 
-    def read(self, piece: Range) -> Iterator[pa.RecordBatch]:
+    def read_all(self, task: Task) -> Iterator[pa.RecordBatch]:
+        for store, fault in task.faults:
+            yield from self.damaged(store, fault)
+        for piece in task.ranges:
+            yield from self._read(piece)
+
+    def _read(self, piece: Range) -> Iterator[pa.RecordBatch]:
         if isinstance(piece, Covered):
             for rows, arrays in self._queue_rows.read(piece):
                 yield self._batch(arrays, rows)

@@ -7,13 +7,13 @@ starts it again. So a reader that is closed, forgotten or interrupted leaves no 
 
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-_ENOUGH = 64 * 1024 * 1024  # bytes that are ready and that nobody has taken
+_ENOUGH = 32 * 1024 * 1024  # bytes that are ready and that nobody has taken; they lie in buffers of up to twice that
 _FEW = _ENOUGH // 2  # so many or fewer: threads go on
+_AT_ONCE = 4  # batches that are taken at a time
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -41,8 +41,8 @@ def in_order(jobs: list[Callable[[], Batches]], threads: int | None = None) -> B
     work = _Work(jobs, threads)
     try:
         for number in range(len(jobs)):
-            while (batch := work.next_of(number)) is not None:
-                yield batch
+            while batches := work.next_of(number):
+                yield from batches
     finally:
         work.stop()
 
@@ -54,7 +54,7 @@ class _Job:
         self.number = number
         self.start = start
         self.batches: Batches | None = None  # since it has begun
-        self.ready: deque[pa.RecordBatch] = deque()
+        self.ready: list[pa.RecordBatch] = []
         self.is_worked_on = False
         self.is_done = False
         self.error: BaseException | None = None
@@ -68,25 +68,25 @@ class _Work:
         self._changed = threading.Condition()
         self._bytes = 0  # of what is ready
         self._current = 0  # the job whose batches are taken now
+        self._is_waiting = False  # whoever takes batches
         self._is_stopped = False
 
-    def next_of(self, number: int) -> pa.RecordBatch | None:
-        """The next batch of a job, None after the last one; earlier jobs are forgotten."""
+    def next_of(self, number: int) -> list[pa.RecordBatch]:
+        """Batches of a job that come next, none after the last one; earlier jobs are forgotten."""
         job = self._jobs[number]
         with self._changed:
             self._current = number
             while not job.ready and not job.is_done:
                 self._start_threads()
+                self._is_waiting = True
                 self._changed.wait()
-            if not job.ready:
-                if job.error is not None:
-                    raise job.error
-                return None
-            batch = job.ready.popleft()
-            self._bytes -= batch.nbytes
+            if not job.ready and job.error is not None:
+                raise job.error
+            batches, job.ready = job.ready[:_AT_ONCE], job.ready[_AT_ONCE:]
+            self._bytes -= sum(batch.nbytes for batch in batches)
             if self._bytes <= _FEW:
                 self._start_threads()
-            return batch
+            return batches
 
     def stop(self) -> None:
         """Let the threads end after the batch that each is making, and wait for that."""
@@ -106,7 +106,7 @@ class _Work:
 
     def _next_job(self) -> _Job | None:
         """A job to work on, which nobody else gets then; None where there is enough."""
-        for job in self._jobs[self._current : self._current + 2 * self._most]:
+        for job in self._jobs[self._current : self._current + self._most]:
             if not job.is_worked_on and not job.is_done and self._has_room(job):
                 job.is_worked_on = True
                 return job
@@ -126,7 +126,7 @@ class _Work:
                 following = None if self._is_stopped else self._next_job()
                 if following is None:
                     self._threads.discard(threading.current_thread())
-                self._changed.notify_all()
+                self._notify()
 
     def _work_on(self, job: _Job) -> None:
         """Make batches of a job until it is done or there are enough."""
@@ -137,9 +137,15 @@ class _Work:
                 with self._changed:
                     job.ready.append(batch)
                     self._bytes += batch.nbytes
-                    self._changed.notify_all()
+                    if job.number == self._current:
+                        self._notify()
                     if self._is_stopped or not self._has_room(job):
                         return
         except BaseException as why:
             job.error = why
         job.is_done = True
+
+    def _notify(self) -> None:
+        if self._is_waiting:
+            self._is_waiting = False
+            self._changed.notify_all()

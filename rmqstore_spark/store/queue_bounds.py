@@ -10,14 +10,17 @@ import bisect
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from rmqstore_spark.store.consumequeue import Queue, parsed
+import numpy as np
+
+from rmqstore_spark.store.consumequeue import PRE_BLANK, Queue, QueueUnit, parsed
 from rmqstore_spark.store.message import Header
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.units import BatchBuilder
 
 _QUEUES_AT_ONCE = 4096  # so that the log is read in its order
+_UNITS_AT_ONCE = 128  # so many are read in one request rather than searched
 _UNITS_TO_TRY = 1024  # from the first on, until the log confirms one
 _DISPATCH = "INNER_MULTI_DISPATCH"  # the light queues of a message, with commas between them (MessageConst)
 
@@ -63,32 +66,40 @@ def queue_bounds(store: OpenStore, queues: Iterable[Queue]) -> Iterator[QueueBou
 
 def unit_of(queue: Queue, number: int) -> _Unit | None:
     """The unit of a number; None where there is none, or it is not used."""
-    unit = queue.unit(number)
-    if unit is None:
+    units = parsed(queue.read_units(number, 1), queue.is_batch)
+    return _unit(queue, number, units[0]) if len(units) else None
+
+
+def _unit(queue: Queue, number: int, raw: Any) -> _Unit | None:
+    """A unit as it stands in the queue's file; None where it is not used."""
+    unit = QueueUnit(int(raw["position"]), int(raw["size"]), int(raw["tags_code"]))
+    if unit.position < 0 or unit.size <= 0 or unit == PRE_BLANK:
         return None
     if not queue.is_batch:
         return _Unit(number, unit.position, unit.size, number, 1)
-    (raw,) = parsed(queue.read_units(number, 1), is_batch=True)
     return _Unit(number, unit.position, unit.size, int(raw["base"]), max(1, int(raw["count"])))
 
 
 def _outer_units(store: OpenStore, queue: Queue) -> tuple[_Unit | None, _Unit | None]:
-    """The first unit that points into the log, None where there is none; and the last one before the log's end."""
-    stop = queue.search(store.end)
-    last = unit_of(queue, stop - 1) if stop > queue.first else None
-    if last is None or last.position < _begin(store):
-        return None, last
-    first = _first_number(store, queue)
-    return (last if first == last.number else unit_of(queue, first)), last
-
-
-def _first_number(store: OpenStore, queue: Queue) -> int:
-    """The number of the first unit that points into the log. The pre-blank ones before a queue's first message name
-    offset 0, as the first message of the log does."""
+    """The first unit that points into the log, None where there is none; and the last one before the log's end. Of a
+    short queue one small read shows both."""
     begin = _begin(store)
-    number = queue.search(max(begin, 1))
-    before = queue.unit(number - 1) if begin == 0 and number > queue.first else None
-    return number if before is None else number - 1
+    shown = parsed(queue.read_units(queue.first, _UNITS_AT_ONCE), queue.is_batch)
+    beyond = np.flatnonzero((shown["position"] >= store.end) | (shown["size"] <= 0))
+    stop = queue.first + int(beyond[0]) if len(beyond) else queue.search(store.end)
+    last = _unit_in(queue, shown, stop - 1) if stop > queue.first else None
+    if last is None or last.position < begin:
+        return None, last
+    is_used = (shown["position"] > 0) | (shown["size"] != PRE_BLANK.size)
+    inside = np.flatnonzero((shown["position"] >= begin) & is_used)
+    number = queue.first + int(inside[0]) if len(inside) else queue.search(begin)
+    return (last if number == last.number else _unit_in(queue, shown, number)), last
+
+
+def _unit_in(queue: Queue, shown: Any, number: int) -> _Unit | None:
+    """unit_of() where the units that a queue begins with are at hand."""
+    index = number - queue.first
+    return _unit(queue, number, shown[index]) if index < len(shown) else unit_of(queue, number)
 
 
 def _begin(store: OpenStore) -> int:

@@ -55,7 +55,7 @@ def _progress(
 def _behind(facts: QueueFacts | None, offset: int, times: QueueTimes) -> tuple[Any, ...]:
     """The columns from minOffset on."""
     if facts is None:
-        return (None,) * 7
+        return (None,) * 6
     lag = facts.end - max(offset, facts.least)
     consumed = None
     if facts.least < offset <= facts.end:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+import rmqstore_spark
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.options import OPTIONS, WRITE_OPTIONS, Option
 
@@ -57,13 +58,23 @@ def test_table_is_the_codes(name: str) -> None:
 
 @pytest.mark.spark
 def test_example_prints_what_it_shows(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = README.read_text()
-    example = re.search(r"```python\n(df = .*?)```\n<!-- output:[^>]*-->\n```\n(.*?)```", text, re.DOTALL)
-    assert example
     monkeypatch.chdir(README.parent)
+    assert_prints_what_it_shows("df = ", {"spark": spark})
+
+
+def test_example_without_spark_prints_what_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(README.parent)
+    assert_prints_what_it_shows("store = ", {"rmqstore_spark": rmqstore_spark})
+
+
+def assert_prints_what_it_shows(begin: str, names: dict[str, object]) -> None:
+    """Runs the one example that begins so and has an output."""
+    pattern = rf"```python\n({begin}(?:(?!```).)*)```\n<!-- output:[^>]*-->\n```\n(.*?)```"
+    example = re.search(pattern, README.read_text(), re.DOTALL)
+    assert example
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(example[1], {"spark": spark})
+        exec(example[1], names)
     assert printed.getvalue().strip() == example[2].strip()
 
 

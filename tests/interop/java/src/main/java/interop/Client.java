@@ -28,12 +28,14 @@ public final class Client {
 
     private final String namesrv;
     private final String broker;
+    private final String address;
     private final DefaultMQProducer producer;
     private final DefaultMQPullConsumer consumer;
 
-    private Client(String namesrv, String broker) throws MQClientException {
+    private Client(String namesrv, String broker, String address) throws MQClientException {
         this.namesrv = namesrv;
         this.broker = broker;
+        this.address = address;
         producer = producer(namesrv, "bench-producer");
         consumer = new DefaultMQPullConsumer("bench-puller");
         consumer.setNamesrvAddr(namesrv);
@@ -68,9 +70,9 @@ public final class Client {
     }
 
     public static void main(String[] args) throws Exception {
-        Client client = new Client(args[0], args[1]);
+        Client client = new Client(args[0], args[1], args[2]);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        client.waitForRoute(args[2]);
+        client.waitForRoute();
         emit(Json.object("kind", "ready"));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             String[] words = line.split("\t", -1);
@@ -93,6 +95,9 @@ public final class Client {
                 break;
             case "create":
                 createTopic(producer, words[1], Integer.parseInt(words[2]));
+                break;
+            case "admin":
+                new Admin(producer, address).run();
                 break;
             case "bounds":
                 bounds(queue(words));
@@ -130,7 +135,7 @@ public final class Client {
      * Until the namesrv knows the broker, which has a topic of its own name. Some versions announce themselves too soon,
      * before they have a connection, and then only after 10 s; who changes the permissions makes them do it now.
      */
-    private void waitForRoute(String address) throws Exception {
+    private void waitForRoute() throws Exception {
         Properties permission = new Properties();
         permission.setProperty("brokerPermission", "6");
         for (int i = 0;; i++) {

@@ -1,0 +1,116 @@
+"""Batches from threads: all of them, in order, and no thread is left."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pytest
+
+from rmqstore_spark.read import parallel
+from rmqstore_spark.read.parallel import in_order
+
+Job = Callable[[], Iterator[pa.RecordBatch]]
+
+
+def batch(job: int, number: int, nbytes: int = 8) -> pa.RecordBatch:
+    return pa.record_batch({"job": [job], "number": [number], "filler": [b"x" * nbytes]})
+
+
+def seen(batches: Iterator[pa.RecordBatch]) -> list[tuple[int, int]]:
+    return [(b["job"][0].as_py(), b["number"][0].as_py()) for b in batches]
+
+
+def threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "rmqstore-decode"]
+
+
+def ended() -> bool:
+    """All threads of ours are, soon."""
+    end = time.monotonic() + 20
+    while threads() and time.monotonic() < end:
+        time.sleep(0.01)
+    return not threads()
+
+
+def counting(jobs: int, batches: int, made: list[int], nbytes: int = 8) -> list[Job]:
+    def job(number: int) -> Iterator[pa.RecordBatch]:
+        for at in range(batches):
+            made.append(number)
+            yield batch(number, at, nbytes)
+
+    return [lambda number=number: job(number) for number in range(jobs)]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 8])
+def test_all_batches_in_order(workers: int, rng: random.Random) -> None:
+    counts = [rng.choice((0, 1, 2, 30)) for _ in range(40)]
+
+    def job(number: int) -> Iterator[pa.RecordBatch]:
+        for at in range(counts[number]):
+            if rng.random() < 0.1:
+                time.sleep(0.002)
+            yield batch(number, at)
+
+    jobs: list[Job] = [lambda number=number: job(number) for number in range(len(counts))]  # type: ignore[misc]
+    assert seen(in_order(jobs, workers)) == [(job, at) for job, count in enumerate(counts) for at in range(count)]
+    assert ended()
+
+
+def test_nothing_to_do() -> None:
+    assert seen(in_order([], 2)) == []
+
+
+def test_several_work_at_a_time() -> None:
+    both = threading.Barrier(2, timeout=20)
+
+    def job(number: int) -> Iterator[pa.RecordBatch]:
+        both.wait()
+        yield batch(number, 0)
+
+    assert seen(in_order([lambda: job(0), lambda: job(1)], 2)) == [(0, 0), (1, 0)]
+
+
+def test_what_is_ready_is_bounded_and_threads_end_without_a_taker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "_ENOUGH", 10_000)
+    monkeypatch.setattr(parallel, "_FEW", 5_000)
+    made: list[int] = []
+    batches = in_order(counting(50, 20, made, nbytes=1000), 3)
+    assert seen(itertools.islice(batches, 1)) == [(0, 0)]
+    assert ended()  # nobody closes it or takes more
+    assert len(made) < 30
+    assert len(seen(batches)) == 999
+    assert len(made) == 1000
+    assert ended()
+
+
+@pytest.mark.parametrize("forget", [False, True])
+def test_closed_or_forgotten(forget: bool) -> None:
+    made: list[int] = []
+    batches = in_order(counting(50, 1000, made), 2)
+    next(batches)
+    if forget:
+        del batches
+        gc.collect()
+    else:
+        batches.close()  # type: ignore[attr-defined]
+    assert threads() == []
+    assert len(made) < 50_000
+
+
+@pytest.mark.parametrize("error", [ValueError("broken"), KeyboardInterrupt()])
+def test_an_error_comes_in_its_place(error: BaseException) -> None:
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield batch(1, 0)
+        raise error
+
+    batches = in_order([*counting(1, 3, []), broken, *counting(1, 10_000, [])], 2)
+    assert seen(itertools.islice(batches, 4)) == [(0, 0), (0, 1), (0, 2), (1, 0)]
+    with pytest.raises(type(error)):
+        next(batches)
+    assert threads() == []

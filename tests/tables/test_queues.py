@@ -1,0 +1,263 @@
+"""Tables topics, queues, offsets against what RocketMQ and the plain reader say is in stores."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oracle import aged_stores, golden, reference, stores
+
+from rmqstore_spark import OptionError, Store
+
+Row = dict[str, Any]
+Queues = dict[tuple[str, int], list[Row]]
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+OLD_SEARCH = ("4.9.7",)  # before 5.1.1 a broker answers the message nearest to the time, even an older one
+
+
+def microseconds(time: datetime | None) -> int | None:
+    return None if time is None else (time - EPOCH) // timedelta(microseconds=1)
+
+
+def by_queue(root: Path) -> Queues:
+    """The messages that are in queues, as the plain reader finds them."""
+    found: Queues = defaultdict(list)
+    for row in reference.read_store(root):
+        if row["sysFlag"] & reference.TRANSACTION_BITS in (0, reference.COMMIT):
+            found[row["topic"], row["queueId"]].append(row)
+    return found
+
+
+def assert_queues(root: Path, rows: list[Row]) -> None:
+    messages = by_queue(root)
+    for row in rows:
+        expected = messages.pop((row["topic"], row["queueId"]), [])
+        assert row["messages"] == row["maxOffset"] - row["minOffset"] == len(expected)
+        for first, last, name in (
+            ("minOffset", "maxOffset", "queueOffset"),
+            ("firstCommitLogOffset", "lastCommitLogOffset", "commitLogOffset"),
+            ("firstStoreTimestamp", "lastStoreTimestamp", "storeTimestamp"),
+        ):
+            found = [row[first], row[last]]
+            if name == "queueOffset":
+                if expected:
+                    assert found == [expected[0][name], expected[-1][name] + 1]
+            elif name == "storeTimestamp":
+                assert list(map(microseconds, found)) == (
+                    [e[name] for e in (expected[0], expected[-1])] if expected else [None, None]
+                )
+            else:
+                assert found == ([e[name] for e in (expected[0], expected[-1])] if expected else [None, None])
+    assert messages == {}
+
+
+@pytest.fixture(scope="module", params=golden.VERSIONS)
+def real(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    return request.param, golden.unpack(request.param, tmp_path_factory.mktemp("golden") / "store")
+
+
+def test_queues_of_real_stores(real: tuple[str, Path]) -> None:
+    version, root = real
+    rows = Store(root).queues().to_pylist()
+    bounds = {(row["topic"], row["queueId"]): (row["minOffset"], row["maxOffset"]) for row in rows}
+    told = golden.load_truth(version).bounds
+    assert bounds.items() <= told.items()
+    assert all(told[queue] == (0, 0) for queue in told.keys() - bounds.keys())  # made by being asked for
+    assert_queues(root, rows)
+    for row in rows:
+        files = list((root / "consumequeue" / row["topic"] / str(row["queueId"])).iterdir())
+        assert (row["queueType"], row["files"]) == ("simple", len(files))
+        assert row["sizeOnDisk"] == sum(file.stat().st_blocks * 512 for file in files)
+
+
+def test_topics_of_real_stores(real: tuple[str, Path]) -> None:
+    _, root = real
+    topics = {row["topic"]: row for row in Store(root).topics().to_pylist()}
+    messages = by_queue(root)
+    entries = json.loads((root / "config" / "topics.json").read_text())["topicConfigTable"]
+    assert {name for name, row in topics.items() if row["configured"]} == set(entries)
+    assert set(topics) >= {topic for topic, _ in messages}
+    for name, row in topics.items():
+        queues = {queue: rows for queue, rows in messages.items() if queue[0] == name}
+        assert row["messages"] == sum(map(len, queues.values()))
+        times = [m["storeTimestamp"] for rows in queues.values() for m in rows]
+        assert microseconds(row["lastStoreTimestamp"]) == max(times, default=None)
+        if row["configured"]:
+            assert row["readQueueNums"] == entries[name]["readQueueNums"]
+            assert (row["messageType"], row["cleanupPolicy"], row["queueType"]) == ("NORMAL", "DELETE", "SimpleCQ")
+    kinds = {name: row["kind"] for name, row in topics.items()}
+    assert kinds["Plain"] == "user"
+    assert kinds["%RETRY%failing-group"] == "retry"
+    assert kinds["%DLQ%failing-group"] == "dlq"
+    for name in ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "TBW102", "bench", "bench-cluster"):
+        assert kinds[name] == "system", name
+    assert topics["TBW102"]["perm"] == "RWX"
+    assert topics["Plain"]["perm"] == "RW-"
+
+
+def test_offsets_of_real_stores(real: tuple[str, Path]) -> None:
+    _, root = real
+    messages = by_queue(root)
+    rows = Store(root).offsets().to_pylist()
+    assert {(row["group"], row["topic"]) for row in rows} >= {("partial-group", "Plain"), ("failing-group", "Retried")}
+    for row in rows:
+        queue = messages[row["topic"], row["queueId"]]
+        rest = [m for m in queue if m["queueOffset"] >= row["consumerOffset"]]
+        before = [m for m in queue if m["queueOffset"] < row["consumerOffset"]]
+        assert row["lag"] == len(rest)
+        assert microseconds(row["lastConsumedTimestamp"]) == (before[-1]["storeTimestamp"] if before else None)
+        since = (before[-1:] or queue[:1] or [{}])[0].get("storeTimestamp")
+        assert row["lagMillis"] == ((queue[-1]["storeTimestamp"] - since) // 1000 if rest and since else 0)
+        assert row["expired"] is False
+
+
+def test_groups_of_real_stores(real: tuple[str, Path]) -> None:
+    _, root = real
+    entries = json.loads((root / "config" / "subscriptionGroup.json").read_text())["subscriptionGroupTable"]
+    rows = {row["group"]: row for row in Store(root).groups().to_pylist()}
+    assert {name for name, row in rows.items() if row["configured"]} == set(entries)
+    assert rows["failing-group"]["topics"] == ["%RETRY%failing-group", "Retried"]
+    assert rows["failing-group"]["consumeEnable"] is True
+    assert rows["failing-group"]["retryMaxTimes"] == entries["failing-group"]["retryMaxTimes"]
+
+
+# ---- positions
+
+
+def test_offsets_at_what_rocketmq_finds(real: tuple[str, Path]) -> None:
+    version, root = real
+    store, messages = Store(root), by_queue(root)
+    times = golden.load_truth(version).times
+    found = {time: json.loads(store.offsets_at(time)) for time in sorted({time for _, _, time in times})}
+    for (topic, queue_id, time), online in times.items():
+        queue = messages[topic, queue_id]
+        later = [m["queueOffset"] for m in queue if m["storeTimestamp"] >= time * 1000]
+        offset = found[time][topic][str(queue_id)]
+        assert offset == (later[0] if later else queue[-1]["queueOffset"] + 1)
+        # A broker answers the last offset, and not the end, where all messages are older.
+        assert offset == online or version in OLD_SEARCH or not later
+
+
+def test_offsets_of_a_group_are_starting_offsets(real: tuple[str, Path]) -> None:
+    _, root = real
+    store = Store(root)
+    offsets = json.loads(store.offsets_of("partial-group"))
+    assert set(offsets) - {"%RETRY%partial-group"} == {"Plain"}
+    offsets = {"Plain": offsets["Plain"]}
+    columns = ["topic", "queueId", "queueOffset"]
+    rest = store.messages(columns, subscribe="Plain", startingOffsets=offsets).read_all().to_pylist()
+    assert rest == store.messages(columns, startingOffsets="group:partial-group").read_all().to_pylist()
+    assert sum(store.offsets(subscribe="Plain")["lag"].to_pylist()) == len(rest) > 0
+    with pytest.raises(OptionError, match=r"no consumer group 'partial-grop' has .* Did you mean 'partial-group'"):
+        store.offsets_of("partial-grop")
+
+
+def test_a_group_starts_in_each_store_where_it_is_there(tmp_path: Path) -> None:
+    for name, offset in (("a", 3), ("b", 5)):
+        builder = stores.StoreBuilder(tmp_path / name)
+        for number in range(8):
+            builder.append("T", b"%d" % number, queue_id=number % 2)
+        builder.append("Other")
+        builder.close()
+        table = f'{{"offsetTable":{{"T@G":{{0:{offset - 2},7:9}},"Gone@G":{{0:1}}}}}}'
+        (tmp_path / name / "config" / "consumerOffset.json").write_text(table)
+    store = Store(tmp_path / "*")
+    rows = (
+        store.messages(["store", "topic", "queueId", "queueOffset"], startingOffsets="group:G").read_all().to_pylist()
+    )
+    found = [(Path(row["store"]).name, row["queueId"], row["queueOffset"]) for row in rows]
+    assert {row["topic"] for row in rows} == {"T"}
+    # A queue without an offset is read from its beginning.
+    assert sorted(found) == sorted(
+        [("a", 0, n) for n in (1, 2, 3)] + [("b", 0, 3)] + [(name, 1, n) for name in ("a", "b") for n in range(4)]
+    )
+    only = store.messages(["queueId"], startingOffsets="group:G", assign={"T": [0]}, endingOffsets={"T": {0: 3}})
+    assert only.read_all().num_rows == 2
+    with pytest.raises(
+        OptionError, match=r"no store has an offset of consumer group 'H'\. .*Groups with offsets are 'G'"
+    ):
+        store.messages(startingOffsets="group:H")
+    with pytest.raises(OptionError, match="expected the name of a consumer group"):
+        store.messages(startingOffsets="group:")
+
+
+# ---- stores with a past
+
+
+def test_aged_stores(tmp_path: Path, rng: random.Random) -> None:
+    for number in range(25):
+        root = tmp_path / str(number)
+        aged_stores.aged_store(root, rng)
+        rows = Store(root).queues().to_pylist()
+        light = [row for row in rows if row["queueType"] == "lmq"]
+        assert all(row["messages"] == 0 for row in light)  # no message says that it is in this queue
+        assert {row["queueType"] for row in rows if row["topic"] == aged_stores.BATCHES} <= {"batch"}
+        assert_queues(root, [row for row in rows if row not in light])
+
+
+def test_expired_messages(tmp_path: Path) -> None:
+    builder = stores.StoreBuilder(tmp_path, 1024)
+    builder.append("Idle", b"x" * 100)
+    for _ in range(40):
+        builder.append("T", b"x" * 100)
+    builder.expire(2)
+    builder.close()
+    table = '{"offsetTable":{"T@slow":{0:2},"T@quick":{0:40},"Idle@slow":{0:0},"T@wrong":{0:50},"Never@slow":{0:3}}}'
+    (tmp_path / "config" / "consumerOffset.json").write_text(table)
+    least = builder.messages[0].queue_offset
+    store = Store(tmp_path)
+    queues = {row["topic"]: row for row in store.queues().to_pylist()}
+    assert (queues["T"]["minOffset"], queues["T"]["maxOffset"]) == (least, 40)
+    assert (queues["Idle"]["minOffset"], queues["Idle"]["maxOffset"], queues["Idle"]["messages"]) == (1, 1, 0)
+    rows = {(row["group"], row["topic"]): row for row in store.offsets().to_pylist()}
+    slow = rows["slow", "T"]
+    assert (slow["lag"], slow["expired"], slow["lastConsumedTimestamp"]) == (40 - least, True, None)
+    assert slow["lagMillis"] == builder.messages[-1].store_timestamp - builder.messages[0].store_timestamp
+    assert (rows["quick", "T"]["lag"], rows["quick", "T"]["lagMillis"], rows["quick", "T"]["expired"]) == (0, 0, False)
+    assert (rows["slow", "Idle"]["lag"], rows["slow", "Idle"]["expired"]) == (0, True)
+    assert rows["wrong", "T"]["lag"] == -10  # the queue ends before the group's offset
+    assert rows["slow", "Never"]["maxOffset"] is None
+
+
+def test_without_consume_queues_the_log_tells(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    builder = stores.StoreBuilder(tmp_path)
+    for number in range(50):
+        builder.append("T", queue_id=number % 3)
+    builder.close()
+    before = Store(tmp_path).queues(columns="topic,queueId,minOffset,maxOffset,messages,lastStoreTimestamp")
+    builder.drop_queues()
+    after = Store(tmp_path).queues(columns="topic,queueId,minOffset,maxOffset,messages,lastStoreTimestamp")
+    assert after.equals(before)
+    assert after.num_rows == 3
+    assert "the whole log is read to know its queues" in caplog.text
+
+
+def test_hostile_configuration(tmp_path: Path) -> None:
+    builder = stores.StoreBuilder(tmp_path)
+    builder.append("T")
+    builder.close()
+    topics = {
+        "T": {"perm": "x", "order": 1, "readQueueNums": -1, "attributes": {"queue.type": 5, "message.type": "FIFO"}},
+        "\ud800": {"perm": 1 << 40, "attributes": []},
+        "no object": 7,
+    }
+    groups = {"G": {"consumeEnable": "yes", "retryQueueNums": 1 << 40, "retryMaxTimes": None, "attributes": {"a": {}}}}
+    offsets = {"T@G": {"0": 1 << 63, "x": 1, "1": -1, "2": 2.5, "3": True}, "T@": {"0": 1}, "@G": {"0": 1}, "T@H": 5}
+    (tmp_path / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": topics}))
+    (tmp_path / "config" / "subscriptionGroup.json").write_text(json.dumps({"subscriptionGroupTable": groups}))
+    (tmp_path / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
+    store = Store(tmp_path)
+    found = {row["topic"]: row for row in store.topics().to_pylist()}
+    assert set(found) == {"T", "\N{REPLACEMENT CHARACTER}" * 3}
+    row = found["T"]
+    assert (row["perm"], row["order"], row["readQueueNums"], row["writeQueueNums"]) == (None, None, None, 16)
+    assert (row["attributes"], row["messageType"], row["queueType"]) == ([("message.type", "FIFO")], "FIFO", "SimpleCQ")
+    (group,) = store.groups().to_pylist()
+    assert [group[name] for name in ("consumeEnable", "retryQueueNums", "retryMaxTimes")] == [None, None, None]
+    assert (group["broadcastEnable"], group["attributes"], group["topics"]) == (True, [], [])
+    assert store.offsets().num_rows == 0

@@ -1,0 +1,139 @@
+"""What holds for every table: names, columns, options, stores."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from oracle import stores
+from support import reading
+
+from rmqstore_spark import OptionError, Store
+from rmqstore_spark.options import MESSAGES, OPTIONS
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.tables.methods import TableMethods
+from rmqstore_spark.tables.registry import TABLES, plan_table, read_part, read_table, schema_of, table
+
+ROOT = Path(__file__).parents[2]
+SAMPLE = ROOT / "sample_store"
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table(name: str) -> None:
+    found = table(name)
+    assert found.name == name
+    assert found.row
+    assert "store" not in found.schema.names
+    assert found.options <= set(OPTIONS)
+    rows = read_table(reading.options_of(SAMPLE, table=name))
+    rows.validate(full=True)
+    assert rows.schema.equals(found.schema)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_method_for_each(name: str) -> None:
+    told = str(getattr(TableMethods, name).__doc__).split()
+    missing = [column for column in table(name).schema.names if not {column, f"{column},", f"{column}."} & set(told)]
+    assert missing == []
+    assert getattr(Store(SAMPLE), name)().equals(Store(SAMPLE).table(name))
+
+
+def test_no_method_for_what_is_no_table() -> None:
+    assert {name for name in vars(TableMethods) if name[0] != "_"} == {"table", *TABLES}
+
+
+def test_unknown_table() -> None:
+    with pytest.raises(
+        OptionError, match=r"unknown table 'ofsets'\. Did you mean 'offsets'\? The tables are messages, "
+    ):
+        read_table(reading.options_of(SAMPLE, table="ofsets"))
+    assert MESSAGES not in TABLES
+
+
+def test_columns_in_their_order_and_store_by_name() -> None:
+    rows = read_table(reading.options_of(SAMPLE, table="queues", columns="store,queueId,topic")).to_pylist()
+    assert list(rows[0]) == ["store", "queueId", "topic"]
+    assert {row["store"] for row in rows} == {str(SAMPLE)}
+    with pytest.raises(OptionError, match=r"unknown column 'topc'\. Did you mean 'topic'\? The columns are .*, store"):
+        read_table(reading.options_of(SAMPLE, table="queues", columns="topc"))
+    with pytest.raises(OptionError, match="column 'topic' is asked for twice"):
+        read_table(reading.options_of(SAMPLE, table="queues", columns="topic,topic"))
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "fit"),
+    [
+        ("groups", {"subscribe": "T"}, "none"),
+        ("queues", {"tags": "*"}, "assign, subscribe, subscribePattern"),
+        ("segments", {"mode": "PERMISSIVE"}, "endingTimestamp, startingTimestamp"),
+        ("topics", {"assign": '{"T": [0]}'}, "subscribe, subscribePattern"),
+    ],
+)
+def test_an_option_that_makes_no_sense(name: str, option: dict[str, str], fit: str) -> None:
+    expected = (
+        f"option '{next(iter(option))}' does not go with table '{name}', .*; those that select its rows are: {fit}"
+    )
+    with pytest.raises(OptionError, match=expected):
+        read_table(reading.options_of(SAMPLE, table=name, **option))
+
+
+def test_selections() -> None:
+    def topics(name: str, **options: str) -> set[str]:
+        return set(read_table(reading.options_of(SAMPLE, table=name, **options))["topic"].to_pylist())
+
+    for name in ("topics", "queues", "offsets"):
+        assert topics(name, subscribe="Plain,Popped") == {"Plain", "Popped"}
+        assert topics(name, subscribePattern="P.*n") == {"Plain"}
+    for name in ("queues", "offsets"):
+        rows = read_table(reading.options_of(SAMPLE, table=name, assign='{"Plain": [1, 3]}'))
+        assert set(zip(rows["topic"].to_pylist(), rows["queueId"].to_pylist(), strict=True)) == {
+            ("Plain", 1),
+            ("Plain", 3),
+        }
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_several_stores_are_one_table(name: str, tmp_path: Path) -> None:
+    for directory in ("a", "b"):
+        shutil.copytree(SAMPLE, tmp_path / directory)
+    columns = [*table(name).schema.names, "store"]
+    rows = read_table(reading.options_of(tmp_path / "*", table=name, columns=",".join(columns)))
+    alone = [
+        read_table(reading.options_of(tmp_path / directory, table=name, columns=",".join(columns))).to_pylist()
+        for directory in ("a", "b")
+    ]
+    assert rows.to_pylist() == alone[0] + alone[1]
+    assert set(rows["store"].to_pylist()) == {str(tmp_path / "a"), str(tmp_path / "b")}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tasks_are_read_elsewhere(name: str) -> None:
+    """Pickled, as Spark sends them, and by a store of their own."""
+    options, found = reading.options_of(SAMPLE, table=name), table(name)
+    tasks = pickle.loads(pickle.dumps(plan_table(found, options, [OpenStore.find(str(SAMPLE), Files())])))
+    batches = [batch for task in tasks for batch in read_part(found, task, options, schema_of(found))]
+    assert [row for batch in batches for row in batch.to_pylist()] == read_table(options).to_pylist()
+
+
+def test_a_store_without_anything(tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    for name in set(TABLES) - {"checkpoint"}:
+        assert read_table(reading.options_of(tmp_path, table=name)).num_rows == 0, name
+
+
+def test_other_tables_are_not_loaded(tmp_path: Path) -> None:
+    stores.StoreBuilder(tmp_path).close()
+    code = (
+        "import sys\nfrom rmqstore_spark import Store\n"
+        f"Store({str(tmp_path)!r}).checkpoint()\n"
+        "print(sorted(name for name in sys.modules if name.startswith('rmqstore_spark.tables.')))"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert told.strip() == str(
+        [f"rmqstore_spark.tables.{n}" for n in ("columns", "log", "methods", "registry", "table")]
+    )
