@@ -10,7 +10,7 @@ import pyarrow as pa
 
 import rmqstore_spark
 from rmqstore_spark.cli import formats
-from rmqstore_spark.cli.main import WRONG
+from rmqstore_spark.cli.exit_codes import WRONG
 from rmqstore_spark.columns import DEFAULT_COLUMNS
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.options import MESSAGES, OPTIONS, WRITE_OPTIONS, Option

@@ -1,19 +1,13 @@
-"""What the shell calls: one line for each error, and the exit codes.
-
-0: fine; also when whoever reads our output has closed it. 1: something is wrong with the store, or it cannot be read.
-2: wrong use. 130: interrupted.
-"""
+"""What the shell calls: each error in one line, and the exit codes."""
 
 import logging
 import os
-import signal
 import sys
 from importlib.abc import MetaPathFinder
 from typing import NoReturn
 
+from rmqstore_spark.cli.exit_codes import INTERRUPTED, WRONG, WRONG_USE
 from rmqstore_spark.errors import NotAStoreError, OptionError, RmqStoreError, one_line
-
-WRONG, WRONG_USE, INTERRUPTED = 1, 2, 128 + signal.SIGINT
 
 
 def main() -> NoReturn:

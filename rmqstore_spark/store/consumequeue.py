@@ -17,7 +17,7 @@ import os
 import struct
 from collections.abc import Iterator
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +63,13 @@ class _QueueFile(NamedTuple):
     first: int  # queue offset of its first unit
     capacity: int  # units
     size: int  # bytes
+
+
+def parsed(data: bytes, is_batch: bool = False) -> Any:
+    """Units as they stand in a file: an array with the fields position, size and tags_code; in a BatchCQ also base and
+    count."""
+    layout = _BATCH if is_batch else _SIMPLE
+    return np.frombuffer(data, layout, len(data) // layout.itemsize)
 
 
 class QueueUnits(NamedTuple):

@@ -11,8 +11,8 @@ import pytest
 from oracle import reference, stores
 from support import reading
 
-from rmqstore_spark.read.planner import open_stores
 from rmqstore_spark.read.prune import in_time, ranges_of
+from rmqstore_spark.read.stores import open_stores
 from rmqstore_spark.read.task import Range
 from rmqstore_spark.selection import Numbers
 from rmqstore_spark.store.files import Files
