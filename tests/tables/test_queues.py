@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import tarfile
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -266,3 +267,25 @@ def test_hostile_configuration(tmp_path: Path) -> None:
     assert [group[name] for name in ("consumeEnable", "retryQueueNums", "retryMaxTimes")] == [None, None, None]
     assert (group["broadcastEnable"], group["attributes"], group["topics"]) == (True, [], [])
     assert store.offsets().num_rows == 0
+
+
+# ---- other kinds of stores, where they are at hand (STORE_FLAVOURS.md)
+
+FLAVOURS = Path(__file__).resolve().parents[3] / "shared" / "stores" / "flavours"
+
+
+def test_queues_of_other_kinds(tmp_path: Path) -> None:
+    expected = {
+        "batchcq": {("Bq", 0): ("batch", 0, 14), ("Bq", 1): ("batch", 0, 15), ("Plain", 1): ("simple", 0, 8)},
+        "system": {("%LMQ%a", 0): ("lmq", 0, 1), ("%LMQ%b", 0): ("lmq", 0, 1)},
+        "combined": {("Cb", 0): ("rocksdb", 0, 6), ("Cb", 1): ("rocksdb", 0, 5)},
+        "recover": {("Rc", 0): ("simple", 56, 120)},
+    }
+    for name, queues in expected.items():
+        archive = FLAVOURS / f"{name}-5.5.0.tar.xz"
+        if archive.exists():
+            with tarfile.open(archive) as packed:
+                packed.extractall(tmp_path, filter="data")
+            rows = Store(tmp_path / f"{name}-5.5.0" / "store").queues().to_pylist()
+            found = {(r["topic"], r["queueId"]): (r["queueType"], r["minOffset"], r["maxOffset"]) for r in rows}
+            assert queues.items() <= found.items()
