@@ -59,12 +59,12 @@ def _last_in(store: OpenStore, extent: Extent, reader: SegmentReader) -> Header 
         return store.last_message
     end = store.log.live_end(extent)
     last, _, _ = reader.walk(end, extent.stop)
-    back = _STEP_BACK
-    while last is None and end - back // 8 > extent.start:
-        begin = reader.find(max(extent.start, end - back), end)
-        if begin is not None:
-            last = reader.walk(begin, end)[0]
-        back *= 8
+    start, step = end, _STEP_BACK
+    while last is None and start > extent.start:
+        start, step = max(extent.start, end - step), 8 * step
+        found = reader.find(start, end)
+        if found is not None:
+            last = reader.walk(found, end)[0]
     return None if last is None else reader.header(last)
 
 
