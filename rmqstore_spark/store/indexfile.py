@@ -21,7 +21,7 @@ import stat
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +68,7 @@ class Item(NamedTuple):
     previous: int
 
 
+_ITEM_FIELDS = np.dtype([("key_hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 _UNUSED = Item(0, 0, 0, 0)
 
 
@@ -198,6 +199,24 @@ class IndexReader:
         data = self._file.read(item_at(index.slots, number), ITEM.size)
         return Item(*ITEM.unpack(data)) if len(data) == ITEM.size else None
 
+    def item_bytes(self, slots: int, first: int, count: int) -> bytes:
+        """The items of the numbers [first, first + count) as they stand in the file; fewer where it ends."""
+        return self._file.read(item_at(slots, first), count * ITEM.size)
+
+    def slot_bytes(self, first: int, count: int) -> bytes:
+        """The slots of the numbers [first, first + count) likewise."""
+        return self._file.read(HEADER.size + first * SLOT.size, count * SLOT.size)
+
+    @property
+    def data_end(self) -> int:
+        """Where in the file the last data ends; after it there is only a hole."""
+        return self._file.data_end()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self._file.size
+
     def lookup(self, index: IndexFile, hashes: Hashes) -> Positions | None:
         """Where the messages are that have a key of one of these hashes.
 
@@ -242,6 +261,11 @@ class IndexReader:
         if found is None:
             raise _BrokenError
         return found
+
+
+def items_in(data: bytes) -> Any:
+    """Items as they stand in a file: an array with the fields of Item."""
+    return np.frombuffer(data, _ITEM_FIELDS, len(data) // ITEM.size)
 
 
 def by_slot(hashes: Hashes, slots: int) -> Hashes:
