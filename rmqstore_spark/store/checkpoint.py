@@ -13,6 +13,10 @@ from rmqstore_spark.store.files import Files, ReadFile
 _TIMESTAMPS = struct.Struct(">qqq")
 _OFFSETS = struct.Struct(">qq")
 _FILE_SIZE = 4096
+_NAMES = (
+    *("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsgTimestamp"),
+    *("masterFlushedOffset", "confirmPhyOffset", "logicsPhysicalOffset"),
+)
 
 
 def encode(message: int, index: int, end: int) -> bytes:
@@ -34,6 +38,20 @@ def index_timestamp(path: str, files: Files) -> int:
 def logics_timestamp(path: str, files: Files) -> int:
     """Store time (ms) of the last message put into a ConsumeQueue, as of the last flush; 0 when that is not known."""
     return _timestamps(path, files)[1]
+
+
+def fields(path: str, files: Files) -> dict[str, int]:
+    """All that it says, by RocketMQ's names, in the order in which it stands there; nothing where it cannot be read."""
+    try:
+        with ReadFile(path, files) as file:
+            data = file.read(0, 8 * len(_NAMES))
+    except RmqStoreError:
+        return {}
+    return {
+        name: int.from_bytes(data[8 * number : 8 * number + 8], "big", signed=True)
+        for number, name in enumerate(_NAMES)
+        if 8 * number + 8 <= len(data)
+    }
 
 
 def _timestamps(path: str, files: Files) -> tuple[int, int, int]:
