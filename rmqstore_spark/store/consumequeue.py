@@ -120,6 +120,9 @@ class Queue:
                     path = os.path.join(self._directory, name)
                     status = self._files.status(path)
                     nbytes = status.st_size
+                    if found:  # one that is too long has the units of the next one not twice
+                        last = found[-1]
+                        found[-1] = last._replace(capacity=min(last.capacity, start // size - last.first))
                     found.append(QueueFile(path, start // size, nbytes // size, nbytes, 512 * status.st_blocks))
         return found
 

@@ -44,9 +44,17 @@ def wrong(root: Path, **options: str) -> list[Row]:
 
 
 def brief(rows: list[Row]) -> list[tuple[Any, ...]]:
-    return sorted(
-        (row["problem"], row["commitLogOffset"], row["queueId"], row["queueOffset"], row["count"]) for row in rows
-    )
+    found = [(row["problem"], row["commitLogOffset"], row["queueId"], row["queueOffset"], row["count"]) for row in rows]
+    return sorted(found, key=str)
+
+
+def one_by_one(findings: list[tuple[Any, ...]]) -> dict[tuple[Any, ...], int]:
+    """How many things are wrong in which way: what is missing in a row is cut where a part of the log ends."""
+    counts: dict[tuple[Any, ...], int] = {}
+    for problem, position, queue_id, offset, count in findings:
+        key = (problem, queue_id) if problem.startswith("missing") else (problem, position, queue_id, offset)
+        counts[key] = counts.get(key, 0) + count
+    return counts
 
 
 # ---- stores that are right
@@ -88,7 +96,7 @@ class Planted:
     def __init__(self, root: Path) -> None:
         self.root = root
         shutil.copytree(ROOT / "tests" / "data" / "rocketmq-5.3.3", root)
-        self.messages = [(at, unit) for at, unit in reference.read_log(root)]
+        self.messages = [(at, reference.parse_unit(data, at)) for at, data in reference.read_units(root)]
         self.queues = {(queue_id, offset): unit for _, queue_id, offset, unit in reference.read_queues(root)}
         self.index = sorted((root / "index").iterdir())
         self.slots = 100
@@ -194,8 +202,6 @@ def planted_units_ahead(store: Planted) -> Iterator[tuple[Any, ...]]:
     items = reference.read_index(store.index[-1].read_bytes(), store.slots)
     of_it = [item for item in items if item.physical_offset == position]
     yield "extraIndexItem", position, None, None, len(of_it)
-    for _ in range(2):
-        yield "checkpointAhead", None, None, None, 1
 
 
 def planted_queue_file_gone(store: Planted) -> Iterator[tuple[Any, ...]]:
@@ -343,8 +349,8 @@ NOT_MENDED = {  # the rest is gone after a rebuild
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__.removeprefix("planted_"))
 def test_planted_is_found(plant: Callable[[Planted], Iterator[tuple[Any, ...]]], store: Planted) -> None:
     expected = sorted(plant(store), key=str)
-    assert sorted(brief(wrong(store.root)), key=str) == expected
-    assert sorted(brief(wrong(store.root, maxPartitionBytes="500")), key=str) == expected
+    assert brief(wrong(store.root)) == expected
+    assert one_by_one(brief(wrong(store.root, maxPartitionBytes="500"))) == one_by_one(expected)
     if plant.__name__ not in NOT_MENDED:
         rmqstore_spark.rebuild(str(store.root))
         assert wrong(store.root) == []

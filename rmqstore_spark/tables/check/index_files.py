@@ -70,7 +70,8 @@ def _span(reader: IndexReader, slots: int) -> IndexSpan | None:
     """What is in a file with so many slots; None where there are no items."""
     stop = _after_last(reader, slots)
     items = [items_in(reader.item_bytes(slots, number, 1)) for number in (1, stop - 1)]
-    if stop <= 1 or not all(len(each) for each in items):
+    is_noise = any(reader.item_bytes(slots, 0, 1))  # item 0 is never used
+    if stop <= 1 or is_noise or not all(len(each) for each in items):
         return None
     return IndexSpan(reader.path, slots, stop, *(int(each["position"][0]) for each in items))
 
