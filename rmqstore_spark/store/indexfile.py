@@ -199,13 +199,19 @@ class IndexReader:
         data = self._file.read(item_at(index.slots, number), ITEM.size)
         return Item(*ITEM.unpack(data)) if len(data) == ITEM.size else None
 
-    def item_bytes(self, slots: int, first: int, count: int) -> bytes:
-        """The items of the numbers [first, first + count) as they stand in the file; fewer where it ends."""
-        return self._file.read(item_at(slots, first), count * ITEM.size)
+    def item_array(self, slots: int, first: int, count: int) -> Any:
+        """The items of the numbers [first, first + count) as they stand in the file, fewer where it ends: an array with
+        the fields of Item."""
+        return self._array(item_at(slots, first), count, _ITEM_FIELDS)
 
-    def slot_bytes(self, first: int, count: int) -> bytes:
-        """The slots of the numbers [first, first + count) likewise."""
-        return self._file.read(HEADER.size + first * SLOT.size, count * SLOT.size)
+    def slot_array(self, first: int, count: int) -> Any:
+        """The slots of the numbers [first, first + count) likewise: an array of numbers."""
+        return self._array(HEADER.size + first * SLOT.size, count, np.dtype(">i4"))
+
+    def _array(self, at: int, count: int, kind: "np.dtype[Any]") -> Any:
+        buffer = np.empty(count * kind.itemsize, np.uint8)
+        size = self._file.read_into(buffer.data, at)
+        return buffer[: size // kind.itemsize * kind.itemsize].view(kind)
 
     @property
     def data_end(self) -> int:
@@ -261,11 +267,6 @@ class IndexReader:
         if found is None:
             raise _BrokenError
         return found
-
-
-def items_in(data: bytes) -> Any:
-    """Items as they stand in a file: an array with the fields of Item."""
-    return np.frombuffer(data, _ITEM_FIELDS, len(data) // ITEM.size)
 
 
 def by_slot(hashes: Hashes, slots: int) -> Hashes:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.store.indexfile import Header, IndexReader, index_paths, items_in
+from rmqstore_spark.store.indexfile import Header, IndexReader, index_paths
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.tables.columns import TIMESTAMP, timestamps
 from rmqstore_spark.tables.table import Table
@@ -100,7 +100,7 @@ def _item_rows(store: OpenStore, options: ReadOptions, path: str) -> Iterator[pa
             file = reader.check()
             for first in range(1, file.header.index_count, _BATCH_ITEMS):
                 count = min(_BATCH_ITEMS, file.header.index_count - first)
-                yield _items(path, file.header, first, items_in(reader.item_bytes(file.slots, first, count)))
+                yield _items(path, file.header, first, reader.item_array(file.slots, first, count))
     except RmqStoreError as why:
         _tell(why, options)
 

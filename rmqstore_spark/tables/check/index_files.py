@@ -17,7 +17,6 @@ from rmqstore_spark.store.indexfile import (
     file_size,
     index_paths,
     item_at,
-    items_in,
 )
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import DEFAULT_SIZES
@@ -27,7 +26,7 @@ from rmqstore_spark.tables.check.queue_units import stretches
 
 _AT_ONCE = 512 * 1024  # items or slots
 
-_Longs = npt.NDArray[np.int64]
+_Ints = npt.NDArray[np.int32]
 
 
 def spans_of(store: OpenStore, findings: list[Finding]) -> list[IndexSpan]:
@@ -63,14 +62,14 @@ def spans_of(store: OpenStore, findings: list[Finding]) -> list[IndexSpan]:
 
 
 def _is_empty(reader: IndexReader) -> bool:
-    return reader.data_end <= HEADER.size or not any(reader.slot_bytes(0, _AT_ONCE))
+    return reader.data_end <= HEADER.size or not reader.slot_array(0, _AT_ONCE).any()
 
 
 def _span(reader: IndexReader, slots: int) -> IndexSpan | None:
     """What is in a file with so many slots; None where there are no items."""
     stop = _after_last(reader, slots)
-    items = [items_in(reader.item_bytes(slots, number, 1)) for number in (1, stop - 1)]
-    is_noise = any(reader.item_bytes(slots, 0, 1))  # item 0 is never used
+    items = [reader.item_array(slots, number, 1) for number in (1, stop - 1)]
+    is_noise = reader.item_array(slots, 0, 1).view(np.uint8).any()  # item 0 is never used
     if stop <= 1 or is_noise or not all(len(each) for each in items):
         return None
     return IndexSpan(reader.path, slots, stop, *(int(each["position"][0]) for each in items))
@@ -78,19 +77,25 @@ def _span(reader: IndexReader, slots: int) -> IndexSpan | None:
 
 def _after_last(reader: IndexReader, slots: int) -> int:
     """The number after that of the last item that stands there: items in use lie side by side."""
-    count = max(1, reader.header.index_count)
-    around = reader.item_bytes(slots, count - 1, 2)
-    before, after = around[: ITEM.size], around[ITEM.size :]
-    if (count == 1 or before.strip(b"\0")) and not after.strip(b"\0") and len(before) == ITEM.size:
+    count = max(1, min(reader.header.index_count, (reader.size - item_at(slots, 0)) // ITEM.size))
+    around = _in_use(reader, slots, count - 1, 2)
+    if (count == 1 or around[0]) and not around[1:].any():
         return count
     stop = (min(reader.size, reader.data_end + ITEM.size) - item_at(slots, 0)) // ITEM.size
     while stop > 1:
         first = max(1, stop - _AT_ONCE)
-        data = reader.item_bytes(slots, first, stop - first).rstrip(b"\0")
-        if data:
-            return first - (-len(data) // ITEM.size)
+        used = np.flatnonzero(_in_use(reader, slots, first, stop - first))
+        if len(used):
+            return first + int(used[-1]) + 1
         stop = first
     return 1
+
+
+def _in_use(reader: IndexReader, slots: int, first: int, count: int) -> npt.NDArray[np.bool_]:
+    """Which of some items are not all zeros."""
+    items = reader.item_array(slots, first, count)
+    used: npt.NDArray[np.bool_] = items.view(np.uint8).reshape(len(items), ITEM.size).any(axis=1)
+    return used
 
 
 def beyond(store: OpenStore, spans: list[IndexSpan]) -> Iterator[Finding]:
@@ -139,13 +144,10 @@ def _chains(reader: IndexReader, span: IndexSpan) -> Generator[Finding, None, in
     use."""
     newest = np.zeros(span.slots, np.int32)
     for first in range(1, span.stop, _AT_ONCE):
-        items = items_in(reader.item_bytes(span.slots, first, min(_AT_ONCE, span.stop - first)))
-        slots = items["key_hash"].astype(np.int64)
-        is_hash = slots >= 0
-        slots = np.where(is_hash, slots, 0) % span.slots
-        expected = _previous(slots, newest, first)
-        is_wrong = (items["previous"] != expected) | ~is_hash
-        for at, stop in stretches(is_wrong):
+        items = reader.item_array(span.slots, first, min(_AT_ONCE, span.stop - first))
+        hashes = items["key_hash"].astype(np.int32)
+        expected = _previous(np.maximum(hashes, 0) % np.int32(span.slots), newest, first)
+        for at, stop in stretches((items["previous"] != expected) | (hashes < 0)):
             yield Finding(
                 "brokenIndexChain",
                 span.path,
@@ -156,7 +158,7 @@ def _chains(reader: IndexReader, span: IndexSpan) -> Generator[Finding, None, in
                 count=stop - at,
             )
     for first in range(0, span.slots, _AT_ONCE):
-        found = np.frombuffer(reader.slot_bytes(first, min(_AT_ONCE, span.slots - first)), ">i4")
+        found = reader.slot_array(first, min(_AT_ONCE, span.slots - first))
         right = newest[first : first + len(found)]
         for at, stop in stretches(found != right):
             yield Finding(
@@ -170,19 +172,28 @@ def _chains(reader: IndexReader, span: IndexSpan) -> Generator[Finding, None, in
     return int(np.count_nonzero(newest))
 
 
-def _previous(slots: _Longs, newest: npt.NDArray[np.int32], first: int) -> _Longs:
+def _previous(slots: _Ints, newest: _Ints, first: int) -> _Ints:
     """What each of some items in a row should lead to; `newest` is brought up to date with them.
 
     Args:
         slots: of each item.
+        newest: the newest item of each slot before them.
         first: the number of the first one.
     """
-    order = np.argsort(slots, kind="stable")
-    ordered = slots[order]
-    numbers = order + first
-    is_first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
-    before = np.where(is_first, newest[ordered], np.concatenate([[0], numbers[:-1]]))
-    newest[ordered[np.concatenate([is_first[1:], [True]])]] = numbers[np.concatenate([is_first[1:], [True]])]
-    previous = np.empty(len(slots), np.int64)
-    previous[order] = before
+    previous = newest[slots]
+    numbers = np.arange(first, first + len(slots), dtype=np.int32)
+    newest[slots] = numbers  # of several the last one counts
+    shared = np.flatnonzero(_in_shared_slots(slots, newest, numbers))
+    if len(shared):
+        order = shared[np.argsort(slots[shared], kind="stable")]
+        is_again = slots[order[1:]] == slots[order[:-1]]
+        previous[order[1:][is_again]] = numbers[order[:-1][is_again]]
     return previous
+
+
+def _in_shared_slots(slots: _Ints, newest: _Ints, numbers: _Ints) -> npt.NDArray[np.bool_]:
+    """Which of some items are in a slot with another of them: few, where slots are many."""
+    is_older = newest[slots] != numbers
+    has_older = np.zeros(len(newest), np.bool_)
+    has_older[slots[is_older]] = True
+    return has_older[slots]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from native_io import Dispatched
-from rmqstore_spark.store.indexfile import IndexReader, item_at, items_in, key_hash
+from rmqstore_spark.store.indexfile import IndexReader, item_at, key_hash
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Damage
 from rmqstore_spark.store.units import BatchBuilder
@@ -43,7 +43,7 @@ def number_at(reader: IndexReader, span: IndexSpan, position: int) -> int:
     """The number of the first item from a physical offset on. One that is wrong does not lead astray."""
 
     def position_of(number: int) -> int:
-        near = items_in(reader.item_bytes(span.slots, max(1, number - 1), 3 if 1 < number < span.stop - 1 else 2))
+        near = reader.item_array(span.slots, max(1, number - 1), 3 if 1 < number < span.stop - 1 else 2)
         return int(np.sort(near["position"])[len(near) // 2 if len(near) == 3 else (0 if number == 1 else -1)])
 
     return 1 + bisect.bisect_left(range(1, span.stop), position, key=position_of)
@@ -88,9 +88,13 @@ class IndexStretch:
         """
         items = self._items(start, stop)
         hashes, positions = found.key_hash.astype(np.int64), found.key_position
-        if not (np.array_equal(items.position, positions) and np.array_equal(items.key_hash, hashes)):
-            yield from self._differences(items, hashes, positions, start, stop, damages)
-        yield from self._times(items, positions, found.key_timestamp)
+        if np.array_equal(items.position, positions) and np.array_equal(items.key_hash, hashes):
+            yield from self._times(items, positions, found.key_timestamp)
+            return
+        yield from self._differences(items, hashes, positions, start, stop, damages)
+        if len(positions):
+            at = np.minimum(np.searchsorted(positions, items.position), len(positions) - 1)
+            yield from self._times(items, positions[at], found.key_timestamp[at])
 
     def _items(self, start: int, stop: int) -> _Items:
         parts: list[list[_Longs]] = [[np.empty(0, np.int64)] * 5]
@@ -101,7 +105,7 @@ class IndexStretch:
                 self._begins[span.path] = reader.header.begin_timestamp
                 first, after = number_at(reader, span, start), number_at(reader, span, stop)
                 for number in range(first, after, _AT_ONCE):
-                    some = items_in(reader.item_bytes(span.slots, number, min(_AT_ONCE, after - number)))
+                    some = reader.item_array(span.slots, number, min(_AT_ONCE, after - number))
                     fields = [some[name].astype(np.int64) for name in ("key_hash", "position", "seconds")]
                     parts.append([*fields, np.arange(number, number + len(some)), np.full(len(some), index)])
         return _Items(*(np.concatenate(column) for column in zip(*parts, strict=True)))
@@ -173,14 +177,15 @@ class IndexStretch:
 
     def _times(self, items: _Items, positions: _Longs, timestamps: _Longs) -> Iterator[Finding]:
         """Whether the seconds are right: cut to whole ones, after the time that the file begins with. The first item of
-        a file counts from the end of the file before."""
-        if len(positions) == 0:
-            return
-        at = np.minimum(np.searchsorted(positions, items.position), len(positions) - 1)
+        a file counts from the end of the file before.
+
+        Args:
+            positions, timestamps: of a message for each item; where it is another one's, nothing is said.
+        """
         begins = np.array([self._begins.get(span.path, 0) for span in self._spans], np.int64)[items.file]
-        past = (timestamps[at] - begins) // 1000
+        past = (timestamps - begins) // 1000
         expected = np.where(begins > 0, np.clip(past, 0, _MOST_SECONDS), 0)
-        is_wrong = (items.seconds != expected) & (positions[at] == items.position) & (items.number > 1)
+        is_wrong = (items.seconds != expected) & (positions == items.position) & (items.number > 1)
         for first, after in stretches(is_wrong):
             yield Finding(
                 "wrongIndexTime",
