@@ -70,6 +70,15 @@ def parsed(data: bytes, is_batch: bool = False) -> Any:
     return np.frombuffer(data, layout, len(data) // layout.itemsize)
 
 
+def is_used(units: Any) -> npt.NDArray[np.bool_]:
+    """Which units of parsed() stand for a message: pre-blank ones do not."""
+    used: npt.NDArray[np.bool_] = (units["position"] >= 0) & (units["size"] > 0)
+    used &= (units["position"] != PRE_BLANK.position) | (units["size"] != PRE_BLANK.size)
+    if units.dtype == _BATCH:
+        used &= (units["base"] >= 0) & (units["count"] > 0)
+    return used
+
+
 class QueueUnits(NamedTuple):
     """Used units of a queue, as arrays of one length: what they point to, and the queue offsets of the messages."""
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read.queue_claims import selected_queues
 from rmqstore_spark.selection import ALL, Numbers
-from rmqstore_spark.store.consumequeue import PRE_BLANK, Queue, QueueFile, parsed
+from rmqstore_spark.store.consumequeue import Queue, QueueFile, is_used, parsed
 from rmqstore_spark.store.consumequeue_ext import LAST_ADDRESS, ExtUnit, is_address, read_ext
 from rmqstore_spark.store.files import Files, ReadFile
 from rmqstore_spark.store.opened import OpenStore
@@ -137,19 +137,12 @@ def used_units(queue: Queue, first: int, stop: int, selected: Numbers, files: Fi
             for at in range(begin, end, _BATCH_UNITS):
                 data = opened.read((at - file.first) * size, min(_BATCH_UNITS, end - at) * size)
                 units = parsed(data, queue.is_batch)
-                keep = _is_used(units)
+                keep = is_used(units)
                 if queue.is_batch and selected != ALL:
                     keep &= units["base"] <= selected.most
                     keep &= units["base"] + np.maximum(units["count"], 1) > selected.least
                 if keep.any():
                     yield _Units(queue, file, at + np.flatnonzero(keep), units[keep])
-
-
-def _is_used(units: Any) -> npt.NDArray[np.bool_]:
-    """Which units stand for a message."""
-    used: npt.NDArray[np.bool_] = (units["position"] >= 0) & (units["size"] > 0)
-    used &= (units["position"] != PRE_BLANK.position) | (units["size"] != PRE_BLANK.size)
-    return used
 
 
 def _batch(store: OpenStore, some: list[_Units]) -> pa.RecordBatch:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oracle import golden, reference
-from oracle.stores import StoreBuilder
+from oracle import aged_stores, damage, golden, reference
+from oracle.stores import StoreBuilder, Stored
 from support.tables import rows_of
 
 import rmqstore_spark
@@ -442,3 +442,62 @@ def test_expired_beginning(tmp_path: Path, rng: random.Random) -> None:
     (tmp_path / "config" / "consumerOffset.json").write_text('{"offsetTable":{"A@G":{0:1}}}')
     assert wrong(tmp_path) == wrong(tmp_path, maxPartitionBytes="2000") == []
     assert [name for name, _ in said(tmp_path) if name.startswith("offset")] == ["offsetBehindQueue"]
+
+
+# ---- random stores, against a plain comparison of log and queues
+
+
+def lost_units(root: Path, messages: list[Stored]) -> set[tuple[str, int, int]]:
+    """The messages of simple queues whose unit is not there, or points elsewhere."""
+    units = {(topic, queue_id, offset): unit for topic, queue_id, offset, unit in units_of(root)}
+    return {
+        (message.topic, message.queue_id, message.queue_offset)
+        for message in messages
+        if message.queued
+        and message.topic != aged_stores.BATCHES
+        and units.get((message.topic, message.queue_id, message.queue_offset)) != (message.position, message.size)
+    }
+
+
+def units_of(root: Path) -> Iterator[tuple[str, int, int, tuple[int, int]]]:
+    """As reference.read_queues(), but also those after one that is not used; physical offset and size. Where a file is
+    too long, the next one counts."""
+    for path in sorted((root / "consumequeue").glob("*/*/*")):
+        data, start = path.read_bytes(), int(path.name)
+        for at in range(0, len(data) - 19, 20):
+            position, size, _ = struct.unpack_from(">qiq", data, at)
+            if position >= 0 and size > 0:
+                yield path.parent.parent.name, int(path.parent.name), (start + at) // 20, (position, size)
+
+
+def told_units(rows: list[Row]) -> set[tuple[str, int, int]]:
+    return {
+        (row["topic"], row["queueId"], row["queueOffset"] + number)
+        for row in rows
+        if row["problem"] in ("missingQueueUnit", "wrongQueueUnit") and row["topic"] != aged_stores.BATCHES
+        for number in range(row["count"])
+    }
+
+
+# Files of the wrong size are the random stores' own: their light queues have no other.
+HARMLESS = {"abort", "wrongQueueFileSize"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(12))
+def test_random_stores(number: int, tmp_path: Path, rng: random.Random) -> None:
+    builder, is_cut = aged_stores.aged_store(tmp_path / "store", rng)
+    rows = check(builder.root)
+    if not is_cut:
+        assert {row["problem"] for row in rows if row["severity"] != "info"} <= HARMLESS
+    for name in rng.sample(sorted(damage.DAMAGES), 3):
+        damaged = tmp_path / name
+        shutil.copytree(builder.root, damaged, symlinks=True)
+        damage.DAMAGES[name](damaged, rng)
+        rows, pieces = check(damaged), check(damaged, maxPartitionBytes="1500")
+        if is_cut or not (damaged / "consumequeue").exists():
+            continue
+        assert one_by_one(brief(rows)) == one_by_one(brief(pieces)), name
+        assert lost_units(damaged, builder.messages) <= told_units(rows), name
+        missing = told_units([row for row in rows if row["problem"] == "missingQueueUnit"])
+        assert missing <= lost_units(damaged, builder.messages), name

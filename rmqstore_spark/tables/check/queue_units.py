@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from native_io import Dispatched
-from rmqstore_spark.store.consumequeue import PRE_BLANK, UNIT_SIZE, Queue, QueueUnit, parsed
+from rmqstore_spark.store.consumequeue import PRE_BLANK, UNIT_SIZE, Queue, QueueUnit, is_used, parsed
 from rmqstore_spark.store.consumequeue_ext import LAST_ADDRESS, read_ext
 from rmqstore_spark.store.layout import queue_path
 from rmqstore_spark.store.message import SCHEDULE_TOPIC
@@ -27,19 +27,17 @@ _Expected = tuple[int, Any]  # the queue offset of the first of some units in a 
 
 
 class Candidate(NamedTuple):
-    """A unit for which the log does not have the message where it points."""
+    """A unit for which the log does not have the message where it points.
+
+    Attributes:
+        after: the number that was begun with to look for it: all units from this one up to there are alike.
+    """
 
     queue: Queue
     number: int
     queue_offset: int
     unit: QueueUnit
-
-
-def is_used(units: Any) -> npt.NDArray[np.bool_]:
-    """Which units stand for a message."""
-    used: npt.NDArray[np.bool_] = (units["position"] >= 0) & (units["size"] > 0)
-    used &= (units["position"] != PRE_BLANK.position) | (units["size"] != PRE_BLANK.size)
-    return used
+    after: int
 
 
 class QueueStretch:
@@ -76,7 +74,8 @@ class QueueStretch:
                 continue
             batch = self._store.queues.queue(topic, queue_id, is_batch=True)
             if batch is not None and batch.in_files:
-                yield from self._check_batch(batch, expected, start, stop, damages)
+                yield from self._check_batch(batch, expected, start, stop)
+                extra += self._before_batch(batch, expected, start, stop)
                 continue
             queue = self._store.queues.queue(topic, queue_id)
             assert queue is not None
@@ -137,9 +136,8 @@ class QueueStretch:
 
     # ---- BatchCQ
 
-    def _check_batch(
-        self, queue: Queue, expected: list[_Expected], start: int, stop: int, damages: list[Damage]
-    ) -> Iterator[Finding]:
+    @staticmethod
+    def _check_batch(queue: Queue, expected: list[_Expected], start: int, stop: int) -> Iterator[Finding]:
         """Units are found by where they point, as nothing else tells which one is a message's."""
         offsets = np.concatenate([np.arange(offset, offset + len(units)) for offset, units in expected])
         units = np.concatenate([units for _, units in expected])
@@ -157,10 +155,6 @@ class QueueStretch:
                 expected=_shown(units[at]),
                 found="none",
             )
-        for at in np.flatnonzero(~right).tolist():
-            if not is_in(damages, int(actual.positions[at])):
-                unit = QueueUnit(*(int(values[at]) for values in actual[:3]))
-                yield extra_unit(queue, number + at, int(actual.queue_offsets[at]), unit)
         index = np.searchsorted(positions, actual.positions[right])
         said = [values[right] for values in actual]
         is_wrong = (
@@ -181,6 +175,16 @@ class QueueStretch:
 
     # ---- units that no message has
 
+    def _before_batch(self, queue: Queue, expected: list[_Expected], start: int, stop: int) -> Iterator[Candidate]:
+        """The same in a BatchCQ."""
+        positions = np.concatenate([units["position"] for _, units in expected])
+        number = queue.search(start)
+        actual, _ = queue.units(number, stop)
+        least = 0
+        for at in np.flatnonzero(np.isin(actual.positions, positions)).tolist():
+            yield from unconfirmed(self._view, queue, number + at, least)
+            least = number + at + 1
+
     def _before(self, queue: Queue, expected: list[_Expected]) -> Iterator[Candidate]:
         """Units before those of messages that are not those of messages themselves."""
         least = 0
@@ -195,12 +199,17 @@ def unconfirmed(view: LogView, queue: Queue, number: int, least: int = 0) -> Ite
     Args:
         least: only units from this number on.
     """
+    after = number
     while number > least:
         number -= 1
-        unit = queue.unit(number)
-        if unit is None or unit.position < view.start or view.is_of(queue, number, unit):
+        units = parsed(queue.read_units(number, 1), queue.is_batch)
+        if not is_used(units).all() or not len(units):
             return
-        yield Candidate(queue, number, number, unit)
+        unit = QueueUnit(*(int(units[name][0]) for name in ("position", "size", "tags_code")))
+        queue_offset = int(units["base"][0]) if queue.is_batch else number
+        if unit.position < view.start or view.is_of(queue, queue_offset, unit):
+            return
+        yield Candidate(queue, number, queue_offset, unit, after)
 
 
 def extra_units(view: LogView, some: list[Candidate], stop: int, damages: Iterable[Damage] = ()) -> Iterator[Finding]:
@@ -216,13 +225,21 @@ def extra_units(view: LogView, some: list[Candidate], stop: int, damages: Iterab
     for each in some:
         wanted.setdefault((each.queue.topic, each.queue.queue_id), set()).add(each.queue_offset)
     present = view.present(wanted, view.start, stop)
-    for each in sorted(some, key=lambda each: (each.queue.topic, each.queue.queue_id, each.number)):
-        if each.queue_offset in present.get((each.queue.topic, each.queue.queue_id), ()):
-            continue
+    found: list[Candidate] = []
+    for begun, group in itertools.groupby(some, key=_begun):
+        for each in group:
+            if each.queue_offset in present.get(begun[:2], ()):
+                break  # what comes before a unit whose message is elsewhere is found with that message
+            found.append(each)
+    for each in sorted(found, key=lambda each: (*_begun(each)[:2], each.number)):
         finding = extra_unit(each.queue, each.number, each.queue_offset, each.unit)
         if each.unit.position >= view.end:
             finding = replace(finding, problem="queueAheadOfLog", expected=f"one before the log's end at {view.end}")
         yield finding
+
+
+def _begun(candidate: Candidate) -> tuple[str, int, int]:
+    return candidate.queue.topic, candidate.queue.queue_id, candidate.after
 
 
 def extra_unit(queue: Queue, number: int, queue_offset: int, unit: QueueUnit) -> Finding:

@@ -17,7 +17,6 @@ from rmqstore_spark.tables.check.queue_units import Candidate, extra_units, plac
 from rmqstore_spark.tables.consumequeue import QueuePart, used_units
 
 _OPEN = 1 << 62
-_FIELDS = ("position", "size", "tags_code")
 
 
 @dataclass(frozen=True)
@@ -44,29 +43,20 @@ def check_queues(store: OpenStore, view: LogView, part: QueuesPart) -> Iterator[
         if piece.first == 0:
             yield from _files(queue, part.sizes[piece.is_batch])
         offsets, ends = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        last: tuple[int, int, QueueUnit] | None = None
+        last: int | None = None
         for found in used_units(queue, piece.first, piece.stop, ALL, store.files):
             base = found.units["base"].astype(np.int64) if queue.is_batch else found.numbers
             offsets.append(base)
             ends.append(base + (found.units["count"].astype(np.int64) if queue.is_batch else 1))
-            unit = found.units[-1]
-            last = int(found.numbers[-1]), int(base[-1]), QueueUnit(*(int(unit[name]) for name in _FIELDS))
+            last = int(found.numbers[-1])
             if queue.is_lmq:
                 extra += _of_light(view, queue, found.numbers, found.units)
         before = piece.first if piece.first > 0 and not queue.is_batch else None
         holes += [(queue, first, stop) for first, stop in _holes(np.concatenate(offsets), np.concatenate(ends), before)]
         if piece.stop == _OPEN and last is not None and not queue.is_lmq:
-            extra += _tail(view, queue, *last)
+            extra += unconfirmed(view, queue, last + 1)
     yield from extra_units(view, extra, view.end)
     yield from _gaps(view, holes)
-
-
-def _tail(view: LogView, queue: Queue, number: int, queue_offset: int, unit: QueueUnit) -> Iterator[Candidate]:
-    """The units at a queue's end that are not those of messages."""
-    if not queue.is_batch:
-        yield from unconfirmed(view, queue, number + 1)
-    elif unit.position >= view.start and not view.is_of(queue, queue_offset, unit):
-        yield Candidate(queue, number, queue_offset, unit)
 
 
 def _of_light(view: LogView, queue: Queue, numbers: npt.NDArray[np.int64], units: Any) -> Iterator[Candidate]:
@@ -74,7 +64,7 @@ def _of_light(view: LogView, queue: Queue, numbers: npt.NDArray[np.int64], units
     for number, unit in zip(numbers.tolist(), units.tolist(), strict=True):
         found = QueueUnit(*unit[:3])
         if found.position >= view.start and not view.is_of(queue, number, found):
-            yield Candidate(queue, number, number, found)
+            yield Candidate(queue, number, number, found, number + 1)
 
 
 def _holes(
