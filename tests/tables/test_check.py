@@ -52,7 +52,8 @@ def one_by_one(findings: list[tuple[Any, ...]]) -> dict[tuple[Any, ...], int]:
     """How many things are wrong in which way: what is missing in a row is cut where a part of the log ends."""
     counts: dict[tuple[Any, ...], int] = {}
     for problem, position, queue_id, offset, count in findings:
-        key = (problem, queue_id) if problem.startswith("missing") else (problem, position, queue_id, offset)
+        is_one_of_many = problem.startswith(("missing", "notIndexed"))
+        key = (problem, queue_id) if is_one_of_many else (problem, position, queue_id, offset)
         counts[key] = counts.get(key, 0) + count
     return counts
 
