@@ -44,7 +44,9 @@ SCHEMA = pa.schema(
         ("filterBitMap", pa.binary()),
     ]
 )
-OPTIONS = frozenset({"subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets"})
+OPTIONS = frozenset(
+    {"subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets", "maxTaskBytesPerSecond"}
+)
 
 _PART_BYTES = 32 * 1024 * 1024
 _BATCH_UNITS = 64 * 1024

@@ -117,6 +117,6 @@ def _items(path: str, header: Header, first: int, items: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-_OPTIONS = frozenset({"mode"})
+_OPTIONS = frozenset({"mode", "maxTaskBytesPerSecond"})
 FILES = Table("indexfiles", "an index file, as its header says", FILES_SCHEMA, _OPTIONS, _file_rows)
 ITEMS = Table("index", "an item of an index file, as it stands there", SCHEMA, _OPTIONS, _item_rows, _item_parts)

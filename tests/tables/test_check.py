@@ -16,10 +16,12 @@ from typing import Any
 import pytest
 from oracle import aged_stores, damage, golden, reference
 from oracle.stores import StoreBuilder, Stored
+from support.reading import options_of
 from support.tables import rows_of
 
 import rmqstore_spark
 from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.tables.check.problems import PROBLEMS
 from rmqstore_spark.tables.check.table import TABLE
 
@@ -443,6 +445,38 @@ def test_expired_beginning(tmp_path: Path, rng: random.Random) -> None:
     (tmp_path / "config" / "consumerOffset.json").write_text('{"offsetTable":{"A@G":{0:1}}}')
     assert wrong(tmp_path) == wrong(tmp_path, maxPartitionBytes="2000") == []
     assert [name for name, _ in said(tmp_path) if name.startswith("offset")] == ["offsetBehindQueue"]
+
+
+def test_several_directories(tmp_path: Path, rng: random.Random) -> None:
+    directories = [tmp_path / "one", tmp_path / "two"]
+    builder = StoreBuilder(tmp_path / "store", commitlogs=directories)
+    for _ in range(100):
+        builder.append(rng.choice("AB"), rng.randbytes(200))
+    builder.close()
+    named = {"storePathCommitLog": ",".join(map(str, directories))}
+    assert wrong(builder.root, **named) == []
+    last = max(offset for topic, _, offset, _ in reference.read_queues(builder.root) if topic == "A")
+    extra = (builder.root / "consumequeue" / "B" / "0" / f"{0:020d}").read_bytes()[:20]
+    path = builder.queue_directory("A", 0) / f"{(last + 1) * 20 // 200 * 200:020d}"
+    data = bytearray(path.read_bytes() if path.exists() else bytes(200))
+    at = (last + 1) * 20 % 200
+    path.write_bytes(data[:at] + extra + data[at + 20 :])
+    assert [row["problem"] for row in wrong(builder.root, **named)] == ["extraQueueUnit"]
+
+
+def test_log_is_read_once(tmp_path: Path, rng: random.Random) -> None:
+    builder = StoreBuilder(tmp_path, 1 << 20, 20_000, index=True, index_slots=1000, index_items=4000)
+    for number in range(6000):
+        builder.append(rng.choice("ABC"), rng.randbytes(1000), rng.randrange(2), keys=f"k{number}")
+    builder.close()
+    files, options = Files(), options_of(tmp_path)
+    opened = OpenStore.find(str(tmp_path), files)
+    parts = TABLE.parts(opened, options)
+    found = [batch for part in parts for batch in TABLE.rows(opened, options, part)]
+    assert sum(batch.num_rows for batch in found) == 0
+    beside = sum(path.stat().st_size for name in ("consumequeue", "index") for path in (tmp_path / name).rglob("*0*"))
+    looks = 2 << 20  # for the log's end, and where to cut it, whatever its size
+    assert builder.end <= files.bytes <= builder.end + 3 * beside + looks < 2 * builder.end
 
 
 # ---- random stores, against a plain comparison of log and queues

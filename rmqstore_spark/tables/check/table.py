@@ -138,5 +138,5 @@ def _findings(store: OpenStore, part: Part) -> Iterator[Finding]:
             yield from work
 
 
-_OPTIONS = frozenset({"maxPartitionBytes", "minPartitions"})
+_OPTIONS = frozenset({"storePathCommitLog", "maxPartitionBytes", "minPartitions", "dropCache", "maxTaskBytesPerSecond"})
 TABLE = Table("check", "something that is wrong, or suspicious", SCHEMA, _OPTIONS, rows, parts)
