@@ -28,6 +28,11 @@ def no_message(reader: SegmentReader, position: int) -> ContradictedError:
 
 def asked_queues(store: OpenStore, selection: Selection) -> list[Queue]:
     """The queues that can have selected messages. Where topics are named, no other directory is listed."""
+    return [queue for queue in selected_queues(store, selection) if is_asked(queue, selection)]
+
+
+def selected_queues(store: OpenStore, selection: Selection) -> list[Queue]:
+    """The selected queues, also those of light topics. Where topics are named, no other directory is listed."""
     queues = store.queues
     topics = selection.topic.among if selection.assigned is None else set(selection.assigned)
     if topics is None:
@@ -35,7 +40,7 @@ def asked_queues(store: OpenStore, selection: Selection) -> list[Queue]:
         some = queues.with_batch
     else:
         some = [queue for topic in sorted(topics) for kind in (False, True) for queue in queues.of_topic(topic, kind)]
-    return [queue for queue in some if is_asked(queue, selection)]
+    return [queue for queue in some if selection.queue(queue.topic, queue.queue_id) is not None]
 
 
 def is_asked(queue: Queue, selection: Selection) -> bool:

@@ -6,7 +6,6 @@ Brokers since 5.5.0 have one more offset after these, which may be 0: it is left
 """
 
 import struct
-from dataclasses import dataclass
 
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.files import Files, ReadFile
@@ -14,6 +13,10 @@ from rmqstore_spark.store.files import Files, ReadFile
 _TIMESTAMPS = struct.Struct(">qqq")
 _OFFSETS = struct.Struct(">qq")
 _FILE_SIZE = 4096
+_NAMES = (
+    *("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsgTimestamp"),
+    *("masterFlushedOffset", "confirmPhyOffset", "logicsPhysicalOffset"),
+)
 
 
 def encode(message: int, index: int, end: int) -> bytes:
@@ -27,37 +30,23 @@ def encode(message: int, index: int, end: int) -> bytes:
     return (_TIMESTAMPS.pack(message, message, index) + _OFFSETS.pack(0, end)).ljust(_FILE_SIZE, b"\0")
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """What the file says: store times (ms) and physical offsets, of which any may be 0."""
-
-    physic: int
-    logics: int
-    index: int
-    master_flushed: int
-    confirmed: int
-
-
-def read_checkpoint(path: str, files: Files) -> Checkpoint | None:
-    """The file's fields; None where it is missing, unreadable or too short. A hint."""
+def fields(path: str, files: Files) -> dict[str, int]:
+    """All that it says, by RocketMQ's names, in the order in which it stands there; nothing where it cannot be read, or
+    is too short. A hint."""
     try:
         with ReadFile(path, files) as file:
-            data = file.read(0, _TIMESTAMPS.size + _OFFSETS.size)
+            data = file.read(0, 8 * len(_NAMES))
     except RmqStoreError:
-        return None
-    if len(data) < _TIMESTAMPS.size:
-        return None
-    data = data.ljust(_TIMESTAMPS.size + _OFFSETS.size, b"\0")
-    return Checkpoint(*_TIMESTAMPS.unpack_from(data), *_OFFSETS.unpack_from(data, _TIMESTAMPS.size))
+        return {}
+    values = struct.unpack_from(f">{len(data) // 8}q", data)
+    return dict(zip(_NAMES, values, strict=False)) if len(data) >= _TIMESTAMPS.size else {}
 
 
 def index_timestamp(path: str, files: Files) -> int:
     """Store time (ms) up to which the index files are complete; 0 when that is not known."""
-    found = read_checkpoint(path, files)
-    return 0 if found is None else found.index
+    return fields(path, files).get("indexMsgTimestamp", 0)
 
 
 def logics_timestamp(path: str, files: Files) -> int:
     """Store time (ms) of the last message put into a ConsumeQueue, as of the last flush; 0 when that is not known."""
-    found = read_checkpoint(path, files)
-    return 0 if found is None else found.logics
+    return fields(path, files).get("logicsMsgTimestamp", 0)

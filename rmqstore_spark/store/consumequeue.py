@@ -58,18 +58,30 @@ class QueueUnit(NamedTuple):
 PRE_BLANK = QueueUnit(0, 0x7FFFFFFF, 0)  # for each queue offset before a queue's first message, in that one's file
 
 
-class _QueueFile(NamedTuple):
+class QueueFile(NamedTuple):
+    """A file of a queue."""
+
     path: str
-    first: int  # queue offset of its first unit
+    first: int  # the number of its first unit
     capacity: int  # units
     size: int  # bytes
+    allocated: int  # bytes that it takes on the disk: files are made at their full size, as a hole
 
 
 def parsed(data: bytes, is_batch: bool = False) -> Any:
-    """Units as they stand in a file: an array with the fields position, size and tags_code; in a BatchCQ also base and
-    count."""
+    """Units as they stand in a file: an array with the fields position, size and tags_code; in a BatchCQ also
+    store_timestamp, base and count."""
     layout = _BATCH if is_batch else _SIMPLE
     return np.frombuffer(data, layout, len(data) // layout.itemsize)
+
+
+def is_used(units: Any) -> npt.NDArray[np.bool_]:
+    """Which units of parsed() stand for a message: pre-blank ones do not."""
+    used: npt.NDArray[np.bool_] = (units["position"] >= 0) & (units["size"] > 0)
+    used &= (units["position"] != PRE_BLANK.position) | (units["size"] != PRE_BLANK.size)
+    if units.dtype == _BATCH:
+        used &= (units["base"] >= 0) & (units["count"] > 0)
+    return used
 
 
 class QueueUnits(NamedTuple):
@@ -110,22 +122,27 @@ class Queue:
         self._files = files
 
     @cached_property
-    def _queue_files(self) -> list[_QueueFile]:
-        found: list[_QueueFile] = []
+    def in_files(self) -> list[QueueFile]:
+        """Its files, in their order."""
+        found: list[QueueFile] = []
         size = self.unit_size
         with contextlib.suppress(OSError):
             for name in sorted(self._files.names(self._directory)):
                 start = start_in(name)
                 if start is not None:
                     path = os.path.join(self._directory, name)
-                    nbytes = self._files.status(path).st_size
-                    found.append(_QueueFile(path, start // size, nbytes // size, nbytes))
+                    status = self._files.status(path)
+                    nbytes = status.st_size
+                    if found:  # one that is too long has the units of the next one not twice
+                        last = found[-1]
+                        found[-1] = last._replace(capacity=min(last.capacity, start // size - last.first))
+                    found.append(QueueFile(path, start // size, nbytes // size, nbytes, 512 * status.st_blocks))
         return found
 
     @property
     def first(self) -> int:
         """The number of the unit that its first file begins with."""
-        return self._queue_files[0].first if self._queue_files else 0
+        return self.in_files[0].first if self.in_files else 0
 
     @property
     def unit_size(self) -> int:
@@ -140,7 +157,7 @@ class Queue:
     @property
     def sizes(self) -> list[tuple[str, int]]:
         """Its files, in their order, with their bytes."""
-        return [(file.path, file.size) for file in self._queue_files]
+        return [(file.path, file.size) for file in self.in_files]
 
     def _read(self, file: ReadFile, index: int) -> QueueUnit:
         data = file.read(index * self.unit_size, UNIT_SIZE)
@@ -148,7 +165,7 @@ class Queue:
 
     def unit(self, number: int) -> QueueUnit | None:
         """The unit of this number, or None where there is none or it is not used."""
-        for file in self._queue_files:
+        for file in self.in_files:
             if file.first <= number < file.first + file.capacity:
                 with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._files) as opened:
                     unit = self._read(opened, number - file.first)
@@ -185,7 +202,7 @@ class Queue:
             count: how many come first; then it is twice as many each time.
         """
         size = self.unit_size
-        for file in self._queue_files:
+        for file in self.in_files:
             if file.first + file.capacity <= number:
                 continue
             if file.first > number:
@@ -212,7 +229,7 @@ class Queue:
         """
         size = self.unit_size
         number: int | None = None  # of the next unit
-        for file in self._queue_files[self._at(start) if start is not None else 0 :]:
+        for file in self.in_files[self._at(start) if start is not None else 0 :]:
             if number not in (None, file.first):
                 return
             with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._files) as opened:
@@ -234,7 +251,7 @@ class Queue:
         """The bytes of at most `count` units from number `start` on, as far as one file follows the other."""
         size = self.unit_size
         data = b""
-        for file in self._queue_files:
+        for file in self.in_files:
             if file.first <= start < file.first + file.capacity and count > 0:
                 with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._files) as opened:
                     part = opened.read(
@@ -250,9 +267,9 @@ class Queue:
         A binary search: it relies on physical offsets that ascend along the queue. Where they do not (a damaged queue),
         the answer is only some number.
         """
-        if not self._queue_files:
+        if not self.in_files:
             return self.first
-        file = self._queue_files[self._at(position)]
+        file = self.in_files[self._at(position)]
         with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._files) as opened:
             size = self.unit_size
             # Where there is no data no unit is used.
@@ -268,13 +285,13 @@ class Queue:
     def _at(self, position: int) -> int:
         """Which of its files the first unit is in that points to `position` or after it, or is not used."""
 
-        def begins_before(file: _QueueFile) -> bool:
+        def begins_before(file: QueueFile) -> bool:
             with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._files) as opened:
                 return _is_before(self._read(opened, 0), position)
             return False
 
         # The last file that begins before the position is the one; in the files after it every unit is too late.
-        return bisect.bisect_left(self._queue_files[1:], True, key=lambda file: not begins_before(file))
+        return bisect.bisect_left(self.in_files[1:], True, key=lambda file: not begins_before(file))
 
     def _narrowed(self, file: ReadFile, used: int, position: int, least: int = 0) -> tuple[int, int]:
         """Between which indexes of a file, both included, that unit is: so few that they are read at once.
@@ -340,12 +357,13 @@ class ConsumeQueues:
         """The simple queues again, but listed as they are asked for: a few of many cost little."""
         return _queues(self._directory, self._files, is_batch=False)
 
-    def queue(self, topic: str, queue_id: int) -> Queue | None:
-        """A simple queue, whether it has files or not; None where there can be none (layout.queue_path)."""
-        path = queue_path(topic, queue_id)
-        if self._directory is None or path is None:
+    def queue(self, topic: str, queue_id: int, is_batch: bool = False) -> Queue | None:
+        """A simple queue, or a BatchCQ, whether it has files or not; None where there can be none
+        (layout.queue_path)."""
+        path, above = queue_path(topic, queue_id), self._batch_directory if is_batch else self._directory
+        if above is None or path is None:
             return None
-        return Queue(os.path.join(self._directory, path), topic, queue_id, self._files)
+        return Queue(os.path.join(above, path), topic, queue_id, self._files, is_batch)
 
     @cached_property
     def topics(self) -> set[str]:

@@ -86,6 +86,10 @@ class Files:
         """What a path is, as os.stat tells it, with its errors."""
         return os.stat(path)
 
+    def own_status(self, path: str) -> os.stat_result:
+        """What a path itself is, and not what it leads to where it is a link, with the errors of os.lstat."""
+        return os.lstat(path)
+
     def is_directory(self, path: str) -> bool:
         """Is there a directory at a path?"""
         try:

@@ -21,7 +21,7 @@ import stat
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +68,7 @@ class Item(NamedTuple):
     previous: int
 
 
+_ITEM_FIELDS = np.dtype([("key_hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 _UNUSED = Item(0, 0, 0, 0)
 
 
@@ -201,6 +202,30 @@ class IndexReader:
         """An item; None where there is none to be read."""
         data = self._file.read(item_at(index.slots, number), ITEM.size)
         return Item(*ITEM.unpack(data)) if len(data) == ITEM.size else None
+
+    def item_array(self, slots: int, first: int, count: int) -> Any:
+        """The items of the numbers [first, first + count) as they stand in the file, fewer where it ends: an array with
+        the fields of Item."""
+        return self._array(item_at(slots, first), count, _ITEM_FIELDS)
+
+    def slot_array(self, first: int, count: int) -> Any:
+        """The slots of the numbers [first, first + count) likewise: an array of numbers."""
+        return self._array(HEADER.size + first * SLOT.size, count, np.dtype(">i4"))
+
+    def _array(self, at: int, count: int, kind: "np.dtype[Any]") -> Any:
+        buffer = np.empty(count * kind.itemsize, np.uint8)
+        size = self._file.read_into(buffer.data, at)
+        return buffer[: size // kind.itemsize * kind.itemsize].view(kind)
+
+    @property
+    def data_end(self) -> int:
+        """Where in the file the last data ends; after it there is only a hole."""
+        return self._file.data_end()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self._file.size
 
     def lookup(self, index: IndexFile, hashes: Hashes) -> Positions | None:
         """Where the messages are that have a key of one of these hashes.

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 TEXT, INT, LONG, BOOL = pa.string(), pa.int32(), pa.int64(), pa.bool_()
@@ -15,6 +16,7 @@ MAP = pa.map_(pa.string(), pa.string())
 TEXTS = pa.list_(pa.string())
 
 _ROWS_AT_ONCE = 8192
+_MOST_MILLISECONDS = ((1 << 63) - 1) // 1000
 
 
 def batches(schema: pa.Schema, rows: Iterable[tuple[Any, ...]]) -> Iterator[pa.RecordBatch]:
@@ -69,7 +71,7 @@ def _ends(values: Sequence[Any]) -> pa.Buffer:
     return pa.py_buffer(np.cumsum([0, *map(len, values)], dtype=np.int32).tobytes())
 
 
-def _bits(values: "np.typing.NDArray[np.bool_]") -> pa.Buffer:
+def _bits(values: "npt.NDArray[np.bool_]") -> pa.Buffer:
     return pa.py_buffer(np.packbits(values, bitorder="little").tobytes())
 
 
@@ -78,3 +80,9 @@ def _utf8(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError:  # half of a character, as JSON can write it, or a file's name that is not UTF-8
         return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace").encode()
+
+
+def timestamps(milliseconds: npt.NDArray[np.int64], is_known: Any = True) -> pa.Array:
+    """Times as a column holds them; null where they do not fit, or are not known."""
+    is_null = np.logical_not(is_known) | (milliseconds > _MOST_MILLISECONDS) | (milliseconds < -_MOST_MILLISECONDS)
+    return pa.array(np.where(is_null, 0, milliseconds) * 1000, mask=is_null).cast(TIME)

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.selection import ALL, Numbers
-from rmqstore_spark.store.checkpoint import read_checkpoint
+from rmqstore_spark.store.checkpoint import fields
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.message import Header, microseconds
 from rmqstore_spark.store.opened import OpenStore
@@ -89,12 +89,12 @@ SEGMENTS = Table(
 
 
 def _checkpoint_rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
-    known = read_checkpoint(store.layout.checkpoint, store.files)
-    times = (known.physic, known.logics, known.index) if known is not None else (0, 0, 0)
+    known = fields(store.layout.checkpoint, store.files)
+    times = (known.get(name, 0) for name in ("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsgTimestamp"))
     row = (
         *(microseconds(time) if time > 0 else None for time in times),
-        known.master_flushed if known is not None else None,
-        known.confirmed if known is not None else None,
+        known.get("masterFlushedOffset"),
+        known.get("confirmPhyOffset"),
         store.layout.abort,
         store.files.is_locked(store.layout.lock),
     )

@@ -1,0 +1,1 @@
+"""fsck for stores: the table `check`."""

@@ -1,0 +1,108 @@
+"""What config/ says of topics and of consumers' progress, held against the queues."""
+
+import os
+from collections.abc import Iterator
+
+from rmqstore_spark.store.config import DEFAULT_QUEUES, is_count, load, with_backup
+from rmqstore_spark.store.consumequeue import Queue, parsed
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.tables.check.layout import has_queue_files
+from rmqstore_spark.tables.check.problems import Finding
+
+# A broker makes these itself when it starts (TopicConfigManager), or serves them without an entry.
+_BROKERS_OWN = ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_", "rmq_sys_", "TRANS_CHECK_MAX_TIME_TOPIC", "OFFSET_MOVED_EVENT")
+_OFFSETS = ("consumerOffset.json", "lmqConsumerOffset.json")
+
+
+def check_config(store: OpenStore, log_start: int) -> Iterator[Finding]:
+    """What is wrong with config/topics.json and consumers' offsets.
+
+    Args:
+        log_start: the first physical offset that has not expired.
+    """
+    if not has_queue_files(store):
+        return  # what queues there are, only a RocksDB knows
+    yield from _topics(store)
+    yield from _offsets(store, log_start)
+
+
+def _table(store: OpenStore, name: str, member: str) -> dict[str, object]:
+    found = (load(os.path.join(store.root, "config", name), store.files) or {}).get(member)
+    return found if isinstance(found, dict) else {}
+
+
+def _topics(store: OpenStore) -> Iterator[Finding]:
+    path = os.path.join(store.root, "config", "topics.json")
+    topics = {topic for topic in store.queues.topics if _queues(store, topic)}
+    if not any(store.files.exists(candidate) for candidate in with_backup(path)):
+        if topics:
+            yield Finding("noTopicConfig", path, expected="a file", found="none", count=len(topics))
+        return
+    table = _table(store, "topics.json", "topicConfigTable")
+    for topic in sorted(topics):
+        entry = table.get(topic)
+        if not isinstance(entry, dict):
+            if not topic.startswith(_BROKERS_OWN):
+                yield Finding("topicWithoutConfig", path, topic=topic, expected="an entry", found="none")
+            continue
+        said = entry.get("readQueueNums", DEFAULT_QUEUES)
+        count = said if is_count(said) else DEFAULT_QUEUES
+        for queue in _queues(store, topic):
+            if queue.queue_id >= count and queue.last() is not None:
+                yield Finding(
+                    "queueBeyondConfig",
+                    path,
+                    topic=topic,
+                    queue_id=queue.queue_id,
+                    expected=f"readQueueNums of at least {queue.queue_id + 1}",
+                    found=f"{count}",
+                )
+    for topic in sorted(set(table) - topics):
+        yield Finding("topicWithoutQueue", path, topic=topic, expected="a queue", found="none")
+
+
+def _queues(store: OpenStore, topic: str) -> list[Queue]:
+    return [queue for is_batch in (False, True) for queue in store.queues.of_topic(topic, is_batch)]
+
+
+def _offsets(store: OpenStore, log_start: int) -> Iterator[Finding]:
+    # Of a static topic consumers count in other numbers (TopicQueueMappingManager).
+    mapped = _table(store, "topicQueueMapping.json", "topicQueueMappingInfoMap")
+    for name in _OFFSETS:
+        path = os.path.join(store.root, "config", name)
+        for key, offsets in sorted(_table(store, name, "offsetTable").items()):
+            topic, _, group = key.partition("@")
+            if topic in mapped or not isinstance(offsets, dict):
+                continue
+            queues = {queue.queue_id: queue for queue in _queues(store, topic)}
+            for text, offset in offsets.items():
+                if not (text.isascii() and text.isdecimal() and type(offset) is int):
+                    continue
+                finding = _offset(queues.get(int(text)), offset, log_start)
+                if finding is not None:
+                    problem, expected = finding
+                    found = f"{offset} of group {group}"
+                    yield Finding(problem, path, None, None, topic, int(text), offset, expected, found)
+
+
+def _offset(queue: Queue | None, offset: int, log_start: int) -> tuple[str, str] | None:
+    """What is wrong with a group's offset in a queue, and what was expected."""
+    if queue is None:
+        return ("offsetWithoutQueue", "a queue") if offset > 0 else None
+    least, end = _bounds(queue, log_start)
+    if offset > end:
+        return "offsetAheadOfQueue", f"at most {end}"
+    return ("offsetBehindQueue", f"at least {least}") if offset < least else None
+
+
+def _bounds(queue: Queue, log_start: int) -> tuple[int, int]:
+    """The queue's first offset that has not expired, and the one after its last."""
+    first = queue.search(log_start)
+    if not queue.is_batch:
+        while first < queue.end and queue.unit(first) is None:  # before the first message
+            first += 1
+        return first, queue.end
+    bases = [parsed(queue.read_units(number, 1), is_batch=True) for number in (first, queue.end - 1)]
+    if not all(len(units) for units in bases):
+        return 0, 0
+    return int(bases[0]["base"][0]), int(bases[1]["base"][0]) + int(bases[1]["count"][0])

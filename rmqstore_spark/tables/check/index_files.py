@@ -1,0 +1,199 @@
+"""Index files by themselves: whether header, slots and items agree."""
+
+from collections.abc import Generator, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.indexfile import (
+    DEFAULT_SLOTS,
+    HEADER,
+    ITEM,
+    SLOT,
+    Header,
+    IndexReader,
+    file_size,
+    index_paths,
+    item_at,
+)
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.sizes import DEFAULT_SIZES
+from rmqstore_spark.tables.check.index_items import IndexSpan, number_at
+from rmqstore_spark.tables.check.problems import Finding
+from rmqstore_spark.tables.check.queue_units import stretches
+
+_AT_ONCE = 512 * 1024  # items or slots
+
+_Ints = npt.NDArray[np.int32]
+
+
+def spans_of(store: OpenStore, findings: list[Finding]) -> list[IndexSpan]:
+    """The index files that have items, the oldest first; what cannot be used is told.
+
+    No file says how many slots it has: those of one that is sound are taken for the others.
+    """
+    known: dict[int, int] = {file_size(DEFAULT_SIZES.slots, DEFAULT_SIZES.items): DEFAULT_SLOTS}
+    readable: list[tuple[str, int]] = []
+    for path in index_paths(store.layout.index, store.files):
+        try:
+            with IndexReader(path, store.files) as reader:
+                readable.append((path, reader.size))
+                if not reader.is_empty:
+                    known[reader.size] = reader.check(known.values()).slots
+        except RmqStoreError as why:
+            if not readable or readable[-1][0] != path:
+                findings.append(Finding("brokenIndexFile", path, expected="an index file", found=str(why)))
+    usual = max((size for _, size in readable), key=[size for _, size in readable].count, default=0)
+    spans: list[IndexSpan] = []
+    for path, size in readable:
+        if size != usual:
+            findings.append(Finding("wrongIndexFileSize", path, expected=f"{usual} bytes", found=f"{size} bytes"))
+            continue
+        with IndexReader(path, store.files) as reader:
+            span = None if size not in known else _span(reader, known[size])
+            if span is None and not (reader.is_empty and _is_empty(reader)):
+                found = "header and items contradict each other"
+                findings.append(Finding("brokenIndexFile", path, expected="items of the log's messages", found=found))
+            elif span is not None:
+                spans.append(span)
+    return spans
+
+
+def _is_empty(reader: IndexReader) -> bool:
+    return reader.data_end <= HEADER.size or not reader.slot_array(0, _AT_ONCE).any()
+
+
+def _span(reader: IndexReader, slots: int) -> IndexSpan | None:
+    """What is in a file with so many slots; None where there are no items."""
+    stop = _after_last(reader, slots)
+    items = [reader.item_array(slots, number, 1) for number in (1, stop - 1)]
+    is_noise = reader.item_array(slots, 0, 1).view(np.uint8).any()  # item 0 is never used
+    if stop <= 1 or is_noise or not all(len(each) for each in items):
+        return None
+    return IndexSpan(reader.path, slots, stop, *(int(each["position"][0]) for each in items))
+
+
+def _after_last(reader: IndexReader, slots: int) -> int:
+    """The number after that of the last item that stands there: items in use lie side by side."""
+    count = max(1, min(reader.header.index_count, (reader.size - item_at(slots, 0)) // ITEM.size))
+    around = _in_use(reader, slots, count - 1, 2)
+    if (count == 1 or around[0]) and not around[1:].any():
+        return count
+    stop = (min(reader.size, reader.data_end + ITEM.size) - item_at(slots, 0)) // ITEM.size
+    while stop > 1:
+        first = max(1, stop - _AT_ONCE)
+        used = np.flatnonzero(_in_use(reader, slots, first, stop - first))
+        if len(used):
+            return first + int(used[-1]) + 1
+        stop = first
+    return 1
+
+
+def _in_use(reader: IndexReader, slots: int, first: int, count: int) -> npt.NDArray[np.bool_]:
+    """Which of some items are not all zeros."""
+    items = reader.item_array(slots, first, count)
+    used: npt.NDArray[np.bool_] = items.view(np.uint8).reshape(len(items), ITEM.size).any(axis=1)
+    return used
+
+
+def beyond(store: OpenStore, spans: list[IndexSpan]) -> Iterator[Finding]:
+    """Items of messages after the log's end."""
+    for span in spans:
+        if span.last >= store.end:
+            with IndexReader(span.path, store.files) as reader:
+                first = number_at(reader, span, store.end)
+            yield Finding(
+                "extraIndexItem",
+                span.path,
+                item_at(span.slots, first),
+                span.last,
+                expected=f"messages before the log's end at {store.end}",
+                found=f"items from {first} on",
+                count=span.stop - first,
+            )
+
+
+def check_index_file(files: Files, span: IndexSpan) -> Iterator[Finding]:
+    """What is wrong with an index file, whatever the log says."""
+    with IndexReader(span.path, files) as reader:
+        used = yield from _chains(reader, span)
+        yield from _header(reader.header, span, used)
+
+
+def _header(header: Header, span: IndexSpan, used: int) -> Iterator[Finding]:
+    if header.index_count != span.stop:
+        yield Finding(
+            "wrongIndexCount", span.path, 36, expected=f"indexCount {span.stop}", found=f"{header.index_count}"
+        )
+    if header.hash_slot_count not in (used, span.stop - 1):  # before 4.7.1 the number of items
+        yield Finding(
+            "wrongIndexCount", span.path, 32, expected=f"hashSlotCount {used}", found=f"{header.hash_slot_count}"
+        )
+    for name, at, expected, found in (
+        ("beginPhyOffset", 16, span.first, header.begin_position),
+        ("endPhyOffset", 24, span.last, header.end_position),
+    ):
+        if expected != found:
+            yield Finding("wrongIndexHeader", span.path, at, expected, expected=f"{name} {expected}", found=f"{found}")
+
+
+def _chains(reader: IndexReader, span: IndexSpan) -> Generator[Finding, None, int]:
+    """Each slot must name the newest of its items, and each of these the next older one. Answers how many slots are in
+    use."""
+    newest = np.zeros(span.slots, np.int32)
+    for first in range(1, span.stop, _AT_ONCE):
+        items = reader.item_array(span.slots, first, min(_AT_ONCE, span.stop - first))
+        hashes = items["key_hash"].astype(np.int32)
+        expected = _previous(np.maximum(hashes, 0) % np.int32(span.slots), newest, first)
+        for at, stop in stretches((items["previous"] != expected) | (hashes < 0)):
+            yield Finding(
+                "brokenIndexChain",
+                span.path,
+                item_at(span.slots, first + at),
+                int(items["position"][at]),
+                expected=f"item {first + at} leads to item {expected[at]}",
+                found=f"item {items['previous'][at]}, keyHash {items['key_hash'][at]}",
+                count=stop - at,
+            )
+    for first in range(0, span.slots, _AT_ONCE):
+        found = reader.slot_array(first, min(_AT_ONCE, span.slots - first))
+        right = newest[first : first + len(found)]
+        for at, stop in stretches(found != right):
+            yield Finding(
+                "brokenIndexChain",
+                span.path,
+                HEADER.size + (first + at) * SLOT.size,
+                expected=f"slot {first + at} leads to item {right[at]}",
+                found=f"item {found[at]}",
+                count=stop - at,
+            )
+    return int(np.count_nonzero(newest))
+
+
+def _previous(slots: _Ints, newest: _Ints, first: int) -> _Ints:
+    """What each of some items in a row should lead to; `newest` is brought up to date with them.
+
+    Args:
+        slots: of each item.
+        newest: the newest item of each slot before them.
+        first: the number of the first one.
+    """
+    previous = newest[slots]
+    numbers = np.arange(first, first + len(slots), dtype=np.int32)
+    newest[slots] = numbers  # of several the last one counts
+    shared = np.flatnonzero(_in_shared_slots(slots, newest, numbers))
+    if len(shared):
+        order = shared[np.argsort(slots[shared], kind="stable")]
+        is_again = slots[order[1:]] == slots[order[:-1]]
+        previous[order[1:][is_again]] = numbers[order[:-1][is_again]]
+    return previous
+
+
+def _in_shared_slots(slots: _Ints, newest: _Ints, numbers: _Ints) -> npt.NDArray[np.bool_]:
+    """Which of some items are in a slot with another of them: few, where slots are many."""
+    is_older = newest[slots] != numbers
+    has_older = np.zeros(len(newest), np.bool_)
+    has_older[slots[is_older]] = True
+    return has_older[slots]

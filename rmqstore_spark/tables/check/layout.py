@@ -1,0 +1,175 @@
+"""What lies in a store, and what a broker would make of it when it starts: names, sizes, kinds and owners of files."""
+
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterator
+
+from rmqstore_spark.store import checkpoint
+from rmqstore_spark.store.layout import queue_id_of, start_in
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.tables.check.problems import Finding
+
+_RECOVERED_SEGMENTS = 10  # MessageStoreConfig.commitLogRecoverMaxNum
+_LONG_TOPIC = 127  # bytes that version 1 of a unit has room for
+# What is looked at by nobody here, and where it says that it is there.
+_ELSEWHERE = (
+    *(("consumequeue", "CURRENT"), ("consumequeue_rocksdb", "CURRENT"), ("rocksdbstore", None), ("kvStore", None)),
+    *(("config/topics", None), ("config/subscriptionGroups", None), ("config/consumerOffsets", None)),
+    *(("config/metadata", None), ("config/rdb", None), ("config/tieredStoreMetadata.json", None)),
+    *(("tiered_index_file", None), ("timerwheel", None), ("timerlog", None), ("compaction", None)),
+)
+
+
+def has_queue_files(store: OpenStore) -> bool:
+    """Are the store's ConsumeQueues in files, and not only in a RocksDB?"""
+    separate = os.path.join(store.root, "consumequeue_rocksdb", "CURRENT")
+    return store.layout.consumequeue is not None and not store.files.exists(separate)
+
+
+def check_layout(store: OpenStore) -> Iterator[Finding]:
+    """What is wrong with names, sizes, kinds and owners of files; and checkpoint and abort."""
+    yield from _segments(store)
+    yield from _marks(store)
+    yield from _checkpoint(store)
+    yield from _index_directory(store)
+    yield from _entries(store)
+    yield from _elsewhere(store)
+    directory = os.path.join(store.root, "consumequeue")
+    if store.log.size and not store.files.exists(directory):
+        yield Finding("noQueues", directory, expected="a directory with the ConsumeQueues", found="none")
+    for topic in sorted(store.queues.topics):
+        if len(os.fsencode(topic)) > _LONG_TOPIC:
+            yield Finding("longTopic", topic=topic, expected="at most 127 bytes", found=f"{len(os.fsencode(topic))}")
+
+
+def _segments(store: OpenStore) -> Iterator[Finding]:
+    before = None
+    for segment in store.segments:
+        size = segment.end - segment.start
+        if before is not None and segment.start != before:
+            yield Finding(
+                "missingSegment",
+                segment.path,
+                position=before,
+                expected=f"a file {before:020d} before it",
+                found="none",
+                count=(segment.start - before) // size,
+            )
+        if segment.size != size:
+            yield Finding(
+                "wrongFileSize", segment.path, position=segment.start, expected=f"{size} bytes", found=f"{segment.size}"
+            )
+        before = segment.end
+    for path in store.layout.strays:
+        is_directory = store.files.is_directory(path)
+        yield Finding("strayFile", path, expected="a segment", found="a directory" if is_directory else "a file")
+    if len(store.segments) > _RECOVERED_SEGMENTS:
+        yield Finding(
+            "longRecovery", expected=f"at most {_RECOVERED_SEGMENTS} segments", found=f"{len(store.segments)}"
+        )
+
+
+def _marks(store: OpenStore) -> Iterator[Finding]:
+    path = os.path.join(store.root, "abort")
+    if store.files.is_locked(store.layout.lock):
+        yield Finding("brokerRuns", store.layout.lock, expected="no lock on the store", found="a lock")
+    elif store.layout.abort:
+        yield Finding("abort", path, expected="no file abort, which a clean stop removes", found="one")
+
+
+def _checkpoint(store: OpenStore) -> Iterator[Finding]:
+    """What it says of messages that the log does not have."""
+    path, last = store.layout.checkpoint, store.last_message
+    if last is None or last.store_timestamp is None:
+        return
+    newest = last.store_timestamp // 1000
+    for number, (name, value) in enumerate(checkpoint.fields(path, store.files).items()):
+        is_time = name.endswith("Timestamp")
+        most = newest if is_time else store.end
+        if name != "masterFlushedOffset" and value > most:
+            what = "the last message's store time" if is_time else "the log's end"
+            yield Finding(
+                "checkpointAhead", path, 8 * number, expected=f"{name} of at most {most}, {what}", found=f"{value}"
+            )
+
+
+def _index_directory(store: OpenStore) -> Iterator[Finding]:
+    directory = store.layout.index
+    for name in _names(store, directory):
+        if directory is not None and not (name.isascii() and name.isdigit()):
+            yield Finding(
+                "harmlessStray", os.path.join(directory, name), expected="an index file", found="another name"
+            )
+
+
+def _names(store: OpenStore, directory: str | None) -> list[str]:
+    try:
+        return [] if directory is None else sorted(store.files.names(directory))
+    except OSError:
+        return []
+
+
+def _entries(store: OpenStore) -> Iterator[Finding]:
+    """Links and foreign owners: of the store's own entries, and of the files of its log and index."""
+    owner = store.files.own_status(store.root).st_uid
+    paths = [os.path.join(store.root, name) for name in _names(store, store.root) if not name.startswith(".rmqstore-")]
+    paths += [segment.path for segment in store.segments]
+    paths += [
+        os.path.join(store.layout.index, name) for name in _names(store, store.layout.index) if store.layout.index
+    ]
+    yield from kinds(store, paths, owner)
+
+
+def kinds(store: OpenStore, paths: list[str], owner: int) -> Iterator[Finding]:
+    """Which of some paths are links, or belong to somebody else than the store; of the latter one row."""
+    foreign: list[tuple[str, int]] = []
+    for path in paths:
+        try:
+            found = store.files.own_status(path)
+        except OSError:
+            continue
+        if stat.S_ISLNK(found.st_mode):
+            yield Finding("link", path, expected="a file or directory", found="a link")
+        elif found.st_uid != owner:
+            foreign.append((path, found.st_uid))
+    for uid, count in Counter(uid for _, uid in foreign).items():
+        path = next(path for path, of in foreign if of == uid)
+        yield Finding("foreignOwner", path, expected=f"user {owner}", found=f"user {uid}", count=count)
+
+
+def check_queue_directories(store: OpenStore, topics: list[str], is_batch: bool) -> Iterator[Finding]:
+    """What lies in the directories of some topics' queues and is no file of a queue, and links and owners there."""
+    above = store.layout.batchconsumequeue if is_batch else store.layout.consumequeue
+    if above is None:
+        return
+    owner = store.files.own_status(store.root).st_uid
+    paths: list[str] = []
+    for topic in topics:
+        directory = os.path.join(above, topic)
+        paths.append(directory)
+        if not store.files.is_directory(directory):
+            yield Finding("harmlessStray", directory, expected="a topic's directory", found="a file")
+            continue
+        for name in _names(store, directory):
+            queue = os.path.join(directory, name)
+            paths.append(queue)
+            if queue_id_of(name) is None or not store.files.is_directory(queue):
+                yield Finding("harmlessStray", queue, expected="a queue's directory", found="something else")
+                continue
+            for file in _names(store, queue):
+                path = os.path.join(queue, file)
+                paths.append(path)
+                if start_in(file) is None or store.files.is_directory(path):
+                    yield Finding("strayFile", path, topic=topic, expected="a file of a queue", found="something else")
+    yield from kinds(store, paths, owner)
+
+
+def _elsewhere(store: OpenStore) -> Iterator[Finding]:
+    found = [
+        path
+        for path, inside in _ELSEWHERE
+        if store.files.exists(os.path.join(store.root, path, inside) if inside else os.path.join(store.root, path))
+    ]
+    if found:
+        yield Finding("notLookedAt", store.root, expected="none of these", found=", ".join(found), count=len(found))

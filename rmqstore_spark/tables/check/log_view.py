@@ -1,0 +1,112 @@
+"""The log as it is asked about single units, by parts that read something else."""
+
+import os
+from functools import cached_property
+
+from native_io import Filter
+from rmqstore_spark.store.consumequeue import Queue, QueueUnit
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.message import Header
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.segments import Damage, Extent
+from rmqstore_spark.store.units import Run
+
+_FAR = 1 << 30  # bytes of the log that are looked through for messages that may be missing
+
+Wanted = dict[tuple[str, int], set[int]]  # queue offsets by topic and queueId
+
+
+class LogView:
+    """A store's log. Nothing is read before it is asked for, and bodies are not.
+
+    Args:
+        root: the store directory.
+        commitlogs: the directories of its commitlog.
+        files: how to reach files, and where requests and bytes are counted.
+    """
+
+    def __init__(self, root: str, commitlogs: list[str], files: Files) -> None:
+        self._where = root, files, commitlogs
+        self._damages: dict[int, list[Damage]] = {}
+
+    @cached_property
+    def store(self) -> OpenStore:
+        """The store, as it is now."""
+        return OpenStore.find(*self._where)
+
+    @cached_property
+    def start(self) -> int:
+        """The first physical offset that has not expired."""
+        extents = self.store.log.extents
+        return extents[0].start if extents else self.store.end
+
+    @property
+    def end(self) -> int:
+        """Where the log ends."""
+        return self.store.end
+
+    def header(self, position: int) -> Header | None:
+        """The unit at a physical offset, if one is there."""
+        extent = self.store.log.extent_at(position)
+        if extent is None:
+            return None
+        with self.store.reader(extent.segment) as reader:
+            return reader.header(position)
+
+    def is_of(self, queue: Queue, queue_offset: int, unit: QueueUnit) -> bool:
+        """Is the message at a unit's physical offset the one of this queue and offset? In a light queue any is."""
+        header = self.header(unit.position)
+        if header is None:
+            return False
+        if queue.is_lmq:
+            return header.size == unit.size
+        name = header.topic, header.queue_id, header.queue_offset
+        return header.is_queued and name == (queue.topic, queue.queue_id, queue_offset)
+
+    def is_lost(self, position: int) -> bool:
+        """Is there damage at a physical offset, or a gap between segments?"""
+        extent = self.store.log.extent_at(position)
+        if extent is None:
+            return self.start <= position < self.end
+        return any(damage.start <= position < damage.stop for damage in self._damage_of(extent))
+
+    def _damage_of(self, extent: Extent) -> list[Damage]:
+        if extent.start not in self._damages:
+            with self.store.reader(extent.segment) as reader:
+                found = self.store.past_damage(reader).select(extent.start, extent.stop, _nothing())
+                self._damages[extent.start] = [each for each in found if isinstance(each, Damage)]
+        return self._damages[extent.start]
+
+    def present(self, wanted: Wanted, start: int, stop: int) -> Wanted:
+        """Which messages of queues are in the last gibibyte of a part of the log, beginning with the segment of
+        `start`."""
+        if not wanted:
+            return {}
+        found: Wanted = {}
+        for extent in self.store.log.extents:
+            if extent.stop <= max(start, stop - _FAR) or extent.start >= stop:
+                continue
+            with self.store.reader(extent.segment) as reader:
+                for run in self.store.past_damage(reader).select(extent.start, extent.stop, _of_queues(wanted)):
+                    if isinstance(run, Run):
+                        for header in filter(lambda header: header.is_queued, run.headers()):
+                            found.setdefault((header.topic, header.queue_id), set()).add(header.queue_offset)
+        return {name: offsets & wanted[name] for name, offsets in found.items() if name in wanted}
+
+
+def commitlogs_of(store: OpenStore) -> list[str]:
+    """The directories of a store's commitlog."""
+    found = dict.fromkeys(os.path.dirname(segment.path) for segment in store.layout.segments)
+    return list(found) or [os.path.join(store.root, "commitlog")]
+
+
+def _nothing() -> Filter:
+    return Filter(judge=lambda topic, queue_id: None)
+
+
+def _of_queues(wanted: Wanted) -> Filter:
+    def judge(topic: bytes, queue_id: int) -> tuple[int, int] | None:
+        offsets = wanted.get((topic.decode("utf-8", "replace"), queue_id))
+        return (min(offsets), max(offsets)) if offsets else None
+
+    return Filter(judge=judge)

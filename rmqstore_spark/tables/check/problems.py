@@ -1,0 +1,191 @@
+"""What check can find: each problem with how bad it is, where it belongs, and what to do. The only such table."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from rmqstore_spark.errors import one_line
+
+SCHEMA = pa.schema(
+    [
+        ("severity", pa.string()),  # error: something is lost or wrong; warning: it will be, or may be; info
+        ("area", pa.string()),  # log, queue, index, config, offsets, layout
+        ("problem", pa.string()),  # a name of PROBLEMS
+        ("file", pa.string()),
+        ("filePosition", pa.int64()),
+        ("commitLogOffset", pa.int64()),
+        ("topic", pa.string()),
+        ("queueId", pa.int32()),
+        ("queueOffset", pa.int64()),
+        ("expected", pa.string()),
+        ("found", pa.string()),
+        ("advice", pa.string()),
+        # How many there are in a row, of which this one is the first: units of a queue, items or slots of an index
+        # file, bytes of the log, files.
+        ("count", pa.int64()),
+    ]
+)
+
+
+class Problem(NamedTuple):
+    """A kind of finding."""
+
+    severity: str
+    area: str
+    advice: str
+
+
+_REBUILD = "call rmqstore_spark.rebuild(store), which makes queues and index anew from the log"
+_BROKER_STOPS = "move it out of the store: most brokers do not start with it"
+
+PROBLEMS = {
+    # ---- log
+    "damagedUnit": Problem(
+        "error",
+        "log",
+        "bring the segment back from a replica or a backup; else copy what is whole into a new store (read it with "
+        "mode=DROPMALFORMED and write that): a broker that recovers over it deletes all that comes after",
+    ),
+    "missingSegment": Problem(
+        "error", "log", "bring the missing segments back; option storePathCommitLog says where others are"
+    ),
+    "wrongFileSize": Problem(
+        "error", "layout", "copy the file again from where it came from: most brokers do not start with another size"
+    ),
+    "longTopic": Problem(
+        "info",
+        "log",
+        "never start a broker before 5.1.0 on this store: it deletes the first such message and all after it",
+    ),
+    "longRecovery": Problem(
+        "info",
+        "log",
+        "brokers since 5.4.0 make queues and index anew from their last commitLogRecoverMaxNum (10) segments only: if "
+        "they are lost, call rmqstore_spark.rebuild(store) or raise that setting before the broker starts",
+    ),
+    # ---- queue
+    "noQueues": Problem("error", "queue", f"consumers get nothing: {_REBUILD}"),
+    "missingQueueUnit": Problem("error", "queue", f"consumers never get these messages: {_REBUILD}"),
+    "wrongQueueUnit": Problem("error", "queue", f"consumers get another message, or none: {_REBUILD}"),
+    "extraQueueUnit": Problem("error", "queue", f"the log has no message of this queue there: {_REBUILD}"),
+    "queueAheadOfLog": Problem(
+        "warning",
+        "queue",
+        "the log ends before the messages of these units: bring back the log's end if it was lost; else a broker that "
+        "starts drops them, and so does rmqstore_spark.rebuild(store)",
+    ),
+    "queueGap": Problem(
+        "warning",
+        "queue",
+        "queue offsets were left out: consumers skip them; a broker gives offsets out twice after it",
+    ),
+    "queueFileGap": Problem("error", "queue", f"files of this queue are missing: {_REBUILD}"),
+    "wrongQueueFileSize": Problem("error", "queue", f"brokers do not start with it: {_REBUILD}"),
+    "impossibleTopic": Problem("info", "queue", "no queue can have this name: read its messages from the log"),
+    # ---- index
+    "brokenIndexFile": Problem("error", "index", f"look-ups by key do not use it: {_REBUILD}"),
+    "wrongIndexHeader": Problem("error", "index", f"look-ups by key and time miss messages: {_REBUILD}"),
+    "wrongIndexCount": Problem("error", "index", f"look-ups by key miss items or find remains: {_REBUILD}"),
+    "brokenIndexChain": Problem("error", "index", f"look-ups of the keys in this slot miss messages: {_REBUILD}"),
+    "missingIndexItem": Problem("error", "index", f"look-ups by this key miss the message: {_REBUILD}"),
+    "extraIndexItem": Problem("warning", "index", f"look-ups read messages in vain: {_REBUILD}"),
+    "wrongIndexTime": Problem("warning", "index", f"look-ups by key and time miss the message: {_REBUILD}"),
+    "wrongIndexFileSize": Problem("error", "index", f"a broker stretches it and finds nothing in it: {_REBUILD}"),
+    "notIndexed": Problem(
+        "info",
+        "index",
+        "before the first and after the last index file messages are found by a scan only; where that is not because "
+        f"the index was switched off, {_REBUILD}",
+    ),
+    # ---- checkpoint, abort and what lies about
+    "checkpointAhead": Problem(
+        "error",
+        "layout",
+        "after a crash a broker would begin too late: call rmqstore_spark.rebuild(store), which writes a right one",
+    ),
+    "abort": Problem(
+        "warning",
+        "layout",
+        "the broker did not stop cleanly, and recovers when it starts: check the log first, or call "
+        "rmqstore_spark.rebuild(store)",
+    ),
+    "brokerRuns": Problem("info", "layout", "the store changes while it is checked: check a copy or a snapshot of it"),
+    "strayFile": Problem("warning", "layout", _BROKER_STOPS),
+    "harmlessStray": Problem("info", "layout", "brokers pass over it; move it away if nobody knows what it is for"),
+    "link": Problem(
+        "warning",
+        "layout",
+        "put the file itself there: a link can be changed to lead elsewhere, and nothing is written through",
+    ),
+    "foreignOwner": Problem(
+        "warning", "layout", "change the owner to the store's (chown): a broker may not write to it"
+    ),
+    "notLookedAt": Problem(
+        "info", "layout", "what is only there was not checked: RocksDB's own tools, or a broker, can tell"
+    ),
+    # ---- config and offsets
+    "noTopicConfig": Problem(
+        "info",
+        "config",
+        "a broker does not serve topics that config/topics.json lacks: bring it back, or make them anew",
+    ),
+    "topicWithoutConfig": Problem(
+        "warning",
+        "config",
+        "a broker does not serve it: make the topic (mqadmin updateTopic), or rmqstore_spark.rebuild(store)",
+    ),
+    "queueBeyondConfig": Problem(
+        "warning", "config", "a broker does not serve this queue: raise readQueueNums (mqadmin updateTopic)"
+    ),
+    "topicWithoutQueue": Problem("info", "config", "nothing was ever stored in it, or all of it has expired"),
+    "offsetAheadOfQueue": Problem(
+        "warning", "offsets", "the group misses what comes next: set its offset back (mqadmin resetOffsetByTime)"
+    ),
+    "offsetBehindQueue": Problem("info", "offsets", "messages were deleted before the group has consumed them"),
+    "offsetWithoutQueue": Problem("info", "offsets", "the group consumed a queue that is gone"),
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A row of the table but for what PROBLEMS says."""
+
+    problem: str
+    file: str | None = None
+    file_position: int | None = None
+    position: int | None = None
+    topic: str | None = None
+    queue_id: int | None = None
+    queue_offset: int | None = None
+    expected: str | None = None
+    found: str | None = None
+    count: int = 1
+
+
+def to_batch(findings: Iterable[Finding]) -> pa.RecordBatch:
+    """Rows of the table."""
+    some = list(findings)
+    kinds = [PROBLEMS[finding.problem] for finding in some]
+    columns = {
+        "severity": [kind.severity for kind in kinds],
+        "area": [kind.area for kind in kinds],
+        "problem": [finding.problem for finding in some],
+        "file": [_shown(finding.file) for finding in some],
+        "filePosition": [finding.file_position for finding in some],
+        "commitLogOffset": [finding.position for finding in some],
+        "topic": [_shown(finding.topic) for finding in some],
+        "queueId": [finding.queue_id for finding in some],
+        "queueOffset": [finding.queue_offset for finding in some],
+        "expected": [_shown(finding.expected) for finding in some],
+        "found": [_shown(finding.found) for finding in some],
+        "advice": [kind.advice for kind in kinds],
+        "count": [finding.count for finding in some],
+    }
+    return pa.RecordBatch.from_arrays([pa.array(columns[f.name], f.type) for f in SCHEMA], schema=SCHEMA)
+
+
+def _shown(text: str | None) -> str | None:
+    """Names from a store may be no text that can be shown."""
+    return None if text is None else one_line(text)

@@ -1,0 +1,142 @@
+"""Table `check`: what is wrong with a store, or suspicious. fsck for stores.
+
+The log is read once, in stretches that begin where units do, each by a task of its own, and what a broker derives from
+its messages is held against queues and index files. Other tasks look at queues, index files and config by themselves.
+One fault may be seen from two sides, and is then told twice; what follows from damage in the log is not told again.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from rmqstore_spark.errors import DamagedStoreError
+from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.read.pack import pack, target_size
+from rmqstore_spark.read.prune import ranges_of
+from rmqstore_spark.read.split import Splitter
+from rmqstore_spark.store.consumequeue import Queue
+from rmqstore_spark.store.geometry import indexes_tags
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.segments import Extent
+from rmqstore_spark.tables.check.config import check_config
+from rmqstore_spark.tables.check.index_files import beyond, check_index_file, spans_of
+from rmqstore_spark.tables.check.index_items import IndexSpan
+from rmqstore_spark.tables.check.layout import check_layout, check_queue_directories, has_queue_files
+from rmqstore_spark.tables.check.log import LogPart, check_log
+from rmqstore_spark.tables.check.log_view import LogView, commitlogs_of
+from rmqstore_spark.tables.check.problems import SCHEMA, Finding, to_batch
+from rmqstore_spark.tables.check.queues import QueuesPart, check_queues
+from rmqstore_spark.tables.consumequeue import grouped
+from rmqstore_spark.tables.table import Table
+
+_ROWS = 4096
+_TOPICS = 1000  # whose directories one task lists
+
+
+@dataclass(frozen=True)
+class _Directories:
+    """The directories of some topics' queues."""
+
+    topics: tuple[str, ...]
+    is_batch: bool
+
+
+@dataclass(frozen=True)
+class _Config:
+    """config/; `log_start`: the first physical offset that has not expired."""
+
+    log_start: int
+
+
+_Work = LogPart | QueuesPart | IndexSpan | _Directories | _Config | tuple[Finding, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one task checks, of a store with its commitlog in these directories."""
+
+    commitlogs: list[str]
+    work: _Work
+
+
+def parts(store: OpenStore, options: ReadOptions) -> list[Part]:
+    """The log first, which takes longest."""
+    told = list(check_layout(store))
+    spans = spans_of(store, told)
+    told += beyond(store, spans)
+    queues = store.queues.with_batch
+    work: list[_Work] = [*_log_parts(store, options, spans), *_queue_parts(store, queues), *spans]
+    for is_batch, directory in ((False, store.layout.consumequeue), (True, store.layout.batchconsumequeue)):
+        topics = sorted(store.files.names(directory)) if directory is not None else []
+        work += [_Directories(tuple(topics[at : at + _TOPICS]), is_batch) for at in range(0, len(topics), _TOPICS)]
+    extents = store.log.extents
+    work += [_Config(extents[0].start if extents else store.end), tuple(told)]
+    return [Part(commitlogs_of(store), each) for each in work]
+
+
+def _log_parts(store: OpenStore, options: ReadOptions, spans: list[IndexSpan]) -> Iterator[LogPart]:
+    ranges = ranges_of(store)
+    splitter = Splitter(may_walk=True)
+    splitter.target = target_size(store.log.size, options)
+    tags = bool(spans) and _indexes_tags(store, spans[-1].slots)
+    covered = (spans[0].first, spans[-1].last) if spans else None
+    has_queues = has_queue_files(store)
+    for task in pack([(piece, piece.stop - piece.start) for piece in splitter.split_all(ranges)], options):
+        pieces = tuple(Extent(piece.segment, piece.start, piece.stop) for piece in task.ranges)
+        start, stop = pieces[0].start, pieces[-1].stop
+        index = tuple(span for span in spans if span.last >= start and span.first < stop)
+        # A part of the log between two files is in none of them.
+        yield LogPart(pieces, has_queues, index or tuple(spans[:1]), covered, tags)
+
+
+def _indexes_tags(store: OpenStore, slots: int) -> bool:
+    try:
+        return indexes_tags(store, slots)
+    except DamagedStoreError:  # it is told with the file
+        return False
+
+
+def _queue_parts(store: OpenStore, queues: list[Queue]) -> Iterator[QueuesPart]:
+    usual = tuple(
+        max(sizes, key=lambda size: sizes[size], default=0)
+        for is_batch in (False, True)
+        if (sizes := Counter(file.size for queue in queues if queue.is_batch == is_batch for file in queue.in_files))
+        is not None
+    )
+    for group in grouped(queues, store.files):
+        yield QueuesPart(tuple(group), (usual[0], usual[1]))
+
+
+def rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
+    """What is wrong with a part of a store."""
+    found: list[Finding] = []
+    for finding in _findings(store, part):
+        found.append(finding)
+        if len(found) == _ROWS:
+            yield to_batch(found)
+            found = []
+    if found:
+        yield to_batch(found)
+
+
+def _findings(store: OpenStore, part: Part) -> Iterator[Finding]:
+    view = LogView(store.root, part.commitlogs, store.files)
+    match part.work:
+        case LogPart() as work:
+            yield from check_log(store, view, work)
+        case QueuesPart() as work:
+            yield from check_queues(store, view, work)
+        case IndexSpan() as work:
+            yield from check_index_file(store.files, work)
+        case _Directories() as work:
+            yield from check_queue_directories(store, list(work.topics), work.is_batch)
+        case _Config() as work:
+            yield from check_config(store, work.log_start)
+        case work:
+            yield from work
+
+
+_OPTIONS = frozenset({"storePathCommitLog", "maxPartitionBytes", "minPartitions", "dropCache", "maxTaskBytesPerSecond"})
+TABLE = Table("check", "something that is wrong, or suspicious", SCHEMA, _OPTIONS, rows, parts)

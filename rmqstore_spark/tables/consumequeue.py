@@ -1,0 +1,213 @@
+"""Table `consumequeue`: what the units of the ConsumeQueues say, as it stands there. Nothing is held against the log.
+
+Units that are not used and those that only fill up the beginning of a queue are left out; those that a truncation has
+left over are not (docs/format.md). A unit of a BatchCQ is one row: its queueOffset is that of its first message, and
+`messages` says how many there are.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.read.queue_claims import selected_queues
+from rmqstore_spark.selection import ALL, Numbers
+from rmqstore_spark.store.consumequeue import Queue, QueueFile, is_used, parsed
+from rmqstore_spark.store.consumequeue_ext import LAST_ADDRESS, ExtUnit, is_address, read_ext
+from rmqstore_spark.store.files import Files, ReadFile
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.tables.columns import TIME, timestamps
+from rmqstore_spark.tables.table import Table
+
+SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("queueId", pa.int32()),
+        ("queueOffset", pa.int64()),
+        ("commitLogOffset", pa.int64()),
+        ("size", pa.int32()),
+        ("tagsCode", pa.int64()),
+        ("file", pa.string()),
+        ("filePosition", pa.int64()),
+        # How many messages it stands for: more than 1 in a BatchCQ only.
+        ("messages", pa.int32()),
+        # The tags' hash (in SCHEDULE_TOPIC_XXXX a time): tagsCode, or what is at that address in consumequeue_ext/,
+        # null where nothing is.
+        ("tagsHash", pa.int64()),
+        # Of a BatchCQ's unit, or of what is at that address; else null.
+        ("storeTimestamp", TIME),
+        # What is at that address; else null.
+        ("filterBitMap", pa.binary()),
+    ]
+)
+OPTIONS = frozenset(
+    {"subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets", "maxTaskBytesPerSecond"}
+)
+
+_PART_BYTES = 32 * 1024 * 1024
+_BATCH_UNITS = 64 * 1024
+
+
+class QueuePart(NamedTuple):
+    """Units of a queue: those of the numbers [first, stop)."""
+
+    topic: str
+    queue_id: int
+    is_batch: bool
+    first: int
+    stop: int
+
+
+def parts(store: OpenStore, options: ReadOptions) -> list[list[QueuePart]]:
+    """Small queues together, large ones in several parts."""
+    return grouped(selected_queues(store, options.selection), store.files)
+
+
+def grouped(queues: list[Queue], files: Files) -> list[list[QueuePart]]:
+    """Queues in parts that cost about the same to read."""
+    found: list[list[QueuePart]] = []
+    size = _PART_BYTES
+    for queue in queues:
+        for first, stop, nbytes in _stretches(queue):
+            if size + nbytes > _PART_BYTES:
+                found.append([])
+                size = 0
+            found[-1].append(QueuePart(queue.topic, queue.queue_id, queue.is_batch, first, stop))
+            size += nbytes + 2 * files.prices.request
+    return found
+
+
+def _stretches(queue: Queue) -> Iterator[tuple[int, int, int]]:
+    """Where a queue is cut: between files. [first, stop) and the bytes of each."""
+    first, nbytes = 0, 0
+    for file in queue.in_files:
+        if nbytes + file.allocated > _PART_BYTES and file.first > first:
+            yield first, file.first, nbytes
+            first, nbytes = file.first, 0
+        nbytes += min(file.size, file.allocated)
+    if queue.in_files:
+        yield first, 1 << 62, nbytes
+
+
+def rows(store: OpenStore, options: ReadOptions, part: list[QueuePart]) -> Iterator[pa.RecordBatch]:
+    """The units of a part, queue by queue, in batches."""
+    waiting: list[_Units] = []
+    count = 0
+    for piece in part:
+        queue = store.queues.queue(piece.topic, piece.queue_id, piece.is_batch)
+        selected = options.selection.queue(piece.topic, piece.queue_id)
+        if queue is None or selected is None:
+            continue
+        for units in used_units(queue, piece.first, piece.stop, selected, store.files):
+            waiting.append(units)
+            count += len(units.numbers)
+            if count >= _BATCH_UNITS:
+                yield _batch(store, waiting)
+                waiting, count = [], 0
+    if waiting:
+        yield _batch(store, waiting)
+
+
+class _Units(NamedTuple):
+    """Used units of one file of a queue: their numbers, and as of consumequeue.parsed()."""
+
+    queue: Queue
+    file: QueueFile
+    numbers: npt.NDArray[np.int64]
+    units: Any
+
+
+def used_units(queue: Queue, first: int, stop: int, selected: Numbers, files: Files) -> Iterator[_Units]:
+    """The units of the numbers [first, stop) that are used, file by file, some at a time.
+
+    Args:
+        selected: which queue offsets.
+    """
+    for file in queue.in_files:
+        begin, end = max(first, file.first), min(stop, file.first + file.capacity)
+        if not queue.is_batch:
+            begin, end = max(begin, selected.least), min(end, selected.most + 1)
+        if begin >= end:
+            continue
+        size = queue.unit_size
+        with ReadFile(file.path, files) as opened:
+            end = min(end, file.first - (-opened.data_end() // size))
+            for at in range(begin, end, _BATCH_UNITS):
+                data = opened.read((at - file.first) * size, min(_BATCH_UNITS, end - at) * size)
+                units = parsed(data, queue.is_batch)
+                keep = is_used(units)
+                if queue.is_batch and selected != ALL:
+                    keep &= units["base"] <= selected.most
+                    keep &= units["base"] + np.maximum(units["count"], 1) > selected.least
+                if keep.any():
+                    yield _Units(queue, file, at + np.flatnonzero(keep), units[keep])
+
+
+def _batch(store: OpenStore, some: list[_Units]) -> pa.RecordBatch:
+    """The rows of some units. Most are of one kind, so what is rare is only made where it is there."""
+    which = pa.array(np.repeat(np.arange(len(some)), [len(each.numbers) for each in some]))
+
+    def of_queue(values: list[Any], kind: pa.DataType) -> pa.Array:
+        return pa.array(values, kind).take(which)
+
+    def of_unit(name: str, kind: type) -> npt.NDArray[Any]:
+        return np.concatenate([each.units[name].astype(kind) for each in some])
+
+    def of_batch(name: str, kind: type, otherwise: int) -> npt.NDArray[Any]:
+        return np.concatenate(
+            [
+                each.units[name].astype(kind) if each.queue.is_batch else np.full(len(each.numbers), otherwise, kind)
+                for each in some
+            ]
+        )
+
+    numbers = np.concatenate([each.numbers for each in some])
+    offsets = np.concatenate([each.units["base"] if each.queue.is_batch else each.numbers for each in some])
+    inside = [(each.numbers - each.file.first) * each.queue.unit_size for each in some]
+    tags_codes = of_unit("tags_code", np.int64)
+    is_batch = of_batch("position", np.int64, -1) >= 0
+    hashes, times, bit_maps = pa.array(tags_codes), of_batch("store_timestamp", np.int64, 0), None
+    is_known = is_batch
+    if is_address(tags_codes.min(initial=0)):
+        hashes, ext_times, is_ext, bit_maps = _ext(store, some, tags_codes)
+        times, is_known = np.where(is_ext, ext_times, times), is_batch | is_ext
+    arrays = [
+        of_queue([each.queue.topic for each in some], pa.string()),
+        of_queue([each.queue.queue_id for each in some], pa.int32()),
+        pa.array(offsets.astype(np.int64)),
+        pa.array(of_unit("position", np.int64)),
+        pa.array(of_unit("size", np.int32)),
+        pa.array(tags_codes),
+        of_queue([each.file.path for each in some], pa.string()),
+        pa.array(np.concatenate(inside)),
+        pa.array(of_batch("count", np.int32, 1)),
+        hashes,
+        timestamps(times, is_known),
+        pa.nulls(len(numbers), pa.binary()) if bit_maps is None else bit_maps,
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def _ext(
+    store: OpenStore, some: list[_Units], tags_codes: npt.NDArray[np.int64]
+) -> tuple[pa.Array, npt.NDArray[np.int64], npt.NDArray[np.bool_], pa.Array]:
+    """tagsHash, store times (ms), of which units there are such, and filterBitMap."""
+    found: list[ExtUnit | None] = []
+    for each in some:
+        codes = each.units["tags_code"].tolist()
+        addresses = [code for code in codes if is_address(code)]
+        ext = read_ext(store.root, each.queue.topic, each.queue.queue_id, addresses, store.files)
+        found += map(ext.get, codes)
+    is_ext = np.array([unit is not None for unit in found])
+    is_plain = pa.array(tags_codes > LAST_ADDRESS)
+    hashes = pa.array([None if unit is None else unit.tags_code for unit in found], pa.int64())
+    times = np.array([0 if unit is None else unit.store_timestamp for unit in found], np.int64)
+    bit_maps = pa.array([None if unit is None else unit.filter_bit_map for unit in found], pa.binary())
+    return pc.if_else(is_plain, pa.array(tags_codes), hashes), times, is_ext, bit_maps
+
+
+TABLE = Table("consumequeue", "a unit of a ConsumeQueue, as it stands there", SCHEMA, OPTIONS, rows, parts)

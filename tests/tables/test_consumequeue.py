@@ -1,0 +1,155 @@
+"""Table consumequeue: what stands in the queues' files, against a plain reader of them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import struct
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oracle import golden, reference
+from oracle.stores import StoreBuilder
+from support.tables import rows_of
+
+from rmqstore_spark.tables import consumequeue
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = sorted(path for path in (ROOT / "tests" / "data").glob("rocketmq-*"))
+FLAVOURS = ROOT.parent / "shared" / "stores" / "flavours"
+PLAIN = ("topic", "queueId", "queueOffset", "commitLogOffset", "size", "tagsCode")
+
+
+def plain(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in PLAIN)
+
+
+def oracle(root: Path) -> list[tuple[Any, ...]]:
+    return [(topic, queue_id, offset, *unit) for topic, queue_id, offset, unit in reference.read_queues(root)]
+
+
+def bytes_at(row: dict[str, Any], size: int) -> bytes:
+    data = Path(row["file"]).read_bytes()
+    return data[row["filePosition"] : row["filePosition"] + size]
+
+
+def check_store(root: Path) -> None:
+    expected = oracle(root)
+    assert expected
+    rows = rows_of(consumequeue.TABLE, root)
+    assert sorted(map(plain, rows)) == sorted(expected)
+    for row in rows:
+        assert bytes_at(row, 20) == struct.pack(">qiq", row["commitLogOffset"], row["size"], row["tagsCode"])
+        assert (row["messages"], row["tagsHash"]) == (1, row["tagsCode"])
+        assert row["storeTimestamp"] is row["filterBitMap"] is None
+
+
+@pytest.mark.parametrize("root", SMALL, ids=lambda path: path.name)
+def test_small_stores(root: Path) -> None:
+    check_store(root)
+
+
+@pytest.mark.parametrize("version", golden.VERSIONS)
+def test_golden_stores(version: str, tmp_path: Path) -> None:
+    check_store(golden.unpack(version, tmp_path))
+
+
+def build(root: Path, rng: random.Random, messages: int = 300, queues: int = 7) -> StoreBuilder:
+    """Queues of different lengths, one of which begins late."""
+    builder = StoreBuilder(root)
+    builder.start_queue("Late", 1, 13)
+    for _ in range(messages):
+        topic = rng.choice(("A", "B", "Late"))
+        builder.append(topic, rng.randbytes(rng.randrange(60)), rng.randrange(1, queues), tags=rng.choice((None, "t")))
+    builder.close()
+    return builder
+
+
+def test_each_unit_once_however_it_is_cut(tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    build(tmp_path, rng)
+    expected = sorted(oracle(tmp_path))
+    for part_bytes, batch_units in ((1, 1), (500, 3), (100_000, 64), (1 << 30, 1 << 20)):
+        monkeypatch.setattr(consumequeue, "_PART_BYTES", part_bytes)
+        monkeypatch.setattr(consumequeue, "_BATCH_UNITS", batch_units)
+        assert sorted(map(plain, rows_of(consumequeue.TABLE, tmp_path))) == expected
+
+
+def test_selections(tmp_path: Path, rng: random.Random) -> None:
+    build(tmp_path, rng)
+    every = oracle(tmp_path)
+
+    def selected(**options: str) -> list[tuple[Any, ...]]:
+        return sorted(map(plain, rows_of(consumequeue.TABLE, tmp_path, **options)))
+
+    assert selected(subscribe="A,Late") == sorted(row for row in every if row[0] in ("A", "Late"))
+    assert selected(subscribePattern="[AB]") == sorted(row for row in every if row[0] in ("A", "B"))
+    assert selected(assign='{"A": [1, 2]}') == sorted(row for row in every if row[0] == "A" and row[1] in (1, 2))
+    offsets = {"subscribe": "A", "startingOffsets": '{"A": {"1": 3}}', "endingOffsets": '{"A": {"1": 5, "2": 2}}'}
+    bounds = {1: (3, 5), 2: (0, 2)}
+    assert selected(**offsets) == sorted(
+        row
+        for row in every
+        if row[0] == "A" and bounds.get(row[1], (0, 1000))[0] <= row[2] < bounds.get(row[1], (0, 1000))[1]
+    )
+
+
+def test_addresses_are_resolved(tmp_path: Path, rng: random.Random) -> None:
+    """As ConsumeQueueExt writes them: two files, the first closed with -1, a unit with and one without a bitmap."""
+    builder = StoreBuilder(tmp_path, queue_file_size=2000)
+    for number in range(5):
+        builder.append("Ext", tags=f"tag{number}")
+    builder.close()
+    parts = [struct.pack(">hqqh", 28, 1000 + n, 1_700_000_000_000 + n, 8) + bytes([n] * 8) for n in range(2)]
+    second = struct.pack(">hqqh", 20, 1002, 1_700_000_000_002, 0)
+    directory = tmp_path / "consumequeue_ext" / "Ext" / "0"
+    directory.mkdir(parents=True)
+    (directory / f"{0:020d}").write_bytes((b"".join(parts) + struct.pack(">h", -1)).ljust(100, b"\0"))
+    (directory / f"{100:020d}").write_bytes(second.ljust(100, b"\0"))
+    addresses = [0, 28, 100, 150, 5000]  # the last two: nothing is there
+    path = tmp_path / "consumequeue" / "Ext" / "0" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    for number, address in enumerate(addresses):
+        struct.pack_into(">q", data, 20 * number + 12, address - (1 << 63))
+    struct.pack_into(">q", data, 20 * 4 + 12, -(1 << 31))  # the least that is no address
+    path.write_bytes(data)
+
+    rows = rows_of(consumequeue.TABLE, tmp_path)
+    assert [row["tagsHash"] for row in rows] == [1000, 1001, 1002, None, -(1 << 31)]
+    assert [row["filterBitMap"] for row in rows] == [b"\0" * 8, b"\1" * 8, b"", None, None]
+    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    times = [row["storeTimestamp"] and (row["storeTimestamp"] - epoch) // dt.timedelta(milliseconds=1) for row in rows]
+    assert times == [1_700_000_000_000, 1_700_000_000_001, 1_700_000_000_002, None, None]
+    assert [row["tagsCode"] for row in rows][:2] == [-(1 << 63), 28 - (1 << 63)]
+
+
+def test_batch_queues(tmp_path: Path) -> None:
+    """A unit of a BatchCQ is one row, with the offset of its first message."""
+    packed = FLAVOURS / "batchcq-5.5.0.tar.xz"
+    if not packed.exists():
+        pytest.skip("the stores of flavours are not here")
+    with tarfile.open(packed) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (root,) = tmp_path.glob("*/store")
+    rows = rows_of(consumequeue.TABLE, root, assign='{"Bq": [0]}')
+    assert [(row["queueOffset"], row["messages"]) for row in rows] == [(0, 1), (1, 1), (2, 4), (6, 6), (12, 1), (13, 1)]
+    for row in rows:
+        position, size, code, time, base, count = struct.unpack(">qiqqqh", bytes_at(row, 38))
+        assert (position, size, code) == (row["commitLogOffset"], row["size"], row["tagsCode"])
+        assert (base, count) == (row["queueOffset"], row["messages"])
+        assert time == int(row["storeTimestamp"].timestamp() * 1000 + 0.5)
+    # Selected is a unit that has a selected message.
+    options = {"startingOffsets": '{"Bq": {"0": 5}}', "endingOffsets": '{"Bq": {"0": 12}}'}
+    found = rows_of(consumequeue.TABLE, root, assign='{"Bq": [0]}', **options)
+    assert [row["queueOffset"] for row in found] == [2, 6]
+
+
+def test_light_queues_are_there(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path)
+    builder.append("A")
+    builder.close()
+    light = tmp_path / "consumequeue" / "%LMQ%a" / "0"
+    light.mkdir(parents=True)
+    (light / f"{0:020d}").write_bytes((tmp_path / "consumequeue" / "A" / "0" / f"{0:020d}").read_bytes())
+    assert [row["topic"] for row in rows_of(consumequeue.TABLE, tmp_path)] == ["%LMQ%a", "A"]
