@@ -23,6 +23,7 @@ _MOST_QUEUE_ID = (1 << 31) - 1
 # The first offset (of a start) or the first one after (of an end), by topic and queueId; or one of the two above.
 Offsets = dict[str, dict[int, int]]
 
+_GROUP = "group:"
 _JAVA_WHITESPACE = "".join(map(chr, range(0x21)))  # what String.trim() takes away
 _PRINTED_LIST = re.compile(r"""\s*[\[({]\s*(?:['"].*['"]\s*,?\s*)?[\])}]\s*""", re.DOTALL)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -40,6 +41,13 @@ class Instant:
 
     milliseconds: Fraction
     text: str
+
+
+@dataclass(frozen=True)
+class GroupOffsets:
+    """Where a consumer group goes on: each store has its own answer."""
+
+    group: str
 
 
 def refuse_list(text: str, expected: str) -> None:
@@ -81,8 +89,13 @@ def parse_assign(text: str) -> dict[str, frozenset[int]]:
     return {topic: frozenset(queue_ids) for topic, queue_ids in topics.items()}
 
 
-def parse_starting_offsets(text: str) -> Offsets:
-    """`startingOffsets`: `earliest`, which is {}, or JSON."""
+def parse_starting_offsets(text: str) -> Offsets | GroupOffsets:
+    """`startingOffsets`: `earliest`, which is {}, JSON, or the name of a consumer group."""
+    if text.strip().startswith(_GROUP):
+        group = text.strip().removeprefix(_GROUP)
+        if not group:
+            raise ValueError(f"the name of a consumer group after {_GROUP!r}")
+        return GroupOffsets(group)
     return _parse_offsets(text, "earliest", EARLIEST)
 
 
@@ -201,10 +214,13 @@ def selection_of(values: Mapping[str, Any]) -> Selection:
         ids=values["msgId"] or frozenset(),
         store_timestamp=_times(values["startingTimestamp"], values["endingTimestamp"]),
     )
-    for option in ("startingOffsets", "endingOffsets"):
-        for name, queues in values[option].items():
+    starts = values["startingOffsets"]
+    starts = {} if isinstance(starts, GroupOffsets) else starts
+    ends = values["endingOffsets"]
+    for option, offsets in (("startingOffsets", starts), ("endingOffsets", ends)):
+        for name, queues in offsets.items():
             _check_offsets(option, name, queues, selection, given)
-    return replace(selection, offsets=_ranges(values["startingOffsets"], values["endingOffsets"]))
+    return replace(selection, offsets=_ranges(starts, ends))
 
 
 def _times(start: Instant | None, end: Instant | None) -> Numbers:

@@ -2,13 +2,14 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.errors import OptionError, nearest
 from rmqstore_spark.option_values import (
+    GroupOffsets,
     parse_assign,
     parse_ending_offsets,
     parse_instant,
@@ -28,6 +29,7 @@ from rmqstore_spark.store.sizes import DEFAULT_SIZES, Sizes
 
 Mode = Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
 MODES: tuple[Mode, ...] = get_args(Mode)
+MESSAGES = "messages"  # the table that is read if no other is asked for
 Pushdown = Literal["auto", "on", "off"]
 Trust = Literal["log", "queues"]
 
@@ -121,22 +123,20 @@ def _path(text: str) -> list[str]:
     return [text]
 
 
-def _columns(text: str) -> list[str]:
-    names = _names(text)
-    check_columns(names)
-    return names
-
-
-def check_columns(names: list[str]) -> None:
+def check_columns(names: list[str], known: Collection[str] = COLUMNS) -> None:
     """Refuse columns that do not exist, or are named twice.
+
+    Args:
+        known: those that there are; of messages, if it is not given.
 
     Raises:
         OptionError: naming the column and the nearest one.
     """
     for name in names:
-        if name not in COLUMNS:
-            known = ", ".join(COLUMNS)
-            raise OptionError(f"unknown column {name!r}.{nearest(name, list(COLUMNS))} The columns are {known}")
+        if name not in known:
+            raise OptionError(
+                f"unknown column {name!r}.{nearest(name, list(known))} The columns are {', '.join(known)}"
+            )
         if names.count(name) > 1:
             raise OptionError(f"column {name!r} is asked for twice")
 
@@ -166,6 +166,12 @@ _READ_TABLE = (
         _names,
         "the commitlog's directories, with commas between them, where they are not `<path>/commitlog` (broker.conf)",
     ),
+    Option(
+        "table",
+        MESSAGES,
+        _text,
+        "what is read of a store: its messages, or another of its tables, such as `topics` or `offsets`",
+    ),
     Option("subscribe", "", parse_topics, "the topics to read, with commas between them"),
     Option(
         "subscribePattern",
@@ -188,10 +194,11 @@ _READ_TABLE = (
         "startingOffsets",
         "earliest",
         parse_starting_offsets,
-        'the first offset of queues: `{"topic": {"0": 17}}`, -2 for `earliest`; queues not named are read whole',
+        'the first offset of queues: `{"topic": {"0": 17}}`, -2 for `earliest`; queues not named are read whole; or '
+        "`group:NAME`: what this consumer group has not consumed of the topics that it consumes",
     ),
     Option("endingOffsets", "latest", parse_ending_offsets, "the first offset that is too late; -1 for `latest`"),
-    Option("columns", "", _columns, "the columns to read, with commas between them; the rest is never decoded"),
+    Option("columns", "", _names, "the columns to read, with commas between them; the rest is never decoded"),
     Option(
         "mode",
         "FAILFAST",
@@ -297,6 +304,8 @@ class ReadOptions:
         selection: what those that select rows say together.
         subscribe: the topics that this one names. Filters may have left fewer of them in the selection.
         max_partition_bytes: None for `auto` (read/pack.py).
+        starting_group: the consumer group that startingOffsets names; the selection says nothing of it yet.
+        given: the names of the options that were given at all.
     """
 
     paths: list[str]
@@ -312,6 +321,9 @@ class ReadOptions:
     subscribe: frozenset[str] = frozenset()
     pushdown: Pushdown = "auto"
     trust: Trust = "log"
+    table: str = MESSAGES
+    starting_group: str | None = None
+    given: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -339,7 +351,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
     Raises:
         OptionError: an unknown option (with the nearest known one), or a value that cannot be understood.
     """
-    values, _ = _understand(given, OPTIONS)
+    values, named = _understand(given, OPTIONS)
     if values["path"] and values["paths"]:
         raise OptionError("options 'path' and 'paths' are both given; give one of them")
     paths = values["paths"] or values["path"]
@@ -350,6 +362,9 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         )
     if values["storePathCommitLog"] and len(paths) > 1:
         raise OptionError("option 'storePathCommitLog' belongs to one store, but several paths are given")
+    if values["columns"] and values["table"] == MESSAGES:
+        check_columns(values["columns"])
+    start = values["startingOffsets"]
     return ReadOptions(
         paths=paths,
         store_path_commit_log=values["storePathCommitLog"],
@@ -364,6 +379,9 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         subscribe=values["subscribe"] or frozenset(),
         pushdown=values["pushdown"],
         trust=values["trust"],
+        table=values["table"],
+        starting_group=start.group if isinstance(start, GroupOffsets) else None,
+        given=frozenset(named),
     )
 
 

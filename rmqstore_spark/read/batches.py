@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -48,7 +48,7 @@ def read_task(task: Task, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
     Raises:
         DamagedStoreError: mode FAILFAST, and something is damaged; or a column that is declared NOT NULL is null.
     """
-    reader = _TaskReader(settings)
+    reader = _TaskReader(settings if task.selection is None else replace(settings, selection=task.selection))
     for store, fault in task.faults:
         yield from reader.damaged(store, fault)
     for piece in task.ranges:

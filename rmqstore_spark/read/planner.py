@@ -2,16 +2,18 @@
 
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rmqstore_spark.errors import DamagedStoreError, OptionError, one_line
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read.access_path import Access, choose
 from rmqstore_spark.read.check_names import check_queues, check_topics
+from rmqstore_spark.read.groups import of_group
 from rmqstore_spark.read.pack import pack, target_size
 from rmqstore_spark.read.prune import pruned
 from rmqstore_spark.read.split import Splitter
 from rmqstore_spark.read.task import Task
+from rmqstore_spark.selection import Selection
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.layout import expand
 from rmqstore_spark.store.opened import OpenStore
@@ -47,7 +49,7 @@ def plan(options: ReadOptions, files: Files | None = None, columns: Collection[s
     Raises:
         NotAStoreError: a path is no store.
         OptionError: storePathCommitLog is given for more than one store; `assign` or the offsets name a queue, or
-            `subscribe` a topic, that no store has.
+            `subscribe` a topic, or startingOffsets a group, that no store has.
         DamagedStoreError: mode FAILFAST, and names or sizes of segments are wrong.
     """
     files = files or Files(manners=options.manners)
@@ -63,7 +65,33 @@ def plan_stores(
         raise DamagedStoreError(str(faults[0][1]))
     check_topics(options.subscribe, stores)
     check_queues(options.selection, stores)
+    if options.starting_group is None:
+        planned = _planned(stores, options, files, columns)
+    else:
+        planned = _joined(
+            [
+                _planned([store], replace(options, selection=selection), files, columns, selection)
+                for store, selection in of_group(stores, options.starting_group, options.selection)
+            ],
+            files,
+        )
+    if faults:
+        planned.tasks.append(Task(faults=tuple(faults)))
+    return planned
 
+
+def _planned(
+    stores: list[OpenStore],
+    options: ReadOptions,
+    files: Files,
+    columns: Collection[str] | None,
+    own: Selection | None = None,
+) -> Plan:
+    """Without what is wrong with names and sizes.
+
+    Args:
+        own: what the tasks select, where it is not the same for all stores of the read.
+    """
     splitter = _splitter(options, stores)
     selection = options.selection
     ranges = [[] if selection.is_nothing else pruned(store, selection, splitter) for store in stores]
@@ -73,9 +101,16 @@ def plan_stores(
         for store, each in zip(stores, ranges, strict=True)
     ]
     tasks = pack([piece for _, access in accesses for piece in access.pieces], options)
-    if faults:
-        tasks.append(Task(faults=tuple(faults)))
-    return Plan(tasks, accesses, files, splitter.target)
+    return Plan([replace(task, selection=own) for task in tasks], accesses, files, splitter.target)
+
+
+def _joined(plans: list[Plan], files: Files) -> Plan:
+    return Plan(
+        [task for plan in plans for task in plan.tasks],
+        [access for plan in plans for access in plan.accesses],
+        files,
+        max((plan.target for plan in plans), default=0),
+    )
 
 
 def open_stores(options: ReadOptions, files: Files) -> list[OpenStore]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from rmqstore_spark.selection import Selection
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Damage, Extent
 
@@ -62,7 +63,14 @@ class Indexed(Range):
 
 @dataclass(frozen=True)
 class Task:
-    """What one partition reads: ranges in log order, and damage that planning met already."""
+    """What one partition reads.
+
+    Attributes:
+        ranges: in log order.
+        faults: damage that planning met already: (store, damage).
+        selection: which messages, where each store has an answer of its own; None where it is that of the whole read.
+    """
 
     ranges: tuple[Range, ...] = ()
-    faults: tuple[tuple[str, Damage], ...] = ()  # (store, damage)
+    faults: tuple[tuple[str, Damage], ...] = ()
+    selection: Selection | None = None

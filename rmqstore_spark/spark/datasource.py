@@ -5,8 +5,9 @@ from pyspark.sql.types import StructType
 
 from rmqstore_spark.columns import COLUMNS, DEFAULT_COLUMNS
 from rmqstore_spark.errors import OptionError
-from rmqstore_spark.options import ReadOptions, check_columns, parse_options, parse_write_options
+from rmqstore_spark.options import MESSAGES, ReadOptions, check_columns, parse_options, parse_write_options
 from rmqstore_spark.spark.reader import PushdownReader, RmqStoreReader, takes_filters
+from rmqstore_spark.spark.table_reader import TableReader, check_types, spark_schema
 from rmqstore_spark.spark.worker import called_by_spark
 from rmqstore_spark.spark.writer import RmqStoreWriter, check_input
 
@@ -24,22 +25,27 @@ class RmqStoreDataSource(DataSource):
     def _read_options(self) -> ReadOptions:
         return parse_options(self.options)
 
-    def schema(self) -> str:
+    def schema(self) -> str | StructType:
         """The columns asked for, or all but those that come only by name. Not called when the user gives a schema."""
         with called_by_spark():
-            names = self._read_options().columns or DEFAULT_COLUMNS
+            options = self._read_options()
+            if options.table != MESSAGES:
+                return spark_schema(options)
+            names = options.columns or DEFAULT_COLUMNS
             return ", ".join(f"{name} {COLUMNS[name].spark}" for name in names)
 
-    def reader(self, schema: StructType) -> "RmqStoreReader":
+    def reader(self, schema: StructType) -> "RmqStoreReader | TableReader":
         """A reader of these columns."""
         with called_by_spark():
             options = self._read_options()
-            check_schema(schema)
             if options.columns is not None and options.columns != schema.names:
                 raise OptionError(
                     f"option 'columns' names {', '.join(options.columns)}, but the schema {', '.join(schema.names)}; "
                     "give one of them"
                 )
+            if options.table != MESSAGES:
+                return TableReader(options, schema)
+            check_schema(schema)
             return (PushdownReader if takes_filters(options.pushdown) else RmqStoreReader)(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> "RmqStoreWriter":
@@ -56,13 +62,10 @@ class RmqStoreDataSource(DataSource):
 
 
 def check_schema(schema: StructType) -> None:
-    """Refuse a schema of columns that do not exist, or of other types.
+    """Refuse a schema of columns that messages do not have, or of other types.
 
     Raises:
         OptionError: naming the column.
     """
     check_columns(schema.names)
-    for field in schema.fields:
-        expected, found = COLUMNS[field.name].spark, field.dataType.simpleString()
-        if found != expected:
-            raise OptionError(f"column {field.name!r} is of type {expected}, not {found}; cast it in the query")
+    check_types(schema, {name: column.spark for name, column in COLUMNS.items()})

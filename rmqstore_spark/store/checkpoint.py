@@ -6,6 +6,7 @@ Brokers since 5.5.0 have one more offset after these, which may be 0: it is left
 """
 
 import struct
+from dataclasses import dataclass
 
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.files import Files, ReadFile
@@ -26,21 +27,37 @@ def encode(message: int, index: int, end: int) -> bytes:
     return (_TIMESTAMPS.pack(message, message, index) + _OFFSETS.pack(0, end)).ljust(_FILE_SIZE, b"\0")
 
 
+@dataclass(frozen=True)
+class Checkpoint:
+    """What the file says: store times (ms) and physical offsets, of which any may be 0."""
+
+    physic: int
+    logics: int
+    index: int
+    master_flushed: int
+    confirmed: int
+
+
+def read_checkpoint(path: str, files: Files) -> Checkpoint | None:
+    """The file's fields; None where it is missing, unreadable or too short. A hint."""
+    try:
+        with ReadFile(path, files) as file:
+            data = file.read(0, _TIMESTAMPS.size + _OFFSETS.size)
+    except RmqStoreError:
+        return None
+    if len(data) < _TIMESTAMPS.size:
+        return None
+    data = data.ljust(_TIMESTAMPS.size + _OFFSETS.size, b"\0")
+    return Checkpoint(*_TIMESTAMPS.unpack_from(data), *_OFFSETS.unpack_from(data, _TIMESTAMPS.size))
+
+
 def index_timestamp(path: str, files: Files) -> int:
     """Store time (ms) up to which the index files are complete; 0 when that is not known."""
-    return _timestamps(path, files)[2]
+    found = read_checkpoint(path, files)
+    return 0 if found is None else found.index
 
 
 def logics_timestamp(path: str, files: Files) -> int:
     """Store time (ms) of the last message put into a ConsumeQueue, as of the last flush; 0 when that is not known."""
-    return _timestamps(path, files)[1]
-
-
-def _timestamps(path: str, files: Files) -> tuple[int, int, int]:
-    try:
-        with ReadFile(path, files) as file:
-            data = file.read(0, _TIMESTAMPS.size)
-    except RmqStoreError:  # a hint: a missing or unreadable one is no error
-        return 0, 0, 0
-    physic, logics, index = _TIMESTAMPS.unpack(data) if len(data) == _TIMESTAMPS.size else (0, 0, 0)
-    return physic, logics, index
+    found = read_checkpoint(path, files)
+    return 0 if found is None else found.logics

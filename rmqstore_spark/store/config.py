@@ -12,6 +12,7 @@ from typing import Any
 
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.files import Files, ReadFile
+from rmqstore_spark.store.layout import queue_id_of
 
 _MOST_BYTES = 64 * 1024 * 1024  # 100 000 topics are half of it
 _MOST_MEMBERS = 2_000_000  # and these, too; a topic has about ten
@@ -21,6 +22,7 @@ DEFAULT_QUEUES = 16  # to read and to write, of a topic whose entry does not say
 _TEXT_OR_KEY = re.compile(r'("(?:[^"\\]|\\.)*"?)|(?<![\w.+-])(-?[0-9]+)(?=\s*:)', re.DOTALL)
 
 Table = dict[str, Any]
+ConsumerOffsets = dict[tuple[str, str], dict[int, int]]  # by (group, topic): by queueId
 
 
 def load(path: str, files: Files) -> Table | None:
@@ -105,10 +107,9 @@ def topic_queues(root: str, files: Files) -> dict[str, int]:
         files: how to reach files, and where requests and bytes are counted.
     """
     queues = {}
-    for topic, entry in _table(root, "topics.json", "topicConfigTable", files).items():
-        if isinstance(entry, dict):
-            numbers = [entry.get(name, DEFAULT_QUEUES) for name in ("readQueueNums", "writeQueueNums")]
-            queues[topic] = max(filter(is_count, numbers), default=DEFAULT_QUEUES)
+    for topic, entry in topic_entries(root, files).items():
+        numbers = [entry.get(name, DEFAULT_QUEUES) for name in ("readQueueNums", "writeQueueNums")]
+        queues[topic] = max(filter(is_count, numbers), default=DEFAULT_QUEUES)
     return queues
 
 
@@ -126,6 +127,49 @@ def offset_topics(root: str, files: Files) -> set[str]:
     """
     table = _table(root, "consumerOffset.json", "offsetTable", files)  # by Topic@Group
     return {topic for topic, at, _ in (name.partition("@") for name in table) if topic and at}
+
+
+def consumer_offsets(root: str, files: Files) -> ConsumerOffsets:
+    """The offset of the next message in each queue that a group consumes, from config/consumerOffset.json.
+
+    Args:
+        root: the store directory.
+        files: how to reach files, and where requests and bytes are counted.
+    """
+    offsets: ConsumerOffsets = {}
+    for name, queues in _table(root, "consumerOffset.json", "offsetTable", files).items():
+        topic, at, group = name.partition("@")
+        if not topic or not at or not group or not isinstance(queues, dict):
+            continue
+        for text, offset in queues.items():
+            queue_id = queue_id_of(text)
+            if queue_id is not None and type(offset) is int and 0 <= offset < 1 << 63:
+                offsets.setdefault((group, topic), {})[queue_id] = offset
+    return offsets
+
+
+def topic_entries(root: str, files: Files) -> dict[str, Table]:
+    """What config/topics.json says of each topic, as it stands there.
+
+    Args:
+        root: the store directory.
+        files: how to reach files, and where requests and bytes are counted.
+    """
+    return _entries(root, "topics.json", "topicConfigTable", files)
+
+
+def group_entries(root: str, files: Files) -> dict[str, Table]:
+    """What config/subscriptionGroup.json says of each consumer group, as it stands there.
+
+    Args:
+        root: the store directory.
+        files: how to reach files, and where requests and bytes are counted.
+    """
+    return _entries(root, "subscriptionGroup.json", "subscriptionGroupTable", files)
+
+
+def _entries(root: str, name: str, member: str, files: Files) -> dict[str, Table]:
+    return {key: entry for key, entry in _table(root, name, member, files).items() if isinstance(entry, dict)}
 
 
 def _table(root: str, name: str, member: str, files: Files) -> Table:

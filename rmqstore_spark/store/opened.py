@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from rmqstore_spark.store.commitlog import SegmentReader
-from rmqstore_spark.store.config import offset_topics, topic_queues
+from rmqstore_spark.store.config import ConsumerOffsets, consumer_offsets, offset_topics, topic_queues
 from rmqstore_spark.store.consumequeue import ConsumeQueues
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.layout import Layout, find_store
@@ -121,3 +121,8 @@ class OpenStore:
     def consumed_topics(self) -> set[str]:
         """The topics that some group has consumed."""
         return offset_topics(self.root, self.files)
+
+    @cached_property
+    def consumer_offsets(self) -> ConsumerOffsets:
+        """The offset of the next message in each queue that a group consumes."""
+        return consumer_offsets(self.root, self.files)

@@ -29,7 +29,7 @@ WRITERS = {"rmqstore_spark", "rmqstore_spark.spark.datasource", "rmqstore_spark.
 # Who knows Spark.
 SPARKS = {
     "rmqstore_spark",
-    *(f"rmqstore_spark.spark.{name}" for name in ("datasource", "pushdown", "reader", "writer")),
+    *(f"rmqstore_spark.spark.{name}" for name in ("datasource", "pushdown", "reader", "table_reader", "writer")),
 }
 
 

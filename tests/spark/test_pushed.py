@@ -297,7 +297,9 @@ def pushdown_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def reader(**options: str) -> RmqStoreReader:
     schema = StructType().add("topic", "string")
-    return RmqStoreDataSource({"path": "/store", **options}).reader(schema)
+    made = RmqStoreDataSource({"path": "/store", **options}).reader(schema)
+    assert isinstance(made, RmqStoreReader)
+    return made
 
 
 def has_own_push_filters(made: RmqStoreReader) -> bool:

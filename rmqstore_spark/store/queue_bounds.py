@@ -1,0 +1,183 @@
+"""Where the messages of queues begin and end, as the log confirms it, with few requests for each queue.
+
+The units of the first and the last message are looked up in the queue, and both messages in the log, for many queues at
+once in the order of the log. A queue whose last unit the log does not confirm is searched for the last one that it
+does: what comes after that is left over from a truncated log, or noise. Messages that their queue does not know yet, or
+no more, do not count; a broker does not know them either.
+"""
+
+import bisect
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rmqstore_spark.store.consumequeue import Queue, parsed
+from rmqstore_spark.store.message import Header
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.units import BatchBuilder
+
+_QUEUES_AT_ONCE = 4096  # so that the log is read in its order
+_UNITS_TO_TRY = 1024  # from the first on, until the log confirms one
+_DISPATCH = "INNER_MULTI_DISPATCH"  # the light queues of a message, with commas between them (MessageConst)
+
+
+@dataclass(frozen=True)
+class QueueBounds:
+    """Where the messages of a queue begin and end.
+
+    Attributes:
+        least: queue offset of the first message that exists; `end` where there is none.
+        end: the queue offset after the last message.
+        first, last: these messages; None where there is none. Of a light queue they are of another topic.
+    """
+
+    queue: Queue
+    least: int
+    end: int
+    first: Header | None = None
+    last: Header | None = None
+
+
+class _Unit(NamedTuple):
+    """A used unit: where it is in its queue, and what it says."""
+
+    number: int
+    position: int
+    size: int
+    offset: int  # queue offset of its first message
+    messages: int
+
+
+def queue_bounds(store: OpenStore, queues: Iterable[Queue]) -> Iterator[QueueBounds]:
+    """The bounds of each of these queues, in their order."""
+    remaining = iter(queues)
+    confirmed = _Confirmed(store)
+    while some := list(itertools.islice(remaining, _QUEUES_AT_ONCE)):
+        units = [_outer_units(store, queue) for queue in some]
+        confirmed.look_up(unit.position for pair in units for unit in pair if unit is not None)
+        for queue, (first, last) in zip(some, units, strict=True):
+            yield _bounds(store, queue, first, last, confirmed)
+        confirmed.forget()
+
+
+def unit_of(queue: Queue, number: int) -> _Unit | None:
+    """The unit of a number; None where there is none, or it is not used."""
+    unit = queue.unit(number)
+    if unit is None:
+        return None
+    if not queue.is_batch:
+        return _Unit(number, unit.position, unit.size, number, 1)
+    (raw,) = parsed(queue.read_units(number, 1), is_batch=True)
+    return _Unit(number, unit.position, unit.size, int(raw["base"]), max(1, int(raw["count"])))
+
+
+def _outer_units(store: OpenStore, queue: Queue) -> tuple[_Unit | None, _Unit | None]:
+    """The first unit that points into the log, None where there is none; and the last one before the log's end."""
+    stop = queue.search(store.end)
+    last = unit_of(queue, stop - 1) if stop > queue.first else None
+    if last is None or last.position < _begin(store):
+        return None, last
+    first = _first_number(store, queue)
+    return (last if first == last.number else unit_of(queue, first)), last
+
+
+def _first_number(store: OpenStore, queue: Queue) -> int:
+    """The number of the first unit that points into the log. The pre-blank ones before a queue's first message name
+    offset 0, as the first message of the log does."""
+    begin = _begin(store)
+    number = queue.search(max(begin, 1))
+    before = queue.unit(number - 1) if begin == 0 and number > queue.first else None
+    return number if before is None else number - 1
+
+
+def _begin(store: OpenStore) -> int:
+    return store.log.extents[0].start if store.log.extents else store.end
+
+
+def _bounds(
+    store: OpenStore, queue: Queue, first: _Unit | None, last: _Unit | None, confirmed: "_Confirmed"
+) -> QueueBounds:
+    if last is not None and last.position >= _begin(store) and confirmed.message(queue, last) is None:
+        last = _last_confirmed(store, queue, confirmed)
+    if last is None:
+        nothing = queue.first if queue.is_batch else queue.search(1)  # after what is pre-blank
+        return QueueBounds(queue, nothing, nothing)
+    end = last.offset + last.messages
+    header = confirmed.message(queue, last)
+    if header is None:  # its message has expired
+        return QueueBounds(queue, end, end)
+    begin = last.number if first is None else first.number
+    for number in range(begin, min(last.number, begin + _UNITS_TO_TRY)):
+        unit = first if first is not None and number == begin else unit_of(queue, number)
+        found = None if unit is None else confirmed.message(queue, unit)
+        if unit is not None and found is not None:
+            return QueueBounds(queue, unit.offset, end, found, header)
+    return QueueBounds(queue, last.offset, end, header, header)
+
+
+def _last_confirmed(store: OpenStore, queue: Queue, confirmed: "_Confirmed") -> _Unit | None:
+    """The last unit that the log confirms, or whose message has expired."""
+    begin = _begin(store)
+
+    def is_left_over(number: int) -> bool:
+        unit = unit_of(queue, number)
+        return unit is not None and unit.position >= begin and confirmed.message(queue, unit) is None
+
+    end = bisect.bisect_left(range(queue.search(store.end)), True, lo=queue.first, key=is_left_over)
+    return unit_of(queue, end - 1) if end > queue.first else None
+
+
+class _Confirmed:
+    """Messages of the live log, as far as they were asked for."""
+
+    def __init__(self, store: OpenStore) -> None:
+        self._store = store
+        self._headers: dict[int, Header | None] = {}
+
+    def look_up(self, positions: Iterable[int]) -> None:
+        """What is at these physical offsets, in the order of the log."""
+        log = self._store.log
+        located = ((log.extent_at(position), position) for position in sorted(set(positions)))
+        for extent, group in itertools.groupby(located, key=lambda pair: pair[0]):
+            if extent is None:
+                continue
+            with self._store.reader(extent.segment) as reader:
+                for _, position in group:
+                    self._headers[position] = reader.header(position)
+
+    def forget(self) -> None:
+        """Free the memory."""
+        self._headers.clear()
+
+    def message(self, queue: Queue, unit: _Unit) -> Header | None:
+        """The live message that a queue has this unit for; None where the log has none there."""
+        if unit.position not in self._headers:
+            self._headers[unit.position] = self._store.log.header(unit.position)
+        header = self._headers[unit.position]
+        if header is None or header.size != unit.size or not self._is_live(unit.position):
+            return None
+        if queue.is_lmq:
+            return header if self._is_dispatched(header, queue.topic) else None
+        found = header.topic, header.queue_id, header.queue_offset
+        return header if found == (queue.topic, queue.queue_id, unit.offset) else None
+
+    def _is_live(self, position: int) -> bool:
+        log = self._store.log
+        extent = log.extent_at(position)
+        # What is known of a whole segment answers for all queues.
+        return extent is not None and (position < log.live_end(extent) or log.is_live(position, however_far=True))
+
+    def _is_dispatched(self, header: Header, topic: str) -> bool:
+        """Is a message in a light queue, by its own properties?"""
+        extent = self._store.log.extent_at(header.position)
+        if extent is None:
+            return False
+        builder = BatchBuilder(["properties"])
+        with self._store.reader(extent.segment) as reader:
+            run = reader.run_at(header.position, extent.stop)
+            if run is None:
+                return False
+            run.only(slice(1)).add_to(builder)
+        (properties,) = builder.finish().column("properties").to_pylist()
+        return topic in dict(properties).get(_DISPATCH, "").split(",")

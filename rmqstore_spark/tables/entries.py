@@ -1,0 +1,25 @@
+"""Single values of an entry in a config file: whatever stands there, a table has them in its column's type."""
+
+from typing import Any
+
+Entry = dict[str, Any]
+
+
+def flag_of(entry: Entry, name: str, default: bool) -> bool | None:
+    """True or false; the default where the entry does not say, None where it says something else."""
+    found = entry.get(name, default)
+    return found if isinstance(found, bool) else None
+
+
+def number_of(entry: Entry, name: str, default: int) -> int | None:
+    """A number of 32 bits; otherwise as flag_of()."""
+    found = entry.get(name, default)
+    return found if type(found) is int and -(1 << 31) <= found < 1 << 31 else None
+
+
+def attributes_of(entry: Entry) -> dict[str, str]:
+    """Its attributes (since RocketMQ 5.0), as far as they are texts."""
+    found = entry.get("attributes")
+    if not isinstance(found, dict):
+        return {}
+    return {name: value for name, value in found.items() if isinstance(value, str)}

@@ -1,0 +1,60 @@
+"""Table `groups`: what the broker was told of each consumer group (config/subscriptionGroup.json), and which topics it
+has consumed (config/consumerOffset.json)."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.store.config import group_entries
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.tables.columns import BOOL, INT, MAP, TEXT, TEXTS, batches
+from rmqstore_spark.tables.entries import attributes_of, flag_of, number_of
+from rmqstore_spark.tables.table import Part, Table
+
+
+def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
+    entries = group_entries(store.root, store.files)
+    topics: dict[str, list[str]] = defaultdict(list)
+    for group, topic in sorted(store.consumer_offsets):
+        topics[group].append(topic)
+    names = sorted({*entries, *topics})
+    return batches(GROUPS.schema, (_row(name, entries.get(name), topics.get(name, [])) for name in names))
+
+
+def _row(group: str, entry: dict[str, Any] | None, topics: list[str]) -> tuple[Any, ...]:
+    # The defaults are those of org.apache.rocketmq.remoting.protocol.subscription.SubscriptionGroupConfig.
+    configured = (
+        (None,) * 5
+        if entry is None
+        else (
+            flag_of(entry, "consumeEnable", True),
+            flag_of(entry, "consumeBroadcastEnable", True),
+            number_of(entry, "retryQueueNums", 1),
+            number_of(entry, "retryMaxTimes", 16),
+            attributes_of(entry),
+        )
+    )
+    return group, *configured, entry is not None, topics
+
+
+GROUPS = Table(
+    name="groups",
+    row="a consumer group that the configuration or an offset knows",
+    schema=pa.schema(
+        [
+            ("group", TEXT),
+            ("consumeEnable", BOOL),
+            ("broadcastEnable", BOOL),
+            ("retryQueueNums", INT),
+            ("retryMaxTimes", INT),
+            ("attributes", MAP),
+            ("configured", BOOL),
+            ("topics", TEXTS),
+        ]
+    ),
+    options=frozenset(),
+    rows=_rows,
+)

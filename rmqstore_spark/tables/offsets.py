@@ -1,0 +1,79 @@
+"""Table `offsets`: how far each consumer group is in each queue, as RocketMQ's consumerProgress tells it of a broker
+that runs. A group's offset is that of the next message it is to get (config/consumerOffset.json)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.selection import Selection
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.queue_times import QueueTimes
+from rmqstore_spark.tables.columns import BOOL, INT, LONG, TEXT, TIME, batches
+from rmqstore_spark.tables.queues import QueueFacts, queue_facts
+from rmqstore_spark.tables.table import Part, Table
+
+
+def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
+    selection = options.selection
+    wanted = sorted(
+        (group, topic, queue_id, offset)
+        for (group, topic), queues in store.consumer_offsets.items()
+        for queue_id, offset in queues.items()
+        if selection.queue(topic, queue_id) is not None
+    )
+    return batches(OFFSETS.schema, _progress(store, wanted))
+
+
+def _progress(store: OpenStore, wanted: list[tuple[str, str, int, int]]) -> Iterator[tuple[Any, ...]]:
+    assigned: dict[str, set[int]] = {}
+    for _, topic, queue_id, _ in wanted:
+        assigned.setdefault(topic, set()).add(queue_id)
+    consumed = Selection(assigned={topic: frozenset(ids) for topic, ids in assigned.items()})
+    queues = {(facts.topic, facts.queue_id): facts for facts in queue_facts(store, consumed)}
+    times = QueueTimes(store)
+    for group, topic, queue_id, offset in wanted:
+        facts = queues.get((topic, queue_id))
+        if facts is None and queue_id < store.topics.get(topic, 0):
+            facts = QueueFacts(topic, queue_id, "simple", 0, 0)  # no message has been put into it yet
+        yield group, topic, queue_id, offset, *_behind(facts, offset, times)
+
+
+def _behind(facts: QueueFacts | None, offset: int, times: QueueTimes) -> tuple[Any, ...]:
+    """The columns from minOffset on."""
+    if facts is None:
+        return (None,) * 7
+    lag = facts.end - max(offset, facts.least)
+    consumed = None
+    if facts.least < offset <= facts.end:
+        consumed = facts.last_time if offset == facts.end else times.at(facts.topic, facts.queue_id, offset - 1)
+    millis = None
+    since = facts.first_time if consumed is None else consumed
+    if lag <= 0:
+        millis = 0
+    elif facts.last_time is not None and since is not None:
+        millis = max(0, facts.last_time - since) // 1000
+    return facts.least, facts.end, lag, consumed, millis, offset < facts.least
+
+
+OFFSETS = Table(
+    name="offsets",
+    row="how far a consumer group is in a queue",
+    schema=pa.schema(
+        [
+            ("group", TEXT),
+            ("topic", TEXT),
+            ("queueId", INT),
+            ("consumerOffset", LONG),
+            ("minOffset", LONG),
+            ("maxOffset", LONG),
+            ("lag", LONG),
+            ("lastConsumedTimestamp", TIME),
+            ("lagMillis", LONG),
+            ("expired", BOOL),
+        ]
+    ),
+    options=frozenset({"subscribe", "subscribePattern", "assign"}),
+    rows=_rows,
+)

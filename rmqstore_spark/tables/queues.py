@@ -1,0 +1,135 @@
+"""Table `queues`: what each queue holds, as RocketMQ's topicStatus tells it of a broker that runs.
+
+Offsets are those that the log confirms (store/queue_bounds.py). Where there are no ConsumeQueues, or only in RocksDB,
+which is not read, the log itself tells, message by message.
+"""
+
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from rmqstore_spark.errors import one_line
+from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.selection import EVERYTHING, Selection
+from rmqstore_spark.store.consumequeue import Queue
+from rmqstore_spark.store.message import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, TRANSACTION_TYPE
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
+from rmqstore_spark.tables.columns import INT, LONG, TEXT, TIME, batches
+from rmqstore_spark.tables.messages import messages
+from rmqstore_spark.tables.table import Part, Table
+
+log = logging.getLogger(__name__)
+
+_ROCKSDB = ("consumequeue", "consumequeue_rocksdb")  # a file CURRENT in one of these: a RocksDB has the queues
+_FROM_LOG = ["topic", "queueId", "queueOffset", "sysFlag", "commitLogOffset", "storeTimestamp"]
+
+
+@dataclass
+class QueueFacts:
+    """A row: what is known of a queue. Times are microseconds of the epoch."""
+
+    topic: str
+    queue_id: int
+    kind: str
+    least: int
+    end: int
+    first_position: int | None = None
+    last_position: int | None = None
+    first_time: int | None = None
+    last_time: int | None = None
+    files: int = 0
+    nbytes: int = 0
+
+
+def queue_facts(store: OpenStore, selection: Selection = EVERYTHING) -> Iterator[QueueFacts]:
+    """The queues of a store whose topic and queueId are selected, by topic and queueId."""
+    if store.layout.consumequeue is None and store.layout.batchconsumequeue is None and store.log.extents:
+        yield from _from_log(store, selection)
+        return
+    found = [queue for queue in store.queues.with_batch if selection.queue(queue.topic, queue.queue_id) is not None]
+    found.sort(key=lambda queue: (queue.topic, queue.queue_id))
+    for bounds in queue_bounds(store, found):
+        yield _facts(store, bounds)
+
+
+def _facts(store: OpenStore, bounds: QueueBounds) -> QueueFacts:
+    queue, first, last = bounds.queue, bounds.first, bounds.last
+    return QueueFacts(
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        kind=_kind(queue),
+        least=bounds.least,
+        end=bounds.end,
+        first_position=None if first is None else first.position,
+        last_position=None if last is None else last.position,
+        first_time=None if first is None else first.store_timestamp,
+        last_time=None if last is None else last.store_timestamp,
+        files=len(queue.sizes),
+        nbytes=sum(store.files.status(path).st_blocks * 512 for path, _ in queue.sizes),
+    )
+
+
+def _kind(queue: Queue) -> str:
+    if queue.is_batch:
+        return "batch"
+    return "lmq" if queue.is_lmq else "simple"
+
+
+def _from_log(store: OpenStore, selection: Selection) -> Iterator[QueueFacts]:
+    """By all messages of the log."""
+    in_rocksdb = any(store.files.exists(os.path.join(store.root, name, "CURRENT")) for name in _ROCKSDB)
+    log.warning("%s: no ConsumeQueues of files, so the whole log is read to know its queues", one_line(store.root))
+    kind = "rocksdb" if in_rocksdb else "simple"
+    found: dict[tuple[str, int], QueueFacts] = {}
+    wanted = Selection(topic=selection.topic, assigned=selection.assigned)
+    options = ReadOptions([store.root], None, None, "DROPMALFORMED", False, False, None, None, store.files.manners)
+    for batch in messages(store, options, wanted, _FROM_LOG):
+        columns = [*batch.columns[:5], batch.column(5).cast(pa.int64())]
+        for topic, queue_id, offset, flags, position, time in zip(*(c.to_pylist() for c in columns), strict=True):
+            if flags & TRANSACTION_TYPE in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+                continue
+            facts = found.get((topic, queue_id))
+            if facts is None:
+                facts = found[topic, queue_id] = QueueFacts(topic, queue_id, kind, offset, offset + 1, position)
+                facts.first_time = time
+            facts.end, facts.last_position, facts.last_time = max(facts.end, offset + 1), position, time
+    yield from (found[name] for name in sorted(found))
+
+
+def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
+    rows = (
+        (
+            *(q.topic, q.queue_id, q.kind, q.least, q.end, q.end - q.least, q.first_position, q.last_position),
+            *(q.first_time, q.last_time, q.files, q.nbytes),
+        )
+        for q in queue_facts(store, options.selection)
+    )
+    return batches(QUEUES.schema, rows)
+
+
+QUEUES = Table(
+    name="queues",
+    row="a queue",
+    schema=pa.schema(
+        [
+            ("topic", TEXT),
+            ("queueId", INT),
+            ("queueType", TEXT),
+            ("minOffset", LONG),
+            ("maxOffset", LONG),
+            ("messages", LONG),
+            ("firstCommitLogOffset", LONG),
+            ("lastCommitLogOffset", LONG),
+            ("firstStoreTimestamp", TIME),
+            ("lastStoreTimestamp", TIME),
+            ("files", INT),
+            ("sizeOnDisk", LONG),
+        ]
+    ),
+    options=frozenset({"subscribe", "subscribePattern", "assign"}),
+    rows=_rows,
+)

@@ -1,0 +1,195 @@
+"""Which tables there are, and how each is read. Nothing outside of here knows how many they are.
+
+A table's module is loaded when the table is asked for. `messages` is not among them: it is what a store is read for
+without option `table`, and read/planner.py plans it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from rmqstore_spark.errors import DamagedStoreError, OptionError, nearest
+from rmqstore_spark.options import MESSAGES, ReadOptions, check_columns
+from rmqstore_spark.read.parallel import in_order
+from rmqstore_spark.read.planner import open_stores
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.tables.table import Part, Table
+
+# What every table takes: which stores, which columns, with what manners towards others.
+_ALWAYS = {"path", "paths", "table", "columns", "storePathCommitLog", "dropCache", "maxTaskBytesPerSecond"}
+_STORE = "store"  # the column that every table has by name
+
+
+def _topics() -> Table:
+    from rmqstore_spark.tables.topics import TOPICS
+
+    return TOPICS
+
+
+def _queues() -> Table:
+    from rmqstore_spark.tables.queues import QUEUES
+
+    return QUEUES
+
+
+def _groups() -> Table:
+    from rmqstore_spark.tables.groups import GROUPS
+
+    return GROUPS
+
+
+def _offsets() -> Table:
+    from rmqstore_spark.tables.offsets import OFFSETS
+
+    return OFFSETS
+
+
+def _segments() -> Table:
+    from rmqstore_spark.tables.log import SEGMENTS
+
+    return SEGMENTS
+
+
+def _checkpoint() -> Table:
+    from rmqstore_spark.tables.log import CHECKPOINT
+
+    return CHECKPOINT
+
+
+# In the order in which they are shown.
+TABLES: dict[str, Callable[[], Table]] = {
+    "topics": _topics,
+    "queues": _queues,
+    "groups": _groups,
+    "offsets": _offsets,
+    "segments": _segments,
+    "checkpoint": _checkpoint,
+}
+
+
+@dataclass(frozen=True)
+class TableTask:
+    """What one task reads of a table.
+
+    Attributes:
+        root: the store directory; the task opens it anew, and has a store that knows its segments.
+        part: as Table.parts gives it.
+    """
+
+    root: str
+    part: Part
+
+
+def table(name: str) -> Table:
+    """The table of a name.
+
+    Raises:
+        OptionError: there is none; naming the nearest.
+    """
+    if name not in TABLES:
+        known = [MESSAGES, *TABLES]
+        raise OptionError(f"unknown table {name!r}.{nearest(name, known)} The tables are {', '.join(known)}")
+    return TABLES[name]()
+
+
+def table_of(options: ReadOptions) -> Table:
+    """The table that options ask for.
+
+    Raises:
+        OptionError: there is none, or it does not have the columns, or an option makes no sense for it.
+    """
+    found = table(options.table)
+    if unfit := sorted(options.given - _ALWAYS - found.options):
+        fit = ", ".join(sorted(found.options)) or "none"
+        raise OptionError(
+            f"option {unfit[0]!r} does not go with table {found.name!r}, of which a row is {found.row}; "
+            f"those that select its rows are: {fit}"
+        )
+    if options.columns is not None:
+        schema_of(found, options.columns)
+    return found
+
+
+def schema_of(table: Table, columns: list[str] | None = None) -> pa.Schema:
+    """The schema of a table's columns in this order; of all but `store` if none are named.
+
+    Raises:
+        OptionError: it does not have one of them.
+    """
+    if columns is None:
+        return table.schema
+    types = {field.name: field.type for field in table.schema} | {_STORE: pa.string()}
+    check_columns(columns, types)
+    return pa.schema([pa.field(name, types[name]) for name in columns])
+
+
+def plan_table(table: Table, options: ReadOptions, stores: list[OpenStore] | None = None) -> list[TableTask]:
+    """The tasks that read a table of the stores that options name, in their order.
+
+    Args:
+        stores: these stores, where they are open already.
+
+    Raises:
+        RmqStoreError: a path is no store, or the store cannot be read.
+    """
+    if stores is None:
+        stores = open_stores(options, Files(manners=options.manners))
+    return [TableTask(store.root, part) for store in stores for part in table.parts(store, options)]
+
+
+def read_part(
+    table: Table, task: TableTask, options: ReadOptions, schema: pa.Schema, store: OpenStore | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a task.
+
+    Args:
+        schema: of the record batches: which columns, and which of them may be null.
+        store: the task's store, where it is open already.
+    """
+    store = store or OpenStore.find(task.root, Files(manners=options.manners), options.store_path_commit_log)
+    for batch in table.rows(store, options, task.part):
+        yield _arranged(batch, store, schema)
+
+
+def read_table(options: ReadOptions, stores: list[OpenStore] | None = None) -> pa.Table:
+    """A whole table of the stores that options name, in this process.
+
+    Args:
+        stores: these stores, where they are open already.
+
+    Raises:
+        RmqStoreError: as plan_table() and the table itself.
+    """
+    found = table_of(options)
+    if stores is None:
+        stores = open_stores(options, Files(manners=options.manners))
+    schema = schema_of(found, options.columns)
+    tasks = plan_table(found, options, stores)
+    by_root = {store.root: store for store in stores}
+    if len(tasks) == len(stores):  # one each: what a store has found out by now is of use
+        read = [read_part(found, task, options, schema, by_root[task.root]) for task in tasks]
+        return pa.Table.from_batches((batch for batches in read for batch in batches), schema)
+    return pa.Table.from_batches(in_order([_reading(found, task, options, schema) for task in tasks]), schema)
+
+
+def _reading(
+    table: Table, task: TableTask, options: ReadOptions, schema: pa.Schema
+) -> Callable[[], Iterator[pa.RecordBatch]]:
+    return lambda: read_part(table, task, options, schema)
+
+
+def _arranged(batch: pa.RecordBatch, store: OpenStore, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of a batch that a schema names."""
+    arrays = []
+    for field in schema:
+        array = pa.repeat(store.root, batch.num_rows) if field.name == _STORE else batch.column(field.name)
+        if not field.nullable and array.null_count:
+            raise DamagedStoreError(
+                f"column {field.name!r} is declared NOT NULL, but a row has none; leave NOT NULL away"
+            )
+        arrays.append(array)
+    if not arrays:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

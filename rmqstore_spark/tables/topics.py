@@ -1,0 +1,115 @@
+"""Table `topics`: what the broker was told of each topic (config/topics.json), and what is in its queues."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.store.config import DEFAULT_QUEUES, is_count, topic_entries
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.tables.columns import BOOL, INT, LONG, MAP, TEXT, TIME, batches
+from rmqstore_spark.tables.entries import attributes_of, flag_of
+from rmqstore_spark.tables.queues import QueueFacts, queue_facts
+from rmqstore_spark.tables.table import Part, Table
+
+# org.apache.rocketmq.common.topic.TopicValidator, of all versions.
+_SYSTEM = {
+    "TBW102",
+    "SCHEDULE_TOPIC_XXXX",
+    "BenchmarkTest",
+    "RMQ_SYS_TRANS_HALF_TOPIC",
+    "RMQ_SYS_TRACE_TOPIC",
+    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
+    "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
+    "TRANS_CHECK_MAX_TIME_TOPIC",
+    "SELF_TEST_TOPIC",
+    "OFFSET_MOVED_EVENT",
+}
+_SYSTEM_PREFIX = "rmq_sys_"
+_REPLIES = "_REPLY_TOPIC"  # after the cluster's name (MixAll.getReplyTopic)
+_INHERIT = 1  # org.apache.rocketmq.common.constant.PermName: topics that a broker makes of its own name and cluster
+_PERMISSIONS = ((4, "R"), (2, "W"), (_INHERIT, "X"))
+_ALL = 6  # of a topic whose entry does not say (TopicConfig)
+
+
+def kind_of(topic: str, entry: dict[str, Any] | None) -> str:
+    """`user`, `retry`, `dlq` or `system`.
+
+    Args:
+        entry: what config/topics.json says of it.
+    """
+    if topic.startswith("%RETRY%"):
+        return "retry"
+    if topic.startswith("%DLQ%"):
+        return "dlq"
+    permission = (entry or {}).get("perm")
+    is_brokers = isinstance(permission, int) and bool(permission & _INHERIT)
+    is_system = topic in _SYSTEM or topic.startswith(_SYSTEM_PREFIX) or topic.endswith(_REPLIES)
+    return "system" if is_system or is_brokers else "user"
+
+
+def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
+    entries = topic_entries(store.root, store.files)
+    queues: dict[str, list[QueueFacts]] = defaultdict(list)
+    for facts in queue_facts(store, options.selection):
+        queues[facts.topic].append(facts)
+    names = {name for name in {*entries, *store.consumed_topics} if options.selection.wants_topic(name)} | {*queues}
+    return batches(TOPICS.schema, (_row(name, entries.get(name), queues.get(name, [])) for name in sorted(names)))
+
+
+def _row(topic: str, entry: dict[str, Any] | None, queues: list[QueueFacts]) -> tuple[Any, ...]:
+    times = [queue.last_time for queue in queues if queue.last_time is not None]
+    return (
+        topic,
+        kind_of(topic, entry),
+        *(_configured(entry) if entry is not None else (None,) * 8),
+        entry is not None,
+        len(queues),
+        sum(queue.end - queue.least for queue in queues),
+        max(times, default=None),
+    )
+
+
+def _configured(entry: dict[str, Any]) -> tuple[Any, ...]:
+    """The columns from readQueueNums to attributes; where the entry does not say, what a broker takes instead."""
+    counts = (entry.get(name, DEFAULT_QUEUES) for name in ("readQueueNums", "writeQueueNums"))
+    permission = entry.get("perm", _ALL)
+    attributes = attributes_of(entry)
+    return (
+        *(count if is_count(count) else None for count in counts),
+        "".join(letter if permission & bit else "-" for bit, letter in _PERMISSIONS) if is_count(permission) else None,
+        flag_of(entry, "order", False),
+        attributes.get("message.type", "NORMAL"),
+        attributes.get("cleanup.policy", "DELETE"),
+        attributes.get("queue.type", "SimpleCQ"),
+        attributes,
+    )
+
+
+TOPICS = Table(
+    name="topics",
+    row="a topic that the configuration, a queue or a consumer's offset knows",
+    schema=pa.schema(
+        [
+            ("topic", TEXT),
+            ("kind", TEXT),
+            ("readQueueNums", INT),
+            ("writeQueueNums", INT),
+            ("perm", TEXT),
+            ("order", BOOL),
+            ("messageType", TEXT),
+            ("cleanupPolicy", TEXT),
+            ("queueType", TEXT),
+            ("attributes", MAP),
+            ("configured", BOOL),
+            ("queues", INT),
+            ("messages", LONG),
+            ("lastStoreTimestamp", TIME),
+        ]
+    ),
+    options=frozenset({"subscribe", "subscribePattern"}),
+    rows=_rows,
+)
