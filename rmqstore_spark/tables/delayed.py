@@ -37,7 +37,7 @@ _READ = [
     *("queueId", "queueOffset", "commitLogOffset", "storeTimestamp", "reconsumeTimes"),
     *("realTopic", "realQueueId", "msgId", "keys"),
 ]
-_TIMER = ("TIMER_OUT_MS", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_ROLL_TIMES")
+TIMER_PROPERTIES = ("TIMER_OUT_MS", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_ROLL_TIMES")
 _MOST_TIME = 10**15  # milliseconds; later ones fit no column
 _ROWS_AT_ONCE = 16 * 1024
 
@@ -93,14 +93,16 @@ def _due_times(store: OpenStore, parked: pa.Table) -> pa.Array:
 
 
 def _timers(store: OpenStore, options: ReadOptions) -> pa.Table:
-    units = picked_table(store, options, of_topics(TIMER_TOPIC), _READ, ["REAL_TOPIC", "TIMER_DEL_UNIQKEY", *_TIMER])
+    units = picked_table(
+        store, options, of_topics(TIMER_TOPIC), _READ, ["REAL_TOPIC", "TIMER_DEL_UNIQKEY", *TIMER_PROPERTIES]
+    )
     is_pop = pc.starts_with(pc.fill_null(column(units, "REAL_TOPIC"), ""), REVIVE_PREFIX)
     units = units.filter(pc.invert(is_pop))
     is_cancel = pc.is_valid(column(units, "TIMER_DEL_UNIQKEY"))
     cancels = units.filter(is_cancel)
     timed = _first_of_each(units.filter(pc.invert(is_cancel)))
     out = numbers(column(timed, "TIMER_OUT_MS"))
-    due = _deliver_times(timed, out)
+    due = deliver_times(timed)
     cancelled = _are_cancelled(timed, cancels)
     is_past = integers(out, 1 << 60) <= timer_time(store.root, store.files)
     # A message may have been delivered before somebody thought of cancelling it.
@@ -125,14 +127,19 @@ def _first_of_each(units: pa.Table) -> pa.Table:
     return units.take(pa.array(first))
 
 
-def _deliver_times(timed: pa.Table, out: pa.Array) -> pa.Array:
-    """When timed messages are to be delivered (ms): as their senders said, else as the wheel has it, in whole steps."""
+def deliver_times(timed: pa.Table) -> pa.Array:
+    """When timed messages are to be delivered (ms): as their senders said, else as the wheel has it, in whole steps.
+
+    Args:
+        timed: their storeTimestamp and the properties TIMER_PROPERTIES.
+    """
     sent = pc.divide(column(timed, "storeTimestamp").cast(LONG), 1000)
     delay = pc.coalesce(
         numbers(column(timed, "TIMER_DELAY_MS")), pc.multiply(numbers(column(timed, "TIMER_DELAY_SEC")), 1000)
     )
     is_rolled = pc.is_valid(column(timed, "TIMER_ROLL_TIMES"))  # then it was sent earlier than it is stored
     after = pc.if_else(is_rolled, pa.scalar(None, LONG), pc.add(sent, delay))
+    out = numbers(column(timed, "TIMER_OUT_MS"))
     due = pc.coalesce(numbers(column(timed, "TIMER_DELIVER_MS")), after, out)
     return pc.if_else(pc.less(pc.abs(due), _MOST_TIME), due, pa.scalar(None, LONG))
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqstore_spark.columns import arrow_schema
-from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.options import Mode, ReadOptions
 from rmqstore_spark.read.batches import ReadSettings, read_task
 from rmqstore_spark.read.planner import plan_stores
 from rmqstore_spark.selection import EVERYTHING, Selection
@@ -118,7 +118,7 @@ def _selection(options: ReadOptions) -> Selection:
 
 
 def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
-    mode = "FAILFAST" if options.mode == "FAILFAST" else "DROPMALFORMED"
+    mode: Mode = "FAILFAST" if options.mode == "FAILFAST" else "DROPMALFORMED"
     settings = ReadSettings(arrow_schema(_READ), mode, options.verify_crc, selection=_selection(options))
     for batch in read_task(part, settings):
         records = traces_of(batch)
