@@ -7,7 +7,7 @@ Source: org.apache.rocketmq.common.KeyBuilder (parseNormalTopic, parseGroup), br
 """
 
 from collections.abc import Callable, Collection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -118,26 +118,35 @@ class Origins:
 def _of_moved(batch: pa.RecordBatch, known_topics: Callable[[], Collection[str]]) -> dict[str, pa.Array]:
     """The columns for rows whose topic is one of the broker's."""
     properties = batch.column("properties")
-    texts = [_property(properties, name).to_pylist() for name in ("REAL_TOPIC", "RETRY_TOPIC", "ORIGIN_GROUP")]
-    is_popped = pc.is_valid(_property(properties, "1ST_POP_TIME")).to_pylist()
-    rows = list(map(Names._make, zip(batch.column("topic").to_pylist(), *texts, is_popped, strict=True)))
-    known = {row: origin_of(row, known_topics) for row in set(rows)}
-    origins = [known[row] for row in rows]
-    real_queue_ids = _property(properties, "REAL_QID").to_pylist()
-    queue_ids = [
-        None if origin.is_retried else own if origin.topic == row.topic else _number(real)
-        for origin, row, own, real in zip(
-            origins, rows, batch.column("queueId").to_pylist(), real_queue_ids, strict=True
-        )
-    ]
-    is_retried = pa.array([origin.is_retried for origin in origins], pa.bool_())
-    first_ids = _property(properties, "ORIGIN_MESSAGE_ID")
+    texts = [_property(properties, name) for name in ("REAL_TOPIC", "RETRY_TOPIC", "ORIGIN_GROUP")]
+    names, name_of = _distinct([batch.column("topic"), *texts, pc.is_valid(_property(properties, "1ST_POP_TIME"))])
+    origins = [origin_of(Names._make(each), known_topics) for each in names]
+
+    def spread(values: list[Any], arrow: pa.DataType) -> pa.Array:
+        return pa.array(values, arrow).take(name_of)
+
+    queue_ids, queue_id_of = _distinct([_property(properties, "REAL_QID")])
+    real_queue_ids = pa.array([_number(text) for (text,) in queue_ids], pa.int32()).take(queue_id_of)
+    stays = [origin.topic == each[0] for origin, each in zip(origins, names, strict=True)]
+    queue_id = pc.if_else(spread(stays, pa.bool_()), batch.column("queueId"), real_queue_ids)
+    is_retried = spread([origin.is_retried for origin in origins], pa.bool_())
     return {
-        "realTopic": pa.array([origin.topic for origin in origins], pa.string()),
-        "realQueueId": pa.array(queue_ids, pa.int32()),
-        "originMsgId": pc.if_else(is_retried, first_ids, pa.scalar(None, pa.string())),
-        "consumerGroup": pa.array([origin.group for origin in origins], pa.string()),
+        "realTopic": spread([origin.topic for origin in origins], pa.string()),
+        "realQueueId": pc.if_else(is_retried, pa.scalar(None, pa.int32()), queue_id),
+        "originMsgId": pc.if_else(is_retried, _property(properties, "ORIGIN_MESSAGE_ID"), pa.scalar(None, pa.string())),
+        "consumerGroup": spread([origin.group for origin in origins], pa.string()),
     }
+
+
+def _distinct(columns: list[pa.Array]) -> tuple[list[tuple[Any, ...]], pa.Array]:
+    """The distinct rows of some columns, and for each row the number of its own."""
+    kept = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        codes = column.dictionary_encode("encode").indices.to_numpy()
+        _, kept = np.unique(kept * (int(codes.max()) + 1) + codes, return_inverse=True)
+    _, first = np.unique(kept, return_index=True)
+    rows = zip(*(column.take(pa.array(first)).to_pylist() for column in columns), strict=True)
+    return list(rows), pa.array(kept)
 
 
 def _property(properties: pa.MapArray, name: str) -> pa.Array:

@@ -22,10 +22,12 @@ from rmqstore_spark.tables.columns import INT, LONG, TEXT, TIME
 from rmqstore_spark.tables.picked import (
     OF_ROWS,
     column,
+    in_bulk,
     integers,
     numbers,
     of_topics,
     picked,
+    picked_schema,
     picked_table,
     rows_wanted,
     text_keys,
@@ -174,9 +176,10 @@ def _found_delivered(store: OpenStore, options: ReadOptions, parked: pa.Table, a
     start = int(column(some, "commitLogOffset").to_numpy().min())
     later: dict[tuple[str, str, int], int] = {}
     columns = ["topic", "msgId", "reconsumeTimes", "commitLogOffset"]
-    for batch in picked(store, options, with_ids(topics, ids.to_pylist(), start), columns, []):
-        batch = batch.filter(pc.is_in(batch.column("msgId"), ids))
-        *key, offsets = (batch.column(name).to_pylist() for name in columns)
+    batches = picked(store, options, with_ids(topics, ids.to_pylist(), start), columns, [])
+    for some_later in in_bulk(batches, picked_schema(columns, [])):
+        known = some_later.filter(pc.is_in(some_later.column("msgId"), ids))
+        *key, offsets = (known.column(name).to_pylist() for name in columns)
         later.update(zip(zip(*key, strict=True), offsets, strict=True))
     keys = zip(*(column(some, name).to_pylist() for name in ("REAL_TOPIC", "msgId", "reconsumeTimes")), strict=True)
     last = np.array([later.get(key, -1) for key in keys], np.int64)

@@ -20,6 +20,7 @@ HOW_TO_READ = frozenset({"mode", "verifyCrc"})
 OF_ROWS = HOW_TO_READ | {"subscribe", "subscribePattern", "startingTimestamp", "endingTimestamp"}
 
 _FEW = 4096  # so many ids are looked for one by one; for more, all of a topic is read
+_MANY_ROWS = 256 * 1024
 _WHOLE_NUMBER = "^-?[0-9]{1,15}$"  # also as milliseconds that fit an Arrow timestamp[us]
 
 
@@ -53,6 +54,17 @@ def picked_table(
     """The same as one table, each column in one piece."""
     batches = picked(store, options, selection, columns, properties)
     return pa.Table.from_batches(batches, picked_schema(columns, properties)).combine_chunks()
+
+
+def in_bulk(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """The same rows, many at a time: for what costs more to begin than to do."""
+    some: list[pa.RecordBatch] = []
+    for batch in batches:
+        some.append(batch)
+        if sum(each.num_rows for each in some) >= _MANY_ROWS:
+            yield pa.Table.from_batches(some, schema)
+            some = []
+    yield pa.Table.from_batches(some, schema)
 
 
 def of_topics(*topics: str) -> Selection:

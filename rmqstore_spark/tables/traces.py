@@ -74,6 +74,8 @@ _FIELDS = {
 }
 _OLD_PUB = {name: number for name, number in _FIELDS["Pub"].items() if number < 12} | {"success": 12}
 _OLD_PUB_SIZE = 13
+_TYPES = pa.array(list(_FIELDS), TEXT)
+_LAYOUTS = [*_FIELDS.values(), _OLD_PUB, {}]  # the last one is of types that are not known
 
 _SCHEMA = pa.schema(
     [
@@ -171,18 +173,13 @@ def _by_name(fields: pa.ListArray) -> dict[str, pa.Array]:
     starts = np.cumsum(sizes) - sizes
     types = values.take(pa.array(starts))
     found: dict[str, pa.Array] = {"traceType": types}
-    names = {name: len(sizes) for name in _SCHEMA.names if name not in found}
-    for name in names:
-        at = np.full(len(sizes), -1)
-        for trace_type, numbers_of in _FIELDS.items():
-            is_type = pc.fill_null(pc.equal(types, trace_type), False).to_numpy(zero_copy_only=False)
-            if trace_type == "Pub":
-                is_old = is_type & (sizes == _OLD_PUB_SIZE)
-                at[is_old] = _OLD_PUB.get(name, -1)
-                is_type &= ~is_old
-            at[is_type] = numbers_of.get(name, -1)
-        missing = (at < 0) | (at >= sizes)
-        found[name] = values.take(pa.array(np.where(missing, 0, starts + at), mask=missing))
+    layouts = pc.fill_null(pc.index_in(types, _TYPES), len(_LAYOUTS) - 1).to_numpy().copy()
+    layouts[(layouts == 0) & (sizes == _OLD_PUB_SIZE)] = len(_LAYOUTS) - 2
+    for name in _SCHEMA.names:
+        if name not in found:
+            at = np.array([layout.get(name, -1) for layout in _LAYOUTS])[layouts]
+            missing = (at < 0) | (at >= sizes)
+            found[name] = values.take(pa.array(np.where(missing, 0, starts + at), mask=missing))
     return found
 
 
