@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from oracle import golden, reference, stores
 from support import flavours
-from support.tables import assert_scenario, rows_of
+from support.moved import assert_scenario, rows_of
 
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.tables.delayed import DELAYED

@@ -11,7 +11,7 @@ from typing import Any
 
 from oracle import stores
 from support import flavours
-from support.tables import rows_of
+from support.moved import rows_of
 
 from rmqstore_spark.tables.traces import TRACES
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support import reading
-from support.tables import assert_scenario, rows_of
+from support.moved import assert_scenario, rows_of
 
 from interop import rocketmq
 from interop.rocketmq import Broker
