@@ -11,6 +11,7 @@ from native_io import FORMAT
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.options import Mode
 from rmqstore_spark.read.find import SelectedUnits
+from rmqstore_spark.read.origins import ORIGIN_COLUMNS, ORIGIN_NEEDS, Origins
 from rmqstore_spark.read.queue_rows import QueueRows
 from rmqstore_spark.read.task import Covered, Range, Task
 from rmqstore_spark.selection import EVERYTHING, Selection
@@ -81,6 +82,8 @@ class _TaskReader:
         self._decompresses = settings.decompress and "body" in names
         of_units = [name for name in names if name in UNIT_COLUMNS]
         helpers = ["sysFlag", "commitLogOffset", "storeSize"] if self._decompresses else []
+        self._has_origins = not ORIGIN_COLUMNS.isdisjoint(names)
+        helpers += ORIGIN_NEEDS if self._has_origins else []
         self._builder = BatchBuilder(of_units + [name for name in helpers if name not in of_units])
         everything = settings.selection.is_everything
         self._selected_units = None if everything else SelectedUnits(settings.selection, settings.verify_crc)
@@ -157,6 +160,7 @@ class _TaskReader:
     def _arrange(self, batch: pa.RecordBatch, piece: Range, corrupt: pa.Array | None) -> pa.RecordBatch:
         """The columns as they were asked for."""
         arrays = []
+        origins = Origins(batch, piece.store.known_topics) if self._has_origins else None
         for field in self._settings.schema:
             match field.name:
                 case "file":
@@ -165,6 +169,8 @@ class _TaskReader:
                     arrays.append(pa.repeat(pa.scalar(piece.store.root), batch.num_rows))
                 case "corrupt":
                     arrays.append(pa.nulls(batch.num_rows, field.type) if corrupt is None else corrupt)
+                case name if origins is not None and name in ORIGIN_COLUMNS:
+                    arrays.append(origins.column(name))
                 case name:
                     arrays.append(batch.column(name))
         return self._batch(arrays, batch.num_rows)

@@ -138,6 +138,8 @@ class IndexPath:
         """
         if any(REPLACEMENT in text for text in (*self._names, *self._topics)):
             raise NoIndexError("index: no text in it has U+FFFD")
+        if not self._topics and not self._store.known_topics():
+            raise NoIndexError("index: it is by topic, and no topic of the store is known (RocksDB has them, or none)")
         try:
             self._paths = index_paths(self._store.layout.index, self._store.files)
         except RmqStoreError as why:

@@ -11,8 +11,8 @@ from rmqstore_spark.read.task import Queued
 from rmqstore_spark.selection import ALL, REPLACEMENT, Numbers, Selection
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.consumequeue import Queue, QueueUnits
-from rmqstore_spark.store.message import SCHEDULE_TOPIC
 from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.store.units import Claims
 
 

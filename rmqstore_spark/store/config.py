@@ -130,14 +130,16 @@ def offset_topics(root: str, files: Files) -> set[str]:
 
 
 def consumer_offsets(root: str, files: Files) -> ConsumerOffsets:
-    """The offset of the next message in each queue that a group consumes, from config/consumerOffset.json.
+    """The offset of the next message in each queue that a group consumes, from config/consumerOffset.json, or
+    with light queues (enableLmq) from lmqConsumerOffset.json, which then has all of them.
 
     Args:
         root: the store directory.
         files: how to reach files, and where requests and bytes are counted.
     """
     offsets: ConsumerOffsets = {}
-    for name, queues in _table(root, "consumerOffset.json", "offsetTable", files).items():
+    tables = [_table(root, name, "offsetTable", files) for name in ("consumerOffset.json", "lmqConsumerOffset.json")]
+    for name, queues in (tables[0] or tables[1]).items():
         topic, at, group = name.partition("@")
         if not topic or not at or not group or not isinstance(queues, dict):
             continue
@@ -146,6 +148,31 @@ def consumer_offsets(root: str, files: Files) -> ConsumerOffsets:
             if queue_id is not None and type(offset) is int and 0 <= offset < 1 << 63:
                 offsets.setdefault((group, topic), {})[queue_id] = offset
     return offsets
+
+
+def delay_offsets(root: str, files: Files) -> dict[int, int]:
+    """The queue offset of the next message of each delay level that is to be delivered, from config/delayOffset.json.
+
+    Args:
+        root: the store directory.
+        files: how to reach files, and where requests and bytes are counted.
+    """
+    offsets = {}
+    for text, offset in _table(root, "delayOffset.json", "offsetTable", files).items():
+        level = queue_id_of(text)
+        if level is not None and type(offset) is int and 0 <= offset < 1 << 63:
+            offsets[level] = offset
+    return offsets
+
+
+def order_entries(root: str, files: Files) -> dict[str, Table]:
+    """What config/consumerOrderInfo.json says of each `topic@group` that is popped in order, by queueId.
+
+    Args:
+        root: the store directory.
+        files: how to reach files, and where requests and bytes are counted.
+    """
+    return _entries(root, "consumerOrderInfo.json", "table", files)
 
 
 def topic_entries(root: str, files: Files) -> dict[str, Table]:

@@ -222,11 +222,6 @@ class IndexReader:
         """Where in the file the last data ends; after it there is only a hole."""
         return self._file.data_end()
 
-    @property
-    def size(self) -> int:
-        """Bytes of the file."""
-        return self._file.size
-
     def lookup(self, index: IndexFile, hashes: Hashes) -> Positions | None:
         """Where the messages are that have a key of one of these hashes.
 

@@ -12,9 +12,6 @@ from typing import NamedTuple
 
 from native_io import FORMAT, Status
 
-# Where brokers park delayed messages; the tagsCode of its queues is a time (TopicValidator.RMQ_SYS_SCHEDULE_TOPIC).
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-
 # MessageSysFlag: two bits for the transaction, an enum and not two flags.
 TRANSACTION_TYPE = 0xC
 TRANSACTION_PREPARED = 0x4

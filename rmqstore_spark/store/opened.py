@@ -109,6 +109,14 @@ class OpenStore:
         """The topics that the broker was told of, each with its number of queues."""
         return topic_queues(self.root, self.files)
 
+    def known_topics(self) -> set[str]:
+        """The topics that the broker was told of, or that have a queue."""
+        return self._known_topics
+
+    @cached_property
+    def _known_topics(self) -> set[str]:
+        return {*self.topics, *self.queues.topics}
+
     @cached_property
     def consumed_topics(self) -> set[str]:
         """The topics that some group has consumed."""

@@ -8,7 +8,7 @@ from typing import Any
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store import config
 from rmqstore_spark.store.config import DEFAULT_QUEUES, Table
-from rmqstore_spark.store.message import SCHEDULE_TOPIC
+from rmqstore_spark.store.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.write.disk import Tree
 
 _SCHEDULE_QUEUES = 18  # one for each delay level; what the file says overrides what the broker gives it

@@ -25,6 +25,7 @@ from rmqstore_spark.columns import COLUMNS, DEFAULT_COLUMNS
 pytestmark = pytest.mark.spark
 
 DATA = Path(__file__).parents[1] / "data"
+SAMPLE = DATA.parents[1] / "sample_store"
 REAL_STORES = sorted(path.name for path in DATA.iterdir() if (path / "commitlog").is_dir())
 DDL = ", ".join(f"{name} {COLUMNS[name].spark}" for name in DEFAULT_COLUMNS)
 TIMES = ("bornTimestamp", "storeTimestamp")
@@ -130,6 +131,22 @@ def test_columns_from_the_queues_alone(spark: SparkSession, small_store: Path) -
     assert_df_equality(covering, scanned, ignore_row_order=True)
     rows = load(spark, small_store, trust="queues", subscribe="TopicA").select("body").collect()
     assert rows == load(spark, small_store).select("body").collect()
+
+
+def test_all_messages_of_an_application_s_topic(spark: SparkSession) -> None:
+    """Half, delayed, retried and dead ones have it as their realTopic."""
+    df = load(spark, SAMPLE, columns="topic,realTopic,consumerGroup,commitLogOffset")
+    found = df.where("realTopic = 'Retried'").groupBy("topic", "consumerGroup").count().collect()
+    assert {tuple(row) for row in found} == {
+        ("Retried", None, 6),
+        ("SCHEDULE_TOPIC_XXXX", "failing-group", 4),
+        ("%RETRY%failing-group", "failing-group", 4),
+        ("%DLQ%failing-group", "failing-group", 2),
+    }
+    offsets = [row.commitLogOffset for row in df.where("realTopic = 'Delayed' and topic != realTopic").collect()]
+    waiting = load(spark, SAMPLE, subscribe="SCHEDULE_TOPIC_XXXX").where("properties['REAL_TOPIC'] = 'Delayed'")
+    assert sorted(offsets) == sorted(row.commitLogOffset for row in waiting.collect())
+    assert len(offsets) == 4
 
 
 def test_several_stores_globs_and_file_uris(spark: SparkSession) -> None:

@@ -93,6 +93,9 @@ public final class Client {
             case "scenario":
                 new Scenario(namesrv, broker, words).run();
                 break;
+            case "traced":
+                Traced.run(namesrv, consumer, words[1], Integer.parseInt(words[2]));
+                break;
             case "create":
                 createTopic(producer, words[1], Integer.parseInt(words[2]));
                 break;

@@ -1,0 +1,27 @@
+"""The topics in which a broker keeps messages for itself, or on their way to another topic.
+
+Source: org.apache.rocketmq.common.topic.TopicValidator, MixAll, KeyBuilder, store.timer.TimerMessageStore,
+common.PopAckConstants.
+"""
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"  # delay levels; the tagsCode of its queues is a time
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+ROCKSDB_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
+ROCKSDB_OP_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
+GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"  # half messages whose producer was asked too often
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"  # what was popped, and acknowledged; the cluster's name follows
+RETRY_PREFIX = "%RETRY%"
+DEAD_PREFIX = "%DLQ%"
+
+# Where a message waits under another topic than its own, which stands in its REAL_TOPIC.
+WAITING_TOPICS = frozenset(
+    {SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, ROCKSDB_HALF_TOPIC, ROCKSDB_OP_TOPIC, GIVEN_UP_TOPIC}
+)
+
+
+def is_moved(topic: str) -> bool:
+    """May the messages of a topic be of another one, for the application that sent them?"""
+    return topic in WAITING_TOPICS or topic.startswith((RETRY_PREFIX, DEAD_PREFIX))

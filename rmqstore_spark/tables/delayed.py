@@ -1,0 +1,224 @@
+"""Table `delayed`: messages that were sent to be delivered later, by delay level or by timer, and whether they were.
+
+The state that a broker keeps of it in config/ is some seconds old after a crash. So a message that is due by the last
+message of the log, and not delivered by that state, is looked for under its own topic. Timers of a broker that keeps
+them in RocksDB are in the same topic, and told in the same way.
+Source: org.apache.rocketmq.broker.schedule.ScheduleMessageService, store.timer.TimerMessageStore.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.store.config import delay_offsets
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.system_topics import REVIVE_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqstore_spark.store.timer import timer_time
+from rmqstore_spark.tables.columns import INT, LONG, TEXT, TIME
+from rmqstore_spark.tables.picked import (
+    OF_ROWS,
+    column,
+    in_bulk,
+    integers,
+    numbers,
+    of_topics,
+    picked,
+    picked_schema,
+    picked_table,
+    rows_wanted,
+    text_keys,
+    with_ids,
+)
+from rmqstore_spark.tables.table import Part, Table
+
+_READ = [
+    *("queueId", "queueOffset", "commitLogOffset", "storeTimestamp", "reconsumeTimes"),
+    *("realTopic", "realQueueId", "msgId", "keys"),
+]
+TIMER_PROPERTIES = ("TIMER_OUT_MS", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_ROLL_TIMES")
+_MOST_TIME = 10**15  # milliseconds; later ones fit no column
+_ROWS_AT_ONCE = 16 * 1024
+
+Bools = npt.NDArray[np.bool_]
+Integers = npt.NDArray[np.int64]
+
+
+def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
+    rows = pa.concat_tables([_levels(store, options), _timers(store, options)]).sort_by("commitLogOffset")
+    wanted = rows_wanted(options, column(rows, "realTopic"), column(rows, "storeTimestamp"))
+    yield from rows.filter(wanted).to_batches(_ROWS_AT_ONCE)
+
+
+# ---- levels
+
+
+def _levels(store: OpenStore, options: ReadOptions) -> pa.Table:
+    parked = picked_table(store, options, of_topics(SCHEDULE_TOPIC), _READ, ["REAL_TOPIC"])
+    levels = integers(column(parked, "queueId"), 0) + 1
+    due = _due_times(store, parked)
+    next_offsets = delay_offsets(store.root, store.files)
+    offsets = column(parked, "queueOffset").to_numpy()
+    pending = offsets >= np.array([next_offsets.get(level, 0) for level in levels.tolist()], np.int64)
+    delivered = ~pending
+    delivered |= _found_delivered(store, options, parked, pending & _is_due(store, due))
+    states = np.where(delivered, "delivered", "pending")
+    return _table("level", states, due, pa.array(levels.astype(np.int32)), parked)
+
+
+def _due_times(store: OpenStore, parked: pa.Table) -> pa.Array:
+    """When messages of delay levels are due: the tagsCode of their ConsumeQueue units. Null where no queue tells: what
+    a level stands for is a broker's setting that is in no store."""
+    due = np.zeros(len(parked), np.int64)
+    known = np.zeros(len(parked), bool)
+    queue_ids = integers(column(parked, "queueId"), 0)
+    offsets, positions = column(parked, "queueOffset").to_numpy(), column(parked, "commitLogOffset").to_numpy()
+    for queue in store.queues.of_topic(SCHEDULE_TOPIC):
+        rows = np.flatnonzero(queue_ids == queue.queue_id)
+        if len(rows) == 0:
+            continue
+        units, _ = queue.units(int(offsets[rows].min()), 1 << 62)
+        at = np.searchsorted(units.queue_offsets, offsets[rows])
+        rows, at = rows[at < len(units.queue_offsets)], at[at < len(units.queue_offsets)]
+        same = (units.queue_offsets[at] == offsets[rows]) & (units.positions[at] == positions[rows])
+        times = units.tags_codes[at[same]]
+        fits = (times >= 0) & (times < _MOST_TIME)
+        due[rows[same][fits]] = times[fits]
+        known[rows[same][fits]] = True
+    return pa.array(due, LONG, mask=~known)
+
+
+# ---- timers
+
+
+def _timers(store: OpenStore, options: ReadOptions) -> pa.Table:
+    units = picked_table(
+        store, options, of_topics(TIMER_TOPIC), _READ, ["REAL_TOPIC", "TIMER_DEL_UNIQKEY", *TIMER_PROPERTIES]
+    )
+    is_pop = pc.starts_with(pc.fill_null(column(units, "REAL_TOPIC"), ""), REVIVE_PREFIX)
+    units = units.filter(pc.invert(is_pop))
+    is_cancel = pc.is_valid(column(units, "TIMER_DEL_UNIQKEY"))
+    cancels = units.filter(is_cancel)
+    timed = _first_of_each(units.filter(pc.invert(is_cancel)))
+    out = numbers(column(timed, "TIMER_OUT_MS"))
+    due = deliver_times(timed)
+    cancelled = _are_cancelled(timed, cancels)
+    is_past = integers(out, 1 << 60) <= timer_time(store.root, store.files)
+    # A message may have been delivered before somebody thought of cancelling it.
+    ambiguous = ~is_past & _is_due(store, out) | is_past & cancelled
+    delivered = is_past & ~cancelled | _found_delivered(store, options, timed, ambiguous)
+    states = np.select([delivered, cancelled], ["delivered", "cancelled"], "pending")
+    return _table("timer", states, due, pa.nulls(len(timed), INT), timed)
+
+
+def _key(units: pa.Table, name: str = "msgId") -> pa.Array:
+    """What units of one timed message have in common; null where one has no msgId."""
+    return text_keys(column(units, "REAL_TOPIC"), column(units, name), column(units, "TIMER_OUT_MS"))
+
+
+def _first_of_each(units: pa.Table) -> pa.Table:
+    """The first unit of each timed message: one that waits longer than the wheel turns is appended again and again."""
+    offsets = column(units, "commitLogOffset").cast(pa.string())
+    keys = pc.coalesce(_key(units), offsets).dictionary_encode()
+    codes = keys.indices.to_numpy().astype(np.int64)
+    first = np.zeros(len(keys.dictionary), np.int64)
+    first[codes[::-1]] = np.arange(len(codes))[::-1]
+    return units.take(pa.array(first))
+
+
+def deliver_times(timed: pa.Table) -> pa.Array:
+    """When timed messages are to be delivered (ms): as their senders said, else as the wheel has it, in whole steps.
+
+    Args:
+        timed: their storeTimestamp and the properties TIMER_PROPERTIES.
+    """
+    sent = pc.divide(column(timed, "storeTimestamp").cast(LONG), 1000)
+    delay = pc.coalesce(
+        numbers(column(timed, "TIMER_DELAY_MS")), pc.multiply(numbers(column(timed, "TIMER_DELAY_SEC")), 1000)
+    )
+    is_rolled = pc.is_valid(column(timed, "TIMER_ROLL_TIMES"))  # then it was sent earlier than it is stored
+    after = pc.if_else(is_rolled, pa.scalar(None, LONG), pc.add(sent, delay))
+    out = numbers(column(timed, "TIMER_OUT_MS"))
+    due = pc.coalesce(numbers(column(timed, "TIMER_DELIVER_MS")), after, out)
+    return pc.if_else(pc.less(pc.abs(due), _MOST_TIME), due, pa.scalar(None, LONG))
+
+
+def _are_cancelled(timed: pa.Table, cancels: pa.Table) -> Bools:
+    """Which timed messages a recall names: by msgId, since 5.4.0 also by topic, a plus and msgId."""
+    named = _key(cancels, "TIMER_DEL_UNIQKEY").drop_null()
+    ids = pc.binary_join_element_wise(column(timed, "REAL_TOPIC"), column(timed, "msgId"), "+")
+    with_topic = text_keys(column(timed, "REAL_TOPIC"), ids, column(timed, "TIMER_OUT_MS"))
+    return _true(pc.or_(pc.is_in(_key(timed), named), pc.is_in(with_topic, named)))
+
+
+# ---- both
+
+
+def _is_due(store: OpenStore, due: pa.Array) -> Bools:
+    """Which times (ms) are not after the last message of the log."""
+    last = None if store.last_message is None else store.last_message.store_timestamp
+    return integers(due, 1 << 60) <= (0 if last is None else last // 1000)
+
+
+def _found_delivered(store: OpenStore, options: ReadOptions, parked: pa.Table, asked: Bools) -> Bools:
+    """Which of the messages that are asked for are stored again after they were parked, under the topic that they were
+    parked for, and retried as often."""
+    found = np.zeros(len(parked), bool)
+    rows = np.flatnonzero(asked & _true(pc.is_valid(column(parked, "msgId"))))
+    if len(rows) == 0:
+        return found
+    some = parked.take(pa.array(rows))
+    topics = [topic for topic in column(some, "REAL_TOPIC").unique().to_pylist() if topic]
+    ids = column(some, "msgId").unique()
+    start = int(column(some, "commitLogOffset").to_numpy().min())
+    later: dict[tuple[str, str, int], int] = {}
+    columns = ["topic", "msgId", "reconsumeTimes", "commitLogOffset"]
+    batches = picked(store, options, with_ids(topics, ids.to_pylist(), start), columns, [])
+    for some_later in in_bulk(batches, picked_schema(columns, [])):
+        known = some_later.filter(pc.is_in(some_later.column("msgId"), ids))
+        *key, offsets = (known.column(name).to_pylist() for name in columns)
+        later.update(zip(zip(*key, strict=True), offsets, strict=True))
+    keys = zip(*(column(some, name).to_pylist() for name in ("REAL_TOPIC", "msgId", "reconsumeTimes")), strict=True)
+    last = np.array([later.get(key, -1) for key in keys], np.int64)
+    found[rows] = last > column(some, "commitLogOffset").to_numpy()
+    return found
+
+
+def _table(kind: str, states: npt.NDArray[np.str_], due: pa.Array, levels: pa.Array, parked: pa.Table) -> pa.Table:
+    columns = [
+        pa.repeat(kind, len(parked)),
+        pa.array(states, TEXT),
+        pc.multiply(due, 1000).cast(TIME),
+        levels,
+        *(column(parked, name) for name in DELAYED.schema.names[4:]),
+    ]
+    return pa.Table.from_arrays(columns, schema=DELAYED.schema)
+
+
+def _true(column: pa.Array) -> Bools:
+    return pc.fill_null(column, False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+DELAYED = Table(
+    name="delayed",
+    row="a message that was sent to be delivered later",
+    schema=pa.schema(
+        [
+            ("kind", TEXT),
+            ("state", TEXT),
+            ("deliverTimestamp", TIME),
+            ("delayLevel", INT),
+            ("realTopic", TEXT),
+            ("realQueueId", INT),
+            ("msgId", TEXT),
+            ("keys", TEXT),
+            ("storeTimestamp", TIME),
+            ("commitLogOffset", LONG),
+        ]
+    ),
+    options=OF_ROWS,
+    rows=_rows,
+)

@@ -1,0 +1,311 @@
+"""What happened to a message, in order of time: all that a store holds of it, under whatever topic, who has consumed
+it, and what clients traced of it.
+
+Its units are found by key or id, so through the index where that covers them. Only a rollback, which names no message,
+is looked for in the queue of its topic, and so is what is popped.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.selection import EVERYTHING, Numbers, Selection, words_of
+from rmqstore_spark.store.message import TRANSACTION_TYPE
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.system_topics import (
+    DEAD_PREFIX,
+    GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    OP_TOPIC,
+    RETRY_PREFIX,
+    REVIVE_PREFIX,
+    ROCKSDB_HALF_TOPIC,
+    ROCKSDB_OP_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TRACE_TOPIC,
+    is_moved,
+)
+from rmqstore_spark.tables.columns import INT, LONG, TEXT, TIME, batches
+from rmqstore_spark.tables.delayed import TIMER_PROPERTIES, deliver_times
+from rmqstore_spark.tables.inflight import INFLIGHT
+from rmqstore_spark.tables.messages import messages
+from rmqstore_spark.tables.picked import of_topics
+from rmqstore_spark.tables.traces import traces_of
+
+_READ = [
+    *("topic", "queueId", "queueOffset", "tags", "keys", "msgId", "offsetMsgId", "body", "properties", "sysFlag"),
+    *("bornTimestamp", "bornHost", "storeTimestamp", "reconsumeTimes", "commitLogOffset"),
+    *("realTopic", "consumerGroup"),
+]
+_OFFSET_ID = re.compile("[0-9A-F]{32}|[0-9A-F]{56}")
+_COMMIT = 0x8  # in sysFlag (MessageSysFlag.TRANSACTION_COMMIT_TYPE)
+_SYSTEM_GROUP = "CID_RMQ_SYS_"
+_HALF_TOPICS = (HALF_TOPIC, ROCKSDB_HALF_TOPIC)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_SCHEMA = pa.schema(
+    [
+        ("timestamp", TIME),
+        ("event", TEXT),
+        ("topic", TEXT),
+        ("queueId", INT),
+        ("queueOffset", LONG),
+        ("group", TEXT),
+        ("msgId", TEXT),
+        ("details", TEXT),
+        ("commitLogOffset", LONG),
+    ]
+)
+
+Unit = dict[str, Any]  # a message's columns; times are microseconds, properties a dict
+
+
+class Event(NamedTuple):
+    """A row: something that happened. Its time (microseconds) is None where the store does not tell it."""
+
+    timestamp: int | None
+    event: str
+    topic: str | None
+    queue_id: int | None
+    queue_offset: int | None
+    group: str | None
+    msg_id: str | None
+    details: str
+    commit_log_offset: int | None
+
+
+def history(store: OpenStore, options: ReadOptions, name: str) -> pa.Table:
+    """What happened to the messages with a key or id, in order of time; what has no time comes last.
+
+    Args:
+        options: how to read; what they select does not count.
+        name: a word of `keys`, a `msgId`, or an `offsetMsgId` of any unit that is stored of a message.
+
+    Returns:
+        One row for each event: `produced`, `prepared` (a half message), `checked` (its producer was asked),
+        `committed`, `rolled back`, `given up`, `delayed`, `recalled`, `delivered` (after a delay), `retry delayed`,
+        `retried`, `dead`, `popped` (and not acknowledged), `traced`, `consumed` (a group's offset is beyond it) and
+        `waiting` (it is not).
+
+    Raises:
+        DamagedStoreError: mode FAILFAST, and something is damaged.
+    """
+    units = _units(store, options, name)
+    told = [unit for unit in units.values() if unit["topic"] != TRACE_TOPIC]
+    events = [_event(store, unit, told) for unit in told]
+    events += _rollbacks(store, options, told)
+    events += _popped(store, options, told)
+    events += _traced([unit for unit in units.values() if unit["topic"] == TRACE_TOPIC], {name}, told)
+    events.sort(key=lambda event: (event.timestamp is None, event.timestamp, event.commit_log_offset or 0))
+    events += _consumed(store, told)
+    return pa.Table.from_batches(batches(_SCHEMA, events), _SCHEMA)
+
+
+# ---- what there is
+
+
+def _units(store: OpenStore, options: ReadOptions, name: str) -> dict[int, Unit]:
+    """All units of the messages with a key or id, and the traces that name them, by physical offset."""
+    found: dict[int, Unit] = {}
+    words = {name}
+    if _OFFSET_ID.fullmatch(name.upper()):
+        units = list(_read(store, options, replace(EVERYTHING, offset_msg_id=frozenset({name.upper()}))))
+        found.update((unit["commitLogOffset"], unit) for unit in units)
+        words |= {unit["msgId"] for unit in units if unit["msgId"]}
+    for word in sorted(words):
+        for unit in _read(store, options, replace(EVERYTHING, words=frozenset({word}))):
+            found[unit["commitLogOffset"]] = unit
+    # What an application keyed is also stored without its keys: where it is recalled.
+    ids = frozenset(unit["msgId"] for unit in found.values() if unit["msgId"] and unit["topic"] != TRACE_TOPIC)
+    if ids - words:
+        for unit in _read(store, options, replace(EVERYTHING, msg_id=ids - words)):
+            found[unit["commitLogOffset"]] = unit
+    return found
+
+
+def _read(store: OpenStore, options: ReadOptions, selection: Selection) -> Iterator[Unit]:
+    if options.mode == "PERMISSIVE":
+        options = replace(options, mode="DROPMALFORMED")
+    for batch in messages(store, options, selection, _READ):
+        columns = [
+            (column.cast(LONG) if pa.types.is_timestamp(column.type) else column).to_pylist()
+            for column in batch.columns
+        ]
+        for row in zip(*columns, strict=True):
+            unit = dict(zip(_READ, row, strict=True))
+            yield unit | {"properties": dict(unit["properties"])}
+
+
+# ---- what each unit means
+
+
+def _event(store: OpenStore, unit: Unit, units: list[Unit]) -> Event:
+    topic, properties = unit["topic"], unit["properties"]
+    group = unit["consumerGroup"]
+    if topic in _HALF_TOPICS:
+        checks = properties.get("TRANSACTION_CHECK_TIMES")
+        text = f"for {unit['realTopic']}" + (f"; its producer was asked {checks} times" if checks else "")
+        return _of(unit, "checked" if checks else "prepared", text, properties.get("PGROUP"))
+    if topic == GIVEN_UP_TOPIC:
+        return _of(unit, "given up", f"for {unit['realTopic']}", properties.get("PGROUP"))
+    if topic == TIMER_TOPIC and "TIMER_DEL_UNIQKEY" in properties:
+        return _of(unit, "recalled", f"for {unit['realTopic']}", properties.get("PGROUP"))
+    if topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
+        text = f"for {unit['realTopic']}{_until(store, unit)}"
+        times = unit["reconsumeTimes"]
+        return (
+            _of(unit, "retry delayed", f"{text}; failed {times} times", group) if group else _of(unit, "delayed", text)
+        )
+    if topic.startswith(RETRY_PREFIX):
+        return _of(unit, "retried", f"of {unit['realTopic']}; failed {unit['reconsumeTimes']} times", group)
+    if topic.startswith(DEAD_PREFIX):
+        return _of(unit, "dead", f"of {unit['realTopic']}; failed {unit['reconsumeTimes']} times", group)
+    text = f"{len(unit['body'] or b'')} bytes{_list('tags', unit['tags'])}{_list('keys', unit['keys'])}"
+    if unit["sysFlag"] & TRANSACTION_TYPE == _COMMIT:
+        return _of(unit, "committed", text, properties.get("PGROUP"))
+    if any(other["topic"] in (SCHEDULE_TOPIC, TIMER_TOPIC) and _is_same(other, unit) for other in units):
+        return _of(unit, "delivered", text)
+    return _of(unit, "produced", f"{text}, from {unit['bornHost']}", properties.get("PGROUP"))
+
+
+def _is_same(parked: Unit, unit: Unit) -> bool:
+    """Is a unit what was parked before?"""
+    same = ("msgId", "realTopic", "reconsumeTimes")
+    return all(parked[name] == unit[name] for name in same) and parked["commitLogOffset"] < unit["commitLogOffset"]
+
+
+def _of(unit: Unit, event: str, details: str, group: str | None = None) -> Event:
+    return Event(
+        unit["storeTimestamp"],
+        event,
+        unit["topic"],
+        unit["queueId"],
+        unit["queueOffset"],
+        group,
+        unit["msgId"],
+        details,
+        unit["commitLogOffset"],
+    )
+
+
+def _until(store: OpenStore, unit: Unit) -> str:
+    """When a delayed message is due, as text; nothing where that is not known."""
+    if unit["topic"] == TIMER_TOPIC:
+        texts = {name: pa.array([unit["properties"].get(name)], TEXT) for name in TIMER_PROPERTIES}
+        timed = pa.table({"storeTimestamp": pa.array([unit["storeTimestamp"]], TIME), **texts})
+        (due,) = deliver_times(timed).to_pylist()
+        return "" if due is None else _time(due)
+    queue = store.queues.queue(SCHEDULE_TOPIC, unit["queueId"])
+    item = None if queue is None else queue.unit(unit["queueOffset"])
+    level = f", level {unit['queueId'] + 1}"
+    return level + (_time(item.tags_code) if item and item.position == unit["commitLogOffset"] else "")
+
+
+def _time(milliseconds: int) -> str:
+    try:
+        return f", due {(_EPOCH + timedelta(milliseconds=milliseconds)).isoformat(timespec='milliseconds')}"
+    except OverflowError:
+        return ""
+
+
+def _list(name: str, text: str | None) -> str:
+    return f", {name} {text}" if text else ""
+
+
+# ---- what only other units tell
+
+
+def _rollbacks(store: OpenStore, options: ReadOptions, units: list[Unit]) -> Iterator[Event]:
+    """For each transaction without a committed message, what ended it."""
+    committed = {unit["msgId"] for unit in units if unit["sysFlag"] & TRANSACTION_TYPE == _COMMIT}
+    halves = [unit for unit in units if unit["topic"] in _HALF_TOPICS and unit["msgId"] not in committed]
+    if not halves:
+        return
+    by_place = {(unit["queueId"], str(unit["queueOffset"])): unit for unit in halves if unit["topic"] == HALF_TOPIC}
+    by_offset = {str(unit["commitLogOffset"]): unit for unit in halves if unit["topic"] == ROCKSDB_HALF_TOPIC}
+    start = min(unit["commitLogOffset"] for unit in halves)
+    selection = replace(of_topics(OP_TOPIC, ROCKSDB_OP_TOPIC), commit_log_offset=Numbers(start))
+    for op in _read(store, options, selection):
+        if op["topic"] == ROCKSDB_OP_TOPIC:
+            ended = [by_offset.get(op["properties"].get("TRANS_OFFSET", ""))]
+        else:
+            names = (op["body"] or b"").decode("ascii", "replace").split(",")
+            ended = [by_place.get((op["queueId"], offset)) for offset in names]
+        for half in ended:
+            if half is not None:
+                told = _of(op, "rolled back", f"for {half['realTopic']}", half["properties"].get("PGROUP"))
+                yield told._replace(msg_id=half["msgId"])
+
+
+def _popped(store: OpenStore, options: ReadOptions, units: list[Unit]) -> Iterator[Event]:
+    """Who has popped it, and not acknowledged."""
+    places = {(unit["topic"], unit["queueId"], unit["queueOffset"]): unit for unit in units}
+    if not places:
+        return
+    options = replace(options, selection=EVERYTHING)
+    for batch in INFLIGHT.rows(store, options, None):
+        columns = {
+            name: (column.cast(LONG) if pa.types.is_timestamp(column.type) else column).to_pylist()
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        }
+        for row in (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)):
+            unit = places.get((row["topic"], row["queueId"], row["queueOffset"]))
+            if unit is not None:
+                until = _time(row["visibleTimestamp"] // 1000).removeprefix(", due ")
+                told = _of(unit, "popped", f"not acknowledged, invisible until {until}", row["group"])
+                yield told._replace(timestamp=row["popTimestamp"], commit_log_offset=None)
+
+
+def _traced(units: list[Unit], names: set[str], told: list[Unit]) -> Iterator[Event]:
+    """The trace records that are about these messages."""
+    names = names | {unit["msgId"] for unit in told if unit["msgId"]}
+    for unit in units:
+        batch = pa.record_batch(
+            [
+                pa.array([unit["body"]], pa.binary()),
+                pa.array([unit["bornHost"]], TEXT),
+                pa.array([unit["storeTimestamp"]], TIME),
+                pa.array([unit["commitLogOffset"]], LONG),
+            ],
+            ["body", "bornHost", "storeTimestamp", "commitLogOffset"],
+        )
+        records = traces_of(batch)
+        times = records.column("timestamp").cast(LONG).to_pylist()
+        for record, time in zip(records.drop_columns(["timestamp", "storeTimestamp"]).to_pylist(), times, strict=True):
+            if names & {record["msgId"], *words_of(record["keys"] or "")}:
+                yield Event(
+                    time if time is not None else unit["storeTimestamp"],
+                    "traced",
+                    record["topic"],
+                    None,
+                    None,
+                    record["group"],
+                    record["msgId"],
+                    _trace_text(record),
+                    unit["commitLogOffset"],
+                )
+
+
+def _trace_text(record: dict[str, Any]) -> str:
+    success = {True: ", succeeded", False: ", failed", None: ""}[record["success"]]
+    cost = "" if record["costMillis"] is None else f" in {record['costMillis']} ms"
+    return f"{record['traceType']}{success}{cost}{_list('on', record['clientHost'])}"
+
+
+def _consumed(store: OpenStore, units: list[Unit]) -> Iterator[Event]:
+    """Which groups have got beyond it in a queue, and which have not."""
+    for unit in sorted(units, key=lambda unit: unit["commitLogOffset"]):
+        topic = unit["topic"]
+        if (is_moved(topic) and not topic.startswith((RETRY_PREFIX, DEAD_PREFIX))) or topic.startswith(REVIVE_PREFIX):
+            continue
+        for (group, consumed), offsets in sorted(store.consumer_offsets.items()):
+            at = offsets.get(unit["queueId"])
+            if consumed == topic and at is not None and not group.startswith(_SYSTEM_GROUP):
+                event = "consumed" if at > unit["queueOffset"] else "waiting"
+                yield _of(unit, event, f"the group goes on at {at}", group)._replace(timestamp=None)

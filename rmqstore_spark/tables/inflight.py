@@ -1,0 +1,213 @@
+"""Table `inflight`: popped messages that nobody has acknowledged, and that are invisible until a time that has not come
+at the last message of the log. Those whose time has come are popped again, or in a retry topic.
+
+Each pop leaves a checkpoint of the messages it gave, and each acknowledgement a record, as JSON in messages for the
+timer; one that asks for more time is both. Messages popped in order have their state in config/consumerOrderInfo.json.
+A broker with popConsumerKVServiceEnable keeps all of it in RocksDB (kvStore/) instead, where it is not looked for.
+Source: org.apache.rocketmq.broker.processor.PopMessageProcessor, PopReviveService, store.pop.PopCheckPoint, AckMsg,
+BatchAckMsg; broker.offset.ConsumerOrderInfoManager.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from rmqstore_spark.errors import one_line
+from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.selection import Numbers, Selection, Texts
+from rmqstore_spark.store.config import order_entries
+from rmqstore_spark.store.layout import queue_id_of
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.system_topics import RETRY_PREFIX, REVIVE_PREFIX, TIMER_TOPIC
+from rmqstore_spark.tables.columns import INT, LONG, TEXT, TIME, batches
+from rmqstore_spark.tables.picked import HOW_TO_READ, picked
+from rmqstore_spark.tables.table import Part, Table
+
+log = logging.getLogger(__name__)
+
+_MOST_BODY = 1 << 20  # bytes; a checkpoint has some hundred
+_MOST_MESSAGES = 1 << 16  # in a checkpoint; a broker gives 32 at most, as bits of an int say which are acknowledged
+_MOST_OFFSET = 1 << 62
+_MOST_TIME = 10**15  # milliseconds; later ones fit no column
+
+Offsets = dict[tuple[str, int], dict[int, int]]  # by topic and queueId: by queueOffset
+
+
+class _Message(NamedTuple):
+    """A popped message: what its pop and it are known by."""
+
+    group: str
+    topic: str
+    queue_id: int
+    start: int  # the first queueOffset of its pop
+    pop_time: int
+    queue_offset: int
+
+
+def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
+    if store.files.exists(os.path.join(store.root, "kvStore", "CURRENT")):
+        log.warning(
+            "%s: with popConsumerKVServiceEnable a broker keeps what is in flight there, and it is not looked at",
+            one_line(os.path.join(store.root, "kvStore")),
+        )
+    popped = _popped(store, options)
+    counts = _reconsumed(store, options, popped)
+    rows = [
+        (m.group, m.topic, m.queue_id, m.queue_offset, m.pop_time, until, counts[m.topic, m.queue_id][m.queue_offset])
+        for m, until in popped.items()
+    ]
+    rows += _in_order(store)
+    wanted = sorted(row for row in rows if options.selection.queue(row[1], row[2]) is not None)
+    times = ((*row[:4], 1000 * row[4], 1000 * row[5], row[6]) for row in wanted)
+    return batches(INFLIGHT.schema, times)
+
+
+def _now(store: OpenStore) -> int:
+    """When the store was written to last (ms)."""
+    last = None if store.last_message is None else store.last_message.store_timestamp
+    return 0 if last is None else last // 1000
+
+
+# ---- checkpoints and acknowledgements
+
+
+def _popped(store: OpenStore, options: ReadOptions) -> dict[_Message, int]:
+    """The messages in flight, each with the time (ms) at which it is visible again."""
+    now = _now(store)
+    found: dict[_Message, int] = {}
+    for record in _records(store, options, {"ck"}):
+        pop_time, invisible = _number(record, "pt", _MOST_TIME), _number(record, "it", _MOST_TIME)
+        if pop_time is not None and invisible is not None and pop_time + invisible > now:
+            found.update((message, pop_time + invisible) for message in _given(record, pop_time))
+    if found:
+        for record in _records(store, options, {"ack", "bAck"}):
+            for message in _acknowledged(record):
+                found.pop(message, None)
+    return found
+
+
+def _records(store: OpenStore, options: ReadOptions, tags: set[str]) -> Iterator[dict[str, Any]]:
+    """The JSON of checkpoints or acknowledgements. Those whose time has come are there twice."""
+    topics = {TIMER_TOPIC} | {topic for topic in store.known_topics() if topic.startswith(REVIVE_PREFIX)}
+    selection = Selection(topic=Texts(among=frozenset(topics)), tags=frozenset(tags))
+    for batch in picked(store, options, selection, ["body"], ["REAL_TOPIC"]):
+        for body, topic in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            if body is None or len(body) > _MOST_BODY or not (topic or "").startswith(REVIVE_PREFIX):
+                continue
+            try:
+                record = json.loads(body)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(record, dict):
+                yield record
+
+
+def _given(record: dict[str, Any], pop_time: int) -> Iterator[_Message]:
+    """The messages of a checkpoint, but those that were acknowledged before it was stored."""
+    start, count, done = _number(record, "so"), _number(record, "n", _MOST_MESSAGES), _number(record, "bm")
+    steps = record.get("d")
+    if steps is None and count is not None:
+        steps = list(range(count))  # before 5.0.1 the messages of a pop were without gaps
+    if start is None or not isinstance(steps, list):
+        return
+    for bit, step in enumerate(steps):
+        if type(step) is int and 0 <= step < _MOST_OFFSET and not (done or 0) >> bit & 1:
+            message = _message(record, start, pop_time, start + step)
+            if message is not None:
+                yield message
+
+
+def _acknowledged(record: dict[str, Any]) -> Iterator[_Message]:
+    start, pop_time = _number(record, "so"), _number(record, "pt", _MOST_TIME)
+    several = record.get("aol")
+    for offset in several if isinstance(several, list) else [record.get("ao")]:
+        if start is not None and pop_time is not None and type(offset) is int:
+            message = _message(record, start, pop_time, offset)
+            if message is not None:
+                yield message
+
+
+def _message(record: dict[str, Any], start: int, pop_time: int, offset: int) -> _Message | None:
+    group, topic, queue_id = record.get("c"), record.get("t"), _number(record, "q", 1 << 31)
+    if not isinstance(group, str) or not isinstance(topic, str) or queue_id is None:
+        return None
+    return _Message(group, topic, queue_id, start, pop_time, offset)
+
+
+def _number(record: dict[str, Any], name: str, limit: int = _MOST_OFFSET) -> int | None:
+    """A whole number from 0 to below a limit; None where there is none."""
+    found = record.get(name)
+    return found if type(found) is int and 0 <= found < limit else None
+
+
+def _reconsumed(store: OpenStore, options: ReadOptions, popped: dict[_Message, int]) -> Offsets:
+    """How often each of the messages was given before: what is popped from a topic of its own never was, what comes
+    from a retry topic says so."""
+    counts: Offsets = {}
+    for message in popped:
+        counts.setdefault((message.topic, message.queue_id), {})[message.queue_offset] = 0
+    for (topic, queue_id), offsets in counts.items():
+        if topic.startswith(RETRY_PREFIX):
+            selection = Selection(assigned={topic: frozenset({queue_id})}, queue_offset=Numbers.of(*offsets))
+            for batch in picked(store, options, selection, ["queueOffset", "reconsumeTimes"], []):
+                offsets.update(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+    return counts
+
+
+# ---- in order
+
+
+def _in_order(store: OpenStore) -> Iterator[tuple[Any, ...]]:
+    """The rows for messages that were popped in order, their times in ms."""
+    now = _now(store)
+    for name, queues in order_entries(store.root, store.files).items():
+        topic, at, group = name.partition("@")
+        for text, info in queues.items():
+            queue_id = queue_id_of(text)
+            if at and queue_id is not None and isinstance(info, dict):
+                yield from ((group, topic, queue_id, *row) for row in _of_queue(info) if row[2] > now)
+
+
+def _of_queue(info: dict[str, Any]) -> Iterator[tuple[int, int, int, int]]:
+    """Of each message of a queue that is not acknowledged: queueOffset, pop time, until when it is invisible, and how
+    often it was given before."""
+    pop_time, invisible = _number(info, "popTime", _MOST_TIME), _number(info, "i", _MOST_TIME)
+    steps, done = info.get("o"), _number(info, "cm") or 0
+    if pop_time is None or invisible is None or not isinstance(steps, list) or not steps:
+        return
+    if not all(type(step) is int and 0 <= step < _MOST_OFFSET for step in steps):
+        return
+    # All but the first are distances from it.
+    for bit, offset in enumerate([steps[0], *(steps[0] + step for step in steps[1:])]):
+        if not done >> bit & 1:
+            until = _number(_object(info, "ot"), str(offset), _MOST_TIME)
+            again = _number(_object(info, "oc"), str(offset), 1 << 31)
+            yield offset, pop_time, pop_time + invisible if until is None else until, again or 0
+
+
+def _object(info: dict[str, Any], name: str) -> dict[str, Any]:
+    found = info.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+INFLIGHT = Table(
+    name="inflight",
+    row="a popped message that nobody acknowledged",
+    schema=pa.schema(
+        [
+            ("group", TEXT),
+            ("topic", TEXT),
+            ("queueId", INT),
+            ("queueOffset", LONG),
+            ("popTimestamp", TIME),
+            ("visibleTimestamp", TIME),
+            ("retries", INT),
+        ]
+    ),
+    options=HOW_TO_READ | {"subscribe", "subscribePattern", "assign"},
+    rows=_rows,
+)

@@ -1,0 +1,218 @@
+"""Table `traces`: what clients tell of sending and consuming, from the trace topic.
+
+A message of it has records, each ended by 0x02, of fields with 0x01 between them; which fields depends on the first
+one, the type. What a record does not have is null; `null` is how clients write nothing. The columns are filled for a
+batch at a time, without a look at single rows.
+Source: org.apache.rocketmq.client.trace.TraceDataEncoder (encoderFromContextBean, decoderFromTraceDataString).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqstore_spark.columns import arrow_schema
+from rmqstore_spark.options import Mode, ReadOptions
+from rmqstore_spark.read.batches import ReadSettings, read_task
+from rmqstore_spark.read.planner import plan_stores
+from rmqstore_spark.selection import EVERYTHING, Selection
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.system_topics import TRACE_TOPIC
+from rmqstore_spark.tables.columns import BOOL, INT, LONG, TEXT, TIME
+from rmqstore_spark.tables.picked import HOW_TO_READ, numbers, of_topics, times
+from rmqstore_spark.tables.table import Part, Table
+
+_READ = ["body", "bornHost", "storeTimestamp", "commitLogOffset"]
+
+# The number of each field in a record of a type. Pub has had more fields from version to version: what stands in the
+# middle of the newest ones is told apart by how many there are.
+_FIELDS = {
+    "Pub": {
+        "timestamp": 1,
+        "region": 2,
+        "group": 3,
+        "topic": 4,
+        "msgId": 5,
+        "tags": 6,
+        "keys": 7,
+        "storeHost": 8,
+        "bodyLength": 9,
+        "costMillis": 10,
+        "msgType": 11,
+        "offsetMsgId": 12,
+        "success": 13,
+        "clientHost": 14,
+    },
+    "SubBefore": {"timestamp": 1, "region": 2, "group": 3, "requestId": 4, "msgId": 5, "retryTimes": 6, "keys": 7},
+    "SubAfter": {
+        "requestId": 1,
+        "msgId": 2,
+        "costMillis": 3,
+        "success": 4,
+        "keys": 5,
+        "contextCode": 6,
+        "timestamp": 7,
+        "group": 8,
+    },
+    "EndTransaction": {
+        "timestamp": 1,
+        "region": 2,
+        "group": 3,
+        "topic": 4,
+        "msgId": 5,
+        "tags": 6,
+        "keys": 7,
+        "storeHost": 8,
+        "msgType": 9,
+        "transactionId": 10,
+        "transactionState": 11,
+        "fromTransactionCheck": 12,
+    },
+    "Recall": {"timestamp": 1, "region": 2, "group": 3, "topic": 4, "msgId": 5, "success": 6},
+}
+_OLD_PUB = {name: number for name, number in _FIELDS["Pub"].items() if number < 12} | {"success": 12}
+_OLD_PUB_SIZE = 13
+_TYPES = pa.array(list(_FIELDS), TEXT)
+_LAYOUTS = [*_FIELDS.values(), _OLD_PUB, {}]  # the last one is of types that are not known
+
+_SCHEMA = pa.schema(
+    [
+        ("traceType", TEXT),
+        ("timestamp", TIME),
+        ("group", TEXT),
+        ("topic", TEXT),
+        ("msgId", TEXT),
+        ("tags", TEXT),
+        ("keys", TEXT),
+        ("storeHost", TEXT),
+        ("clientHost", TEXT),
+        ("costMillis", LONG),
+        ("success", BOOL),
+        ("region", TEXT),
+        ("offsetMsgId", TEXT),
+        ("bodyLength", LONG),
+        ("msgType", INT),
+        ("requestId", TEXT),
+        ("retryTimes", INT),
+        ("contextCode", INT),
+        ("transactionId", TEXT),
+        ("transactionState", TEXT),
+        ("fromTransactionCheck", BOOL),
+        ("storeTimestamp", TIME),
+        ("commitLogOffset", LONG),
+    ]
+)
+
+
+def _parts(store: OpenStore, options: ReadOptions) -> Sequence[Part]:
+    selection = _selection(options)
+    options = replace(options, selection=selection, subscribe=frozenset(), starting_group=None)
+    return plan_stores([store], options, store.files, _READ).tasks
+
+
+def _selection(options: ReadOptions) -> Selection:
+    """The messages that options select; where they name no topic, those of the usual one."""
+    selection = options.selection
+    names_topics = selection.topic != EVERYTHING.topic or selection.assigned is not None
+    return selection if names_topics else selection.narrowed(of_topics(TRACE_TOPIC))
+
+
+def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
+    mode: Mode = "FAILFAST" if options.mode == "FAILFAST" else "DROPMALFORMED"
+    settings = ReadSettings(arrow_schema(_READ), mode, options.verify_crc, selection=_selection(options))
+    for batch in read_task(part, settings):
+        records = traces_of(batch)
+        for word in options.selection.words:
+            records = records.filter(_is_about(records, word))
+        yield records
+
+
+def _is_about(records: pa.RecordBatch, word: str) -> pa.Array:
+    """Which records have a word as their msgId or among their keys; a message of the topic has those of many."""
+    keys = pc.binary_join_element_wise("", pc.fill_null(records.column("keys"), ""), "", " ")
+    is_key = pc.match_substring(keys, f" {word} ")
+    return pc.or_(pc.fill_null(pc.equal(records.column("msgId"), word), False), is_key)
+
+
+def traces_of(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The records in trace messages.
+
+    Args:
+        batch: with the columns body (decompressed), bornHost, storeTimestamp and commitLogOffset.
+    """
+    records = pc.split_pattern(_texts(batch.column("body")), "\2")
+    message = pc.list_parent_indices(records)
+    records = records.flatten()
+    is_record = pc.not_equal(records, "")
+    fields, message = pc.split_pattern(records.filter(is_record), "\1"), message.filter(is_record)
+    texts = _by_name(fields)
+    host = pc.replace_substring_regex(batch.column("bornHost"), ":-?[0-9]+$", "").take(message)
+    texts["clientHost"] = pc.coalesce(texts["clientHost"], host)
+    columns: list[pa.Array] = []
+    for field in _SCHEMA:
+        if field.name in ("storeTimestamp", "commitLogOffset"):
+            columns.append(batch.column(field.name).take(message))
+        else:
+            columns.append(_typed(texts[field.name], field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+
+
+def _texts(bodies: pa.Array) -> pa.Array:
+    try:
+        return pc.fill_null(bodies, b"").cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([(body or b"").decode("utf-8", "replace") for body in bodies.to_pylist()], pa.string())
+
+
+def _by_name(fields: pa.ListArray) -> dict[str, pa.Array]:
+    """The columns as texts, of records that are lists of fields."""
+    values = pc.if_else(pc.equal(fields.flatten(), "null"), pa.scalar(None, pa.string()), fields.flatten())
+    sizes = fields.value_lengths().to_numpy(zero_copy_only=False)
+    starts = np.cumsum(sizes) - sizes
+    types = values.take(pa.array(starts))
+    found: dict[str, pa.Array] = {"traceType": types}
+    layouts = pc.fill_null(pc.index_in(types, _TYPES), len(_LAYOUTS) - 1).to_numpy().copy()
+    layouts[(layouts == 0) & (sizes == _OLD_PUB_SIZE)] = len(_LAYOUTS) - 2
+    for name in _SCHEMA.names:
+        if name not in found:
+            at = np.array([layout.get(name, -1) for layout in _LAYOUTS])[layouts]
+            missing = (at < 0) | (at >= sizes)
+            found[name] = values.take(pa.array(np.where(missing, 0, starts + at), mask=missing))
+    return found
+
+
+def _typed(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
+    """A column of texts in its own type; null where the text does not fit it."""
+    if arrow == TIME:
+        return times(texts)
+    if arrow == BOOL:
+        return pc.if_else(pc.is_in(texts, pa.array(["true", "false"])), pc.equal(texts, "true"), None)
+    if arrow == TEXT:
+        return texts
+    found = numbers(texts)
+    if arrow == INT:
+        fits = pc.equal(found, found.cast(pa.int32(), safe=False).cast(pa.int64()))
+        found = pc.if_else(fits, found, pa.scalar(None, pa.int64()))
+    return found.cast(arrow)
+
+
+TRACES = Table(
+    name="traces",
+    row="a record of the trace topic",
+    schema=_SCHEMA,
+    options=HOW_TO_READ
+    | {
+        "subscribe",
+        "subscribePattern",
+        "assign",
+        "key",
+        "startingTimestamp",
+        "endingTimestamp",
+        "maxPartitionBytes",
+        "minPartitions",
+    },
+    rows=_rows,
+    parts=_parts,
+)

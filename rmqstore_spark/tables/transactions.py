@@ -1,0 +1,229 @@
+"""Table `transactions`: what became of each half message.
+
+A half message waits in a topic of the broker's, and is appended again each time its producer is asked. What ends it is
+a message in its own topic with sysFlag COMMIT, which names the half message's physical offset, or without one an op
+message that names its queue offset (newer brokers write it late, and several in one; 4.9 one each). A broker that keeps
+transactions in RocksDB (transRocksDBEnable) writes no half message twice, and op messages with the physical offset; how
+often a producer was asked is in RocksDB alone.
+Source: org.apache.rocketmq.broker.transaction.queue.TransactionalMessageServiceImpl (check, deletePrepareMessage),
+transaction.rocksdb.TransactionalMessageRocksDBService.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.store.message import TRANSACTION_TYPE
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.system_topics import (
+    GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    OP_TOPIC,
+    ROCKSDB_HALF_TOPIC,
+    ROCKSDB_OP_TOPIC,
+)
+from rmqstore_spark.tables.columns import INT, LONG, TEXT, TIME
+from rmqstore_spark.tables.picked import (
+    OF_ROWS,
+    column,
+    integers,
+    numbers,
+    of_topics,
+    picked,
+    picked_table,
+    rows_wanted,
+    text_keys,
+    with_ids,
+)
+from rmqstore_spark.tables.table import Part, Table
+
+_CHECK_GROUP = "CID_RMQ_SYS_TRANS"  # its offset is how far the broker has got with asking producers (MixAll)
+_COMMIT = 0x8  # in sysFlag (MessageSysFlag.TRANSACTION_COMMIT_TYPE)
+_ROWS_AT_ONCE = 16 * 1024
+
+Bools = npt.NDArray[np.bool_]
+Indices = npt.NDArray[np.int64]
+
+
+def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
+    halves = picked_table(
+        store,
+        options,
+        of_topics(HALF_TOPIC, ROCKSDB_HALF_TOPIC),
+        ["topic", "queueId", "queueOffset", "commitLogOffset", "storeTimestamp", "realTopic", "msgId", "keys"],
+        ["PGROUP", "__transactionId__", "TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET"],
+    )
+    if len(halves) == 0:
+        return
+    groups = _Groups.of(halves)
+    states = _states(store, options, halves, groups)
+    first, last = halves.take(pa.array(groups.first)), halves.take(pa.array(groups.last))
+    is_rocksdb = pc.equal(column(last, "topic"), ROCKSDB_HALF_TOPIC)
+    check_times = pc.fill_null(numbers(column(last, "TRANSACTION_CHECK_TIMES")), 0)
+    columns = [
+        pa.array(states, TEXT),
+        column(first, "PGROUP"),
+        pc.coalesce(column(first, "__transactionId__"), column(first, "msgId")),  # 4.x stores it only once
+        column(first, "realTopic"),
+        column(first, "msgId"),
+        column(first, "keys"),
+        pc.if_else(is_rocksdb, pa.scalar(None, LONG), pc.min_element_wise(check_times, (1 << 31) - 1)).cast(INT),
+        column(first, "storeTimestamp"),
+        column(first, "commitLogOffset"),
+    ]
+    table = pa.Table.from_arrays(columns, schema=TRANSACTIONS.schema)
+    wanted = rows_wanted(options, column(table, "realTopic"), column(table, "storeTimestamp"))
+    yield from table.filter(wanted).to_batches(_ROWS_AT_ONCE)
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """Which half messages are of one transaction.
+
+    Attributes:
+        of_half: the number of each one's transaction; they are numbered in the order of the log.
+        first, last: the row of the first and the last half message of each transaction.
+    """
+
+    of_half: Indices
+    first: Indices
+    last: Indices
+
+    @classmethod
+    def of(cls, halves: pa.Table) -> "_Groups":
+        offsets = column(halves, "commitLogOffset").cast(pa.string())
+        keys = pc.coalesce(text_keys(column(halves, "realTopic"), column(halves, "msgId")), offsets)
+        of_half = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
+        rows = np.arange(len(of_half))
+        count = int(of_half.max()) + 1
+        first, last = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        first[of_half[::-1]] = rows[::-1]
+        last[of_half] = rows
+        return cls(of_half, first, last)
+
+    def any(self, halves: Bools) -> Bools:
+        """For which transactions something holds, of what it holds of half messages."""
+        found = np.zeros(len(self.first), bool)
+        found[self.of_half[halves]] = True
+        return found
+
+
+def _states(store: OpenStore, options: ReadOptions, halves: pa.Table, groups: _Groups) -> npt.NDArray[np.str_]:
+    """The state of each transaction."""
+    committed = groups.any(_are_committed(store, options, halves))
+    ended = groups.any(_have_op(store, options, halves))
+    given_up = _are_given_up(store, options, halves, groups)
+    return np.select([committed, ended, given_up], ["committed", "rolledBack", "givenUp"], "open")
+
+
+def _are_committed(store: OpenStore, options: ReadOptions, halves: pa.Table) -> Bools:
+    """Which half messages a message of their topic names, and has their msgId: 0, which is a physical offset, too, may
+    also stand there for none."""
+    topics = [topic for topic in column(halves, "realTopic").unique().to_pylist() if topic]
+    offsets = column(halves, "commitLogOffset").to_numpy()
+    ids = column(halves, "msgId").unique().drop_null().to_pylist()
+    found = [np.zeros(0, np.int64)]
+    selection = with_ids(topics, ids, int(offsets[0]))
+    columns = ["sysFlag", "preparedTransactionOffset", "msgId"]
+    for batch in picked(store, options, selection, columns, []):
+        is_commit = pc.equal(pc.bit_wise_and(batch.column("sysFlag"), TRANSACTION_TYPE), _COMMIT)
+        batch = batch.filter(is_commit)
+        named = batch.column("preparedTransactionOffset").to_numpy()
+        at = np.minimum(np.searchsorted(offsets, named), len(offsets) - 1)
+        same = pc.equal(column(halves, "msgId").take(pa.array(at)), batch.column("msgId"))
+        may_be_same = _true(same) | (named != 0) & _true(pc.is_null(same))
+        found.append(at[(offsets[at] == named) & may_be_same])
+    committed = np.zeros(len(offsets), bool)
+    committed[np.concatenate(found)] = True
+    return committed
+
+
+def _have_op(store: OpenStore, options: ReadOptions, halves: pa.Table) -> Bools:
+    """Which half messages op messages name."""
+    queues, offsets, positions = [], [], [np.zeros(0, np.int64)]
+    columns = ["topic", "queueId", "body", "commitLogOffset"]
+    for batch in picked(store, options, of_topics(OP_TOPIC, ROCKSDB_OP_TOPIC), columns, ["TRANS_OFFSET"]):
+        is_rocksdb = pc.equal(batch.column("topic"), ROCKSDB_OP_TOPIC)
+        position = pc.if_else(is_rocksdb, numbers(batch.column("TRANS_OFFSET")), pa.scalar(None, LONG))
+        positions.append(integers(position.drop_null(), 0))
+        lists = pc.split_pattern(_ascii(batch.column("body")), ",")
+        queue = batch.column("queueId").take(pc.list_parent_indices(lists))
+        number = numbers(lists.flatten())
+        is_number = pc.and_(pc.is_valid(number), pc.invert(is_rocksdb).take(pc.list_parent_indices(lists)))
+        queues.append(integers(queue.filter(is_number), 0))
+        offsets.append(integers(number.filter(is_number), 0))
+    named = pa.table({"queue": _joined(queues), "offset": _joined(offsets)})
+    is_plain = _true(pc.equal(column(halves, "topic"), HALF_TOPIC))
+    by_position = np.isin(column(halves, "commitLogOffset").to_numpy(), np.concatenate(positions)) & ~is_plain
+    queue_ids = integers(column(halves, "queueId"), 0)
+    before = integers(numbers(column(halves, "TRAN_PREPARED_QUEUE_OFFSET")), -1)  # where it stood before it was asked
+    found = _pairs_in(queue_ids, integers(column(halves, "queueOffset"), 0), named) | _pairs_in(
+        queue_ids, before, named
+    )
+    return by_position | found & is_plain
+
+
+def _pairs_in(queue_ids: Indices, offsets: Indices, named: pa.Table) -> Bools:
+    """Which queues and offsets are among those that are named."""
+    found = np.zeros(len(offsets), bool)
+    queues, numbers_named = named.column("queue").to_numpy(), named.column("offset").to_numpy()
+    for queue_id in np.unique(queue_ids).tolist():
+        of_queue = queue_ids == queue_id
+        found[of_queue] = np.isin(offsets[of_queue], numbers_named[queues == queue_id])
+    return found
+
+
+def _are_given_up(store: OpenStore, options: ReadOptions, halves: pa.Table, groups: _Groups) -> Bools:
+    """Which transactions the broker asks for no more: their last half message is before the next one that it looks at,
+    or there is a copy among those that were given up."""
+    last = halves.take(pa.array(groups.last))
+    next_offsets = store.consumer_offsets.get((_CHECK_GROUP, HALF_TOPIC), {})
+    queue_ids, offsets = integers(column(last, "queueId"), 0), integers(column(last, "queueOffset"), 0)
+    passed = np.zeros(len(offsets), bool)
+    for queue_id, offset in next_offsets.items():
+        passed |= (queue_ids == queue_id) & (offsets < offset)
+    passed &= _true(pc.equal(column(last, "topic"), HALF_TOPIC))
+    copies = picked_table(store, options, of_topics(GIVEN_UP_TOPIC), ["realTopic", "msgId"], [])
+    keys = text_keys(column(last, "realTopic"), column(last, "msgId"))
+    copied = pc.is_in(keys, text_keys(column(copies, "realTopic"), column(copies, "msgId")).drop_null())
+    return passed | _true(copied)
+
+
+def _ascii(bodies: pa.Array) -> pa.Array:
+    """Bodies as text; an empty one in the place of what cannot be an op message's."""
+    texts = [body.decode("ascii") if body is not None and body.isascii() else "" for body in bodies.to_pylist()]
+    return pa.array(texts, pa.string())
+
+
+def _joined(arrays: list[Indices]) -> Indices:
+    return np.concatenate([np.zeros(0, np.int64), *arrays])
+
+
+def _true(column: pa.Array) -> Bools:
+    return pc.fill_null(column, False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+TRANSACTIONS = Table(
+    name="transactions",
+    row="a transaction, of which there is a half message",
+    schema=pa.schema(
+        [
+            ("state", TEXT),
+            ("producerGroup", TEXT),
+            ("transactionId", TEXT),
+            ("realTopic", TEXT),
+            ("msgId", TEXT),
+            ("keys", TEXT),
+            ("checkTimes", INT),
+            ("storeTimestamp", TIME),
+            ("commitLogOffset", LONG),
+        ]
+    ),
+    options=OF_ROWS,
+    rows=_rows,
+)

@@ -1,0 +1,23 @@
+"""The small stores of every kind that lie beside a checkout, for tests that hold without them too."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DIRECTORY = Path(__file__).resolve().parents[3] / "shared" / "stores" / "flavours"
+
+
+def unpack(name: str, target: Path) -> tuple[Path, list[dict[str, Any]]]:
+    """A store in a new directory, and what its clients saw. Skips the test where there is none."""
+    packed = DIRECTORY / f"{name}-5.5.0.tar.xz"
+    if not packed.exists():
+        pytest.skip(f"no {packed.name} beside the checkout")
+    with tarfile.open(packed) as archive:
+        archive.extractall(target, filter="data")
+    expected = packed.with_name(f"{name}-5.5.0.expected.jsonl").read_text()
+    return target / f"{name}-5.5.0" / "store", [json.loads(line) for line in expected.splitlines()]

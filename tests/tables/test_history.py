@@ -1,0 +1,156 @@
+"""history(): the life of a message, from whatever of its keys and ids one has."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oracle import golden, reference, stores
+from support import flavours, reading
+
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.tables.history import history
+
+Row = dict[str, Any]
+
+
+def events(root: Path, name: str, **options: Any) -> list[Row]:
+    table = history(OpenStore.find(str(root), Files()), reading.options_of(root, **options), name)
+    table.validate(full=True)
+    rows: list[Row] = table.to_pylist()
+    times = [row["timestamp"] for row in rows if row["timestamp"] is not None]
+    assert times == sorted(times)
+    assert [row["timestamp"] is None for row in rows] == [False] * len(times) + [True] * (len(rows) - len(times))
+    return rows
+
+
+def story(root: Path, name: str, **options: Any) -> list[tuple[str, str | None]]:
+    """What happened, and under which topic or to which group; without what groups have consumed."""
+    rows = [row for row in events(root, name, **options) if row["event"] not in ("consumed", "waiting")]
+    return [(row["event"], row["group"] or row["topic"]) for row in rows]
+
+
+RETRIED = [
+    ("produced", "Retried"),
+    *[("retry delayed", "failing-group"), ("retried", "failing-group")] * 2,
+    ("dead", "failing-group"),
+]
+
+
+@pytest.mark.parametrize("version", golden.VERSIONS)
+def test_golden_stores(tmp_path: Path, version: str) -> None:
+    root = golden.unpack(version, tmp_path / "store")
+    producer = "transaction-producer"
+    rows = events(root, "retried-0")
+    assert story(root, "retried-0") == RETRIED
+    consumed = [(row["topic"], row["group"]) for row in rows if row["event"] == "consumed"]
+    assert consumed.count(("Retried", "failing-group")) == 1
+    assert story(root, "level-18") == [("delayed", "SCHEDULE_TOPIC_XXXX")]
+    assert story(root, "level-2") == [("delayed", "SCHEDULE_TOPIC_XXXX"), ("delivered", "Delayed")]
+    committed = [event for event in story(root, "COMMIT_MESSAGE-0") if event[0] != "checked"]
+    assert committed == [("prepared", producer), ("committed", producer)]
+    rolled_back = [event for event in story(root, "ROLLBACK_MESSAGE-1") if event[0] != "checked"]
+    assert rolled_back == [("prepared", producer), ("rolled back", producer)]
+    assert {event for event, _ in story(root, "UNKNOW-2")} == {"prepared", "checked"}
+    # By any of its ids it is the same.
+    ids = {row["offsetMsgId"]: row["msgId"] for row in reading.read(root, key="retried-0")}
+    assert len(ids) == len(RETRIED)
+    for id in {*ids, *ids.values(), min(ids).lower()}:
+        assert events(root, id) == rows
+    assert events(root, "nothing of that name") == []
+
+
+def test_small_stores(tmp_path: Path) -> None:
+    root, _ = flavours.unpack("system", tmp_path)
+    assert story(root, "k1") == [("produced", "Or"), ("retry delayed", "CG"), ("retried", "CG")]
+    assert story(root, "k2") == [("produced", "Or"), ("popped", "PopG")]
+    assert story(root, "k6") == [("produced", "Or"), ("retried", "PopG")]
+    assert story(root, "timer4") == [("delayed", "rmq_sys_wheel_timer"), ("recalled", "PG")]
+    assert story(root, "timer1") == [("delayed", "rmq_sys_wheel_timer"), ("delivered", "Dy")]
+    assert story(root, "tx3") == [("prepared", "TXG"), ("rolled back", "TXG")]
+    assert story(root, "txtraced") == [
+        ("traced", "TXTR"),
+        ("prepared", "TXTR"),
+        ("traced", "TXTR"),
+        ("committed", "TXTR"),
+    ]
+    traced = [("traced", "TRG"), ("produced", "Or"), ("traced", "TRCG"), ("traced", "TRCG")]
+    assert story(root, "traced0") == traced
+    (id,) = {row["msgId"] for row in events(root, "traced0")}
+    assert story(root, id) == traced
+    after = {(row["event"], row["group"]) for row in events(root, "traced0") if row["timestamp"] is None}
+    assert after == {("consumed", "CG"), ("consumed", "TRCG"), ("waiting", "PopG")}
+
+    root, _ = flavours.unpack("rocksdb-trans", tmp_path)
+    assert story(root, "tx0") == [("prepared", "TXG"), ("committed", "TXG")]
+    assert story(root, "tx3") == [("prepared", "TXG"), ("rolled back", "TXG")]
+
+
+def test_details(tmp_path: Path) -> None:
+    store = stores.StoreBuilder(tmp_path)
+    now = stores.FIRST_TIMESTAMP
+    waits = {"REAL_TOPIC": "Orders", "DELAY": "3", "REAL_QID": "0"}
+    store.append("SCHEDULE_TOPIC_XXXX", queue_id=2, msg_id="ID", keys="a", body=b"x", properties=waits)
+    store.append(
+        "Orders", msg_id="ID", keys="a", body=b"1234", tags="T", born_host="10.0.0.1:5", store_timestamp=now + 10_001
+    )
+    store.append("Orders", msg_id="ID2", keys="b a", body=b"", born_host="10.0.0.1:5")
+    store.append("Orders", msg_id="ID3", keys="ab", body=b"")
+    store.append(
+        "TRANS_CHECK_MAX_TIME_TOPIC", msg_id="ID4", keys="gone", properties={"REAL_TOPIC": "Orders", "PGROUP": "P"}
+    )
+    store.close()
+    offsets = {"Orders@G": {"0": 1, "1": 9}, "Orders@CID_RMQ_SYS_X": {"0": 9}, "Other@G": {"0": 9}}
+    (tmp_path / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
+    rows = events(tmp_path, "a")
+    assert [(row["event"], row["msgId"], row["queueOffset"], row["details"]) for row in rows] == [
+        ("delayed", "ID", 0, "for Orders, level 3, due 2023-11-14T22:13:30.001+00:00"),
+        ("delivered", "ID", 0, "4 bytes, tags T, keys a"),
+        ("produced", "ID2", 1, "0 bytes, keys b a, from 10.0.0.1:5"),
+        ("consumed", "ID", 0, "the group goes on at 1"),
+        ("waiting", "ID2", 1, "the group goes on at 1"),
+    ]
+    assert [row["commitLogOffset"] for row in rows[:3]] == [message.position for message in store.messages[:3]]
+    assert [(row["event"], row["group"], row["details"]) for row in events(tmp_path, "gone")] == [
+        ("given up", "P", "for Orders")
+    ]
+
+
+def test_it_is_found_through_the_index(tmp_path: Path) -> None:
+    store = stores.StoreBuilder(tmp_path, 1 << 20, 20_000, index=True, index_slots=2000, index_items=40_000)
+    for n in range(8000):
+        store.append("Orders", keys=f"k{n}", msg_id=f"ID{n}", body=bytes(500))
+    store.append("%RETRY%G", keys="k4000", msg_id="ID4000", properties={"RETRY_TOPIC": "Orders"}, reconsume_times=1)
+    for n in range(50):
+        store.append("Orders", keys=f"l{n}", body=bytes(500))
+    store.close()
+    files = Files()
+    opened = OpenStore.find(str(tmp_path), files)
+    assert opened.end == store.end  # to find it costs the same for every read
+    files.bytes = 0
+    rows = history(opened, reading.options_of(tmp_path), "k4000").to_pylist()
+    assert [row["event"] for row in rows] == ["produced", "retried"]
+    assert files.bytes < store.end / 5
+
+    shutil.rmtree(tmp_path / "index")
+    again = history(OpenStore.find(str(tmp_path), Files()), reading.options_of(tmp_path), "k4000")
+    assert again.to_pylist() == rows
+
+
+def test_index_of_a_store_whose_topics_nothing_names(tmp_path: Path) -> None:
+    """As with RocksDB for queues and configuration: an index cannot be asked without the topics' names."""
+    store = stores.StoreBuilder(tmp_path, index=True)
+    for n in range(60):
+        store.append("Orders", keys=f"k{n}", msg_id=f"ID{n}", body=b"x")
+    store.close()
+    expected = [row for row in reading.read(tmp_path) if row["keys"] == "k30"]
+    assert len(expected) == 1
+    shutil.rmtree(tmp_path / "consumequeue")
+    shutil.rmtree(tmp_path / "config")
+    for prices in (None, reading.FREE):
+        assert reading.read(tmp_path, key="k30", prices=prices) == expected
+    assert reference.read_store(tmp_path)[30] == expected[0]
