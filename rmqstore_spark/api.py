@@ -14,6 +14,7 @@ from rmqstore_spark.errors import OptionError
 from rmqstore_spark.option_texts import MessageOptions, Names, StoreOptions, TableOptions, Time, option_texts
 from rmqstore_spark.option_values import parse_instant
 from rmqstore_spark.options import MESSAGES, ReadOptions, parse_options
+from rmqstore_spark.progress import Progress
 from rmqstore_spark.read.stores import open_stores
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.opened import OpenStore
@@ -98,7 +99,10 @@ class Store(TableMethods):
         )
         tasks = plan(understood, columns=names).tasks
         readers = TaskReaders(settings)
-        jobs: list[Callable[[], Iterator[pa.RecordBatch]]] = [functools.partial(_read, task, readers) for task in tasks]
+        progress = Progress("messages", sum(task.nbytes for task in tasks), is_said=False)
+        jobs: list[Callable[[], Iterator[pa.RecordBatch]]] = [
+            functools.partial(_read, task, readers, progress) for task in tasks
+        ]
         return pa.RecordBatchReader.from_batches(schema, in_order(jobs))
 
     def get(self, id: str, columns: Names | None = None, **options: Unpack[MessageOptions]) -> pa.Table:
@@ -106,6 +110,25 @@ class Store(TableMethods):
         that is stored of a message: half, delayed, retried, dead."""
         options["msgId"] = id
         return self.messages(columns, **options).read_all()
+
+    def history(self, name: str) -> pa.Table:
+        """What happened to the messages with a key or id, in order of time: one row for each event, such as `produced`,
+        `committed`, `delayed`, `delivered`, `retried`, `dead`, `consumed`.
+
+        Columns: timestamp, event, topic, queueId, queueOffset, group, msgId, details, commitLogOffset; `store` where
+        there are several.
+
+        Args:
+            name: a word of `keys`, a `msgId`, or an `offsetMsgId`.
+        """
+        from rmqstore_spark.tables.history import history
+
+        options = self._options({})
+        found = [(store.root, history(store, options, name)) for store in self._open(options)]
+        if len(found) == 1:
+            return found[0][1]
+        tables = [table.append_column("store", pa.repeat(root, table.num_rows)) for root, table in found]
+        return pa.concat_tables(tables).sort_by("timestamp")
 
     def explain(self, columns: Names | None = None, **options: Unpack[MessageOptions]) -> None:
         """Print how `messages` with these options would find them, and why so."""
@@ -188,6 +211,7 @@ def rebuild(store: Path, **options: object) -> int:
     return rebuild_store(place_to_write(understood.path), understood.sizes, understood.message_index_enable)
 
 
-def _read(task: "Task", readers: "TaskReaders") -> Iterator[pa.RecordBatch]:
+def _read(task: "Task", readers: "TaskReaders", progress: Progress) -> Iterator[pa.RecordBatch]:
     """The batches of a task. It gets a copy of its store, as a task of Spark's does: threads share nothing then."""
-    return readers.read(pickle.loads(pickle.dumps(task)))
+    yield from readers.read(pickle.loads(pickle.dumps(task)))
+    progress.add(task.nbytes)

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -12,7 +13,10 @@ _SHOW_SECONDS = 0.1
 
 
 class Progress:
-    """Says every few seconds how far some work is; of short work nothing.
+    """Says every few seconds how far some work is; of short work nothing. Several threads may do it.
+
+    Args:
+        is_said: False where nobody may want to know: it is only shown.
 
     Attributes:
         what: what is done, and to which store.
@@ -21,22 +25,25 @@ class Progress:
         done: how much of it is done.
     """
 
-    def __init__(self, what: str, total: int, noun: str | None = None) -> None:
+    def __init__(self, what: str, total: int, noun: str | None = None, is_said: bool = True) -> None:
         self.what = what
         self.total = total
         self.noun = noun
         self.done = 0
+        self._is_said = is_said
+        self._lock = threading.Lock()
         self._begin = self._reported = time.monotonic()
 
     def add(self, amount: int = 1) -> None:
         """So much more is done."""
-        self.done += amount
+        with self._lock:
+            self.done += amount
         now = time.monotonic()
         if _shows is not None:
             if now - self._reported >= _SHOW_SECONDS or self.done >= self.total:
                 self._reported = now
                 _shows(self)
-        elif now - self._reported >= REPORT_SECONDS:
+        elif self._is_said and now - self._reported >= REPORT_SECONDS:
             self._reported = now
             # A worker of Spark's shows warnings only, and who waits wants to know.
             log.warning("%s: %s (%d %%)%s", self.what, *self._how_far(now - self._begin))

@@ -1,5 +1,6 @@
 """The commands. Those that read a table are made from the table of tables, their options from the table of options."""
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ from rmqstore_spark.tables.registry import TABLES, table
 
 _ROWS_SHOWN = 100
 _LINES_OF_TAIL = 10
+_FINDINGS = 20  # of a kind
 _ALL = 1 << 62
 # What a table shows of messages if no columns are named: first what goes into 80 columns.
 _MESSAGE_COLUMNS = ["storeTimestamp", "topic", "keys", "body", "tags", "queueId", "queueOffset"]
@@ -46,7 +48,7 @@ class Rmqstore(click.Group):
         self.params.append(show)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*_COMMANDS, *TABLES]
+        return [*_COMMANDS, *(name for name in TABLES if name not in _COMMANDS)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         made = _COMMANDS.get(cmd_name)
@@ -174,7 +176,7 @@ def _write(kind: Any, schema: pa.Schema, batches: Batches, output: str | None) -
             formats.write(kind, schema, batches, sink)
         os.replace(part, output)
     except BaseException:
-        if os.path.exists(part):
+        with contextlib.suppress(FileNotFoundError):
             os.unlink(part)
         raise
 
@@ -283,6 +285,47 @@ def _show_messages(path: str, given: dict[str, str], limit: int) -> int:
     return 0 if count else WRONG
 
 
+def _history() -> click.Command:
+    def run(path: str, wanted: str, kind: str | None, output: str | None, limit: int | None, **options: Any) -> int:
+        from rmqstore_spark.api import Store
+
+        found = Store(path, **_given(options)).history(wanted)  # type: ignore[arg-type]
+        if kind in (None, "table") and output is None:
+            names = ["timestamp", "event", "topic", "details", "group", "queueId", "queueOffset"]
+            found = found.select([*names, *(name for name in found.schema.names if name not in names)])
+        _put_out(found.schema, iter(found.to_batches()), kind, output, limit)
+        return 0 if found.num_rows else WRONG
+
+    parameters = [_path(), click.Argument(["wanted"], metavar="KEY_OR_ID"), *_options([*_HOW, "mode"]), *_output()]
+    text = "What happened to a message, in order of time. Transactions, delays, retries, who has consumed it, traces."
+    return _command("history", run, parameters, text, "/data/store order-4711")
+
+
+def _check() -> click.Command:
+    def run(paths: Sequence[str], kind: str | None, output: str | None, limit: int | None, **options: Any) -> int:
+        from rmqstore_spark.cli.progress_bar import progress_bars
+        from rmqstore_spark.cli.reading import batches_of
+
+        schema, batches = batches_of("check", paths, _given(options))
+        with progress_bars():
+            found = pa.Table.from_batches(batches, schema)
+        if output is None and kind in (None, "table") and "columns" not in _given(options):
+            from rmqstore_spark.cli.findings import show_findings
+
+            show_findings(found, _FINDINGS if limit is None else limit or None)
+        else:
+            _put_out(schema, iter(found.to_batches()), kind, output, limit)
+        severities = found.column("severity").to_pylist() if "severity" in schema.names else []
+        return WRONG if {"error", "warning"} & set(severities) else 0
+
+    parameters = [_paths(), *_options([*table("check").options, *_HOW]), *_output()]
+    text = (
+        "What is wrong with a store, or suspicious. The whole log is read, and held against queues, index files, "
+        "config and offsets. Exit code 1: there are errors or warnings."
+    )
+    return _command("check", run, parameters, text, "/data/store")
+
+
 def _explain() -> click.Command:
     def run(paths: Sequence[str], **options: Any) -> None:
         from rmqstore_spark.read.explain import explanation
@@ -315,6 +358,8 @@ _COMMANDS: dict[str, Callable[[], click.Command]] = {
     MESSAGES: _messages,
     "tail": _tail,
     "get": _get,
+    "history": _history,
+    "check": _check,
     "explain": _explain,
     "rebuild": _rebuild,
 }

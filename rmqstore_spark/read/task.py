@@ -96,3 +96,8 @@ class Task:
     ranges: tuple[Range, ...] = ()
     faults: tuple[tuple[str, Damage], ...] = ()
     selection: Selection | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes of the log it is about."""
+        return sum(piece.stop - piece.start for piece in self.ranges)

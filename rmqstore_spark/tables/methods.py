@@ -70,3 +70,67 @@ class TableMethods:
         runs, or did not stop cleanly), locked (somebody holds the store's lock).
         """
         return self.table("checkpoint", columns, **options)
+
+    def consumequeue(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
+        """A row is a unit of a ConsumeQueue, as it stands there.
+
+        Columns: topic, queueId, queueOffset (of a BatchCQ unit its first message's), commitLogOffset, size,
+        tagsCode, file, filePosition, messages (in the unit), tagsHash, storeTimestamp, filterBitMap (these
+        three from `consumequeue_ext/`).
+        """
+        return self.table("consumequeue", columns, **options)
+
+    def indexfiles(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
+        """A row is an index file, as its header says.
+
+        Columns: file, beginTimestamp, endTimestamp, beginOffset, endOffset, usedSlots, items, capacity.
+        """
+        return self.table("indexfiles", columns, **options)
+
+    def index(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
+        """A row is an item of an index file, as it stands there.
+
+        Columns: file, item, keyHash, commitLogOffset, storeTimestamp, previousItem.
+        """
+        return self.table("index", columns, **options)
+
+    def delayed(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
+        """A row is a message that was sent to be delivered later.
+
+        Columns: kind (level, timer), state (pending, delivered, cancelled: as of the log's last message),
+        deliverTimestamp, delayLevel, realTopic, realQueueId, msgId, keys, storeTimestamp, commitLogOffset.
+        """
+        return self.table("delayed", columns, **options)
+
+    def transactions(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
+        """A row is a transaction, of which there is a half message.
+
+        Columns: state (open, committed, rolledBack, givenUp), producerGroup, transactionId, realTopic, msgId,
+        keys, checkTimes, storeTimestamp, commitLogOffset.
+        """
+        return self.table("transactions", columns, **options)
+
+    def inflight(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
+        """A row is a popped message that nobody acknowledged.
+
+        Columns: group, topic, queueId, queueOffset, popTimestamp, visibleTimestamp, retries.
+        """
+        return self.table("inflight", columns, **options)
+
+    def traces(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
+        """A row is a record of the trace topic.
+
+        Columns: traceType, timestamp, group, topic, msgId, tags, keys, storeHost, clientHost, costMillis,
+        success, region, offsetMsgId, bodyLength, msgType, requestId, retryTimes, contextCode, transactionId,
+        transactionState, fromTransactionCheck, storeTimestamp, commitLogOffset.
+        """
+        return self.table("traces", columns, **options)
+
+    def check(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
+        """A row is something that is wrong, or suspicious. The whole log is read, once.
+
+        Columns: severity (error, warning, info), area (log, queue, index, config, offsets, layout), problem,
+        file, filePosition, commitLogOffset, topic, queueId, queueOffset, expected, found, advice, count (in a
+        row, of which this is the first).
+        """
+        return self.table("check", columns, **options)

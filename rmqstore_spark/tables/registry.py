@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from rmqstore_spark.errors import DamagedStoreError, OptionError, nearest
 from rmqstore_spark.options import MESSAGES, ReadOptions, check_columns
+from rmqstore_spark.progress import Progress
 from rmqstore_spark.read.parallel import in_order
 from rmqstore_spark.read.stores import open_stores
 from rmqstore_spark.store.files import Files
@@ -58,6 +59,54 @@ def _checkpoint() -> Table:
     return CHECKPOINT
 
 
+def _consumequeue() -> Table:
+    from rmqstore_spark.tables.consumequeue import TABLE
+
+    return TABLE
+
+
+def _indexfiles() -> Table:
+    from rmqstore_spark.tables.index import FILES
+
+    return FILES
+
+
+def _index() -> Table:
+    from rmqstore_spark.tables.index import ITEMS
+
+    return ITEMS
+
+
+def _delayed() -> Table:
+    from rmqstore_spark.tables.delayed import DELAYED
+
+    return DELAYED
+
+
+def _transactions() -> Table:
+    from rmqstore_spark.tables.transactions import TRANSACTIONS
+
+    return TRANSACTIONS
+
+
+def _inflight() -> Table:
+    from rmqstore_spark.tables.inflight import INFLIGHT
+
+    return INFLIGHT
+
+
+def _traces() -> Table:
+    from rmqstore_spark.tables.traces import TRACES
+
+    return TRACES
+
+
+def _check() -> Table:
+    from rmqstore_spark.tables.check.table import TABLE
+
+    return TABLE
+
+
 # In the order in which they are shown.
 TABLES: dict[str, Callable[[], Table]] = {
     "topics": _topics,
@@ -66,6 +115,14 @@ TABLES: dict[str, Callable[[], Table]] = {
     "offsets": _offsets,
     "segments": _segments,
     "checkpoint": _checkpoint,
+    "consumequeue": _consumequeue,
+    "indexfiles": _indexfiles,
+    "index": _index,
+    "delayed": _delayed,
+    "transactions": _transactions,
+    "inflight": _inflight,
+    "traces": _traces,
+    "check": _check,
 }
 
 
@@ -181,18 +238,24 @@ def table_batches(options: ReadOptions, stores: list[OpenStore] | None = None) -
         stores = open_stores(options, Files(manners=options.manners))
     schema = schema_of(found, options.columns)
     tasks = plan_table(found, options, stores)
+    progress = Progress(f"table {found.name}", len(tasks), "parts")
     if len(tasks) > len(stores):
-        yield from in_order([_reading(found, task, options, schema) for task in tasks])
+        yield from in_order([_reading(found, task, options, schema, progress) for task in tasks])
         return
     by_root = {store.root: store for store in stores}  # one task each: what a store has found out by now is of use
     for task in tasks:
         yield from read_part(found, task, options, schema, by_root[task.root])
+        progress.add()
 
 
 def _reading(
-    table: Table, task: TableTask, options: ReadOptions, schema: pa.Schema
+    table: Table, task: TableTask, options: ReadOptions, schema: pa.Schema, progress: Progress
 ) -> Callable[[], Iterator[pa.RecordBatch]]:
-    return lambda: read_part(table, task, options, schema)
+    def read() -> Iterator[pa.RecordBatch]:
+        yield from read_part(table, task, options, schema)
+        progress.add()
+
+    return read
 
 
 def _arranged(batch: pa.RecordBatch, store: OpenStore, schema: pa.Schema) -> pa.RecordBatch:

@@ -22,7 +22,8 @@ from support.command import COMMAND, at_terminal, run
 
 from rmqstore_spark.tables.registry import TABLES
 
-COMMANDS = ["show", "messages", "tail", "get", "explain", "rebuild", *TABLES]
+COMMANDS = ["show", "messages", "tail", "get", "history", "check", "explain", "rebuild"]
+COMMANDS += [name for name in TABLES if name not in COMMANDS]
 ESCAPE = re.compile("\x1b\\[[0-9;?]*[a-zA-Z]")
 
 

@@ -17,9 +17,9 @@ from native_io import Dispatched
 from rmqstore_spark.store.consumequeue import PRE_BLANK, UNIT_SIZE, Queue, QueueUnit, is_used, parsed
 from rmqstore_spark.store.consumequeue_ext import LAST_ADDRESS, read_ext
 from rmqstore_spark.store.layout import queue_path
-from rmqstore_spark.store.message import SCHEDULE_TOPIC
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Damage
+from rmqstore_spark.store.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.tables.check.log_view import LogView, Wanted
 from rmqstore_spark.tables.check.problems import Finding
 

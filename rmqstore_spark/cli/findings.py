@@ -1,0 +1,48 @@
+"""What `check` has found, for people: what is wrong with its place, and once for each kind what to do about it."""
+
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+from rich.text import Text
+
+from rmqstore_spark.cli.screen import console
+from rmqstore_spark.errors import one_line
+
+_PIPED = 120  # columns, where there is no terminal
+_STYLES = {"error": "bold red", "warning": "yellow"}
+_WHERE = ("file", "filePosition", "commitLogOffset", "topic", "queueId", "queueOffset")
+
+
+def show_findings(found: pa.Table, limit: int | None) -> None:
+    """Show errors and warnings, the worst first, and how many notes there are.
+
+    Args:
+        limit: the most of each kind; None: all of them.
+    """
+    out = console(_PIPED)
+    rows = found.to_pylist()
+    serious = [row for row in rows if row["severity"] in _STYLES]
+    for severity, style in _STYLES.items():
+        kinds = dict.fromkeys(row["problem"] for row in serious if row["severity"] == severity)
+        for problem in kinds:
+            some = [row for row in serious if row["problem"] == problem]
+            out.print(Text.assemble((severity, style), f" {problem}: {len(some):,}  ", (some[0]["advice"], "dim")))
+            for row in some[:limit]:
+                out.print(Text("  " + _place(row)), soft_wrap=True)
+            if limit is not None and len(some) > limit:
+                out.print(Text(f"  ... and {len(some) - limit:,} more; --limit 0 shows all"))
+    if not serious:
+        out.print("nothing is wrong")
+    notes = Counter(row["problem"] for row in rows if row["severity"] not in _STYLES)
+    if notes:
+        told = ", ".join(f"{problem} ({count:,})" if count > 1 else problem for problem, count in notes.items())
+        out.print(Text(f"notes, in --format json: {told}", "dim"))
+
+
+def _place(row: dict[str, Any]) -> str:
+    where = ", ".join(
+        f"{name} {row[name]}" if name != "file" else row[name] for name in _WHERE if row[name] is not None
+    )
+    count = f" ({row['count']:,} of them)" if (row["count"] or 1) > 1 else ""
+    return one_line(f"{where or 'the store'}: expected {row['expected']}, found {row['found']}{count}")
