@@ -95,7 +95,7 @@ def test_a_message_that_was_lost_when_it_closed_a_segment(
 
 
 def test_a_few_requests_say_that_a_unit_is_live(tmp_path: Path) -> None:
-    """Its header, its queue from there on, and a message of that in a later segment, however many messages there are."""
+    """Its header, its queue from there on, a message of that in a later segment; however many messages there are."""
     for count, queues in ((600, 3), (3000, 3), (3000, 50)):
         root = tmp_path / f"{count} {queues}"
         store = stores.StoreBuilder(root, segment_size=1 << 16, queue_file_size=20_000, index=False)
