@@ -51,6 +51,7 @@ def test_help_names_every_command() -> None:
     assert run().out.startswith("Usage:") or run().err.startswith("Usage:")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_has_help_with_an_example_that_works(command: str, store: Path, tmp_path: Path) -> None:
     ran = run(command, "--help")
@@ -115,6 +116,7 @@ def expected(store: Path, **options: Any) -> list[dict[str, Any]]:
     return reading.read(store, columns=["topic", "queueOffset", "keys", "body"], **options)
 
 
+@pytest.mark.slow
 def test_formats_have_the_same_rows(store: Path, tmp_path: Path) -> None:
     columns = ["--columns", "topic,queueOffset,keys,body,storeTimestamp,properties"]
     rows = expected(store)
@@ -185,6 +187,7 @@ def test_one_message_in_full(store: Path) -> None:
     assert (missing.code, missing.out, missing.err) == (1, "", "nothing found\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command", [["show"], ["topics"], ["messages", "--limit", "0"], ["get", "--key", "evil"]], ids=lambda each: each[0]
 )
@@ -208,6 +211,7 @@ def test_json_at_a_terminal_moves_no_cursor(store: Path) -> None:
     assert json.loads(ran.out)["topic"] == "Evil\x1b[31m\u202e"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["show"], ["topics"], ["messages"], ["get", "--key", "order-1"], ["--help"]])
 def test_no_colour_in_a_pipe(store: Path, command: list[str]) -> None:
     ran = run(command[0], *([store] if command[0] != "--help" else []), *command[1:])
@@ -235,6 +239,7 @@ def large_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["json", "csv", "table"])
 def test_a_closed_pipe_is_no_error(large_store: Path, kind: str) -> None:
     command = [*COMMAND, "messages", str(large_store), "--format", kind, "--limit", "0"]

@@ -195,7 +195,7 @@ def test_interrupt(long_store: Path) -> None:
     code = (
         "import threading\nfrom rmqstore_spark import Store\nfrom rmqstore_spark.read import parallel\n"
         "parallel.cores = lambda: 2\n"
-        f"reader = Store({str(long_store)!r}, maxTaskBytesPerSecond=100_000).messages()\n"
+        f"reader = Store({str(long_store)!r}, maxTaskBytesPerSecond=1_000_000).messages()\n"
         "print('reading', flush=True)\n"
         "try:\n    reader.read_all()\nexcept KeyboardInterrupt:\n    del reader\n"
         "    print([t.name for t in threading.enumerate()], flush=True)\n"
