@@ -14,7 +14,7 @@ from rmqstore_spark.cli import formats
 from rmqstore_spark.cli.exit_codes import WRONG
 from rmqstore_spark.columns import DEFAULT_COLUMNS
 from rmqstore_spark.errors import OptionError
-from rmqstore_spark.options import MESSAGES, OPTIONS, WRITE_OPTIONS, Option
+from rmqstore_spark.options import MESSAGES, OPTIONS, WRITE_OPTIONS, Option, check_columns
 from rmqstore_spark.tables.registry import TABLES, table
 
 _ROWS_SHOWN = 100
@@ -289,8 +289,14 @@ def _history() -> click.Command:
     def run(path: str, wanted: str, kind: str | None, output: str | None, limit: int | None, **options: Any) -> int:
         from rmqstore_spark.api import Store
 
-        found = Store(path, **_given(options)).history(wanted)  # type: ignore[arg-type]
-        if kind in (None, "table") and output is None:
+        given = _given(options)
+        columns = given.pop("columns", None)
+        found = Store(path, **given).history(wanted)  # type: ignore[arg-type]
+        if columns is not None:
+            names = columns.split(",")
+            check_columns(names, found.schema.names)
+            found = found.select(names)
+        elif kind in (None, "table") and output is None:
             names = ["timestamp", "event", "topic", "details", "group", "queueId", "queueOffset"]
             found = found.select([*names, *(name for name in found.schema.names if name not in names)])
         _put_out(found.schema, iter(found.to_batches()), kind, output, limit)

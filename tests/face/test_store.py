@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -40,14 +41,15 @@ def threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "rmqstore-decode"]
 
 
-@pytest.fixture
-def long_store(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def long_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of several tasks."""
-    builder = stores.StoreBuilder(tmp_path / "store", 4 << 20)
+    root = tmp_path_factory.mktemp("long") / "store"
+    builder = stores.StoreBuilder(root, 4 << 20)
     for number in range(400):
         builder.append("T", b"x" * 100_000, keys=f"k{number}")
     builder.close()
-    return tmp_path / "store"
+    return root
 
 
 # ---- what it needs
@@ -169,7 +171,7 @@ def test_pandas_reads_messages() -> None:
 # ---- threads
 
 
-def test_threads_end(long_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_end(long_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmqstore_spark.read.parallel.cores", lambda: 3)
     store = Store(long_store)
     reader = store.messages()
@@ -179,13 +181,14 @@ def test_threads_end(long_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gc.collect()
     assert threads() == []
     # Damage in the last task is an error after all rows before it.
-    path = max((long_store / "commitlog").iterdir(), key=lambda file: file.name)
+    damaged = shutil.copytree(long_store, tmp_path / "damaged")
+    path = max((damaged / "commitlog").iterdir(), key=lambda file: file.name)
     data = bytearray(path.read_bytes())
     data[150] ^= 1  # in the first body
     path.write_bytes(data)
     found: list[pa.RecordBatch] = []
     with pytest.raises(rmqstore_spark.DamagedStoreError, match="bodyCRC"):
-        found.extend(store.messages())
+        found.extend(Store(damaged).messages())
     gc.collect()
     assert 0 < sum(batch.num_rows for batch in found) < 400
     assert threads() == []

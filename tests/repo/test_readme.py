@@ -8,10 +8,12 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from support.command import run
 
 import rmqstore_spark
 from rmqstore_spark.columns import COLUMNS
@@ -65,6 +67,16 @@ def test_example_prints_what_it_shows(spark: SparkSession, monkeypatch: pytest.M
 def test_example_without_spark_prints_what_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(README.parent)
     assert_prints_what_it_shows("store = ", {"rmqstore_spark": rmqstore_spark})
+
+
+def test_command_prints_what_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(README.parent)
+    shown = re.search(
+        r"\nrmqstore (history .*)\n```\n<!-- output:[^>]*-->\n```\n(.*?)```", README.read_text(), re.DOTALL
+    )
+    assert shown
+    ran = run(*shlex.split(shown[1]))
+    assert (ran.code, ran.out.strip()) == (0, shown[2].strip())
 
 
 def assert_prints_what_it_shows(begin: str, names: dict[str, object]) -> None:
