@@ -39,7 +39,8 @@ class Rmqstore(click.Group):
             help="What is in the store directory of an Apache RocketMQ broker. No broker is needed, and nothing in "
             "the store is changed but by `rebuild`.",
             epilog="Exit codes: 0 fine, 1 something is wrong with the store, 2 wrong use, 130 interrupted. "
-            "`rmqstore COMMAND --help` has examples.",
+            "`rmqstore COMMAND --help` has examples. For completion in bash: "
+            'eval "$(_RMQSTORE_COMPLETE=bash_source rmqstore)"; zsh_source and fish_source likewise.',
             context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
         )
         show = click.Option(

@@ -9,6 +9,9 @@ from typing import NoReturn
 from rmqstore_spark.cli.exit_codes import INTERRUPTED, WRONG, WRONG_USE
 from rmqstore_spark.errors import NotAStoreError, OptionError, RmqStoreError, one_line
 
+_NAME = "rmqstore"
+_COMPLETE = "_RMQSTORE_COMPLETE"  # what a shell sets: click's name for it
+
 
 def main() -> NoReturn:
     """Run the command line of this process, and exit."""
@@ -33,6 +36,7 @@ def _run() -> int:
     try:
         import click
         import rich  # noqa: F401
+        from click.shell_completion import shell_complete
     except ModuleNotFoundError as why:
         print(f"rmqstore: {why}; install it with: pip install 'rmqstore-spark[cli]'", file=sys.stderr)
         return WRONG_USE
@@ -40,9 +44,11 @@ def _run() -> int:
 
     logging.basicConfig(format="rmqstore: %(message)s")
     command = Rmqstore()
+    if instruction := os.environ.get(_COMPLETE):
+        return shell_complete(command, {}, _NAME, _COMPLETE, instruction)
     try:
         # Not main(): that has an exit code of its own for a closed pipe.
-        with command.make_context("rmqstore", sys.argv[1:]) as context:
+        with command.make_context(_NAME, sys.argv[1:]) as context:
             found = command.invoke(context)
     except click.exceptions.Exit as done:
         return done.exit_code

@@ -280,6 +280,20 @@ def test_rebuild(store: Path, tmp_path: Path) -> None:
     assert sum(json.loads(line)["messages"] for line in after.splitlines()) == 301
 
 
+def test_a_shell_completes_commands_and_options() -> None:
+    def told(**env: str) -> str:
+        ran = subprocess.run(COMMAND, capture_output=True, text=True, check=True, env={**os.environ, **env})
+        return ran.stdout
+
+    assert "_RMQSTORE_COMPLETE=bash_complete" in told(_RMQSTORE_COMPLETE="bash_source")
+    words = {"_RMQSTORE_COMPLETE": "bash_complete", "COMP_CWORD": "1"}
+    assert told(**words, COMP_WORDS="rmqstore me") == "plain,messages\n"
+    words["COMP_CWORD"] = "2"
+    assert told(
+        **words, COMP_WORDS="rmqstore messages --subscribe"
+    ) == "plain,--subscribe\nplain,--subscribePattern\n" + ("plain,--subscribe-pattern\n")
+
+
 def test_without_click_it_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("raise ModuleNotFoundError(\"No module named 'click'\")")
     ran = subprocess.run(

@@ -99,14 +99,15 @@ def _indexes_tags(store: OpenStore, slots: int) -> bool:
 
 
 def _queue_parts(store: OpenStore, queues: list[Queue]) -> Iterator[QueuesPart]:
-    usual = tuple(
-        max(sizes, key=lambda size: sizes[size], default=0)
-        for is_batch in (False, True)
-        if (sizes := Counter(file.size for queue in queues if queue.is_batch == is_batch for file in queue.in_files))
-        is not None
-    )
+    usual = _usual_size(queues, False), _usual_size(queues, True)
     for group in grouped(queues, store.files):
-        yield QueuesPart(tuple(group), (usual[0], usual[1]))
+        yield QueuesPart(tuple(group), usual)
+
+
+def _usual_size(queues: list[Queue], is_batch: bool) -> int:
+    """The size that most files of queues of a kind have; 0 where there are none."""
+    sizes = Counter(file.size for queue in queues if queue.is_batch == is_batch for file in queue.in_files)
+    return max(sizes, key=lambda size: sizes[size], default=0)
 
 
 def rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
