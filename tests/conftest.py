@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # more than one; the brokers, each started once; and the stores of 1 GiB. (pytest 9 ignores xdist's own groups.)
 TOGETHER = {
     "tests/spark/": "Spark",
+    "tests/repo/test_cookbook.py": "Spark",
     "tests/repo/test_notebook.py": "Spark",
     "tests/repo/test_packaging.py": "Spark",
     "tests/repo/test_readme.py": "Spark",
