@@ -13,7 +13,8 @@ log and, of a message in a segment that is not the last, what proves that it is 
 
 What this cannot see: after a truncation a broker indexes nothing before the log is as long as it was. If it became so
 within one file, the items on both sides prove that file, and messages between them are in no index. Nor a message that
-was lost in the truncation and came again at the same place with a key and a second of the old one.
+was lost in the truncation and came again at the same place with a key and a second of the old one. Nor a lost file,
+where the next one's header lies in its first position and its first time as if it came right after the one before.
 """
 
 import bisect
