@@ -63,7 +63,7 @@ def check_queues(selection: Selection, stores: list[OpenStore]) -> None:
 def _queues(store: OpenStore, topic: str) -> set[int]:
     """The queues of a topic that a store has; no other directory is listed."""
     queues = store.queues
-    return {queue.queue_id for is_batch in (False, True) for queue in queues.of_topic(topic, is_batch)}
+    return {queue.queue_id for queue in queues.all_of_topic(topic)}
 
 
 def _unknown(topic: str, known: Collection[str]) -> str:

@@ -28,7 +28,7 @@ def no_message(reader: SegmentReader, position: int) -> ContradictedError:
 
 def asked_queues(store: OpenStore, selection: Selection) -> list[Queue]:
     """The queues that can have selected messages. Where topics are named, no other directory is listed."""
-    return [queue for queue in selected_queues(store, selection) if is_asked(queue, selection)]
+    return [queue for queue in selected_queues(store, selection) if not queue.is_lmq]
 
 
 def selected_queues(store: OpenStore, selection: Selection) -> list[Queue]:
@@ -39,7 +39,7 @@ def selected_queues(store: OpenStore, selection: Selection) -> list[Queue]:
         selection.topic.learn(queues.topics)
         some = queues.with_batch
     else:
-        some = [queue for topic in sorted(topics) for kind in (False, True) for queue in queues.of_topic(topic, kind)]
+        some = [queue for topic in sorted(topics) for queue in queues.all_of_topic(topic)]
     return [queue for queue in some if selection.queue(queue.topic, queue.queue_id) is not None]
 
 

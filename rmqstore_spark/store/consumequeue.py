@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.progress import Progress
-from rmqstore_spark.store.files import Files, ReadFile
+from rmqstore_spark.store.files import Files, ReadFile, allocated
 from rmqstore_spark.store.layout import queue_id_of, queue_path, start_in
 from rmqstore_spark.store.message import Header
 
@@ -136,7 +136,7 @@ class Queue:
                     if found:  # one that is too long has the units of the next one not twice
                         last = found[-1]
                         found[-1] = last._replace(capacity=min(last.capacity, start // size - last.first))
-                    found.append(QueueFile(path, start // size, nbytes // size, nbytes, 512 * status.st_blocks))
+                    found.append(QueueFile(path, start // size, nbytes // size, nbytes, allocated(status)))
         return found
 
     @property
@@ -352,6 +352,10 @@ class ConsumeQueues:
             directory = os.path.join(above, os.path.dirname(path))
             self._topics[topic, is_batch] = list(_queues_of(directory, topic, self._files, is_batch))
         return self._topics[topic, is_batch]
+
+    def all_of_topic(self, topic: str) -> list[Queue]:
+        """The simple queues of a topic, and after them its batch queues."""
+        return self.of_topic(topic) + self.of_topic(topic, is_batch=True)
 
     def some(self) -> Iterator[Queue]:
         """The simple queues again, but listed as they are asked for: a few of many cost little."""

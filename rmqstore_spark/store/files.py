@@ -44,6 +44,11 @@ class Prices:
     tagged: int = 4
 
 
+def allocated(status: os.stat_result) -> int:
+    """The bytes that a file takes on the disk; its holes take none."""
+    return 512 * status.st_blocks
+
+
 class Files:
     """How the files of stores are reached, with what manners, what that costs, and how much was asked of them.
 

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from native_io import java_hash
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
-from rmqstore_spark.store.files import Files, ReadFile, cannot_read
+from rmqstore_spark.store.files import Files, ReadFile, allocated, cannot_read
 from rmqstore_spark.store.sizes import DEFAULT_SIZES
 
 HEADER = struct.Struct(">qqqqii")
@@ -433,7 +433,7 @@ def index_paths(directory: str | None, files: Files) -> dict[str, int]:
             found[path] = 0  # who opens it is told why
             continue
         if stat.S_ISREG(status.st_mode):
-            found[path] = min(status.st_size, 512 * status.st_blocks)
+            found[path] = min(status.st_size, allocated(status))
     return found
 
 

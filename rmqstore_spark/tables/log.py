@@ -9,13 +9,13 @@ from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.selection import ALL, Numbers
 from rmqstore_spark.store.checkpoint import fields
 from rmqstore_spark.store.commitlog import SegmentReader
+from rmqstore_spark.store.files import allocated
 from rmqstore_spark.store.message import Header, microseconds
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Extent, Segment
 from rmqstore_spark.tables.columns import BOOL, LONG, TEXT, TIME, batches
 from rmqstore_spark.tables.table import Part, Table
 
-_BLOCK = 512  # bytes of one of st_blocks
 _STEP_BACK = 64 * 1024
 
 
@@ -38,11 +38,11 @@ def _overlaps(wanted: Numbers, first: int, last: int) -> bool:
 
 
 def _positions(store: OpenStore, segment: Segment, extent: Extent | None) -> tuple[Any, ...]:
-    allocated = store.files.status(segment.path).st_blocks * _BLOCK
+    on_disk = allocated(store.files.status(segment.path))
     if extent is None:
-        return segment.path, segment.start, segment.start, segment.size, allocated, "spare"
+        return segment.path, segment.start, segment.start, segment.size, on_disk, "spare"
     is_last = extent.start == store.log.extents[-1].start
-    return segment.path, extent.start, extent.stop, segment.size, allocated, "last" if is_last else "used"
+    return segment.path, extent.start, extent.stop, segment.size, on_disk, "last" if is_last else "used"
 
 
 def _outer_times(store: OpenStore, extent: Extent) -> tuple[int | None, int | None]:

@@ -30,7 +30,7 @@ def positions_of(store: OpenStore, group: str) -> Positions:
         raise OptionError(f"no consumer group {group!r} has an offset in this store.{nearest(group, known)}")
     found: Positions = {}
     for (name, topic), queues in sorted(store.consumer_offsets.items()):
-        existing = {queue.queue_id for is_batch in (False, True) for queue in store.queues.of_topic(topic, is_batch)}
+        existing = {queue.queue_id for queue in store.queues.all_of_topic(topic)}
         for queue_id, offset in sorted(queues.items()):
             if name == group and (queue_id in existing or queue_id < store.topics.get(topic, 0)):
                 found.setdefault(topic, {})[str(queue_id)] = offset

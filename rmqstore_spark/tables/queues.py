@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from rmqstore_spark.errors import one_line
 from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.read.queue_claims import selected_queues
 from rmqstore_spark.selection import EVERYTHING, Selection
 from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.message import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, TRANSACTION_TYPE
@@ -49,13 +50,11 @@ def queue_facts(store: OpenStore, selection: Selection = EVERYTHING) -> Iterator
     if store.layout.consumequeue is None and store.layout.batchconsumequeue is None and store.log.extents:
         yield from _from_log(store, selection)
         return
-    found = [queue for queue in store.queues.with_batch if selection.queue(queue.topic, queue.queue_id) is not None]
-    found.sort(key=lambda queue: (queue.topic, queue.queue_id))
-    for bounds in queue_bounds(store, found):
-        yield _facts(store, bounds)
+    found = sorted(selected_queues(store, selection), key=lambda queue: (queue.topic, queue.queue_id))
+    yield from map(_facts, queue_bounds(store, found))
 
 
-def _facts(store: OpenStore, bounds: QueueBounds) -> QueueFacts:
+def _facts(bounds: QueueBounds) -> QueueFacts:
     queue, first, last = bounds.queue, bounds.first, bounds.last
     return QueueFacts(
         topic=queue.topic,
@@ -67,8 +66,8 @@ def _facts(store: OpenStore, bounds: QueueBounds) -> QueueFacts:
         last_position=None if last is None else last.position,
         first_time=None if first is None else first.store_timestamp,
         last_time=None if last is None else last.store_timestamp,
-        files=len(queue.sizes),
-        nbytes=sum(store.files.status(path).st_blocks * 512 for path, _ in queue.sizes),
+        files=len(queue.in_files),
+        nbytes=sum(file.allocated for file in queue.in_files),
     )
 
 

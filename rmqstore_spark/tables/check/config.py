@@ -33,7 +33,7 @@ def _table(store: OpenStore, name: str, member: str) -> dict[str, object]:
 
 def _topics(store: OpenStore) -> Iterator[Finding]:
     path = os.path.join(store.root, "config", "topics.json")
-    topics = {topic for topic in store.queues.topics if _queues(store, topic)}
+    topics = {topic for topic in store.queues.topics if store.queues.all_of_topic(topic)}
     if not any(store.files.exists(candidate) for candidate in with_backup(path)):
         if topics:
             yield Finding("noTopicConfig", path, expected="a file", found="none", count=len(topics))
@@ -47,7 +47,7 @@ def _topics(store: OpenStore) -> Iterator[Finding]:
             continue
         said = entry.get("readQueueNums", DEFAULT_QUEUES)
         count = said if is_count(said) else DEFAULT_QUEUES
-        for queue in _queues(store, topic):
+        for queue in store.queues.all_of_topic(topic):
             if queue.queue_id >= count and queue.last() is not None:
                 yield Finding(
                     "queueBeyondConfig",
@@ -61,10 +61,6 @@ def _topics(store: OpenStore) -> Iterator[Finding]:
         yield Finding("topicWithoutQueue", path, topic=topic, expected="a queue", found="none")
 
 
-def _queues(store: OpenStore, topic: str) -> list[Queue]:
-    return [queue for is_batch in (False, True) for queue in store.queues.of_topic(topic, is_batch)]
-
-
 def _offsets(store: OpenStore, log_start: int) -> Iterator[Finding]:
     # Of a static topic consumers count in other numbers (TopicQueueMappingManager).
     mapped = _table(store, "topicQueueMapping.json", "topicQueueMappingInfoMap")
@@ -74,7 +70,7 @@ def _offsets(store: OpenStore, log_start: int) -> Iterator[Finding]:
             topic, _, group = key.partition("@")
             if topic in mapped or not isinstance(offsets, dict):
                 continue
-            queues = {queue.queue_id: queue for queue in _queues(store, topic)}
+            queues = {queue.queue_id: queue for queue in store.queues.all_of_topic(topic)}
             for text, offset in offsets.items():
                 if not (text.isascii() and text.isdecimal() and type(offset) is int):
                     continue
