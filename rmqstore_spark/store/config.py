@@ -125,8 +125,8 @@ def offset_topics(root: str, files: Files) -> set[str]:
         root: the store directory.
         files: how to reach files, and where requests and bytes are counted.
     """
-    table = _table(root, "consumerOffset.json", "offsetTable", files)  # by Topic@Group
-    return {topic for topic, at, _ in (name.partition("@") for name in table) if topic and at}
+    names = member_of(root, "consumerOffset.json", "offsetTable", files)  # Topic@Group
+    return {topic for topic, at, _ in (name.partition("@") for name in names) if topic and at}
 
 
 def consumer_offsets(root: str, files: Files) -> ConsumerOffsets:
@@ -138,15 +138,13 @@ def consumer_offsets(root: str, files: Files) -> ConsumerOffsets:
         files: how to reach files, and where requests and bytes are counted.
     """
     offsets: ConsumerOffsets = {}
-    tables = [_table(root, name, "offsetTable", files) for name in ("consumerOffset.json", "lmqConsumerOffset.json")]
+    tables = [member_of(root, name, "offsetTable", files) for name in ("consumerOffset.json", "lmqConsumerOffset.json")]
     for name, queues in (tables[0] or tables[1]).items():
         topic, at, group = name.partition("@")
         if not topic or not at or not group or not isinstance(queues, dict):
             continue
-        for text, offset in queues.items():
-            queue_id = queue_id_of(text)
-            if queue_id is not None and type(offset) is int and 0 <= offset < 1 << 63:
-                offsets.setdefault((group, topic), {})[queue_id] = offset
+        if found := _offsets_by_number(queues):
+            offsets[group, topic] = found
     return offsets
 
 
@@ -157,12 +155,7 @@ def delay_offsets(root: str, files: Files) -> dict[int, int]:
         root: the store directory.
         files: how to reach files, and where requests and bytes are counted.
     """
-    offsets = {}
-    for text, offset in _table(root, "delayOffset.json", "offsetTable", files).items():
-        level = queue_id_of(text)
-        if level is not None and type(offset) is int and 0 <= offset < 1 << 63:
-            offsets[level] = offset
-    return offsets
+    return _offsets_by_number(member_of(root, "delayOffset.json", "offsetTable", files))
 
 
 def order_entries(root: str, files: Files) -> dict[str, Table]:
@@ -195,10 +188,21 @@ def group_entries(root: str, files: Files) -> dict[str, Table]:
     return _entries(root, "subscriptionGroup.json", "subscriptionGroupTable", files)
 
 
+def _offsets_by_number(offsets: Table) -> dict[int, int]:
+    """The queue offsets in an object, by the number that each is named with."""
+    by_number = {}
+    for text, offset in offsets.items():
+        number = queue_id_of(text)
+        if number is not None and type(offset) is int and 0 <= offset < 1 << 63:
+            by_number[number] = offset
+    return by_number
+
+
 def _entries(root: str, name: str, member: str, files: Files) -> dict[str, Table]:
-    return {key: entry for key, entry in _table(root, name, member, files).items() if isinstance(entry, dict)}
+    return {key: entry for key, entry in member_of(root, name, member, files).items() if isinstance(entry, dict)}
 
 
-def _table(root: str, name: str, member: str, files: Files) -> Table:
+def member_of(root: str, name: str, member: str, files: Files) -> Table:
+    """The object that a member of a file in config/ is; an empty one where there is none."""
     found = (load(os.path.join(root, "config", name), files) or {}).get(member)
     return found if isinstance(found, dict) else {}

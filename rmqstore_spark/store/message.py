@@ -15,6 +15,7 @@ from native_io import FORMAT, Status
 # MessageSysFlag: two bits for the transaction, an enum and not two flags.
 TRANSACTION_TYPE = 0xC
 TRANSACTION_PREPARED = 0x4
+TRANSACTION_COMMIT = 0x8
 TRANSACTION_ROLLBACK = 0xC
 
 _MOST = (1 << 63) - 1
@@ -114,7 +115,12 @@ class Header:
     @property
     def is_queued(self) -> bool:
         """False for half and rolled-back messages of old brokers: their queueOffset is 0, and no queue holds them."""
-        return self.sys_flag & TRANSACTION_TYPE not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+        return is_queued(self.sys_flag)
+
+
+def is_queued(sys_flag: int) -> bool:
+    """The same of a message with these flags."""
+    return sys_flag & TRANSACTION_TYPE not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 
 
 def microseconds(milliseconds: int) -> int | None:

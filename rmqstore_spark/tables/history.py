@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.selection import EVERYTHING, Numbers, Selection, words_of
-from rmqstore_spark.store.message import TRANSACTION_TYPE
+from rmqstore_spark.store.message import TRANSACTION_COMMIT, TRANSACTION_TYPE
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.system_topics import (
     DEAD_PREFIX,
@@ -44,7 +44,6 @@ _READ = [
     *("realTopic", "consumerGroup"),
 ]
 _OFFSET_ID = re.compile("[0-9A-F]{32}|[0-9A-F]{56}")
-_COMMIT = 0x8  # in sysFlag (MessageSysFlag.TRANSACTION_COMMIT_TYPE)
 _SYSTEM_GROUP = "CID_RMQ_SYS_"
 _HALF_TOPICS = (HALF_TOPIC, ROCKSDB_HALF_TOPIC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -167,7 +166,7 @@ def _event(store: OpenStore, unit: Unit, units: list[Unit]) -> Event:
     if topic.startswith(DEAD_PREFIX):
         return _of(unit, "dead", f"of {unit['realTopic']}; failed {unit['reconsumeTimes']} times", group)
     text = f"{len(unit['body'] or b'')} bytes{_list('tags', unit['tags'])}{_list('keys', unit['keys'])}"
-    if unit["sysFlag"] & TRANSACTION_TYPE == _COMMIT:
+    if unit["sysFlag"] & TRANSACTION_TYPE == TRANSACTION_COMMIT:
         return _of(unit, "committed", text, properties.get("PGROUP"))
     if any(other["topic"] in (SCHEDULE_TOPIC, TIMER_TOPIC) and _is_same(other, unit) for other in units):
         return _of(unit, "delivered", text)
@@ -223,7 +222,7 @@ def _list(name: str, text: str | None) -> str:
 
 def _rollbacks(store: OpenStore, options: ReadOptions, units: list[Unit]) -> Iterator[Event]:
     """For each transaction without a committed message, what ended it."""
-    committed = {unit["msgId"] for unit in units if unit["sysFlag"] & TRANSACTION_TYPE == _COMMIT}
+    committed = {unit["msgId"] for unit in units if unit["sysFlag"] & TRANSACTION_TYPE == TRANSACTION_COMMIT}
     halves = [unit for unit in units if unit["topic"] in _HALF_TOPICS and unit["msgId"] not in committed]
     if not halves:
         return

@@ -16,7 +16,7 @@ from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read.queue_claims import selected_queues
 from rmqstore_spark.selection import EVERYTHING, Selection
 from rmqstore_spark.store.consumequeue import Queue
-from rmqstore_spark.store.message import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, TRANSACTION_TYPE
+from rmqstore_spark.store.message import is_queued
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
 from rmqstore_spark.tables.columns import INT, LONG, TEXT, TIME, batches
@@ -90,7 +90,7 @@ def _from_log(store: OpenStore, selection: Selection) -> Iterator[QueueFacts]:
     for batch in messages(store, options, wanted, _FROM_LOG):
         columns = [*batch.columns[:5], batch.column(5).cast(pa.int64())]
         for topic, queue_id, offset, flags, position, time in zip(*(c.to_pylist() for c in columns), strict=True):
-            if flags & TRANSACTION_TYPE in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+            if not is_queued(flags):
                 continue
             facts = found.get((topic, queue_id))
             if facts is None:

@@ -9,6 +9,17 @@ import pyarrow as pa
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.store.config import DEFAULT_QUEUES, is_count, topic_entries
 from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.system_topics import (
+    DEAD_PREFIX,
+    GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    OP_TOPIC,
+    RETRY_PREFIX,
+    ROCKSDB_HALF_TOPIC,
+    ROCKSDB_OP_TOPIC,
+    SCHEDULE_TOPIC,
+    TRACE_TOPIC,
+)
 from rmqstore_spark.tables.columns import BOOL, INT, LONG, MAP, TEXT, TIME, batches
 from rmqstore_spark.tables.entries import attributes_of, flag_of
 from rmqstore_spark.tables.queues import QueueFacts, queue_facts
@@ -17,14 +28,14 @@ from rmqstore_spark.tables.table import Part, Table
 # org.apache.rocketmq.common.topic.TopicValidator, of all versions.
 _SYSTEM = {
     "TBW102",
-    "SCHEDULE_TOPIC_XXXX",
+    SCHEDULE_TOPIC,
     "BenchmarkTest",
-    "RMQ_SYS_TRANS_HALF_TOPIC",
-    "RMQ_SYS_TRACE_TOPIC",
-    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-    "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
-    "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
-    "TRANS_CHECK_MAX_TIME_TOPIC",
+    HALF_TOPIC,
+    TRACE_TOPIC,
+    OP_TOPIC,
+    ROCKSDB_HALF_TOPIC,
+    ROCKSDB_OP_TOPIC,
+    GIVEN_UP_TOPIC,
     "SELF_TEST_TOPIC",
     "OFFSET_MOVED_EVENT",
 }
@@ -41,9 +52,9 @@ def kind_of(topic: str, entry: dict[str, Any] | None) -> str:
     Args:
         entry: what config/topics.json says of it.
     """
-    if topic.startswith("%RETRY%"):
+    if topic.startswith(RETRY_PREFIX):
         return "retry"
-    if topic.startswith("%DLQ%"):
+    if topic.startswith(DEAD_PREFIX):
         return "dlq"
     permission = (entry or {}).get("perm")
     is_brokers = isinstance(permission, int) and bool(permission & _INHERIT)

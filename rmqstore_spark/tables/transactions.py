@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.store.message import TRANSACTION_TYPE
+from rmqstore_spark.store.message import TRANSACTION_COMMIT, TRANSACTION_TYPE
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.system_topics import (
     GIVEN_UP_TOPIC,
@@ -43,7 +43,6 @@ from rmqstore_spark.tables.picked import (
 from rmqstore_spark.tables.table import Part, Table
 
 _CHECK_GROUP = "CID_RMQ_SYS_TRANS"  # its offset is how far the broker has got with asking producers (MixAll)
-_COMMIT = 0x8  # in sysFlag (MessageSysFlag.TRANSACTION_COMMIT_TYPE)
 _ROWS_AT_ONCE = 16 * 1024
 
 Bools = npt.NDArray[np.bool_]
@@ -131,7 +130,7 @@ def _are_committed(store: OpenStore, options: ReadOptions, halves: pa.Table) -> 
     selection = with_ids(topics, ids, int(offsets[0]))
     columns = ["sysFlag", "preparedTransactionOffset", "msgId"]
     for batch in picked(store, options, selection, columns, []):
-        is_commit = pc.equal(pc.bit_wise_and(batch.column("sysFlag"), TRANSACTION_TYPE), _COMMIT)
+        is_commit = pc.equal(pc.bit_wise_and(batch.column("sysFlag"), TRANSACTION_TYPE), TRANSACTION_COMMIT)
         batch = batch.filter(is_commit)
         named = batch.column("preparedTransactionOffset").to_numpy()
         at = np.minimum(np.searchsorted(offsets, named), len(offsets) - 1)

@@ -3,14 +3,15 @@
 import os
 from collections.abc import Iterator
 
-from rmqstore_spark.store.config import DEFAULT_QUEUES, is_count, load, with_backup
+from rmqstore_spark.store.config import DEFAULT_QUEUES, is_count, member_of, with_backup
 from rmqstore_spark.store.consumequeue import Queue, parsed
 from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.system_topics import GIVEN_UP_TOPIC, SCHEDULE_TOPIC
 from rmqstore_spark.tables.check.layout import has_queue_files
 from rmqstore_spark.tables.check.problems import Finding
 
 # A broker makes these itself when it starts (TopicConfigManager), or serves them without an entry.
-_BROKERS_OWN = ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_", "rmq_sys_", "TRANS_CHECK_MAX_TIME_TOPIC", "OFFSET_MOVED_EVENT")
+_BROKERS_OWN = (SCHEDULE_TOPIC, "RMQ_SYS_", "rmq_sys_", GIVEN_UP_TOPIC, "OFFSET_MOVED_EVENT")
 _OFFSETS = ("consumerOffset.json", "lmqConsumerOffset.json")
 
 
@@ -26,11 +27,6 @@ def check_config(store: OpenStore, log_start: int) -> Iterator[Finding]:
     yield from _offsets(store, log_start)
 
 
-def _table(store: OpenStore, name: str, member: str) -> dict[str, object]:
-    found = (load(os.path.join(store.root, "config", name), store.files) or {}).get(member)
-    return found if isinstance(found, dict) else {}
-
-
 def _topics(store: OpenStore) -> Iterator[Finding]:
     path = os.path.join(store.root, "config", "topics.json")
     topics = {topic for topic in store.queues.topics if store.queues.all_of_topic(topic)}
@@ -38,7 +34,7 @@ def _topics(store: OpenStore) -> Iterator[Finding]:
         if topics:
             yield Finding("noTopicConfig", path, expected="a file", found="none", count=len(topics))
         return
-    table = _table(store, "topics.json", "topicConfigTable")
+    table = member_of(store.root, "topics.json", "topicConfigTable", store.files)
     for topic in sorted(topics):
         entry = table.get(topic)
         if not isinstance(entry, dict):
@@ -63,10 +59,10 @@ def _topics(store: OpenStore) -> Iterator[Finding]:
 
 def _offsets(store: OpenStore, log_start: int) -> Iterator[Finding]:
     # Of a static topic consumers count in other numbers (TopicQueueMappingManager).
-    mapped = _table(store, "topicQueueMapping.json", "topicQueueMappingInfoMap")
+    mapped = member_of(store.root, "topicQueueMapping.json", "topicQueueMappingInfoMap", store.files)
     for name in _OFFSETS:
         path = os.path.join(store.root, "config", name)
-        for key, offsets in sorted(_table(store, name, "offsetTable").items()):
+        for key, offsets in sorted(member_of(store.root, name, "offsetTable", store.files).items()):
             topic, _, group = key.partition("@")
             if topic in mapped or not isinstance(offsets, dict):
                 continue
