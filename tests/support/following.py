@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,16 @@ class Clock:
         self.now += seconds
 
 
+class RealClock(Clock):
+    """Passes by itself."""
+
+    def __call__(self) -> float:
+        return time.monotonic()
+
+    def pass_(self, seconds: float = 0.01) -> None:
+        time.sleep(seconds)
+
+
 class Query:
     """A query with its checkpoint: each offset is a text between two batches, as in Spark's.
 
@@ -43,12 +54,14 @@ class Query:
         offsets: the text of each, the initial one first.
     """
 
-    def __init__(self, *roots: str | Path, columns: list[str] | None = None, **options: Any) -> None:
+    def __init__(
+        self, *roots: str | Path, columns: list[str] | None = None, clock: Clock | None = None, **options: Any
+    ) -> None:
         self._arguments = roots, options
         self._columns = columns or DEFAULT_COLUMNS
         self.rows: list[Row] = []
         self.offsets: list[str] = []
-        self.clock = Clock()
+        self.clock = clock or Clock()
         self.files = Files()
         self.follower = self._follower()
 
