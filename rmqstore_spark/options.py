@@ -324,7 +324,7 @@ _SIZES = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotN
 OPTIONS: dict[str, Option] = {option.name: option for option in _READ_TABLE}
 STREAM_OPTIONS: dict[str, Option] = {option.name: option for option in _STREAM_TABLE}
 WRITE_OPTIONS: dict[str, Option] = {option.name: option for option in _WRITE_TABLE}
-ONLY_OF_STREAMS = {name.lower() for name in STREAM_OPTIONS if name not in OPTIONS}
+ONLY_OF_STREAMS = {name.lower(): name for name in STREAM_OPTIONS if name not in OPTIONS}
 
 # What Spark adds of its own accord when a table is created over the source.
 _SPARKS_OWN = {"location", "provider", "owner"}
@@ -468,10 +468,11 @@ def understand(given: Mapping[str, str], table: Mapping[str, Option]) -> tuple[d
             continue
         option = by_lower_name.get(name.lower())
         if option is None and table is OPTIONS and name.lower() in ONLY_OF_STREAMS:
-            raise OptionError(f"option {name!r} is for streams (readStream); leave it away")
+            raise OptionError(f"option {ONLY_OF_STREAMS[name.lower()]!r} is for streams (readStream); leave it away")
         if option is None:
             known = ", ".join(table)
-            raise OptionError(f"unknown option {name!r}.{nearest(name, list(table))} The options are {known}")
+            others = STREAM_OPTIONS if table is OPTIONS else {}
+            raise OptionError(f"unknown option {name!r}.{nearest(name, [*table, *others])} The options are {known}")
         values[option.name] = _parse(option, text)
     named = set(values)
     for option in table.values():

@@ -186,9 +186,10 @@ class Edge:
         hint = None if known is None or last is None else (known.position, last.store_timestamp)
         found = _reached_by(store, _end_of(store).find(hint), known)
         if known is not None and found.position < known.position:
+            # Unless the message that was last needs a proof again, which it had before.
             if known.last is None or found.position != known.last.position:
                 raise _changed(store, known, found.position)
-            found = known  # whose last message needs no proof any more
+            found = known
         self._reached = found
         return found
 
@@ -228,9 +229,16 @@ def _end_of(store: OpenStore) -> LogEnd:
 
 
 def _reached_by(store: OpenStore, end: End, known: Reached | None) -> Reached:
-    """An end as a place. Where its last unit waits for a proof, the last message is the one before that."""
-    if end.last is not None:
-        return Reached(end.position, _mark_at(store, end.last.position))
+    """An end as a place. Where its last unit waits for a proof, the last message is the one before that.
+
+    A segment's closing blank is passed with the first message of the next segment only: a broker that was killed
+    between the two goes on in the blank's place.
+    """
+    following = _segment_at(store.segments, end.position)
+    is_behind_blank = following is not None and store.segments[0].start < following.start == end.position
+    last = end.last
+    if last is not None:
+        return Reached(last.position + last.size if is_behind_blank else end.position, _mark_at(store, last.position))
     if known is not None and end.position == known.position:
         return known
     segment = _segment_at(store.segments, end.position - 1)
@@ -238,8 +246,10 @@ def _reached_by(store: OpenStore, end: End, known: Reached | None) -> Reached:
         return Reached(end.position, None)
     start = segment.start if known is None else max(segment.start, known.position)
     with store.reader(segment) as reader:
-        last, _, _ = reader.walk(start, end.position)
-        return Reached(end.position, None if last is None else _mark_in(reader, last))
+        position, _, _ = reader.walk(start, end.position)
+        if position is None:
+            return known if is_behind_blank and known is not None else Reached(end.position, None)
+        return place_after(reader, position) if is_behind_blank else Reached(end.position, _mark_in(reader, position))
 
 
 def _changed(store: OpenStore, reached: Reached, end: int | None = None) -> DataLossError:

@@ -40,7 +40,7 @@ class Follower:
 
     Args:
         options: what to read, and where a new stream begins.
-        files: how to reach the stores' files; made from the options if it is not given.
+        files: how to reach the stores' files, if the options are not to say so.
         is_told: whether latest() is always told where the stream is, as Spark does since 4.2.
         clock: seconds that pass.
 
@@ -58,7 +58,8 @@ class Follower:
         if not is_told:
             check_word(options.start)
         self._options = options
-        self._files = files or Files(manners=options.read.manners)
+        self._files = files or Files()  # to look with; manners are for what tasks read
+        self._files_of_tasks = files or Files(manners=options.read.manners)
         self._is_told = is_told
         self._clock = clock
         self._edges: dict[str, Edge] = {}
@@ -138,7 +139,8 @@ class Follower:
             if begin is not None and to.position <= begin.position:
                 continue
             try:
-                store = self._open(root, to.position)
+                commitlogs = self._options.read.store_path_commit_log
+                store = OpenStore.find(root, self._files_of_tasks, commitlogs, to.position)
                 check(store, Reached(to.position, to.last))
                 since = store.segments[0].start if begin is None else self._surviving(store, begin)
             except (NotAStoreError, DataLossError) as why:

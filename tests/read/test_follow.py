@@ -19,6 +19,7 @@ from support.writing import some_rows, write
 
 from rmqstore_spark.errors import DamagedStoreError, DataLossError, OptionError, RmqStoreError
 from rmqstore_spark.read.edge import Edge, Reached
+from rmqstore_spark.read.follow import Follower
 from rmqstore_spark.read.stream_offset import VERSION, stream_offset
 from rmqstore_spark.store.files import FIRST_BYTE, Files
 
@@ -55,9 +56,10 @@ def consumed(root: Path, **offsets: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_all_batches_are_a_batch_read(tmp_path: Path, rng: random.Random, clean: bool) -> None:
+@pytest.mark.parametrize("count", [1, pytest.param(8, marks=pytest.mark.slow)])
+def test_all_batches_are_a_batch_read(tmp_path: Path, rng: random.Random, clean: bool, count: int) -> None:
     """A store that grows, rolls and expires what was read, with restarts; each batch read twice is the same."""
-    for number in range(6):
+    for number in range(count):
         root = tmp_path / str(number)
         store = builder(root, rng.randrange(40), segment_size=rng.choice((2048, 4096, 1 << 16)))
         limits: dict[str, Any] = rng.choice(
@@ -87,6 +89,7 @@ def test_all_batches_are_a_batch_read(tmp_path: Path, rng: random.Random, clean:
             assert max(sum(a <= p < b for p in expected) for a, b in itertools.pairwise(starts)) <= 7
 
 
+@pytest.mark.slow
 def test_our_own_writer_in_between(tmp_path: Path, rng: random.Random) -> None:
     write(tmp_path, some_rows(rng, 20))
     query = Query(tmp_path, startingOffsets="earliest")
@@ -368,6 +371,7 @@ def looked(root: Path, known: Reached | None = None) -> int:
     return Edge(str(root), Files(), known=known).look().position
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [True, False])
 def test_no_torn_message(tmp_path: Path, known: bool) -> None:
     """Written byte by byte by a broker that holds the lock: nothing of it shows before its queue, or a later message,
@@ -414,6 +418,33 @@ def test_no_torn_message(tmp_path: Path, known: bool) -> None:
     for cut in range(units[1][0], units[1][1] - len("\7TAGS\1A\2")):
         path.write_bytes(whole[:cut] + bytes(len(whole) - cut))
         assert looked(tmp_path, start) == units[0][1], cut
+
+
+def test_a_blank_is_no_end(tmp_path: Path) -> None:
+    """A broker closes a segment and is killed before it writes the message that did not fit. It goes on in the place of
+    the blank, when the next message is small."""
+    two = [builder(tmp_path / name, 25) for name in ("real", "small")]
+    for store in two:
+        while store.segment_size - store.end % store.segment_size > 1000:
+            add(store, 1, body=b"x" * 100)
+    real, small = two
+    before = real.end
+    real.append(body=b"y" * 2000)
+    real.flush()
+    real.segment(real.end).write_bytes(bytes(real.segment_size))
+    query = Query(real.root, startingOffsets="earliest")
+    query.run()
+    assert query.at.stores[str(real.root)].position == before
+    query.restart()
+    assert query.trigger() is None
+    add(small, 1, body=b"small")
+    shutil.copyfile(small.segment(before), real.segment(before))
+    query.run()
+    for _ in range(20):
+        add(small, 1, body=b"z" * 100)
+    shutil.copytree(small.root, real.root, dirs_exist_ok=True)
+    query.run()
+    assert positions(query.rows) == [m.position for m in small.messages]
 
 
 def test_what_is_left_after_the_end_is_none(tmp_path: Path) -> None:
@@ -464,6 +495,7 @@ def test_damage_is_met(tmp_path: Path, what: str) -> None:
     assert positions(reading.read(tmp_path, mode="DROPMALFORMED")) == positions(query.rows)
 
 
+@pytest.mark.slow
 def test_an_idle_look_costs_little(tmp_path: Path) -> None:
     """At most three requests, however many queues, segments and messages there are."""
     costs = []
@@ -542,3 +574,27 @@ def test_wrong_offsets(found: Any, match: str) -> None:
     with pytest.raises(RmqStoreError, match=match) as error:
         stream_offset(found)
     assert "checkpoint" in str(error.value)
+
+
+# ---- Spark before 4.2, which tells neither where the stream is nor a limit
+
+
+def test_where_nobody_tells_where_the_stream_is(tmp_path: Path) -> None:
+    store = builder(tmp_path / "a", 30)
+    options = stream_options(tmp_path / "*", startingOffsets="earliest")
+    follower = Follower(options, is_told=False)
+    at, rows = follower.initial(), []
+    for number in range(4):
+        end = follower.latest(None, is_limited=False)
+        for task in follower.plan(at, end):
+            rows += reading.read_one(task, options.read, ["store", "commitLogOffset"])
+        at = stream_offset(json.loads(json.dumps(end.as_json())))
+        add(store, 10)
+        if number == 1:
+            other = builder(tmp_path / "b", 12)
+        follower = Follower(options, is_told=False)  # restarted, and asked for the latest offset before all else
+    expected = [(str(store.root), m.position) for m in store.messages[:60]]
+    expected += [(str(other.root), m.position) for m in other.messages]
+    assert sorted((row["store"], row["commitLogOffset"]) for row in rows) == sorted(expected)
+    with pytest.raises(OptionError, match=r"before Spark 4\.2 a stream can begin at latest or earliest only"):
+        Follower(stream_options(tmp_path / "a", startingOffsets="group:G"), is_told=False)
