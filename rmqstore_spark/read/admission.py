@@ -9,7 +9,7 @@ from rmqstore_spark.read.task import Range
 from rmqstore_spark.selection import Selection
 from rmqstore_spark.store.segments import Damage
 
-_MOST_WALKED = 32 * 1024 * 1024  # bytes: farther off a unit's start is asked from the queues
+_MOST_WALKED = 8 * 1024 * 1024  # bytes: farther off a unit's start is asked from the queues
 _MOST_COUNTED = 256 * 1024 * 1024  # bytes in which messages are counted for one batch
 
 
