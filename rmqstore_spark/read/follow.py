@@ -153,7 +153,9 @@ class Follower:
                 raise DamagedStoreError(str(faults[0][1]))
             if faults:
                 tasks.append(Task(faults=faults))
-            parts.append((store, _clipped(store, since), self._selection(begin or StoreOffset(since), start.since)))
+            selection = self._selection(begin or StoreOffset(since), start.since)
+            if not selection.is_nothing:
+                parts.append((store, _clipped(store, since), selection))
         return plan_parts(parts, self._options.read, columns) + tasks
 
     # ---- how far it goes
@@ -184,7 +186,14 @@ class Follower:
 
     def _untold(self) -> StreamOffset:
         """The edges, where nobody tells where the stream is."""
-        places = {root: self._edge(root, None).look() for root in self._list() if self._has_log(root)}
+        places: dict[str, Reached] = {}
+        for root in filter(self._has_log, self._list()):
+            try:
+                places[root] = self._edge(root, None).look()
+            except DataLossError as why:
+                self._lose(why)
+                self._edges.pop(root)
+                places[root] = self._edge(root, None).look()
         self.newest = StreamOffset({root: StoreOffset(*place) for root, place in places.items()}, self._options.since)
         return self.newest
 

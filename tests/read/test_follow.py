@@ -210,6 +210,26 @@ def test_a_group_is_asked_once(tmp_path: Path, lags: bool) -> None:
         assert min(query.at.stores[str(tmp_path)].position, *positions(query.rows)) > 0
 
 
+def test_a_store_that_joins_what_a_group_reads(tmp_path: Path) -> None:
+    """It is asked for the group's offsets, once; without any, its topics are those that the group has elsewhere."""
+    one = builder(tmp_path / "a", 12)
+    consumed(one.root, T0={"0": 1, "1": 0})
+    query = Query(tmp_path / "*", startingOffsets="group:G", columns=["store", "commitLogOffset"])
+    query.run()
+    two, three = builder(tmp_path / "b", 12), builder(tmp_path / "c", 12)
+    consumed(three.root, T1={"0": 1})
+    query.clock.pass_(5)
+    query.trigger()
+    consumed(two.root, T2={"0": 0})
+    consumed(three.root, T2={"0": 0})
+    query.restart()
+    query.run()
+    wanted = [(str(one.root), m.position) for m in one.messages if m.topic == "T0" and m.queue_offset >= 1 - m.queue_id]
+    wanted += [(str(two.root), m.position) for m in two.messages if m.topic == "T0"]
+    wanted += [(str(three.root), m.position) for m in three.messages if m.topic == "T1" and m.queue_offset + m.queue_id]
+    assert sorted((row["store"], row["commitLogOffset"]) for row in query.rows) == sorted(wanted)
+
+
 def test_what_no_store_has_is_told_at_the_start(tmp_path: Path) -> None:
     builder(tmp_path, 10)
     wrong: list[dict[str, Any]] = [
