@@ -23,6 +23,7 @@ from rmqstore_spark.spark import stream_reader
 
 pytestmark = pytest.mark.spark
 admits = pytest.mark.skipif(not stream_reader.IS_TOLD, reason="Spark before 4.2 has no admission control")
+KILLS = int(os.environ.get("RMQ_KILLS", "5"))  # more in a long run
 STORE_COLUMNS = "topic, queueId, queueOffset, commitLogOffset, body"
 
 
@@ -143,13 +144,13 @@ query.awaitTermination()
 def test_killed_drivers(spark: SparkSession, tmp_path: Path, rng: random.Random) -> None:
     """SIGKILL at random moments while the store grows: each message is there once."""
     store = StoreBuilder(tmp_path / "store", segment_size=1 << 16)
-    add(store, 200)
+    add(store, 100)
 
     def run(wait: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", _DRIVER, str(store.root), str(tmp_path), wait]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
-    for _ in range(5):
+    for _ in range(KILLS):
         with run("wait") as driver:
             assert driver.stdout is not None
             assert driver.stdout.readline() == "started\n"
@@ -159,5 +160,5 @@ def test_killed_drivers(spark: SparkSession, tmp_path: Path, rng: random.Random)
                 time.sleep(0.05)
             os.killpg(driver.pid, signal.SIGKILL)
     with run("now") as driver:
-        assert driver.wait(120) == 0
+        assert driver.wait(300) == 0
     assert rows(spark, tmp_path) == expected(store.root)
