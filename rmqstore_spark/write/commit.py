@@ -1,14 +1,16 @@
 """From staged units to a store that a broker starts on: all of them, or none (journal.py says how)."""
 
 import contextlib
+import logging
 import os
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from native_io import Dispatched, Dispatcher, Status
-from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.errors import RmqStoreError, one_line
+from rmqstore_spark.option_values import Transaction
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.store import checkpoint
 from rmqstore_spark.store.config import Table
@@ -17,7 +19,7 @@ from rmqstore_spark.store.geometry import indexes_tags
 from rmqstore_spark.store.message import failed_check
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.write import disk, journal, topics
+from rmqstore_spark.write import disk, journal, topics, transactions
 from rmqstore_spark.write.background import Lane
 from rmqstore_spark.write.indexfiles import IndexWriter
 from rmqstore_spark.write.lock import StoreLock, check_lock
@@ -36,6 +38,8 @@ from rmqstore_spark.write.target import (
     sizes_of,
 )
 
+log = logging.getLogger(__name__)
+
 _CHUNKS_AHEAD = 4
 
 
@@ -47,11 +51,13 @@ class Settings:
         sizes: of the files of a new store, or to hold against those of one that is there.
         index: whether the messages get index entries (messageIndexEnable).
         overwrite: whether the whole store is replaced.
+        transaction: the write is skipped if its application has written this version already, or a later one.
     """
 
     sizes: Sizes
     index: bool = True
     overwrite: bool = False
+    transaction: Transaction | None = None
 
 
 def commit(root: str, staged: Sequence[Staged], settings: Settings) -> None:
@@ -74,15 +80,19 @@ def commit(root: str, staged: Sequence[Staged], settings: Settings) -> None:
             change.recover()
             change.sweep()
             new = is_new(tree)
+            known = {} if new else transactions.load(tree)  # of a store that is gone, nothing counts
+            if settings.transaction is not None and transactions.is_done(known, settings.transaction):
+                log.info("%s: skipped: written before: %s", *map(one_line, (root, settings.transaction)))
+                return
             check_writable(tree)
             messages = _Messages(tree, staged)
             if settings.overwrite and not new:
                 refuse_foreign_files(tree)
-                _replace(messages, settings)
+                _replace(messages, settings, known)
             else:
                 sizes = settings.sizes
                 target = Target(root, sizes.or_defaults()) if new else inspect(tree, sizes, messages.topics)
-                _append(change, target, messages, settings)
+                _append(change, target, messages, settings, known)
 
 
 @dataclass(frozen=True)
@@ -129,14 +139,17 @@ class _Work:
     topics: Table = field(default_factory=dict)
 
 
-def _replace(messages: _Messages, settings: Settings) -> None:
+def _replace(messages: _Messages, settings: Settings, known: Mapping[str, int]) -> None:
     with journal.Replacement(messages.tree) as replacement, StoreLock(replacement.tree):
         tree = replacement.tree
         _make(_Work(tree, tree.path), Target(tree.path, settings.sizes.or_defaults()), messages, settings)
+        transactions.put(tree, journal.transactions_path(tree.path), known, settings.transaction)
         replacement.publish()
 
 
-def _append(change: journal.Change, target: Target, messages: _Messages, settings: Settings) -> None:
+def _append(
+    change: journal.Change, target: Target, messages: _Messages, settings: Settings, known: Mapping[str, int]
+) -> None:
     tree = messages.tree
     work = _Work(tree, change.new, tree.path, topics.load(tree))
     topics.refuse_unwritable(work.topics, messages.topics, tree.path)
@@ -144,6 +157,7 @@ def _append(change: journal.Change, target: Target, messages: _Messages, setting
     change.begin()
     try:
         _make(work, target, messages, settings)
+        transactions.put(tree, journal.transactions_path(work.new), known, settings.transaction)
         change.publish(journal.APPENDED)
     except Exception:
         change.give_up()

@@ -20,6 +20,9 @@ it, it does 5 and 6. Both can be killed and done again. A broker that was starte
 itself, and it has made a `checkpoint`: there never is one between 2 and 6. What it found then is whole, and so all that
 is ours is only thrown away.
 
+Who wrote it (transactions.py) is a file in `new`, too. Right after the commit point it comes into the workshop, by the
+writer itself or by the next one, whatever a broker has done in between: what is written is never forgotten.
+
 A checkpoint is away as long as an `abort` of ours is there, never the other way: one that stands beside a checkpoint is
 a broker's.
 
@@ -50,6 +53,7 @@ WORKSHOP = ".rmqstore-spark"
 _ABORT = b"rmqstore-spark"
 _ABANDONED_SECONDS = 7 * 24 * 3600
 _STAGING = "staging-"
+_TRANSACTIONS = "transactions.json"
 _ASIDE = "aside-"
 GONE = "-gone"  # at the end of the name of a staging directory that is being deleted
 
@@ -88,6 +92,11 @@ class _Journal:
 def workshop(root: str) -> str:
     """The directory of the writer's own files in a store."""
     return os.path.join(root, WORKSHOP)
+
+
+def transactions_path(root: str) -> str:
+    """Where a store has the versions of its applications' last writes, and where `new` has those of a change."""
+    return os.path.join(workshop(root), _TRANSACTIONS)
 
 
 def staging(root: str, job: str) -> str:
@@ -143,6 +152,8 @@ class Change:
         self._path = os.path.join(self._home, "journal")
         self._checkpoint = self._file("checkpoint")
         self._topics = self._file("config", "topics.json")
+        self._transactions = transactions_path(self.root)
+        self._new_transactions = transactions_path(self.new)
         self._config = self._in_root("config")
         self._abort = self._in_root("abort")
 
@@ -209,6 +220,7 @@ class Change:
     def _steps_after(self) -> tuple[Callable[[_Journal], None], ...]:
         """What is done after it, in this order. Nothing of it is ever undone."""
         return (
+            self._put_transactions,
             self._exchange_the_others,
             self._put_files,
             self._remove_abort,
@@ -295,6 +307,8 @@ class Change:
         if not self.is_pending:
             return None
         journal = self._read()
+        if self._is_exchanged(journal.first, journal):
+            self._put_transactions(journal)
         if self._has(self._checkpoint.here):  # a broker's, which has recovered the store
             return None
         self._refuse_obstacles(journal)
@@ -350,7 +364,7 @@ class Change:
             directories += [self._in_root(name), self._in_new(name)]
         for path in directories:
             self._refuse_unless(path, is_directory=True)
-        for path in (self._abort, *self._checkpoint, *self._topics):
+        for path in (self._abort, *self._checkpoint, *self._topics, self._transactions, self._new_transactions):
             self._refuse_unless(path, is_directory=False)
         for name in journal.exchanged:
             if not self._is_exchanged(name, journal) and not self._has(self._in_new(name)):
@@ -443,6 +457,13 @@ class Change:
         for name in journal.exchanged:
             if not self._is_exchanged(name, journal):
                 self._exchange(name)
+
+    # ---- who wrote it
+
+    def _put_transactions(self, _: _Journal) -> None:
+        if self._has(self._new_transactions):
+            self._tree.rename(self._new_transactions, self._transactions)
+            self._tree.sync_directory(self._workshop)
 
     # ---- 5: ConsumeQueue and index files
 

@@ -14,7 +14,7 @@ from rmqstore_spark.store.queue_ends import queue_ends
 from rmqstore_spark.store.segments import Segment
 from rmqstore_spark.store.sizes import FileSizes, Sizes
 from rmqstore_spark.write.disk import Tree, kind_at, make_directories
-from rmqstore_spark.write.journal import WORKSHOP
+from rmqstore_spark.write.journal import WORKSHOP, transactions_path
 
 # What brokers of any version put into a store directory. One that holds anything else is never deleted.
 _BROKERS_OWN = {
@@ -83,6 +83,7 @@ def check_kinds(tree: Tree, with_queues: bool = True) -> None:
         tree.refuse_other_than(os.path.join(tree.path, name), stat.S_ISDIR, "a directory")
     for name in ("lock", "checkpoint", "abort", *(os.path.join("config", name) for name in _TOPICS)):
         tree.refuse_other_than(os.path.join(tree.path, name), stat.S_ISREG, "a file")
+    tree.refuse_other_than(transactions_path(tree.path), stat.S_ISREG, "a file")
     workshop = tree.find(os.path.join(tree.path, WORKSHOP))
     if workshop is not None and workshop.st_uid not in (tree.itself.st_uid, os.geteuid()):
         raise RmqStoreError(
