@@ -19,11 +19,11 @@ from rmqstore_spark.store.geometry import indexes_tags
 from rmqstore_spark.store.message import failed_check
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.write import disk, journal, topics, transactions
+from rmqstore_spark.write import disk, journal, stretch, topics, transactions
 from rmqstore_spark.write.background import Lane
 from rmqstore_spark.write.indexfiles import IndexWriter
 from rmqstore_spark.write.lock import StoreLock, check_lock
-from rmqstore_spark.write.logfiles import LogReader, LogWriter
+from rmqstore_spark.write.logfiles import LogReader, LogWriter, StretchWriter
 from rmqstore_spark.write.queuefiles import QueueWriter
 from rmqstore_spark.write.staging import Staged, read_chunks
 from rmqstore_spark.write.target import (
@@ -153,27 +153,35 @@ def _append(
     tree = messages.tree
     work = _Work(tree, change.new, tree.path, topics.load(tree))
     topics.refuse_unwritable(work.topics, messages.topics, tree.path)
-    _refuse_full_disk(target, messages)
+    last = target.segments[-1] if target.segments else None
+    is_small = last is not None and stretch.fits(tree, last, target.end, messages.nbytes)
+    _refuse_full_disk(target, messages, 0 if is_small else sum(target.end - s.start for s in target.segments[-1:]))
     change.begin()
     try:
-        _make(work, target, messages, settings)
+        new_log = StretchWriter(target, messages.nbytes) if is_small else None
+        _make(work, target, messages, settings, new_log)
         transactions.put(tree, journal.transactions_path(work.new), known, settings.transaction)
-        change.publish(journal.APPENDED)
+        if new_log is not None:
+            change.publish_stretch(new_log.stretch, new_log.units)
+        else:
+            change.publish(journal.APPENDED)
     except Exception:
         change.give_up()
         raise
 
 
-def _refuse_full_disk(target: Target, messages: _Messages) -> None:
+def _refuse_full_disk(target: Target, messages: _Messages, copied: int) -> None:
     """Before anything is made: does it fit? Files are sparse, so what they take is what is written; what a task has
     staged is deleted once it is.
+
+    Args:
+        copied: bytes of the segment that goes on.
 
     Raises:
         RmqStoreError: it does not.
     """
     staged = messages.staged
-    last = sum(target.end - segment.start for segment in target.segments if target.end < segment.end)
-    needed = last + max((part.nbytes for part in staged), default=0) + sum(UNIT_SIZE * part.rows for part in staged)
+    needed = copied + max((part.nbytes for part in staged), default=0) + sum(UNIT_SIZE * part.rows for part in staged)
     free = messages.tree.free_bytes()
     if free < needed:
         raise RmqStoreError(
@@ -238,8 +246,14 @@ def forget(root: str, job: str) -> None:
     disk.remove_empty(root)
 
 
-def _make(work: _Work, target: Target, messages: _Messages, settings: Settings) -> None:
-    """Make all files that are changed or new."""
+def _make(
+    work: _Work, target: Target, messages: _Messages, settings: Settings, new_log: StretchWriter | None = None
+) -> None:
+    """Make all files that are changed or new.
+
+    Args:
+        new_log: takes the units, where no segment is changed or new.
+    """
     tree, new, old = work.tree, work.new, work.old
     queues = QueueWriter(
         tree,
@@ -254,11 +268,11 @@ def _make(work: _Work, target: Target, messages: _Messages, settings: Settings) 
     for (topic, queue_id), offset in target.queues.items():
         dispatcher.set_next(topic, queue_id, offset)
 
-    with index, LogWriter(tree, target, os.path.join(new, "commitlog")) as segments:
+    with index, new_log or LogWriter(tree, target, os.path.join(new, "commitlog")) as segments:
         stream = _Stream(target, dispatcher, segments, queues, index if settings.index else None)
         stream.append(messages)
-    with LogReader(tree, os.path.join(new, "commitlog"), target.sizes.segment) as log_reader:
-        queues.finish(log_reader.store_timestamp)
+    with new_log or LogReader(tree, os.path.join(new, "commitlog"), target.sizes.segment) as made:
+        queues.finish(made.store_timestamp)
     indexed = index.end_timestamp
     if not settings.index and old is not None:
         indexed = checkpoint.index_timestamp(os.path.join(old, "checkpoint"), tree)
@@ -275,7 +289,7 @@ class _Stream:
         self,
         target: Target,
         dispatcher: Dispatcher,
-        segments: LogWriter,
+        segments: LogWriter | StretchWriter,
         queues: QueueWriter,
         index: IndexWriter | None,
     ) -> None:

@@ -46,6 +46,7 @@ from rmqstore_spark.store.indexfile import FILE_NAME
 from rmqstore_spark.store.layout import queue_id_of, start_in
 from rmqstore_spark.write.background import for_each
 from rmqstore_spark.write.disk import Tree, closed_if_it_fails, kind_at
+from rmqstore_spark.write.stretch import Laying, Stretch
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +62,13 @@ _VERSION = 1
 _MOST_BYTES = 64 * 1024
 # The directories that a change exchanges, the first one at the commit point; and those into which it then puts files.
 APPENDED, REBUILT, REBUILT_WITHOUT_INDEX = ("commitlog",), ("consumequeue", "index"), ("consumequeue",)
-_PUT = {APPENDED: ("consumequeue", "index"), REBUILT: (), REBUILT_WITHOUT_INDEX: ()}
+_STRETCHED = ()  # the log grows in its last segment
+_PUT = {
+    APPENDED: ("consumequeue", "index"),
+    _STRETCHED: ("consumequeue", "index"),
+    REBUILT: (),
+    REBUILT_WITHOUT_INDEX: (),
+}
 
 
 @dataclass(frozen=True)
@@ -71,11 +78,13 @@ class _Journal:
     Attributes:
         made: the inode of each directory to be exchanged, in their order.
         had_topics, has_topics: whether the store had a topics.json, and whether the change brings one.
+        stretch: what is written behind the end of the log; None where directories are exchanged.
     """
 
     made: dict[str, int]
     had_topics: bool
     has_topics: bool
+    stretch: Stretch | None = None
     version: int = _VERSION
 
     @property
@@ -84,9 +93,9 @@ class _Journal:
         return tuple(self.made)
 
     @property
-    def first(self) -> str:
-        """The directory whose exchange is the commit point."""
-        return next(iter(self.made))
+    def first(self) -> str | None:
+        """The directory whose exchange is the commit point; None where a stretch is published."""
+        return next(iter(self.made), None)
 
 
 def workshop(root: str) -> str:
@@ -155,6 +164,7 @@ class Change:
         self._transactions = transactions_path(self.root)
         self._new_transactions = transactions_path(self.new)
         self._config = self._in_root("config")
+        self._units: memoryview | None = None
         self._abort = self._in_root("abort")
 
     def _in_root(self, *names: str) -> str:
@@ -188,7 +198,14 @@ class Change:
                 written, and only what follows from it is not tidy.
         """
         made = {name: self._tree.status(self._in_new(name)).st_ino for name in exchanged}
-        journal = _Journal(made, self._has(self._topics.here), self._has(self._topics.new))
+        self._publish(_Journal(made, self._has(self._topics.here), self._has(self._topics.new)))
+
+    def publish_stretch(self, stretch: Stretch, units: memoryview) -> None:
+        """Write units behind the end of the log, and bring what is in `new` into the store; errors as of publish()."""
+        self._units = units
+        self._publish(_Journal({}, self._has(self._topics.here), self._has(self._topics.new), stretch))
+
+    def _publish(self, journal: _Journal) -> None:
         self._refuse_obstacles(journal)
         self._tree.sync_directories(self.new)
 
@@ -197,11 +214,10 @@ class Change:
             step.do(journal)
         self._refuse_started_broker()
 
-        self._exchange(journal.first)  # the commit point: before it nothing counts, after it all
+        self._commit(journal)  # the commit point: before it nothing counts, after it all
         self.is_published = True
 
         try:
-            self._tree.sync_directory(self.root)
             self._finish(journal)
         except Exception as why:
             log.warning("%s; trying once more", one_line(why))
@@ -214,12 +230,14 @@ class Change:
             _Step(do=self._move_checkpoint_away, undo=self._bring_checkpoint_back),
             _Step(do=self._make_abort, undo=self._remove_our_abort),
             _Step(do=self._add_topics, undo=self._bring_topics_back),
+            _Step(do=self._lay_stretch, undo=self._take_stretch_back),
         )
 
     @property
     def _steps_after(self) -> tuple[Callable[[_Journal], None], ...]:
         """What is done after it, in this order. Nothing of it is ever undone."""
         return (
+            self._sync_commit,
             self._put_transactions,
             self._exchange_the_others,
             self._put_files,
@@ -269,7 +287,7 @@ class Change:
         except (_UnfitError, OSError, RmqStoreError) as why:
             self._set_aside(why)
             return
-        if journal is not None and self._is_exchanged(journal.first, journal):
+        if journal is not None and self._counts(journal):
             log.warning("%s: finishing a write that was killed", one_line(self.root))
             self._finish(journal)
             return
@@ -307,9 +325,12 @@ class Change:
         if not self.is_pending:
             return None
         journal = self._read()
-        if self._is_exchanged(journal.first, journal):
+        counts = self._counts(journal)
+        if counts:
             self._put_transactions(journal)
         if self._has(self._checkpoint.here):  # a broker's, which has recovered the store
+            if journal.stretch is not None and not counts:
+                self._laying(journal.stretch).take_back()
             return None
         self._refuse_obstacles(journal)
         return journal
@@ -323,7 +344,8 @@ class Change:
 
     def _write(self, journal: _Journal) -> None:
         tree = self._tree
-        tree.write_file(self._path + ".part", json.dumps(asdict(journal)).encode())
+        said = {name: value for name, value in asdict(journal).items() if value is not None}
+        tree.write_file(self._path + ".part", json.dumps(said).encode())
         tree.rename(self._path + ".part", self._path)
         tree.sync_directory(self._home)
         tree.sync_directory(self._workshop)
@@ -364,6 +386,9 @@ class Change:
             directories += [self._in_root(name), self._in_new(name)]
         for path in directories:
             self._refuse_unless(path, is_directory=True)
+        if journal.stretch is not None:
+            self._refuse_unless(self._in_root("commitlog"), is_directory=True)
+            self._refuse_unless(self._laying(journal.stretch).path, is_directory=False)
         for path in (self._abort, *self._checkpoint, *self._topics, self._transactions, self._new_transactions):
             self._refuse_unless(path, is_directory=False)
         for name in journal.exchanged:
@@ -432,7 +457,35 @@ class Change:
         elif journal.has_topics and not journal.had_topics and not self._has(self._topics.new):
             self._tree.remove(self._topics.here)
 
-    # ---- 4: the exchange
+    # ---- 4: the exchange, or the stretch
+
+    def _commit(self, journal: _Journal) -> None:
+        if journal.stretch is not None:
+            self._laying(journal.stretch).publish()
+        elif journal.first is not None:
+            self._exchange(journal.first)
+
+    def _counts(self, journal: _Journal) -> bool:
+        """Has a change passed its commit point?"""
+        if journal.stretch is not None:
+            return self._laying(journal.stretch).is_published
+        return journal.first is not None and self._is_exchanged(journal.first, journal)
+
+    def _sync_commit(self, journal: _Journal) -> None:
+        if journal.stretch is not None:
+            self._laying(journal.stretch).sync()
+        self._tree.sync_directory(self.root)
+
+    def _laying(self, stretch: Stretch) -> Laying:
+        return Laying(self._tree, self._in_root("commitlog"), self._home, stretch)
+
+    def _lay_stretch(self, journal: _Journal) -> None:
+        if journal.stretch is not None and self._units is not None:
+            self._laying(journal.stretch).lay(self._units)
+
+    def _take_stretch_back(self, journal: _Journal) -> None:
+        if journal.stretch is not None:
+            self._laying(journal.stretch).take_back()
 
     def _refuse_started_broker(self) -> None:
         if self._has(self._checkpoint.here):
@@ -516,7 +569,9 @@ class Change:
     # ---- 6: the abort goes, the new checkpoint comes
 
     def _remove_abort(self, journal: _Journal) -> None:
-        if journal.exchanged != APPENDED or self._abort_is_ours():  # a broker's is for rebuild() to settle
+        if (
+            journal.exchanged not in (APPENDED, _STRETCHED) or self._abort_is_ours()
+        ):  # a broker's is for rebuild() to settle
             self._tree.remove(self._abort)
         self._tree.sync_directory(self.root)
 
@@ -541,14 +596,17 @@ class _NewerError(RmqStoreError):
 
 def _understood(found: Any) -> _Journal | None:
     """A journal of this version; None where it does not fit."""
-    if not isinstance(found, dict) or set(found) != set(_Journal.__dataclass_fields__):
+    if not isinstance(found, dict) or set(found) | {"stretch"} != set(_Journal.__dataclass_fields__):
         return None
     made, flags = found["made"], (found["had_topics"], found["has_topics"])
     if not isinstance(made, dict) or tuple(made) not in _PUT or not all(type(flag) is bool for flag in flags):
         return None
     if not all(type(inode) is int and 0 <= inode < 1 << 64 for inode in made.values()):
         return None
-    return _Journal(made, *flags)
+    stretch = Stretch.understood(found["stretch"]) if "stretch" in found else None
+    if (stretch is None) == (tuple(made) == _STRETCHED):
+        return None
+    return _Journal(made, *flags, stretch)
 
 
 def _belongs(names: tuple[str, ...], is_directory: bool) -> bool:
