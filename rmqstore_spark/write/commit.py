@@ -19,7 +19,7 @@ from rmqstore_spark.store.geometry import indexes_tags
 from rmqstore_spark.store.message import failed_check
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.write import disk, journal, stretch, topics, transactions
+from rmqstore_spark.write import checked, disk, journal, stretch, topics, transactions
 from rmqstore_spark.write.background import Lane
 from rmqstore_spark.write.indexfiles import IndexWriter
 from rmqstore_spark.write.lock import StoreLock, check_lock
@@ -163,6 +163,7 @@ def _append(
         transactions.put(tree, journal.transactions_path(work.new), known, settings.transaction)
         if new_log is not None:
             change.publish_stretch(new_log.stretch, new_log.units)
+            checked.remember(tree, target.segments[-1], target.end + messages.nbytes)
         else:
             change.publish(journal.APPENDED)
     except Exception:

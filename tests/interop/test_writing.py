@@ -101,7 +101,7 @@ def test_killed_writers(
     stopper = Stopper()
     monkeypatch.setattr(disk, "_do", stopper)
     new = rows(rng, 60)
-    stores = []
+    stores: list[Path] = []
     total = head = 0
     # Everything from the journal on stands at the end.
     for number in (None, *(sorted(rng.sample(range(1, 60), 2 if small else 3)))):

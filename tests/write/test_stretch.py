@@ -26,10 +26,12 @@ from support.killing import (
 from support.writing import write
 
 import rmqstore_spark
-from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
 from rmqstore_spark.store import checkpoint
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.write.commit import Settings, commit
+from rmqstore_spark.write.disk import Tree
+from rmqstore_spark.write.target import inspect
 
 SIZES = Sizes(segment=8192, queue_file=400, slots=10, items=100)
 
@@ -205,3 +207,22 @@ def test_no_journal_takes_a_message(home: Path, rng: random.Random, broker: bool
         rmqstore_spark.rebuild(root)
         assert ids(root) == old
         shutil.rmtree(root)
+
+
+def test_a_segment_is_read_again_only_if_it_was_touched(tmp_path: Path) -> None:
+    """What flips a bit and leaves the file's times alone, is a disk: no append can tell, only `check`."""
+
+    def bytes_read() -> int:
+        with Tree(str(tmp_path)) as tree:
+            inspect(tree, SIZES, {"New": 1})
+            return tree.bytes
+
+    old_store(tmp_path)
+    before = bytes_read()
+    write(tmp_path, rows(1, "New"), sizes=SIZES)
+    assert before - bytes_read() > 4000  # of a segment of 8192
+    data = bytearray(last_used(tmp_path).read_bytes())
+    data[150] ^= 1  # in a body
+    last_used(tmp_path).write_bytes(data)
+    with pytest.raises(DamagedStoreError, match="a damaged store is not written to"):
+        write(tmp_path, rows(1, "New", 1), sizes=SIZES)
