@@ -222,7 +222,7 @@ def test_a_segment_is_read_again_only_if_it_was_touched(tmp_path: Path) -> None:
     write(tmp_path, rows(1, "New"), sizes=SIZES)
     assert before - bytes_read() > 4000  # of a segment of 8192
     data = bytearray(last_used(tmp_path).read_bytes())
-    data[150] ^= 1  # in a body
+    data[95] ^= 1  # in a body
     last_used(tmp_path).write_bytes(data)
     with pytest.raises(DamagedStoreError, match="a damaged store is not written to"):
         write(tmp_path, rows(1, "New", 1), sizes=SIZES)
