@@ -264,7 +264,14 @@ def _make(
         target.queues,
     )
     index_directory = os.path.join(old or new, "index")
-    index = IndexWriter(tree, index_directory, os.path.join(new, "index"), target.sizes.slots, target.sizes.items)
+    index = IndexWriter(
+        tree,
+        index_directory,
+        os.path.join(new, "index"),
+        target.sizes.slots,
+        target.sizes.items,
+        None if new_log is None else os.path.join(new, journal.PATCHES),
+    )
     dispatcher = Dispatcher(index_tags=target.store is not None and indexes_tags(target.store, target.sizes.slots))
     for (topic, queue_id), offset in target.queues.items():
         dispatcher.set_next(topic, queue_id, offset)

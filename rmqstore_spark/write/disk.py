@@ -1,7 +1,7 @@
 """Every call that changes something on disk, each of them through one gate, _do: tests stop a write at any of them.
 
 Whatever a reader or a broker may see comes into place by one rename or one exchange of two directories, whole and on
-disk already. Nothing that they see is changed in place, but for what comes behind the end of a log (stretch.py).
+disk already. Nothing that they see is changed in place, but by a small append (stretch.py, patch.py).
 
 A store may be hostile: who owns it can put links into it, also while we work. So the writer holds the store's directory
 by a descriptor (Tree) and goes down from there name by name, never through a link. What is there already is never

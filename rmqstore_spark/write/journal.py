@@ -10,7 +10,9 @@ looks there. A broker ignores names in the store directory that it does not know
     4  new/commitlog and commitlog swap their names: one system call. Before it there is nothing of the new messages,
        after it all of them. (new/commitlog has hard links to the segments that stay as they are, and a copy of the one
        that goes on: nothing is written into a file that a reader or a broker knows.)
-    5  new ConsumeQueue and index files are renamed into the store. Readers do without them, a broker makes them anew
+       Or a few messages are written behind the end of the log, and then count with one small write (stretch.py).
+    5  new ConsumeQueue and index files are renamed into the store; for a few messages, the last index file is changed
+       where it is (patch.py). Readers do without them, a broker makes them anew
     6  `abort` is removed, the new `checkpoint` comes into the store, and the rest is thrown away
 
 A rebuild exchanges consumequeue in step 4, and then index, if it makes one; it has no step 5.
@@ -44,6 +46,7 @@ from rmqstore_spark.errors import RmqStoreError, one_line
 from rmqstore_spark.store.files import ReadFile
 from rmqstore_spark.store.indexfile import FILE_NAME
 from rmqstore_spark.store.layout import queue_id_of, start_in
+from rmqstore_spark.write import patch
 from rmqstore_spark.write.background import for_each
 from rmqstore_spark.write.disk import Tree, closed_if_it_fails, kind_at
 from rmqstore_spark.write.stretch import Laying, Stretch
@@ -56,6 +59,7 @@ _ABANDONED_SECONDS = 7 * 24 * 3600
 _STAGING = "staging-"
 _TRANSACTIONS = "transactions.json"
 _ASIDE = "aside-"
+PATCHES = "patches"  # in `new`: what changes in index files, by their names
 GONE = "-gone"  # at the end of the name of a staging directory that is being deleted
 
 _VERSION = 1
@@ -240,6 +244,7 @@ class Change:
             self._sync_commit,
             self._put_transactions,
             self._exchange_the_others,
+            self._patch_index,
             self._put_files,
             self._remove_abort,
             self._put_checkpoint,
@@ -389,6 +394,9 @@ class Change:
         if journal.stretch is not None:
             self._refuse_unless(self._in_root("commitlog"), is_directory=True)
             self._refuse_unless(self._laying(journal.stretch).path, is_directory=False)
+        for changes, path in self._patches(journal):
+            self._refuse_unless(path, is_directory=False)
+            patch.parts(self._tree, changes, path)
         for path in (self._abort, *self._checkpoint, *self._topics, self._transactions, self._new_transactions):
             self._refuse_unless(path, is_directory=False)
         for name in journal.exchanged:
@@ -531,6 +539,19 @@ class Change:
         if not self._tree.sync_all(len(changed)):
             for_each(sorted(changed), self._tree.sync_directory)
         self._tree.sync_directory(self.root)
+
+    def _patch_index(self, journal: _Journal) -> None:
+        for changes, path in self._patches(journal):
+            patch.apply(self._tree, changes, path, os.path.join(self._home, "index"))
+
+    def _patches(self, journal: _Journal) -> "Iterator[tuple[str, str]]":
+        """What changes in index files that are there, and the files."""
+        patches = self._in_new(PATCHES)
+        if journal.stretch is not None and self._tree.is_directory(patches):
+            for name in self._tree.names(patches):
+                path = self._in_root("index", name)
+                if FILE_NAME.fullmatch(name) and self._has(path):
+                    yield os.path.join(patches, name), path
 
     def _moves(self, journal: _Journal) -> "Iterator[_Move]":
         """What goes where, in the order to do it in. What has been done already is not among it."""

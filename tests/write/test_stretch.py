@@ -31,6 +31,7 @@ from rmqstore_spark.store import checkpoint
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.write.commit import Settings, commit
 from rmqstore_spark.write.disk import Tree
+from rmqstore_spark.write.journal import Change
 from rmqstore_spark.write.target import inspect
 
 SIZES = Sizes(segment=8192, queue_file=400, slots=10, items=100)
@@ -226,3 +227,52 @@ def test_a_segment_is_read_again_only_if_it_was_touched(tmp_path: Path) -> None:
     last_used(tmp_path).write_bytes(data)
     with pytest.raises(DamagedStoreError, match="a damaged store is not written to"):
         write(tmp_path, rows(1, "New", 1), sizes=SIZES)
+
+
+def test_the_index_file_stays(tmp_path: Path) -> None:
+    root, other = tmp_path / "store", tmp_path / "snapshot"
+    old_store(root, 20)
+    (index,) = (root / "index").iterdir()
+    before = index.stat().st_ino
+    write(root, rows(2, "New"), sizes=SIZES)
+    assert index.stat().st_ino == before
+    other.hardlink_to(index)
+    taken = other.read_bytes()
+    write(root, rows(2, "New", 2), sizes=SIZES)
+    assert other.read_bytes() == taken
+    assert index.read_bytes() != taken
+    writing.assert_whole(root, SIZES)
+
+
+@pytest.mark.parametrize("wrong", ["cut", "beyond", "linked", "noise"])
+def test_changes_of_an_index_file_are_data(home: Path, wrong: str) -> None:
+    """Between the commit point and the index somebody meddles: the messages are there all the same, once."""
+    root = home / "store"
+    expected = [*old_store(root, 20), "New-0", "New-1"]
+    _, staged = writing.stage_rows(root, [rows(2, "New")])
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Change, "_patch_index", kill)
+        with pytest.raises(Killed):
+            commit(str(root), staged, Settings(SIZES))
+    (patch,) = (root / ".rmqstore-spark" / "commit" / "new" / "patches").iterdir()
+    data = patch.read_bytes()
+    (index,) = (root / "index").iterdir()
+    if wrong == "cut":
+        patch.write_bytes(data[:-1])
+    elif wrong == "beyond":
+        patch.write_bytes(data + struct.pack("=qi", 1 << 40, 1) + b"x")
+    elif wrong == "noise":
+        patch.write_bytes(b"noise")
+    else:
+        (home / "link").hardlink_to(index)
+    taken = index.read_bytes()
+    rmqstore_spark.rebuild(root)
+    assert [row["msgId"] for row in reference.read_store(root)] == expected
+    if wrong == "linked":
+        assert (home / "link").read_bytes() == taken
+    write(root, rows(1, "Next"), sizes=SIZES)
+    assert ids(root) == [*expected, "Next-0"]
