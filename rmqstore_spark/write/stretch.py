@@ -17,6 +17,8 @@ other. Behind a blank nobody writes.
 
 If the write is given up or was killed, the units are wiped out, and then the blank; unless a broker has gone on in the
 next segment, then the blank stays for ever. The next segment stays in any case, as the spare one that a broker makes.
+
+Who follows the log (store/log_end.py) takes it to end before a blank as long as the next segment is empty.
 """
 
 import os
