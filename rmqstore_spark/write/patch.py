@@ -85,6 +85,6 @@ def parts(tree: Tree, patch: str, path: str) -> list[tuple[int, bytes]]:
             break
         found.append((position, data[at : at + size]))
         at += size
-    if at != len(data) or not data:
+    if at != len(data):
         raise RmqStoreError(f"{patch}: expected what to change in an index file, found something else")
     return found
