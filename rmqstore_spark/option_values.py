@@ -45,6 +45,19 @@ class Instant:
 
 
 @dataclass(frozen=True)
+class Transaction:
+    """A write that is to happen once, though it may be tried again.
+
+    Attributes:
+        application: who writes.
+        version: the number of the write. Each one's is greater than that of the one before.
+    """
+
+    application: str
+    version: int
+
+
+@dataclass(frozen=True)
 class GroupOffsets:
     """Where a consumer group goes on: each store has its own answer."""
 

@@ -10,6 +10,7 @@ from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.errors import OptionError, nearest
 from rmqstore_spark.option_values import (
     GroupOffsets,
+    Transaction,
     parse_assign,
     parse_ending_offsets,
     parse_instant,
@@ -62,6 +63,12 @@ def _partition_size(text: str) -> int | None:
 def _count(text: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
         raise ValueError("a whole number of at least 1")
+    return int(text)
+
+
+def _version(text: str) -> int:
+    if not text.strip().isdecimal() or int(text) >= 1 << 63:
+        raise ValueError("a whole number of at least 0")
     return int(text)
 
 
@@ -317,6 +324,16 @@ _WRITE_TABLE = (
         _boolean,
         "allow topics of 128 to 255 bytes; brokers before 5.1.0 delete such messages and all after them",
     ),
+    Option(
+        "txnAppId",
+        "",
+        _text,
+        "with `txnVersion`: who writes. A write whose version is not greater than the last one of this application is "
+        "skipped, so that one that is tried again, in `foreachBatch` for example, writes nothing twice",
+    ),
+    Option(
+        "txnVersion", "", _version, "with `txnAppId`: the number of this write; each one's is greater than the last"
+    ),
 )
 
 _SIZES = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")  # as in Sizes
@@ -367,6 +384,7 @@ class WriteOptions:
 
     Attributes:
         sizes: those that the user gives; a store has its own, and RocketMQ's are for what neither says.
+        transaction: what `txnAppId` and `txnVersion` say; None where they are not given.
     """
 
     path: str
@@ -378,6 +396,7 @@ class WriteOptions:
     born_host: bytes
     decompress: bool
     auto_message_version_on_topic_len: bool
+    transaction: Transaction | None = None
 
 
 def parse_options(given: Mapping[str, str]) -> ReadOptions:
@@ -432,6 +451,10 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
             "no path is given; use save(path), or in SQL: INSERT INTO a temporary view "
             "(Spark hands no options to the tables that CREATE TABLE makes)"
         )
+    application, version = values["txnAppId"], values["txnVersion"]
+    if (application is None) != (version is None):
+        missing = "txnVersion" if version is None else "txnAppId"
+        raise OptionError(f"options 'txnAppId' and 'txnVersion' go together: expected {missing!r}, too, found none")
     return WriteOptions(
         path=values["path"][0],
         topic=values["topic"],
@@ -442,6 +465,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         born_host=values["bornHost"],
         decompress=values["decompress"],
         auto_message_version_on_topic_len=values["autoMessageVersionOnTopicLen"],
+        transaction=None if application is None else Transaction(application, version),
     )
 
 

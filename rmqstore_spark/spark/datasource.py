@@ -16,6 +16,7 @@ from rmqstore_spark.options import (
     parse_write_options,
 )
 from rmqstore_spark.spark.reader import PushdownReader, RmqStoreReader, takes_filters
+from rmqstore_spark.spark.stream_writer import RmqStoreStreamWriter
 from rmqstore_spark.spark.table_reader import TableReader, check_types, spark_schema
 from rmqstore_spark.spark.worker import called_by_spark
 from rmqstore_spark.spark.writer import RmqStoreWriter, check_input
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from rmqstore_spark.spark.stream_reader import RefusedStreamReader, RmqStoreStreamReader
 
 FORMAT_NAME = "rmqstore"
+_CHECKPOINT = "checkpointlocation"  # Spark's own, but it hands it on
 
 
 class RmqStoreDataSource(DataSource):
@@ -83,14 +85,21 @@ class RmqStoreDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> "RmqStoreWriter":
         """A writer of these columns, unless it is clear already that the store cannot be written to."""
-        from rmqstore_spark.write.commit import check, prepare
-
         with called_by_spark():
             options = parse_write_options(self.options)
             check_input(schema, options)
             writer = RmqStoreWriter(options, overwrite)
-            check(writer.root, writer.settings)
-            prepare(writer.root, writer.job)
+            writer.prepare()
+            return writer
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "RmqStoreStreamWriter":
+        """A writer of these columns for one micro-batch; or, in another process, one that commits it."""
+        with called_by_spark():
+            given = {name: text for name, text in self.options.items() if name.lower() != _CHECKPOINT}
+            options = parse_write_options(given)
+            check_input(schema, options)
+            writer = RmqStoreStreamWriter(options, overwrite)
+            writer.prepare()
             return writer
 
 

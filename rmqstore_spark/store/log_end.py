@@ -146,11 +146,18 @@ class LogEnd:
                     last = reader.header(position)
             newest = newest if last is None or last.store_timestamp is None else last.store_timestamp
             following = index + 1
-            if status is not Status.BLANK or following == len(self._segments):
+            if status is not Status.BLANK or following == len(self._segments) or not self._is_begun(following):
                 return _Stop(index, at, status, last, newest)
             if self._segments[following].start != segment.end:
                 return _Stop(index, at, status, last, newest)
             index, at = following, segment.end
+
+    def _is_begun(self, index: int) -> bool:
+        """Is there anything at the beginning of a segment? As long as there is not, the log ends before the blank that
+        leads to it: it may go on there (write/stretch.py; or a broker that was killed just then)."""
+        segment = self._segments[index]
+        with self._open(index) as reader:
+            return any(reader.window.read(segment.start, FORMAT["BLANK_SIZE"]))
 
     def _walk_from_hint(self, started: int) -> _Stop | None:
         """Walk from a unit near the end that its ConsumeQueue knows; None where that may lead astray.
@@ -205,7 +212,7 @@ class LogEnd:
             may_wait: for the proof.
         """
         last = stop.last
-        if last is None or last.position + last.size != stop.at:
+        if last is None or last.position + last.size != stop.at or stop.status is Status.BLANK:
             return stop.at
         is_written = self._files.is_locked(self._layout.lock)
         seen = b""
