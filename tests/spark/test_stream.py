@@ -154,7 +154,7 @@ def test_killed_drivers(spark: SparkSession, tmp_path: Path, rng: random.Random)
         with run("wait") as driver:
             assert driver.stdout is not None
             assert driver.stdout.readline() == "started\n"
-            end = time.monotonic() + rng.uniform(0, 4)
+            end = time.monotonic() + rng.uniform(1, 8)
             while time.monotonic() < end:
                 add(store, rng.randrange(1, 10))
                 time.sleep(0.05)
