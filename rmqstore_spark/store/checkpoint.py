@@ -8,7 +8,7 @@ Brokers since 5.5.0 have one more offset after these, which may be 0: it is left
 import struct
 
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.files import Files, ReadFile
+from rmqstore_spark.store.files import Files
 
 _TIMESTAMPS = struct.Struct(">qqq")
 _OFFSETS = struct.Struct(">qq")
@@ -34,7 +34,7 @@ def fields(path: str, files: Files) -> dict[str, int]:
     """All that it says, by RocketMQ's names, in the order in which it stands there; nothing where it cannot be read, or
     is too short. A hint."""
     try:
-        with ReadFile(path, files) as file:
+        with files.file(path) as file:
             data = file.read(0, 8 * len(_NAMES))
     except RmqStoreError:
         return {}

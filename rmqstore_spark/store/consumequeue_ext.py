@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.files import Files, ReadFile
+from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.layout import queue_path, start_in
 
 _FIRST_ADDRESS = -(1 << 63)
@@ -67,7 +67,7 @@ def _read_file(path: str, start: int, wanted: list[int], files: Files) -> dict[i
     """The same of one file, which begins at `start`; `wanted` ascends."""
     found: dict[int, ExtUnit] = {}
     try:
-        with ReadFile(path, files) as file:
+        with files.file(path) as file:
             data, base = b"", 0
             for offset in wanted:
                 at = offset - start - base
