@@ -9,7 +9,7 @@ import pyarrow as pa
 from native_io import COLUMNS as UNIT_COLUMNS
 from native_io import FORMAT
 from rmqstore_spark.errors import DamagedStoreError
-from rmqstore_spark.options import NO_STORAGE, Mode
+from rmqstore_spark.options import Mode
 from rmqstore_spark.read.find import SelectedUnits
 from rmqstore_spark.read.origins import ORIGIN_COLUMNS, ORIGIN_NEEDS, Origins
 from rmqstore_spark.read.queue_rows import QueueRows
@@ -34,7 +34,7 @@ class ReadSettings:
 
     Attributes:
         schema: the record batches' schema: which columns, in which order, and which of them may be null.
-        storage: how remote stores are reached.
+        storage: how remote stores are reached; None: as their files know.
     """
 
     schema: pa.Schema
@@ -42,7 +42,7 @@ class ReadSettings:
     verify_crc: bool = True
     decompress: bool = True
     selection: Selection = EVERYTHING
-    storage: Storage = NO_STORAGE
+    storage: Storage | None = None
 
 
 def read_task(task: Task, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
@@ -97,7 +97,8 @@ class _TaskReader:
         for store, fault in task.faults:
             yield from self.damaged(store, fault)
         for piece in task.ranges:
-            piece.store.files.use(self._settings.storage)
+            if self._settings.storage is not None:
+                piece.store.files.use(self._settings.storage)
             yield from self._read(piece)
 
     def _read(self, piece: Range) -> Iterator[pa.RecordBatch]:

@@ -10,8 +10,7 @@ import os
 import re
 from typing import Any
 
-from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.files import Files, Hint
 from rmqstore_spark.store.layout import queue_id_of
 
 _MOST_BYTES = 64 * 1024 * 1024  # 100 000 topics are half of it
@@ -33,7 +32,7 @@ def load(path: str, files: Files) -> Table | None:
         files: how to reach files, and where requests and bytes are counted.
     """
     for candidate in with_backup(path):
-        with contextlib.suppress(RmqStoreError, ValueError):
+        with Hint(), contextlib.suppress(ValueError):
             return parse(read_text(candidate, files, "replace"))
     return None
 

@@ -87,6 +87,9 @@ def _connected(process: int, where: Location, name: str, storage: Storage) -> Ob
             f"{name}: reading it needs obstore, which is not installed: pip install 'rmqstore-spark[remote]'"
         ) from None
     options = storage.of(where.kind)
+    for option, (form, expected) in _FORMS.items():
+        if not form.fullmatch(options.get(option, "")) and option in options:
+            raise OptionError(f"option {option!r}: expected {expected}, found another text")
     client = {
         "connect_timeout": options.pop("connect_timeout", _CONNECT_TIMEOUT),
         "timeout": options.pop("timeout", _REQUEST_TIMEOUT),
@@ -106,6 +109,23 @@ def _connected(process: int, where: Location, name: str, storage: Storage) -> Ob
     return _Bucket(made, name, storage)
 
 
+_URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?"), "a URL that begins with http:// or https://"
+_YES_OR_NO = re.compile("true|false", re.IGNORECASE), "true or false"
+_TIME = re.compile(r"[0-9]+ *(ms|s|m)"), "a time such as 60s"
+# obstore does not take it well where these are something else. None is shown, as a secret may stand there by mistake.
+_FORMS = {
+    "aws_endpoint_url": _URL,
+    "google_base_url": _URL,
+    "azure_endpoint": _URL,
+    "proxy_url": (re.compile(r"\S+://\S+"), "a URL"),
+    "allow_http": _YES_OR_NO,
+    "aws_virtual_hosted_style_request": _YES_OR_NO,
+    "aws_skip_signature": _YES_OR_NO,
+    "google_skip_signature": _YES_OR_NO,
+    "azure_skip_signature": _YES_OR_NO,
+    "timeout": _TIME,
+    "connect_timeout": _TIME,
+}
 _ENDPOINTS = {
     S3: ("aws_endpoint_url", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"),
     GCS: ("google_base_url",),

@@ -89,6 +89,7 @@ class RemoteFiles(Files):
         self._bucket = bucket or _bucket_of
         self._directories: dict[str, _Directory] = {}
         self._surveyed: set[str] = set()
+        self._found: dict[str, Pin | None] = {}  # what was looked for alone
         self._pages: OrderedDict[tuple[str, str | None, int], memoryview] = OrderedDict()
 
     def __reduce__(self) -> tuple[type["RemoteFiles"], tuple[object, ...]]:  # type: ignore[override]
@@ -156,17 +157,19 @@ class RemoteFiles(Files):
         if path in self._directories:
             return None
         above, name = os.path.split(path)
+        if any(path.startswith(f"{known}/") for known in self._directories):
+            self._listed(above)  # what is asked for in a store, is asked for its neighbours next
         if self._is_surveyed(above) or above in self._directories:
             directory = self._listed(above)
             if directory is None or name not in directory.children:
                 raise _nothing(path)
             return directory.children[name]
-        objects, key = self._bucket(path, self._storage)
-        if self._listed(path) is not None:
-            return None
-        self.count(1, 0)
-        pin = objects.look(key)
-        if pin is None:
+        if path not in self._found:
+            objects, key = self._bucket(path, self._storage)
+            self.count(1, 0)
+            self._found[path] = objects.look(key) if key else None
+        pin = self._found[path]
+        if pin is None and self._listed(path) is None:
             raise _nothing(path)
         return pin
 
@@ -180,18 +183,11 @@ class RemoteFiles(Files):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
 
     def status(self, path: str) -> os.stat_result:
-        if self._above_is_worth_listing(path):
-            self._listed(os.path.dirname(plain_uri(path)))
         pin = self._look(path)
         if pin is None:
             return os.stat_result((stat.S_IFDIR | 0o555, 0, 0, 1, 0, 0, 0, 0, 0, 0), {"st_blocks": 0})
         mode = stat.S_IFREG | 0o444
         return os.stat_result((mode, 0, 0, 1, 0, 0, pin.size, 0, 0, 0), {"st_blocks": -(-pin.size // 512)})
-
-    def _above_is_worth_listing(self, path: str) -> bool:
-        """What is asked for in a store, is asked for its neighbours next."""
-        path = plain_uri(path)
-        return any(path.startswith(f"{known}/") for known in self._directories)
 
     def own_status(self, path: str) -> os.stat_result:
         return self.status(path)
@@ -254,11 +250,10 @@ class RemoteFiles(Files):
     def file(self, path: str, is_log: bool = False, pin: Pin | None = None) -> OpenFile:
         if pin is None:
             try:
-                status = self.status(path)
                 pin = self._look(path)
             except OSError as why:
                 raise cannot_read(path, why) from None
-            if pin is None or stat.S_ISDIR(status.st_mode):
+            if pin is None:
                 raise DamagedStoreError(f"{path}: expected an object, found a directory; move it away")
         return RemoteFile(path, pin, self)
 

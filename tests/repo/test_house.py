@@ -29,7 +29,10 @@ WRITERS = {"rmqstore_spark.api", "rmqstore_spark.spark.datasource", "rmqstore_sp
 # Who knows Spark.
 SPARKS = {
     "rmqstore_spark",
-    *(f"rmqstore_spark.spark.{name}" for name in ("datasource", "pushdown", "reader", "table_reader", "writer")),
+    *(
+        f"rmqstore_spark.spark.{name}"
+        for name in ("datasource", "hadoop", "pushdown", "reader", "table_reader", "writer")
+    ),
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from rmqstore_spark.errors import StorageError
@@ -88,4 +89,4 @@ def remote_files(prices: Any = None, manners: Any = None) -> RemoteFiles:
     chosen."""
     from rmqstore_spark.store.files import Prices
 
-    return RemoteFiles(prices or Prices(), manners, bucket=bucket)
+    return RemoteFiles(replace(prices or Prices(), at_once=4), manners, bucket=bucket)

@@ -147,7 +147,8 @@ class _Handler(BaseHTTPRequestHandler):
                     continue
                 tag, size = escape(self.owner.tag(path)), path.stat().st_size
                 date = "2026-01-01T00:00:00.000Z"
-                xml = f"<Key>{escape(key)}</Key><LastModified>{date}</LastModified><ETag>{tag}</ETag><Size>{size}</Size>"
+                xml = f"<Key>{escape(key)}</Key><LastModified>{date}</LastModified>"
+                xml += f"<ETag>{tag}</ETag><Size>{size}</Size>"
                 found.append((key, f"<Contents>{xml}</Contents>"))
         found += [(p, f"<CommonPrefixes><Prefix>{escape(p)}</Prefix></CommonPrefixes>") for p in prefixes]
         left = sorted(each for each in found if each[0] > after)
