@@ -102,8 +102,9 @@ def register(spark: "SparkSession") -> None:
 
 
 def storage_options(spark: "SparkSession", bucket: str | None = None) -> dict[str, str]:
-    """What a session says of S3 in `fs.s3a.*` (keys, token, endpoint, region), as options of ours: for the reader, which
-    does not see a session's configuration, and for Store.
+    """What a session says of S3 in `fs.s3a.*` (keys, token, endpoint, region), as options of ours.
+
+    They are for the reader, which does not see a session's configuration, and for Store.
 
     >>> spark.read.format("rmqstore").options(**storage_options(spark)).load("s3a://bucket/store")
 

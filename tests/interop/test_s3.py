@@ -56,7 +56,7 @@ def options(binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         port = probe.getsockname()[1]
     env = {**os.environ, "ROOT_ACCESS_KEY": KEYS["aws_access_key_id"]}
     env |= {"ROOT_SECRET_KEY": KEYS["aws_secret_access_key"], "AWS_EC2_METADATA_DISABLED": "true"}
-    command = [binary, "--port", f"127.0.0.1:{port}", "--health", "/health", "--quiet", "posix", home]
+    command = [str(binary), "--port", f"127.0.0.1:{port}", "--health", "/health", "--quiet", "posix", str(home)]
     with (home.parent / "versitygw.log").open("w") as log:
         server = subprocess.Popen(command, env=env, stdout=log, stderr=log)
     try:

@@ -101,7 +101,7 @@ def test_secrets_are_shown_nowhere(
 
 
 def test_options_of_a_session(spark: SparkSession, server: Server) -> None:
-    hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[union-attr]
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     given = {
         "fs.s3a.access.key": ACCESS_KEY,
         "fs.s3a.secret.key": "wrong",
