@@ -5,7 +5,7 @@ import logging
 from rmqstore_spark.errors import OptionError, one_line
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.layout import expand
+from rmqstore_spark.store.layout import expand, read_first
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.remote_files import RemoteFiles
 from rmqstore_spark.store.storage import scheme_of
@@ -35,8 +35,10 @@ def open_stores(options: ReadOptions, files: Files) -> list[OpenStore]:
         OptionError: storePathCommitLog is given for more than one store.
     """
     roots = expand(options.paths, files)
-    for root in roots:
-        files.survey(root)
+    if files.prices.at_once > 1:
+        for root in roots:
+            files.survey(root)
+            files.soon((path, 0) for path in read_first(root, files, options.selection.names or options.selection.ids))
     if options.store_path_commit_log and len(roots) > 1:
         raise OptionError(f"option 'storePathCommitLog' belongs to one store, but the path gives {len(roots)}")
     stores = [OpenStore.find(root, files, options.store_path_commit_log) for root in roots]

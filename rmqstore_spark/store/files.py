@@ -113,6 +113,10 @@ class Files:
         """Most of what is in a directory, and below it, is asked for next. Where that is cheaper, it is listed at
         once."""
 
+    def soon(self, places: Iterable[tuple[str, int]]) -> None:
+        """A few bytes of each of these files are read soon, from these offsets on. Where a request takes long, all of
+        them are asked for now."""
+
     def each(self, function: Callable[[_Item], _Answer], items: Iterable[_Item]) -> Iterable[_Answer]:
         """The function's answers to all items, in their order. None may need the answer to another one: where a request
         takes long, several are worked on at a time."""

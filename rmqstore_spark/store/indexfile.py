@@ -236,7 +236,7 @@ class IndexReader:
             slots are not where they were expected. Then nothing that the file says is to be believed.
         """
         try:
-            if len(hashes) <= _FEW:
+            if len(hashes) <= max(_FEW, self._files.prices.at_once) or self._is_too_large(index):
                 items = list(self._one_by_one(index, hashes.tolist()))
                 wanted = set(hashes.tolist())
                 found = np.array([item.position for item in items if item.key_hash in wanted], np.int64)
@@ -250,11 +250,34 @@ class IndexReader:
             return None
         return np.unique(found)
 
+    def walk(self, key_hash: int | None) -> None:
+        """Read what look-ups read: the chain in which a hash would be in a file of the usual number of slots; or with
+        None, what tells whether it has so many.
+
+        Raises:
+            RmqStoreError: it cannot be read.
+        """
+        with contextlib.suppress(_BrokenError, struct.error):
+            if key_hash is None:
+                self._with_slots(DEFAULT_SLOTS)
+                return
+            items = _most_items(self.size, DEFAULT_SLOTS)
+            unchecked = IndexFile(self.path, self.header, DEFAULT_SLOTS, items, _UNUSED)
+            for _ in _chain(self._file, unchecked, key_hash % DEFAULT_SLOTS):
+                pass
+
     def _one_by_one(self, index: IndexFile, hashes: list[int]) -> Iterator[Item]:
         """All items of the chains in which these hashes would be."""
-        for each in hashes:
-            for _, item in _chain(self._file, index, each % index.slots):
-                yield item
+
+        def items(key_hash: int) -> list[Item]:
+            return [item for _, item in _chain(self._file, index, key_hash % index.slots)]
+
+        for found in self._files.each(items, hashes):
+            yield from found
+
+    def _is_too_large(self, index: IndexFile) -> bool:
+        """To be held in memory, where it cannot be read here and there at little cost."""
+        return self._files.prices.at_once > 1 and item_at(index.slots, self.header.index_count) > _READ_WHOLE
 
     def _all_at_once(self, index: IndexFile, hashes: Hashes) -> Positions:
         """As _chain() does, and with all its checks (native_io/chains.h)."""

@@ -8,10 +8,12 @@
 Source: org.apache.rocketmq.store.config.StorePathConfigHelper, store.MappedFileQueue, store.MultiPathMappedFileQueue.
 """
 
+import contextlib
 import os
 import re
 import stat
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
@@ -25,6 +27,7 @@ _QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 _MOST_QUEUE_ID = (1 << 31) - 1
 _MOST_NAME = 255  # bytes
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip", ".gz", ".zst", ".bz2", ".xz", ".lz4", ".7z")
+_LAST_SEGMENTS, _INDEX_FILES = 3, 64  # that are read early
 _GLOB = re.compile(r"[*?\[]")
 _TIERED_NAME = re.compile(r"[0-9a-f]{8}[0-9]{20}")
 _DLEDGER_ENTRY = struct.Struct(">iiqqq")  # magic 1..3, size, index, term, pos (io.openmessaging.storage.dledger.entry)
@@ -178,6 +181,20 @@ def local_path(path: str, files: Files) -> str:
             f"{uri.scheme!r}; copy the store"
         )
     return path
+
+
+def read_first(root: str, files: Files, is_indexed: object) -> Iterator[str]:
+    """The files of which a plan reads the beginning, as far as they are where a broker puts them.
+
+    Args:
+        is_indexed: whether those of the index are among them.
+    """
+    with contextlib.suppress(OSError):
+        segments = sorted(files.names(os.path.join(root, "commitlog")))
+        yield from (os.path.join(root, "commitlog", name) for name in {*segments[:1], *segments[-_LAST_SEGMENTS:]})
+        yield os.path.join(root, "checkpoint")
+        names = sorted(files.names(os.path.join(root, "index"))) if is_indexed else []
+        yield from (os.path.join(root, "index", name) for name in names[:_INDEX_FILES])
 
 
 def find_store(root: str, commitlogs: list[str] | None, files: Files) -> Layout:

@@ -38,16 +38,16 @@ BLOCK = 8 * _MIB  # of what is read one after the other
 _FIRST_BLOCK = _MIB  # comes soon, and is enough for who looks at the first rows
 _AHEAD = 4  # blocks under way beside the one that is worked on
 _PAGE = 64 * 1024  # of what is read here and there: it takes a request no longer than a byte does
-_PAGES = 256  # that are kept
+_PAGES = 512  # that are kept
 _LOOK = 8 * _MIB  # after the log's end, so much is looked at whole
 _PROBES = 64  # and of the rest, so many places
 
 # At 30 ms a request and 80 MB/s a connection, a request costs as much as 2.4 MB more of another one.
 PRICES = Prices(
-    request=2 * _MIB, gap=_MIB, search=4 * 2 * _MIB, queue_unit=20, narrow=4096, tagged=4, at_once=32, task=64 * _MIB
+    request=2 * _MIB, gap=_MIB, search=4 * 2 * _MIB, queue_unit=20, narrow=4096, tagged=4, at_once=64, task=64 * _MIB
 )
 _GATHERED_AT_ONCE = 16  # requests of one task
-_PROBED_AT_ONCE = 16  # of one search
+_PROBED_AT_ONCE = 32  # of one search
 
 
 @functools.lru_cache(1)
@@ -90,7 +90,7 @@ class RemoteFiles(Files):
         self._directories: dict[str, _Directory] = {}
         self._surveyed: set[str] = set()
         self._found: dict[str, Pin | None] = {}  # what was looked for alone
-        self._pages: OrderedDict[tuple[str, str | None, int], memoryview] = OrderedDict()
+        self._pages: OrderedDict[tuple[str, str | None, int], _Page] = OrderedDict()
 
     def __reduce__(self) -> tuple[type["RemoteFiles"], tuple[object, ...]]:  # type: ignore[override]
         return type(self), (self.prices, self.manners, None, self._bucket)
@@ -274,24 +274,61 @@ class RemoteFiles(Files):
         """fetch() by another thread."""
         return _pools(os.getpid())[0].submit(self.fetch, path, pin, start, stop)
 
-    def pages(self, path: str, pin: Pin, numbers: Iterable[int]) -> list[memoryview]:
-        """Pages of an object, of which some may be kept from before; neighbours come in one request."""
-        wanted = list(numbers)
+    def pages(self, path: str, pin: Pin, first: int, last: int, soon: bool = False) -> list["_Page"]:
+        """Pages of an object, of the numbers [first, last], of which some may be kept from before, or be under way;
+        those between that are not come in one request.
+
+        Args:
+            soon: another thread fetches them.
+        """
+        keys = [(path, pin.tag, number) for number in range(first, last + 1)]
         with self._lock:
-            kept = [(number, self._pages.get((path, pin.tag, number))) for number in wanted]
-        found = {number: page for number, page in kept if page is not None}
-        missing = [number for number in wanted if number not in found]
-        if missing:
-            start, stop = missing[0] * _PAGE, min((missing[-1] + 1) * _PAGE, pin.size)
-            data = self.fetch(path, pin, start, stop)
-            for number in range(missing[0], missing[-1] + 1):
-                found[number] = data[number * _PAGE - start :][:_PAGE]
-            with self._lock:
+            missing = [key[2] for key in keys if key not in self._pages]
+            if missing:
+                start, stop = missing[0] * _PAGE, min((missing[-1] + 1) * _PAGE, pin.size)
+                coming: Future[memoryview] = Future()
                 for number in missing:
-                    self._pages[path, pin.tag, number] = found[number]
+                    self._pages[path, pin.tag, number] = _Page(coming, number * _PAGE - start)
                 while len(self._pages) > _PAGES:
                     self._pages.popitem(last=False)
-        return [found[number] for number in wanted]
+            found = [self._pages.get(key) for key in keys]
+        if missing:
+            work = functools.partial(self._bring, path, pin, start, stop, coming)
+            if soon:
+                _pools(os.getpid())[0].submit(work)
+            else:
+                work()
+        return [page for page in found if page is not None]
+
+    def _bring(self, path: str, pin: Pin, start: int, stop: int, coming: "Future[memoryview]") -> None:
+        try:
+            coming.set_result(self.fetch(path, pin, start, stop))
+        except BaseException as why:
+            with self._lock:  # the next who asks tries again
+                for key in [key for key, page in self._pages.items() if page.coming is coming]:
+                    del self._pages[key]
+            coming.set_exception(why)
+
+    def soon(self, places: Iterable[tuple[str, int]]) -> None:
+        for path, offset in places:
+            try:
+                pin = self._look(path)
+            except OSError:
+                continue
+            if pin is not None and 0 <= offset < pin.size:
+                self.pages(path, pin, offset // _PAGE, offset // _PAGE, soon=True)
+
+
+@dataclass(frozen=True)
+class _Page:
+    """Where a page is in what is fetched."""
+
+    coming: "Future[memoryview]"
+    offset: int
+
+    @property
+    def data(self) -> memoryview:
+        return self.coming.result()[self.offset :][:_PAGE]
 
 
 class RemoteFile:
@@ -361,9 +398,9 @@ class RemoteFile:
             return
         if stop - at <= _PAGE:
             first, last = at // _PAGE, (stop - 1) // _PAGE
-            for number, page in enumerate(self._files.pages(self.path, self._pin, range(first, last + 1)), first):
+            for number, page in enumerate(self._files.pages(self.path, self._pin, first, last), first):
                 begin, end = max(at, number * _PAGE), min(stop, (number + 1) * _PAGE)
-                buffer[begin - offset : end - offset] = page[begin - number * _PAGE : end - number * _PAGE]
+                buffer[begin - offset : end - offset] = page.data[begin - number * _PAGE : end - number * _PAGE]
             return
         begin, *bounds = [*range(at, stop, BLOCK), stop]
         later = [(start, self._ahead(start, end)) for start, end in itertools.pairwise(bounds)]
@@ -455,10 +492,12 @@ class RemoteFile:
         return self.size
 
     def likely_data_end(self) -> int:
-        """See OpenFile: the end of the last of its 4-KiB blocks that is not all zeros, if none is between others."""
-        block = 4096
-        used = self._files.first_not(0, -(-self.size // block), lambda number: any(self.read(number * block, block)))
-        return min(used * block, self.size)
+        """See OpenFile: right where no page between others begins with zeros."""
+        look = _PAGE // 16
+        pages = -(-self.size // _PAGE)
+        used = self._files.first_not(0, pages, lambda number: any(self.read(number * _PAGE, look)))
+        last = self.read(max(used - 1, 0) * _PAGE, _PAGE).rstrip(b"\0")
+        return max(used - 1, 0) * _PAGE + len(last)
 
 
 class _Blocks:
