@@ -34,7 +34,7 @@ class StorageOptions(TypedDict, total=False):
     google_base_url: str
     google_skip_signature: str | bool
     azure_storage_account_key: str
-    azure_storage_sas_key: str
+    azure_storage_sas_token: str
     azure_storage_token: str
     azure_storage_tenant_id: str
     azure_storage_client_id: str

@@ -10,6 +10,7 @@ from rmqstore_spark.spark.reader import PushdownReader, RmqStoreReader, takes_fi
 from rmqstore_spark.spark.table_reader import TableReader, check_types, spark_schema
 from rmqstore_spark.spark.worker import called_by_spark
 from rmqstore_spark.spark.writer import RmqStoreWriter, check_input
+from rmqstore_spark.store.storage import refuse_shown
 
 FORMAT_NAME = "rmqstore"
 
@@ -23,6 +24,7 @@ class RmqStoreDataSource(DataSource):
         return FORMAT_NAME
 
     def _read_options(self) -> ReadOptions:
+        refuse_shown(self.options)
         return parse_options(self.options)
 
     def schema(self) -> str | StructType:

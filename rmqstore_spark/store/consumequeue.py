@@ -119,6 +119,7 @@ class Queue:
         self.is_batch = is_batch
         self._directory = directory
         self._files = files
+        self._end: int | None = None
 
     @cached_property
     def in_files(self) -> list[QueueFile]:
@@ -272,7 +273,7 @@ class Queue:
         with Hint(), self._files.file(file.path) as opened:
             size = self.unit_size
             # Where there is no data no unit is used.
-            least, most = self._narrowed(opened, min(file.capacity, -(-opened.likely_data_end() // size)), position)
+            least, most = self._narrowed(opened, min(file.capacity, -(-opened.data_end() // size)), position)
             data = opened.read(least * size, (most - least) * size)
             units = range(len(data) // size)
             index = bisect.bisect_left(
@@ -310,10 +311,12 @@ class Queue:
         )
         return least + (after - 1) * at_once, min(least + after * at_once, used)
 
-    @cached_property
+    @property
     def end(self) -> int:
         """The number after the last used unit, when it was first asked for."""
-        return self.search(1 << 62)
+        if self._end is None:  # no cached_property: up to Python 3.11 only one thread at a time finds one
+            self._end = self.search(1 << 62)
+        return self._end
 
     def last(self) -> QueueUnit | None:
         """The last used unit, or None."""

@@ -235,7 +235,9 @@ class RemoteFiles(Files):
 
     def first_not(self, least: int, most: int, holds: Callable[[int], bool]) -> int:
         while most - least > 1:
-            step = -(-(most - least) // (_PROBED_AT_ONCE + 1))
+            # Where many searches go on beside each other, each of them better asks for little.
+            at_once = 1 if getattr(_inside, "each", False) else _PROBED_AT_ONCE
+            step = -(-(most - least) // (at_once + 1))
             tried = range(least + step - 1, most, step)
             held = self.probe(holds, tried)
             count = next((index for index, each in enumerate(held) if not each), len(held))

@@ -32,7 +32,7 @@ class StorageOption(NamedTuple):
 
 
 _TABLE = (
-    StorageOption("aws_access_key_id", "S3: the access key", ("s3.access-key-id",), is_secret=True),
+    StorageOption("aws_access_key_id", "S3: the access key", ("s3.access-key-id",)),
     StorageOption("aws_secret_access_key", "S3: the secret key", ("s3.secret-access-key",), is_secret=True),
     StorageOption("aws_session_token", "S3: the token of temporary keys", ("s3.session-token", "aws_token"), True),
     StorageOption("aws_region", "S3: the region", ("s3.region", "aws_default_region")),
@@ -50,7 +50,9 @@ _TABLE = (
     StorageOption("google_base_url", "GCS: the URL of a server that is not Google's"),
     StorageOption("google_skip_signature", "GCS: `true`: a public bucket"),
     StorageOption("azure_storage_account_key", "Azure: the account's key", ("adls.account-key",), is_secret=True),
-    StorageOption("azure_storage_sas_key", "Azure: a shared access signature", ("adls.sas-token",), is_secret=True),
+    StorageOption(
+        "azure_storage_sas_token", "Azure: a shared access signature", ("adls.sas-token", "azure_storage_sas_key"), True
+    ),
     StorageOption("azure_storage_token", "Azure: a bearer token", is_secret=True),
     StorageOption("azure_storage_tenant_id", "Azure: the tenant of a service principal", ("adls.tenant-id",)),
     StorageOption("azure_storage_client_id", "Azure: its id", ("adls.client-id",)),
@@ -67,7 +69,10 @@ _TABLE = (
 STORAGE_OPTIONS: dict[str, StorageOption] = {option.name: option for option in _TABLE}
 _NAMES = {name: option for option in _TABLE for name in (option.name, *option.aliases)}
 _PREFIXES = {"aws_": S3, "google_": GCS, "azure_": AZURE}
-_FAMILIES = (*_PREFIXES, "s3.", "gcs.", "adls.")
+_FAMILIES = (*_PREFIXES, "s3.", "gcs.", "adls.", "secret.")
+_SECRET = "secret."  # may stand before the name of any of them
+# spark.redaction.regex and spark.sql.redaction.options.regex, as they are if nobody changes them.
+_HIDDEN_BY_SPARK = re.compile("secret|password|token|access[.]?key|url", re.IGNORECASE)
 
 
 class Location(NamedTuple):
@@ -147,6 +152,21 @@ class Storage:
         return text
 
 
+def refuse_shown(given: Mapping[str, str]) -> None:
+    """Refuse options with secrets that Spark would show: it knows them by their names.
+
+    Raises:
+        OptionError: there is one.
+    """
+    for name in given:
+        option = _NAMES.get(name.lower())
+        if option is not None and option.is_secret and not _HIDDEN_BY_SPARK.search(name):
+            raise OptionError(
+                f"option {name!r}: Spark would show its value in plans and event logs; name it '{_SECRET}{name}', of "
+                "which Spark hides the value, or set the environment variable of that name on driver and executors"
+            )
+
+
 def is_storage_option(name: str) -> bool:
     """Does an option say how storage is reached?"""
     return name.lower().startswith(_FAMILIES) or name.lower() in _NAMES
@@ -161,7 +181,7 @@ def taken_out(given: Mapping[str, str]) -> tuple[Storage, dict[str, str]]:
     storage: dict[str, str] = {}
     others: dict[str, str] = {}
     for name, text in given.items():
-        option = _NAMES.get(name.lower())
+        option = _NAMES.get(name.lower().removeprefix(_SECRET))
         if option is not None:
             if option.name in storage:
                 raise OptionError(f"option {option.name!r} is given twice, as {name!r} the second time")

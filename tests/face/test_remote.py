@@ -288,7 +288,7 @@ def test_options_by_their_other_names(server: Server) -> None:
     given = {
         "s3.endpoint": server.options["aws_endpoint_url"],
         "S3.Access-Key-Id": ACCESS_KEY,
-        "s3.secret-access-key": SECRET_KEY,
+        "secret.s3.secret-access-key": SECRET_KEY,
         "AWS_Region": "us-east-1",
     }
     assert Store(URI, **given).topics().num_rows  # type: ignore[arg-type]
