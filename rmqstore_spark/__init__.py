@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from rmqstore_spark.errors import (
     BadRowError,
     DamagedStoreError,
+    DataLossError,
     NotAStoreError,
     OptionError,
     RmqStoreError,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BadRowError",
     "DamagedStoreError",
+    "DataLossError",
     "NotAStoreError",
     "OptionError",
     "RmqStoreError",

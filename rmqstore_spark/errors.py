@@ -47,6 +47,12 @@ class StorageError(RmqStoreError):
     __module__ = "rmqstore_spark"
 
 
+class DataLossError(RmqStoreError):
+    """What a stream has still to read, or has read already, is no longer in the store."""
+
+    __module__ = "rmqstore_spark"
+
+
 class BadRowError(RmqStoreError):
     """A row that no message can be made of."""
 

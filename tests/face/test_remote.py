@@ -27,6 +27,7 @@ from rmqstore_spark.option_texts import StorageOptions
 from rmqstore_spark.read.stores import files_of
 from rmqstore_spark.store import objects
 from rmqstore_spark.store.storage import STORAGE_OPTIONS
+from rmqstore_spark.stream_options import parse_stream_options
 from rmqstore_spark.tables.registry import TABLES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -266,6 +267,11 @@ def test_nothing_is_written_there(server: Server) -> None:
         rmqstore_spark.rebuild(URI)
     with pytest.raises(OptionError, match="s3://stores/broker: a store there can only be read"):
         opened(server).rebuild()
+
+
+def test_nothing_there_is_followed(server: Server) -> None:
+    with pytest.raises(OptionError, match="s3://stores/broker: only a store on a disk can be followed"):
+        parse_stream_options({"path": URI, **server.options})
 
 
 def test_without_the_extra() -> None:

@@ -25,14 +25,12 @@ MAY_IMPORT = {
     "native_io": set(),
 }
 # Who may start a change of a store. The rest of the package cannot reach a call that writes.
-WRITERS = {"rmqstore_spark.api", "rmqstore_spark.spark.datasource", "rmqstore_spark.spark.writer"}
+WRITERS = {"rmqstore_spark.api", "rmqstore_spark.spark.stream_writer", "rmqstore_spark.spark.writer"}
 # Who knows Spark.
 SPARKS = {
     "rmqstore_spark",
-    *(
-        f"rmqstore_spark.spark.{name}"
-        for name in ("datasource", "hadoop", "pushdown", "reader", "table_reader", "writer")
-    ),
+    *(f"rmqstore_spark.spark.{name}" for name in ("datasource", "hadoop", "pushdown", "reader", "stream_reader")),
+    *(f"rmqstore_spark.spark.{name}" for name in ("stream_writer", "table_reader", "writer")),
 }
 
 
