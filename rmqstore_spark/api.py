@@ -21,6 +21,7 @@ from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.tables.methods import TableMethods
 
 if TYPE_CHECKING:
+    from rmqstore_spark.copying.copy import Copied
     from rmqstore_spark.read.batches import TaskReaders
     from rmqstore_spark.read.task import Task
     from rmqstore_spark.tables.glance import Glance
@@ -52,6 +53,7 @@ class Store(TableMethods):
     def __init__(self, path: Path | Sequence[Path], **options: Unpack[StoreOptions]) -> None:
         paths = [path] if isinstance(path, str | os.PathLike) else list(path)
         self._paths = [os.fspath(each) for each in paths]
+        self._own = options
         self._given = option_texts(options)
         self._open(self._options({}))
 
@@ -170,6 +172,56 @@ class Store(TableMethods):
             How many messages the queues have got.
         """
         return rebuild(self._one("rebuild").root, **options)
+
+    def copy(self, target: Path, *, messageIndexEnable: bool = True, **options: Unpack[MessageOptions]) -> "Copied":
+        """Make a new store of this one, or of several one. No Spark, no broker; the store is only read.
+
+        Each message keeps its queue offset, and each consumer group its place: what config/ says of topics and groups
+        comes along. Where several stores become one, the queues of a topic come one after the other: the second store's
+        queue 0 gets the number after the first one's last, and its groups' offsets go with it. README (Copy) tells what
+        becomes of delayed and half messages.
+
+        Args:
+            target: the new store's directory, which does not exist yet or is empty.
+            messageIndexEnable: whether to make index files.
+            options: which messages, as of `messages`; without them all.
+
+        Raises:
+            RmqStoreError: it cannot be done; nothing was written.
+        """
+        return self._copy(target, options, messageIndexEnable, is_salvage=False)
+
+    def salvage(self, target: Path, *, messageIndexEnable: bool = True, **options: Unpack[MessageOptions]) -> "Copied":
+        """The same with a damaged store: what is whole comes along, with its queue offsets. Consumers pass over what is
+        lost, as over messages that have expired; `lost` of the result tells what that is.
+
+        Args and errors as of `copy`.
+        """
+        return self._copy(target, options, messageIndexEnable, is_salvage=True)
+
+    def _copy(self, target: Path, options: MessageOptions, index: bool, is_salvage: bool) -> "Copied":
+        from rmqstore_spark.copying.copy import copy
+        from rmqstore_spark.store.layout import place_to_write
+
+        given = {**options, "mode": "PERMISSIVE" if is_salvage else "FAILFAST", "decompress": False}
+        understood = self._options(given)
+
+        def read(store: OpenStore, columns: list[str]) -> pa.RecordBatchReader:
+            return Store(store.root, **self._own).messages(columns, **given)  # type: ignore[arg-type]
+
+        def table(store: OpenStore, name: str, **options: object) -> pa.Table:
+            mode = {"mode": "DROPMALFORMED"} if is_salvage else {}
+            return Store(store.root, **self._own).table(name, **{**mode, **options})  # type: ignore[arg-type]
+
+        return copy(
+            self._open(understood),
+            read,
+            table,
+            place_to_write(os.fspath(target)),
+            is_salvage=is_salvage,
+            is_whole=understood.selection.is_everything,
+            index=index,
+        )
 
     def __repr__(self) -> str:
         return "\n".join(glance.text for glance in self._glances())
