@@ -121,7 +121,8 @@ class Dispatcher:
             segment_end: the end of the segment in which `position` is. A unit must fit before it, with the blank that
                 comes after it.
             store_timestamp: in ms, for the units that have none.
-            keep: the units are of a log: each keeps its queueOffset, and a checksum of all of it (`__CRC32#`) is made anew.
+            keep: the units are of a log: each keeps its queueOffset, and its checksum of all bytes (`__CRC32#`) is made
+                anew.
 
         Returns:
             (count, position, status, expected, found): `count` units were placed, the next one's position is

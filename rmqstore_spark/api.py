@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rmqstore_spark.read.batches import TaskReaders
     from rmqstore_spark.read.task import Task
     from rmqstore_spark.tables.glance import Glance
+    from rmqstore_spark.writing import WriteMode
 
 Path = str | os.PathLike[str]
 
@@ -34,7 +35,7 @@ _TASK_BYTES = 8 * 1024 * 1024  # of the log: small, so that threads do not run f
 class Store(TableMethods):
     """A store directory, or several whose rows are to come together.
 
-    Each call sees the store as it is then. Nothing in it is ever changed, but by `rebuild`.
+    Each call sees the store as it is then. Nothing in it is ever changed, but by `write` and `rebuild`.
 
     >>> store = rmqstore_spark.Store("/data/broker-a/store")
     >>> store.topics().to_pandas()
@@ -173,6 +174,14 @@ class Store(TableMethods):
         """
         return rebuild(self._one("rebuild").root, **options)
 
+    def write(self, data: object, mode: "WriteMode" = "append", **options: object) -> int:
+        """rmqstore_spark.write_store() to this store. This changes it.
+
+        Returns:
+            How many messages were written.
+        """
+        return write_store(self._one("write").root, data, mode, **options)
+
     def copy(self, target: Path, *, messageIndexEnable: bool = True, **options: Unpack[MessageOptions]) -> "Copied":
         """Make a new store of this one, or of several one. No Spark, no broker; the store is only read.
 
@@ -261,6 +270,13 @@ def rebuild(store: Path, **options: object) -> int:
 
     understood = parse_rebuild_options({**option_texts(options), "path": os.fspath(store)})
     return rebuild_store(place_to_write(understood.path), understood.sizes, understood.message_index_enable)
+
+
+def write_store(path: Path, data: object, mode: "WriteMode" = "append", **options: object) -> int:
+    """rmqstore_spark.write_store()."""
+    from rmqstore_spark.writing import write as write_rows
+
+    return write_rows(path, data, mode, options)
 
 
 def _read(task: "Task", readers: "TaskReaders", progress: Progress) -> Iterator[pa.RecordBatch]:

@@ -27,9 +27,12 @@ def config_files(sources: list[Source], ends: Ends, is_whole: bool) -> dict[str,
 
     Args:
         ends: where each queue of the new store goes on.
-        is_whole: whether all topics are copied; else only those with messages have offsets.
+        is_whole: whether all topics are copied; else only those with messages are told of.
     """
-    files = {"topics.json": _topics(sources, ends), "consumerOffset.json": _consumer_offsets(sources, ends, is_whole)}
+    files = {
+        "topics.json": _topics(sources, ends, is_whole),
+        "consumerOffset.json": _consumer_offsets(sources, ends, is_whole),
+    }
     for name, member in _MEMBERS.items():
         found = _joined(sources, name, member)
         if found:
@@ -46,10 +49,13 @@ def config_files(sources: list[Source], ends: Ends, is_whole: bool) -> dict[str,
     return files
 
 
-def _topics(sources: list[Source], ends: Ends) -> bytes:
+def _topics(sources: list[Source], ends: Ends, is_whole: bool) -> bytes:
     entries: dict[str, Table] = {}
+    copied = {topic for topic, _ in ends}
     for source in sources:
         for topic, entry in topic_entries(source.store.root, source.store.files).items():
+            if not is_whole and topic not in copied:
+                continue
             if source.queues is None:
                 entries[topic] = entry
                 continue

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from native_io import FORMAT
 from rmqstore_spark.copying.config import config_files
 from rmqstore_spark.copying.report import report
 from rmqstore_spark.copying.rows import COLUMNS, DAMAGE_COLUMNS, Chunks, Source, merged
@@ -21,7 +20,7 @@ from rmqstore_spark.store.geometry import indexes_tags
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import FileSizes, Sizes
 from rmqstore_spark.write.copying import write_copy
-from rmqstore_spark.write.kept_offsets import KeptOffsets
+from rmqstore_spark.write.kept_offsets import KeptOffsets, Lost
 from rmqstore_spark.write.queuefiles import Queue
 from rmqstore_spark.write.target import sizes_to_rebuild
 
@@ -66,13 +65,13 @@ def copy(
     for store in stores:
         refuse_inside(store.root, target)
         if store.faults and not is_salvage:
-            raise DamagedStoreError(f"{store.faults[0]}; `rmqstore salvage` copies what is whole")
+            raise _to_salvage(store.faults[0])
     sources = _sources(stores, read, table, is_salvage)
     sizes = _sizes(stores)
     span = sum(segment.end - segment.start for store in stores for segment in store.segments)
-    order = KeptOffsets(stores[0].root if len(stores) == 1 else target, span // FORMAT["SMALLEST_UNIT"])
+    order = KeptOffsets(stores[0].root if len(stores) == 1 else target, span)
     chunks = Chunks(order)
-    with contextlib.ExitStack() as opened:
+    with contextlib.ExitStack() as opened, _telling_of_salvage(is_salvage):
         streams = [source.rows(opened.enter_context(StoredUnits(source.store))) for source in sources]
         write_copy(
             target,
@@ -84,7 +83,22 @@ def copy(
             index,
             any(_indexes_tags(store, sizes.slots) for store in stores),
         )
-    return Copied(chunks.count, report(sources, order.lost))
+    lost = order.lost + (_lost_outside(sources, order) if is_salvage and is_whole else [])
+    return Copied(chunks.count, report(sources, lost))
+
+
+@contextlib.contextmanager
+def _telling_of_salvage(is_salvage: bool) -> Iterator[None]:
+    try:
+        yield
+    except DamagedStoreError as why:
+        if is_salvage:
+            raise
+        raise _to_salvage(why) from None
+
+
+def _to_salvage(why: object) -> DamagedStoreError:
+    return DamagedStoreError(f"{why}; `rmqstore salvage` makes a new store of what is whole")
 
 
 def refuse_inside(source: str, target: str) -> None:
@@ -150,6 +164,25 @@ def _ends(sources: list[Source]) -> dict[Queue, int]:
                 if not queue.is_batch and not queue.is_lmq:
                     ends[topic, first + queue.queue_id] = queue.search(store.end)
     return ends
+
+
+def _lost_outside(sources: list[Source], order: KeptOffsets) -> list[Lost]:
+    """What queues lack before their first message, and after their last one, as far as ConsumeQueues know of it."""
+    lost = []
+    for source in sources:
+        store = source.store
+        begin = store.log.extents[0].start if store.log.extents else store.end
+        for topic in store.queues.topics:
+            for queue in store.queues.of_topic(topic):
+                name = topic, source.first_queue.get(topic, 0) + queue.queue_id
+                if name not in order.ends or source.waiting.begins_anew(topic):
+                    continue
+                first, end = queue.search(begin), queue.search(store.end)
+                if queue.unit(first) is not None and first < order.starts[name]:
+                    lost.append(Lost(name, first, order.starts[name] - first))
+                if end > order.ends[name]:
+                    lost.append(Lost(name, order.ends[name], end - order.ends[name]))
+    return lost
 
 
 def _indexes_tags(store: OpenStore, slots: int) -> bool:

@@ -24,6 +24,7 @@ def _of_damage(file: str, position: int, reason: str) -> dict[str, object]:
         "problem": "damagedUnit",
         "file": file,
         "commitLogOffset": position,
+        "expected": "messages",
         "found": reason,
         "advice": "what comes after it is in the new store",
     }
@@ -38,8 +39,8 @@ def _of_queue(gap: Lost) -> dict[str, object]:
         "topic": topic,
         "queueId": queue_id,
         "queueOffset": gap.queue_offset,
-        "expected": f"{gap.count} messages, up to queueOffset {gap.queue_offset + gap.count - 1}",
-        "found": "none",
+        "expected": "a message for each queueOffset",
+        "found": f"none from {gap.queue_offset} to {gap.queue_offset + gap.count - 1}",
         "advice": "consumers go on after them; send them again if their producer can",
         "count": gap.count,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -31,6 +32,7 @@ class Rows:
 
     Attributes:
         units: where they are read.
+        waiting: which topics begin anew.
         topics: names; `codes` are indexes of it.
         queue_ids, queue_offsets: those that they get.
         is_queued: which of them are in a queue.
@@ -38,6 +40,7 @@ class Rows:
     """
 
     units: StoredUnits
+    waiting: Waiting
     topics: list[str]
     codes: Integers
     positions: Integers
@@ -102,6 +105,7 @@ class Source:
             )
         rows = Rows(
             units,
+            self.waiting,
             topics,
             codes,
             _integers(batch, "commitLogOffset"),
@@ -115,17 +119,10 @@ class Source:
         return self._moved(self._with_waiting(rows))
 
     def _with_waiting(self, rows: Rows) -> Rows:
-        """Without those that are to stay behind; those that are to begin anew get new queue offsets."""
+        """Without those that are to stay behind."""
         for code, topic in enumerate(rows.topics):
-            here = rows.codes == code
-            if not here.any() or not self.waiting.begins_anew(topic):
-                continue
-            rows = rows.only(~here | np.isin(rows.positions, self.waiting.positions))
-            here = rows.codes == code
-            offsets = rows.queue_offsets.copy()
-            for row in np.flatnonzero(here).tolist():
-                offsets[row] = self.waiting.next_offset(topic, int(rows.queue_ids[row]))
-            rows = replace(rows, queue_offsets=offsets, renamed=True)
+            if self.waiting.begins_anew(topic):
+                rows = rows.only((rows.codes != code) | np.isin(rows.positions, self.waiting.positions))
         return rows
 
     def _moved(self, rows: Rows) -> Rows:
@@ -149,6 +146,20 @@ class Source:
 
 def _integers(batch: pa.RecordBatch, name: str) -> Integers:
     return batch.column(name).to_numpy().astype(np.int64)  # type: ignore[no-any-return]
+
+
+def _renumbered(rows: Rows) -> Rows:
+    """With new queue offsets in topics that begin anew."""
+    for code, topic in enumerate(rows.topics):
+        if not rows.waiting.begins_anew(topic):
+            continue
+        here = np.flatnonzero(rows.codes == code).tolist()
+        offsets = rows.queue_offsets.copy()
+        for row in here:
+            offsets[row] = rows.waiting.next_offset(topic, int(rows.queue_ids[row]))
+        if here:
+            rows = replace(rows, queue_offsets=offsets, renamed=True)
+    return rows
 
 
 def merged(streams: list[Iterator[Rows]]) -> Iterator[Rows]:
@@ -190,7 +201,7 @@ class Chunks:
     def of(self, rows: Iterable[Rows]) -> Iterator[Chunk]:
         """The chunks of some messages: each as large as it may be, or up to a place where a segment has to end."""
         for some in rows:
-            for part, is_after_gap in self._cut(some):
+            for part, is_after_gap in self._cut(_renumbered(some)):
                 if is_after_gap:
                     yield from self._finish()
                     self._is_after_gap = True
@@ -205,11 +216,9 @@ class Chunks:
 
     def _cut(self, rows: Rows) -> Iterator[tuple[Rows, bool]]:
         queued = np.flatnonzero(rows.is_queued)
-        begins = self._order.look(
-            rows.topics, rows.codes[queued], rows.queue_ids[queued], rows.queue_offsets[queued]
-        )
+        begins = self._order.look(rows.topics, rows.codes[queued], rows.queue_ids[queued], rows.queue_offsets[queued])
         cuts = [0, *queued[begins].tolist(), len(rows.positions)]
-        for number, (start, stop) in enumerate(zip(cuts, cuts[1:], strict=False)):
+        for number, (start, stop) in enumerate(itertools.pairwise(cuts)):
             if start < stop:
                 yield rows.only(slice(start, stop)), number > 0
 

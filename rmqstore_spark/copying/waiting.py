@@ -6,8 +6,8 @@
     timers                those not delivered, from 0 on     the same
     popped                as they are                        none: there may be no popped message
 
-A broker begins anew with queues of which it has no offset. Timers always are so: its wheel names physical offsets, which
-are others in a copy; without a wheel it reads the topic from the beginning, and would deliver all a second time.
+A broker begins anew with queues of which it has no offset. Timers always are so: its wheel names physical offsets,
+which are others in a copy; without a wheel it reads the topic from the beginning, and would deliver all a second time.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _popped_timers(store: OpenStore, table: ReadTable) -> npt.NDArray[np.int64]:
     out = pc.map_lookup(timers["properties"].combine_chunks(), "TIMER_OUT_MS", "last")
     until = timer_time(store.root, store.files)
     is_due = np.array([text is None or not text.isdecimal() or int(text) > until for text in out.to_pylist()], bool)
-    return timers["commitLogOffset"].to_numpy()[is_due]
+    return timers["commitLogOffset"].to_numpy()[is_due]  # type: ignore[no-any-return]
 
 
 def _refuse_popped(store: OpenStore, table: ReadTable) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rmqstore_spark.store.consumequeue import Queue, QueueUnit, is_used, parsed
+from rmqstore_spark.store.consumequeue import PRE_BLANK, Queue, QueueUnit, is_used, parsed
 from rmqstore_spark.store.message import Header
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.units import BatchBuilder
@@ -73,7 +73,7 @@ def unit_of(queue: Queue, number: int) -> _Unit | None:
 def _unit(queue: Queue, number: int, raw: Any) -> _Unit | None:
     """A unit as it stands in the queue's file; None where it is not used."""
     unit = QueueUnit(int(raw["position"]), int(raw["size"]), int(raw["tags_code"]))
-    if not unit.is_used:
+    if unit.position < 0 or unit.size <= 0 or unit == PRE_BLANK:
         return None
     if not queue.is_batch:
         return _Unit(number, unit.position, unit.size, number, 1)

@@ -111,7 +111,9 @@ def _make(
     queues = QueueWriter(tree, None, os.path.join(root, "consumequeue"), sizes.queue_file, {})
     index = IndexWriter(tree, index_directory, index_directory, sizes.slots, sizes.items)
     with index, LogWriter(tree, target, commitlog) as segments:
-        stream = Stream(target, Dispatcher(index_tags=index_tags), segments, queues, index if has_index else None, keep=True)
+        stream = Stream(
+            target, Dispatcher(index_tags=index_tags), segments, queues, index if has_index else None, keep=True
+        )
         stream.append(chunks, nbytes)
     found = queues.ends
     for queue, end in ends().items():

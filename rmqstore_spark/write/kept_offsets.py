@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from native_io import FORMAT
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.write.queuefiles import Queue
 
@@ -27,16 +28,19 @@ class KeptOffsets:
 
     Args:
         source: where they come from, for errors.
-        most: how many may be lost: so many as there was space for.
+        span: how many bytes the old logs had space for: no more can be lost.
 
     Attributes:
         lost: what is missing.
+        ends: the offset after the last message of each queue.
+        starts: the offset of the first one.
     """
 
-    def __init__(self, source: str, most: int) -> None:
+    def __init__(self, source: str, span: int) -> None:
         self._source = source
-        self._most = most
-        self._next: dict[Queue, int] = {}  # queue offset
+        self._most = span // FORMAT["SMALLEST_UNIT"]
+        self.starts: dict[Queue, int] = {}
+        self.ends: dict[Queue, int] = {}
         self._last: dict[Queue, int] = {}  # number of its last message, of all
         self._count = 0  # messages
         self._ended = -1  # number of the message that the last segment begins with which was made for a gap
@@ -68,9 +72,10 @@ class KeptOffsets:
         expected[1:], before[1:] = found[:-1] + 1, order[:-1] + self._count
         for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
             queue = topics[int(keys[first]) >> _ID_BITS], int(keys[first]) & ((1 << _ID_BITS) - 1)
-            expected[first] = self._next.get(queue, found[first])
+            self.starts.setdefault(queue, int(found[first]))
+            expected[first] = self.ends.get(queue, found[first])
             before[first] = self._last.get(queue, -1)
-            self._next[queue] = int(found[last]) + 1
+            self.ends[queue] = int(found[last]) + 1
             self._last[queue] = self._count + int(order[last])
         begins = []
         wrong = np.flatnonzero(found != expected)
