@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-fast interop golden lint format house bench wheel build sanitize test-spark41 clean
+.PHONY: help demo test test-fast interop golden lint format house bench wheel build sanitize sanitize-machine sanitize-portable test-spark41 clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -54,7 +54,7 @@ wheel: $(VENV)/.installed ## build a wheel into dist/
 	$(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist .
 
 build: $(VENV)/.installed ## install into .venv (the source tree itself) and compile the kernel
-	@$(BIN)/python setup.py -q build_ext
+	@$(BIN)/python setup.py -q build_ext --parallel 2
 
 # The kernel's own tests on a kernel that stops at the first bad access or undefined behaviour: as it is compiled for
 # this machine, and as for one of another kind (native_io/machine.h). It lies in a copy of the tree, so that nothing
@@ -62,28 +62,33 @@ build: $(VENV)/.installed ## install into .venv (the source tree itself) and com
 # libstdc++ is preloaded because ASan looks up C++'s exception functions (pyarrow throws) before Python loads it;
 # --capture=sys leaves file descriptor 2 alone, else pytest would swallow a sanitizer's last words.
 sanitize: $(VENV)/.installed ## run the kernel's tests under AddressSanitizer and UBSan
-	$(call run-sanitized)
-	$(call run-sanitized,-DRMQ_PORTABLE)
+	@$(MAKE) --no-print-directory -j2 -Otarget sanitize-machine sanitize-portable
 
-# run-sanitized(more compiler flags)
+sanitize-machine:
+	$(call run-sanitized,machine)
+
+sanitize-portable:
+	$(call run-sanitized,portable,-DRMQ_PORTABLE)
+
+# run-sanitized(directory, more compiler flags)
 define run-sanitized
-	rm -rf $(SANITIZED)
-	mkdir -p $(SANITIZED)
-	cp -Rp $(PACKAGE) tests sample_store *.md LICENSE NOTICE setup.py setup.cfg pyproject.toml $(SANITIZED)
-	rm -f $(SANITIZED)/native_io/*.so
-	cd $(SANITIZED) && CC=gcc LDFLAGS="-fsanitize=address,undefined" \
-		CFLAGS="-g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer $(1)" \
+	rm -rf $(SANITIZED)/$(1)
+	mkdir -p $(SANITIZED)/$(1)
+	cp -Rp $(PACKAGE) tests sample_store *.md LICENSE NOTICE setup.py setup.cfg pyproject.toml $(SANITIZED)/$(1)
+	rm -f $(SANITIZED)/$(1)/native_io/*.so
+	cd $(SANITIZED)/$(1) && CC=gcc LDFLAGS="-fsanitize=address,undefined" \
+		CFLAGS="-g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer $(2)" \
 		"$(CURDIR)/$(BIN)/python" setup.py -q build_ext
-	cd $(SANITIZED) && RMQ_SANITIZED=1 PYTHONMALLOC=malloc \
+	cd $(SANITIZED)/$(1) && RMQ_SANITIZED=1 PYTHONMALLOC=malloc \
 		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
 		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
 		"$(CURDIR)/$(BIN)/python" -m pytest -p no:cacheprovider --capture=sys -m "not spark" $(ARGS) \
 		$(or $(wildcard tests/kernel/test_*.py),$(error no kernel tests))
 endef
 
-test-spark41: $(VENV41)/.installed ## run the tests that use Spark on PySpark 4.1
-	@$(VENV41)/bin/python setup.py -q build_ext
-	$(VENV41)/bin/python tools/with_spark.py -m pytest -m spark $(ARGS)
+test-spark41: $(VENV41)/.installed ## run the tests that use Spark on PySpark 4.1, without the slow ones
+	@$(VENV41)/bin/python setup.py -q build_ext --parallel 2
+	$(VENV41)/bin/python tools/with_spark.py -m pytest -m "spark and not slow" $(ARGS)
 
 clean: ## remove all that was made, the virtual environments too
 	rm -rf $(VENV) $(VENV41) build dist *.egg-info spark-warehouse metastore_db derby.log

@@ -43,6 +43,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # ---- help and wrong use
 
 
+@pytest.mark.slow
 def test_help_names_every_command() -> None:
     ran = run("--help")
     assert ran.code == 0
@@ -153,6 +154,7 @@ def test_what_fails_leaves_no_file(store: Path, tmp_path: Path) -> None:
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("x.json", "from before")]
 
 
+@pytest.mark.slow
 def test_selections_and_limits(store: Path) -> None:
     def keys(*arguments: str) -> list[str]:
         return [json.loads(line)["keys"] for line in run(*arguments, "--format", "json").out.splitlines()]

@@ -10,7 +10,7 @@ from oracle import reference
 
 from interop import rocketmq
 from interop.accept import assert_broker_accepts
-from interop.rocketmq import NEWEST, OLDEST, VERSIONS, ChildError
+from interop.rocketmq import NEWEST, OLDEST, ChildError
 from interop.scenario import Written
 
 pytestmark = pytest.mark.interop
@@ -19,7 +19,7 @@ Accepted = Callable[[tuple[str, str]], None]
 StoreOf = Callable[[str], Written]
 
 
-@pytest.mark.parametrize("accepted_pair", [(version, version) for version in VERSIONS], ids=VERSIONS)
+@pytest.mark.parametrize("accepted_pair", [(OLDEST, OLDEST), (NEWEST, NEWEST)], ids=[OLDEST, NEWEST])
 def test_a_broker_accepts_its_own_store(accepted: Accepted, accepted_pair: tuple[str, str]) -> None:
     accepted(accepted_pair)
 

@@ -18,10 +18,10 @@ import rmqstore_spark
 from interop import rocketmq
 from interop.accept import assert_broker_accepts
 from interop.ours import BENCH, SIZES, SMALL, rows, small_store
-from interop.rocketmq import NEWEST, OLDEST, Broker, User
+from interop.rocketmq import NEWEST, Broker, User
 from rmqstore_spark.store.sizes import Sizes
 
-pytestmark = [pytest.mark.interop, pytest.mark.parametrize("version", [OLDEST, NEWEST])]
+pytestmark = [pytest.mark.interop, pytest.mark.parametrize("version", [NEWEST])]
 
 
 @pytest.fixture

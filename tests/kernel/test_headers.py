@@ -13,6 +13,7 @@ KERNEL = Path(__file__).resolve().parents[2] / "native_io"
 HEADERS = sorted(path.name for path in KERNEL.glob("*.h"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("portable", [False, True])
 @pytest.mark.parametrize("header", HEADERS)
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc")

@@ -241,6 +241,7 @@ def test_reason_names_expected_and_found(tmp_path: Path) -> None:
         shutil.rmtree(tmp_path / "store")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_queues", [True, False])
 def test_noise(tmp_path: Path, rng: random.Random, with_queues: bool) -> None:
     """Regions of random bytes, zeros or copies: what is left are true rows, and what is lost is told."""

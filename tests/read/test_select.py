@@ -137,8 +137,9 @@ def _some(kinds: tuple[str, ...]) -> st.SearchStrategy[list[list[str]]]:
     return st.lists(st.lists(st.sampled_from(kinds), min_size=1, max_size=3, unique=True), min_size=3, max_size=6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pushed", [False, True], ids=["options", "filters"])
-@pytest.mark.parametrize("prices", ["real", pytest.param("none", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("prices", ["real", "none"])
 def test_rows_are_those_of_the_filtered_full_scan(prices: str, pushed: bool, paths: Paths) -> None:
     kinds = selecting.PUSHED_KINDS if pushed else selecting.OPTION_KINDS
 
@@ -188,6 +189,7 @@ def cut_store(tmp_path: Path, request: pytest.FixtureRequest) -> StoreBuilder:
 cut_stores = pytest.mark.parametrize("cut_store", [(6, 0), (6, 2), (10, 3), (20, 1)], indirect=True, ids=str)
 
 
+@pytest.mark.slow
 @cut_stores
 def test_queue_offsets_of_old_messages_behind_a_blank(cut_store: StoreBuilder) -> None:
     offsets = [m.queue_offset for m in cut_store.messages if m.topic == "TopicA"]
@@ -228,6 +230,7 @@ def test_a_queue_that_stands_for_another_of_equal_sizes(tags: str, tmp_path: Pat
     assert paths.contradictions > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [CLOCK_SLACK, CLOCK_SLACK + 1, 7_200_000])
 def test_a_clock_that_was_set_back(step: int, tmp_path: Path, rng: random.Random) -> None:
     """Pieces see it at their ends, however far it went."""

@@ -222,6 +222,7 @@ def costs(store: Generated, name: str, rng: random.Random, times: int = 5) -> li
     return sorted(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOOKUPS)
 def test_a_lookup_touches_less_than_a_mebibyte(name: str, large: Generated, rng: random.Random) -> None:
     assert costs(large, name, rng)[-1] < MIB
@@ -246,6 +247,7 @@ def test_that_there_is_no_such_message_costs_no_more(options: dict[str, Any], la
     assert found.bytes < MIB
 
 
+@pytest.mark.slow
 def test_lookups_do_not_cost_more_in_a_larger_store(
     large: Generated, store_of: Callable[..., Generated], rng: random.Random
 ) -> None:

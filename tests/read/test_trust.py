@@ -102,6 +102,7 @@ def test_pieces_without_a_selected_message_are_not_read(tmp_path: Path) -> None:
     assert len({piece.segment.path for piece in pieces}) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tiny queues", "queues in the tail"])
 def test_many_queues(kind: str, tmp_path: Path, rng: random.Random) -> None:
     """Thousands with a message or two, over several segments; or all but one in the last messages of each segment."""

@@ -39,6 +39,7 @@ def test_without_spark(kitchen: Path) -> None:
     assert pq.read_table(kitchen / "plain.parquet").num_rows == 60
 
 
+@pytest.mark.slow
 def test_at_a_terminal(kitchen: Path) -> None:
     for block in blocks("shell"):
         for line in block.splitlines():

@@ -28,6 +28,7 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
         del sys.modules[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [1, 2])
 def test_wide_store(wide: ModuleType, tmp_path: Path, every: int) -> None:
     shape = wide.Shape(QUEUES, SEGMENTS, every, segment_size=SEGMENT_SIZE)

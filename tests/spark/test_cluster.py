@@ -19,7 +19,7 @@ from support import writing
 
 from rmqstore_spark.store.sizes import Sizes
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SIZES = Sizes(segment=64 * 1024, queue_file=2000, slots=50, items=500)
 

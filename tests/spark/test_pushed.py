@@ -271,6 +271,7 @@ def selects(selection: Selection, row: Row) -> bool:
     return has_wanted_values(selection, {**row, "storeTimestamp": microseconds})
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(st.lists(filters(), max_size=4), st.lists(ROWS, min_size=1, max_size=8))
 def test_selection_is_what_sql_selects(pushed: list[tuple[Filter, bool]], rows: list[Row]) -> None:

@@ -95,6 +95,7 @@ def test_pages_in_memory(tmp_path: Path) -> None:
             resident(file.fileno(), 1, some)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [3 * MIB, 100 * MIB])
 def test_a_scan_leaves_memory_as_it_was(store: Path, size: int) -> None:
     segments = segments_of(store)

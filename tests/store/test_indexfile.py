@@ -170,6 +170,7 @@ def test_slots_and_items_are_found(name: str, store: Path) -> None:
         assert (file.slots, file.items) == GEOMETRY[name]
 
 
+@pytest.mark.slow
 def test_every_key_of_the_log(name: str, store: Path) -> None:
     keys, hashes = keys_of(store, name in TAGS_INDEXED)
     files = sound(store)
@@ -226,6 +227,7 @@ def random_index(root: Path, rng: random.Random, **builder: int) -> stores.Store
     return store
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30))
 def test_lookup_is_brute_force(seed: int, rng: random.Random, tmp_path: Path) -> None:
     store = random_index(tmp_path / "store", rng)
@@ -332,6 +334,7 @@ def test_without_holes_a_file_that_is_not_nearly_empty_is_read_in_a_few_bytes(
     assert files.bytes < 8192
 
 
+@pytest.mark.slow
 def test_without_holes_a_nearly_empty_file_has_the_slots_of_its_sibling(rng: random.Random, tmp_path: Path) -> None:
     write_index(tmp_path / "1", 1003, 200_000, random_entries(rng, 199_999), dense=True)
     write_index(tmp_path / "2", 1003, 200_000, [(5, 1 << 40)], dense=True)
@@ -361,6 +364,7 @@ def test_a_wiped_item_is_not_the_end_of_its_chain(tmp_path: Path) -> None:
     assert lookup(file, 8) is None
 
 
+@pytest.mark.slow
 def test_long_chain_is_read_in_blocks(tmp_path: Path) -> None:
     count = 100_000
     for step in (1, 10):  # every item has the key; or every tenth
@@ -407,6 +411,7 @@ def test_what_a_broker_adds_after_opening_is_not_seen(tmp_path: Path) -> None:
 # ---- many at once
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gap", [0, 1 << 20], ids=["item by item", "in memory"])
 def test_many_at_once_are_what_each_alone_is(gap: int, rng: random.Random, tmp_path: Path) -> None:
     """In sound files, in damaged ones, and where a broker has just added items."""
@@ -553,6 +558,7 @@ def test_every_flipped_bit(damaged: Damaged) -> None:
     assert hidden == {"slot": 2, "item previous": 4}
 
 
+@pytest.mark.slow
 def test_every_byte_of_noise(damaged: Damaged, rng: random.Random) -> None:
     for at in range(len(damaged.data)):
         data = bytearray(damaged.data)

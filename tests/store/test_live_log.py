@@ -14,6 +14,7 @@ from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.opened import OpenStore
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("largest", [0, 1 << 24])
 def test_live_is_what_a_full_scan_gives(
     largest: int, tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch

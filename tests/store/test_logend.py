@@ -45,6 +45,7 @@ def _assert_reads(root: Path, expected: list[Row]) -> None:
 # ---- truncated and reused: the old messages and their queue units stay on disk behind the new end
 
 
+@pytest.mark.slow
 def test_log_truncated_and_reused_at_random(tmp_path: Path, rng: random.Random) -> None:
     for number in range(40):
         root = tmp_path / str(number)
@@ -293,6 +294,7 @@ def test_torn_last_message_is_absent(tmp_path: Path, before: int, forgotten: int
     assert len(read(tmp_path)) == before + 1
 
 
+@pytest.mark.slow
 def test_last_message_with_a_wrong_crc(tmp_path: Path) -> None:
     """A torn message of a killed broker, unless a ConsumeQueue knows it: then it was whole once."""
     store = _builder(tmp_path, 10)
@@ -415,6 +417,7 @@ def test_the_end_costs_no_more_with_more_queues(tmp_path: Path) -> None:
         assert requests[1] <= requests[0] + 2, clean
 
 
+@pytest.mark.slow
 def test_a_lost_message_among_many_queues(tmp_path: Path) -> None:
     """What is left after the end is no unit, and one queue of many points there."""
     store = stores.StoreBuilder(tmp_path, segment_size=1 << 20, queue_file_size=200)
@@ -494,6 +497,7 @@ def _broker(root: str, seed: int, count: int, finished: Any) -> None:
             undispatched.clear()
 
 
+@pytest.mark.slow
 def test_live_store(tmp_path: Path, rng: random.Random) -> None:
     (tmp_path / "commitlog").mkdir()
     (tmp_path / "abort").write_text("4711")

@@ -90,6 +90,7 @@ class FaultyFiles(Files):
         return super().open(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [{}, {"subscribe": "T1"}, {"key": "k7"}, {"startingTimestamp": "1700000000010"}])
 def test_a_fault_costs_an_error_or_nothing(tmp_path: Path, given: dict[str, str]) -> None:
     """Wherever the disk fails: the right rows, or one line that says so; what only speeds a read up may be missing."""

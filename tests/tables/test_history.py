@@ -41,6 +41,7 @@ RETRIED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", golden.VERSIONS)
 def test_golden_stores(tmp_path: Path, version: str) -> None:
     root = golden.unpack(version, tmp_path / "store")
@@ -120,6 +121,7 @@ def test_details(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_it_is_found_through_the_index(tmp_path: Path) -> None:
     store = stores.StoreBuilder(tmp_path, 1 << 20, 20_000, index=True, index_slots=2000, index_items=40_000)
     for n in range(8000):

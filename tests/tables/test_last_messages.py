@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
 from oracle import stores
 from support import reading
 
@@ -32,6 +33,7 @@ def test_they_are_the_last_of_a_full_scan(tmp_path: Path, rng: random.Random) ->
             assert found.to_pylist() == rows[-count:]
 
 
+@pytest.mark.slow
 def test_little_of_a_log_is_read(tmp_path: Path) -> None:
     builder = stores.StoreBuilder(tmp_path, segment_size=1 << 22)
     for number in range(20_000):

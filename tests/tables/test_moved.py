@@ -167,6 +167,7 @@ def test_no_transactions(tmp_path: Path) -> None:
         assert rows_of(table, tmp_path) == []
 
 
+@pytest.mark.slow
 def test_many_transactions(tmp_path: Path, rng: random.Random) -> None:
     """More of them than ids are looked up one by one; against what was done to each."""
     store = stores.StoreBuilder(tmp_path, segment_size=1 << 20, queue_file_size=20_000)

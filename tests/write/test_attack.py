@@ -454,6 +454,7 @@ def topics_of(count: int) -> str:
     return json.dumps({"topicConfigTable": {f"t{i}": {"readQueueNums": 4} for i in range(count)}})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -835,6 +836,7 @@ exec "$@"
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["another file system", "a directory of the same one"])
 @pytest.mark.parametrize("place", ["commitlog", "consumequeue", "index", "config", "consumequeue/TopicA/0"])
 def test_mount_points(ground: Ground, place: str, kind: str) -> None:
