@@ -10,6 +10,7 @@ from rmqstore_spark.store.layout import name_of, queue_path
 from rmqstore_spark.write import disk
 from rmqstore_spark.write.background import for_each
 
+_LOST_AT_ONCE = 64 * 1024  # units
 _MOST_PENDING = 64 * 1024 * 1024
 
 Queue = tuple[str, int]  # topic, queueId
@@ -66,7 +67,7 @@ class QueueWriter:
         if tail is None:
             tail = self._tails[queue] = self._begin(queue, queue_offset)
         if lost is not None and tail.next_offset < queue_offset:
-            self._append(tail, memoryview(UNIT.pack(*lost) * (queue_offset - tail.next_offset)))
+            self._append_lost(tail, lost, queue_offset - tail.next_offset)
         if 0 < queue_offset < tail.next_offset:
             units = units[(tail.next_offset - queue_offset) * UNIT_SIZE :]
         elif queue_offset == 0 < tail.next_offset:
@@ -114,6 +115,15 @@ class QueueWriter:
 
         if not self._tree.sync_all(len(self._made)):
             for_each(self._made, bring_to_disk)
+
+    def _append_lost(self, tail: _Tail, lost: QueueUnit, count: int) -> None:
+        unit = UNIT.pack(*lost)
+        while count:
+            some = min(count, _LOST_AT_ONCE)
+            self._append(tail, memoryview(unit * some))
+            count -= some
+            if self._pending > _MOST_PENDING:
+                self._flush()
 
     def _append(self, tail: _Tail, units: memoryview) -> None:
         tail.pending += units

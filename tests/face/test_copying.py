@@ -223,7 +223,15 @@ def test_salvage(tmp_path: Path, rng: random.Random) -> None:
     )
     rows = Store(target).messages(["topic", "queueId", "queueOffset"], trust="queues").read_all()
     assert sorted(tuple(each.values()) for each in rows.to_pylist()) == sorted(found)
+    queues = writing.files(target / "consumequeue", "*/*/*")
+    shutil.rmtree(target / "consumequeue")
+    Store(target).rebuild(mappedFileSizeConsumeQueue=SMALL.queue_file)
+    rebuilt = writing.files(target / "consumequeue", "*/*/*")
+    offsets = [each[:3] for each in reference.read_queues(target)]
+    assert rebuilt.keys() == queues.keys()
     Store(target).copy(tmp_path / "again")
+    assert [each[:3] for each in reference.read_queues(tmp_path / "again")] == offsets
+    assert problems(target) <= {"queueGap"}
     assert without_places(reference.read_store(tmp_path / "again")) == without_places(reference.read_store(target))
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support import writing
 
-import rmqstore_spark
 from interop.ours import SMALL
-from interop.rocketmq import NEWEST, OLDEST, Broker
+from interop.rocketmq import NEWEST, OLDEST, Broker, Client
+from rmqstore_spark import Store
 from rmqstore_spark.store.sizes import Sizes
 
 pytestmark = pytest.mark.interop
 
 TOPIC = "Orders"
+GROUP = "billing"
 SIZES = Sizes(SMALL.segment, SMALL.queue_file, SMALL.index_slots, SMALL.index_items)
 QUEUES = 3
 
@@ -44,44 +45,85 @@ def damage(root: Path, rng: random.Random, count: int) -> None:
         segment.write_bytes(data)
 
 
-def pulled(broker: Broker, queue_id: int, start: int, stop: int) -> tuple[list[int], list[dict[str, Any]]]:
-    """The queue offsets that a consumer receives, and where it was told that there is nothing."""
-    answers = broker.client().run("pull", TOPIC, queue_id, start, stop)
-    return (
-        [answer["queueOffset"] for answer in answers if answer["kind"] != "missed"],
-        [answer for answer in answers if answer["kind"] == "missed"],
-    )
+def pulled(client: Client, topic: str, queue_id: int, start: int, stop: int) -> list[int]:
+    """The queue offsets that a consumer receives."""
+    answers = client.run("pull", topic, queue_id, start, stop)
+    return [answer["queueOffset"] for answer in answers if answer["kind"] != "missed"]
+
+
+def left_in(root: Path) -> dict[int, list[int]]:
+    """The queue offsets that can still be read, by queue."""
+    left: dict[int, list[int]] = {queue_id: [] for queue_id in range(QUEUES)}
+    for row in Store(root).messages(["queueId", "queueOffset"], mode="DROPMALFORMED").read_all().to_pylist():
+        left[row["queueId"]].append(row["queueOffset"])
+    return left
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 def test_salvaged(real: None, tmp_path: Path, rng: random.Random, version: str) -> None:
-    """Consumers get all that is left in order, wherever they begin, and new messages after it; also after a restart, a
-    crash, and when the first segments have expired."""
+    """Consumers get all that is left in order, wherever they begin, and new messages after it; also after a crash."""
     damaged, root = tmp_path / "damaged", tmp_path / "salvaged"
     writing.write(damaged, rows(rng, 600), sizes=SIZES)
     damage(damaged, rng, 4)
-    result = rmqstore_spark.Store(damaged).salvage(root)
-    assert result.lost.num_rows > 4
-    left: dict[int, list[int]] = {queue_id: [] for queue_id in range(QUEUES)}
-    for row in (
-        rmqstore_spark.Store(damaged).messages(["queueId", "queueOffset"], mode="DROPMALFORMED").read_all().to_pylist()
-    ):
-        left[row["queueId"]].append(row["queueOffset"])
-    broker = Broker(version, root, tmp_path / "home", SMALL)
-    with broker:
+    assert Store(damaged).salvage(root).lost.num_rows > 4
+    left = left_in(damaged)
+    with Broker(version, root, tmp_path / "home", SMALL) as broker:
+        client = broker.client()
         for queue_id, offsets in left.items():
             stop = offsets[-1] + 1
-            (bounds,) = broker.client().run("bounds", TOPIC, queue_id)
+            (bounds,) = client.run("bounds", TOPIC, queue_id)
             assert (bounds["min"], bounds["max"]) == (0, stop)
             for start in [0, *rng.sample(range(stop), 8)]:
-                found, missed = pulled(broker, queue_id, start, stop)
-                print(version, queue_id, start, missed)
+                found = pulled(client, TOPIC, queue_id, start, stop)
                 assert found == [offset for offset in offsets if offset >= start]
-            sent = broker.client().run("send", TOPIC, queue_id, 3, "after")
+            sent = client.run("send", TOPIC, queue_id, 3, "after")
             assert [ack["queueOffset"] for ack in sent] == [stop, stop + 1, stop + 2]
             offsets += [stop, stop + 1, stop + 2]
         broker.kill()
     with Broker(version, root, tmp_path / "home2", SMALL) as broker:
+        client = broker.client()
         for queue_id, offsets in left.items():
-            found, _ = pulled(broker, queue_id, 0, offsets[-1] + 1)
-            assert found == offsets
+            assert pulled(client, TOPIC, queue_id, 0, offsets[-1] + 1) == offsets
+
+
+def consumed(root: Path, offsets: dict[int, int]) -> None:
+    """A group that has come so far."""
+    table = {f"{TOPIC}@{GROUP}": {str(queue_id): offset for queue_id, offset in offsets.items()}}
+    (root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_groups_go_on(real: None, tmp_path: Path, rng: random.Random, version: str) -> None:
+    """A group that had consumed half of three stores consumes the other halves, each message once and in order, after
+    two of the stores were copied with what was expired or damaged in them, and all have become one."""
+    stores = []
+    expected = []
+    for number in range(3):
+        root = tmp_path / f"store-{number}"
+        made = rows(rng, 300)
+        for row in made:
+            row["body"] = f"{number}-".encode() + row["body"]
+        writing.write(root, made, sizes=SIZES)
+        at = {queue_id: rng.randrange(60, 80) for queue_id in range(QUEUES)}
+        consumed(root, at)
+        stores.append(root)
+        if number == 1:  # what is expired was consumed
+            for segment in sorted((root / "commitlog").iterdir())[:2]:
+                segment.unlink()
+        if number:
+            other = tmp_path / f"copy-{number}"
+            if number == 2:
+                damage(root, rng, 2)
+            (Store(root).salvage if number == 2 else Store(root).copy)(other)
+            stores[-1] = other
+        left = left_in(root)
+        expected += [(f"{number}-", [o for o in left[queue_id] if o >= at[queue_id]]) for queue_id in range(QUEUES)]
+    target = tmp_path / "target"
+    Store(stores).copy(target)
+    with Broker(version, target, tmp_path / "home", SMALL) as broker:
+        client = broker.client()
+        answers = client.run("consume", TOPIC, GROUP, sum(len(offsets) for _, offsets in expected), 5000)
+    found: dict[int, list[int]] = {queue_id: [] for queue_id in range(3 * QUEUES)}
+    for answer in answers:
+        found[answer["queueId"]].append(answer["queueOffset"])
+    assert found == {queue_id: offsets for queue_id, (_, offsets) in enumerate(expected)}
