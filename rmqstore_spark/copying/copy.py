@@ -13,6 +13,7 @@ import pyarrow as pa
 from rmqstore_spark.copying.config import config_files
 from rmqstore_spark.copying.report import report
 from rmqstore_spark.copying.rows import COLUMNS, DAMAGE_COLUMNS, Chunks, Source, merged
+from rmqstore_spark.copying.twins import refuse_twins
 from rmqstore_spark.copying.waiting import Offsets, waiting_of
 from rmqstore_spark.errors import DamagedStoreError, OptionError
 from rmqstore_spark.read.stored import StoredUnits
@@ -66,6 +67,7 @@ def copy(
         refuse_inside(store.root, target)
         if store.faults and not is_salvage:
             raise _to_salvage(store.faults[0])
+    refuse_twins(stores)
     sources = _sources(stores, read, table, is_salvage)
     sizes = _sizes(stores)
     span = sum(segment.end - segment.start for store in stores for segment in store.segments)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from rmqstore_spark.copying.waiting import Waiting
 from rmqstore_spark.errors import NotAStoreError, RmqStoreError
 from rmqstore_spark.read.stored import StoredUnits
+from rmqstore_spark.store.layout import queue_path
 from rmqstore_spark.store.message import TRANSACTION_COMMIT, TRANSACTION_TYPE
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.write.kept_offsets import KeptOffsets
@@ -81,6 +82,7 @@ class Source:
         for batch in self.batches:
             if "corrupt" in batch.schema.names:
                 batch = self._without_damages(batch)
+            batch = self._without_nameless(batch)
             if batch.num_rows:
                 yield self._rows(batch, units)
 
@@ -91,6 +93,27 @@ class Source:
         for row in batch.filter(corrupt.is_valid()).to_pylist():
             self.damages.append((row["file"], row["commitLogOffset"], row["corrupt"]))
         return batch.filter(corrupt.is_null())
+
+    def _without_nameless(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Without messages whose queue can have no files.
+
+        Raises:
+            RmqStoreError: there is one, and this is no salvage.
+        """
+        topics = batch.column("topic").dictionary_encode()
+        has_path = np.array([queue_path(topic, 0) is not None for topic in topics.dictionary.to_pylist()], bool)
+        is_right = has_path[topics.indices.to_numpy()] & (batch.column("queueId").to_numpy() >= 0)
+        if is_right.all():
+            return batch
+        wrong = int(np.argmin(is_right))
+        topic, queue_id, position = (
+            batch.column(name)[wrong].as_py() for name in ("topic", "queueId", "commitLogOffset")
+        )
+        reason = f"topic {topic!r}, queue {queue_id}: expected a name that a queue's files can have"
+        if "corrupt" not in batch.schema.names:
+            raise RmqStoreError(f"{self.store.root}: commitLogOffset {position}: {reason}; leave it away (--topic)")
+        self.damages.append((batch.column("file")[wrong].as_py(), position, reason))
+        return batch.filter(pa.array(is_right))
 
     def _rows(self, batch: pa.RecordBatch, units: StoredUnits) -> Rows:
         topic = batch.column("topic").dictionary_encode()

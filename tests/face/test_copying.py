@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from oracle import golden, reference
+from oracle import golden, reference, stores
 from support import writing
 from support.writing import SMALL, Row, write
 
@@ -235,6 +235,21 @@ def test_salvage(tmp_path: Path, rng: random.Random) -> None:
     assert without_places(reference.read_store(tmp_path / "again")) == without_places(reference.read_store(target))
 
 
+def test_names_that_no_queue_can_have(tmp_path: Path) -> None:
+    """A broker's store has none; a hostile one may."""
+    source = tmp_path / "source"
+    builder = stores.StoreBuilder(source)
+    for topic, queue_id in (("Good", 0), ("Evil\x1b", 0), ("Good", -1), ("Good", 0)):
+        builder.append(topic=topic, queue_id=queue_id, body=b"x")
+    builder.close()
+    with pytest.raises(RmqStoreError, match=r"topic 'Evil.x1b', queue 0: expected a name that a queue"):
+        Store(source).copy(tmp_path / "copy")
+    made = Store(source).salvage(tmp_path / "target")
+    assert made.messages == 2
+    assert "expected a name" in made.lost.column("found").to_pylist()[0]
+    assert {path.name for path in tmp_path.iterdir()} == {"source", "target"}
+
+
 # ---- several into one
 
 
@@ -271,6 +286,27 @@ def test_several_into_one(tmp_path: Path, rng: random.Random) -> None:
     entry = config(target, "topics")["topicConfigTable"]["Orders"]
     assert (entry["readQueueNums"], entry["writeQueueNums"]) == (6, 6)
     assert problems(target) == set()
+
+
+@pytest.mark.parametrize("how", ["as it is", "grown", "without queues", "by us", "expired"])
+def test_two_copies_of_one_broker(tmp_path: Path, how: str) -> None:
+    """Their messages would come twice."""
+    source, other = tmp_path / "source", tmp_path / "other"
+    write(source, [row(n % 2, n) for n in range(150)])
+    if how == "by us":
+        Store(source).copy(other)
+    else:
+        shutil.copytree(source, other)
+    if how == "grown":
+        write(other, [row(n % 2, n) for n in range(150, 300)])
+    if how == "without queues":
+        shutil.rmtree(other / "consumequeue")
+    if how == "expired":
+        min((other / "commitlog").iterdir()).unlink()
+    for pair in ([source, other], [other, source]):
+        with pytest.raises(OptionError, match=r"two copies of one .* their messages would come twice"):
+            Store(pair).copy(tmp_path / "target")
+    assert not (tmp_path / "target").exists()
 
 
 def test_delayed_messages_of_several(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from support import writing
 
 from interop.ours import SMALL
 from interop.rocketmq import NEWEST, OLDEST, Broker, Client
+from interop.scenario import Written
 from rmqstore_spark import Store
 from rmqstore_spark.store.sizes import Sizes
 
@@ -20,6 +23,8 @@ TOPIC = "Orders"
 GROUP = "billing"
 SIZES = Sizes(SMALL.segment, SMALL.queue_file, SMALL.index_slots, SMALL.index_items)
 QUEUES = 3
+
+StoreOf = Callable[[str], Written]
 
 
 def rows(rng: random.Random, count: int) -> list[writing.Row]:
@@ -127,3 +132,43 @@ def test_groups_go_on(real: None, tmp_path: Path, rng: random.Random, version: s
     for answer in answers:
         found[answer["queueId"]].append(answer["queueOffset"])
     assert found == {queue_id: offsets for queue_id, (_, offsets) in enumerate(expected)}
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_a_brokers_own_store(store_of: StoreOf, accept_ours: Callable[..., None], version: str) -> None:
+    """With all kinds of messages: retried, dead, delayed, half ones."""
+    accept_ours("copied whole", version, lambda other, root: Store(store_of(other).root).copy(root))
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_delayed_messages(real: None, tmp_path: Path, version: str) -> None:
+    """What was delivered is not delivered again, and what waits is, at its time; also where two stores become one."""
+    now = time.time_ns() // 1_000_000
+    expected = []
+    for number in range(2):
+        made = [
+            {
+                "topic": "SCHEDULE_TOPIC_XXXX",
+                "queueId": 2,  # level 3: ten seconds
+                "body": f"{number}-{n}".encode(),
+                "properties": {"REAL_TOPIC": TOPIC, "REAL_QID": "0", "DELAY": "3"},
+                "storeTimestamp": (now + 10 * n + number) * 1000,
+                "storeHost": "127.0.0.1:10911",
+            }
+            for n in range(20)
+        ]
+        writing.write(tmp_path / f"{number}", [*rows(random.Random(number), 1), *made], sizes=SIZES)
+        (tmp_path / f"{number}" / "config" / "delayOffset.json").write_text(json.dumps({"offsetTable": {"3": 12}}))
+        expected.append([f"{number}-{n}".encode() for n in range(12, 20)])
+    one, both = tmp_path / "one", tmp_path / "both"
+    Store(tmp_path / "0").copy(one)
+    Store([tmp_path / "0", tmp_path / "1"]).copy(both)
+    wanted = {one: expected[0], both: [body for pair in zip(*expected, strict=True) for body in pair]}
+    for root, bodies in wanted.items():
+        with Broker(version, root, tmp_path / f"home-{root.name}", SMALL):
+            time.sleep(max(0.0, now / 1000 + 10 - time.time()) + 8)
+        found = Store(root).messages(["body", "properties", "storeTimestamp"], subscribe=TOPIC).read_all().to_pylist()
+        delivered = [row for row in found if "REAL_TOPIC" in dict(row["properties"])]
+        assert len(found) == len(delivered) + (1 if root == one else 2)
+        assert [row["body"] for row in delivered] == bodies
+        assert all(row["storeTimestamp"].timestamp() >= now / 1000 + 10 for row in delivered)
