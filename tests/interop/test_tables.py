@@ -40,6 +40,7 @@ def test_admin_api_says_the_same(version: str, tmp_path: Path) -> None:
     store = Store(root)
     check_topics(store, [answer for answer in answers if answer["kind"] == "topic"])
     check_queues(store, [answer for answer in answers if answer["kind"] == "queue"])
+    check_units(store, [answer for answer in answers if answer["kind"] == "unit"])
     check_groups(store, [answer for answer in answers if answer["kind"] == "group"])
     check_offsets(store, [answer for answer in answers if answer["kind"] == "offset"])
 
@@ -70,6 +71,22 @@ def check_queues(store: Store, answers: list[Record]) -> None:
         compared += 1
     assert compared > 15
     assert all(grows(topic) for topic, _ in found)  # of these the configuration need not know
+
+
+def check_units(store: Store, answers: list[Record]) -> None:
+    names = ("commitLogOffset", "size", "tagsCode")
+    found = {
+        (row["topic"], row["queueId"], row["queueOffset"]): tuple(row[name] for name in names)
+        for row in store.consumequeue().to_pylist()
+        if not grows(row["topic"])
+    }
+    told = {
+        (answer["topic"], answer["queueId"], answer["queueOffset"]): tuple(answer[name] for name in names)
+        for answer in answers
+        if not grows(answer["topic"])
+    }
+    assert found == told
+    assert len(told) > 100
 
 
 def check_groups(store: Store, answers: list[Record]) -> None:

@@ -5,11 +5,12 @@ import org.apache.rocketmq.client.impl.MQClientAPIImpl;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 
 /**
- * What the admin tools ask of a broker: all topics and consumer groups, topicStatus of each topic, consumerProgress of
- * each group. The types of the answers are in other packages since 5.0, so they stay unnamed.
+ * What the admin tools ask of a broker: all topics and consumer groups, topicStatus of each topic, queryCq of each of
+ * its queues, consumerProgress of each group. The types of the answers are in other packages since 5.0, so they stay unnamed.
  */
 final class Admin {
     private static final long TIMEOUT = 20_000;
+    private static final int MOST_UNITS = 1000; // of a queue
 
     private final MQClientAPIImpl api;
     private final String address;
@@ -29,6 +30,9 @@ final class Admin {
                     "queueId", queue.getKey().getQueueId(), "minOffset", queue.getValue().getMinOffset(),
                     "maxOffset", queue.getValue().getMaxOffset(),
                     "lastStoreTimestamp", queue.getValue().getLastUpdateTimestamp()));
+                if (queue.getValue().getMinOffset() < queue.getValue().getMaxOffset()) {
+                    units(queue.getKey().getTopic(), queue.getKey().getQueueId(), queue.getValue().getMinOffset());
+                }
             }
         }
         for (var group : api.getAllSubscriptionGroup(address, TIMEOUT).getSubscriptionGroupTable().values()) {
@@ -36,6 +40,15 @@ final class Admin {
                 "consumeEnable", group.isConsumeEnable(), "broadcastEnable", group.isConsumeBroadcastEnable(),
                 "retryQueueNums", group.getRetryQueueNums(), "retryMaxTimes", group.getRetryMaxTimes()));
             progress(group.getGroupName());
+        }
+    }
+
+    private void units(String topic, int queueId, long from) throws Exception {
+        long queueOffset = from;
+        for (var unit : api.queryConsumeQueue(address, topic, queueId, from, MOST_UNITS, null, TIMEOUT).getQueueData()) {
+            Client.emit(Json.object("kind", "unit", "topic", topic, "queueId", queueId, "queueOffset", queueOffset++,
+                "commitLogOffset", unit.getPhysicOffset(), "size", unit.getPhysicSize(),
+                "tagsCode", unit.getTagsCode()));
         }
     }
 
