@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from rmqstore_spark.copying.config import config_files
 from rmqstore_spark.copying.report import report
-from rmqstore_spark.copying.rows import COLUMNS, DAMAGE_COLUMNS, Chunks, Source, merged
+from rmqstore_spark.copying.rows import COLUMNS, DAMAGE_COLUMNS, Chunks, Halves, Source, merged
 from rmqstore_spark.copying.twins import refuse_twins
 from rmqstore_spark.copying.waiting import Offsets, waiting_of
 from rmqstore_spark.errors import DamagedStoreError, OptionError
@@ -22,6 +22,7 @@ from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import FileSizes, Sizes
 from rmqstore_spark.write.copying import write_copy
 from rmqstore_spark.write.kept_offsets import KeptOffsets, Lost
+from rmqstore_spark.write.kept_units import NewPlaces
 from rmqstore_spark.write.queuefiles import Queue
 from rmqstore_spark.write.target import sizes_to_rebuild
 
@@ -72,7 +73,7 @@ def copy(
     sizes = _sizes(stores)
     span = sum(segment.end - segment.start for store in stores for segment in store.segments)
     order = KeptOffsets(stores[0].root if len(stores) == 1 else target, span)
-    chunks = Chunks(order)
+    chunks = Chunks(order, Halves(NewPlaces(sizes.segment)))
     with contextlib.ExitStack() as opened, _telling_of_salvage(is_salvage):
         streams = [source.rows(opened.enter_context(StoredUnits(source.store))) for source in sources]
         write_copy(

@@ -16,13 +16,18 @@ from rmqstore_spark.read.stored import StoredUnits
 from rmqstore_spark.store.layout import queue_path
 from rmqstore_spark.store.message import TRANSACTION_COMMIT, TRANSACTION_TYPE
 from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.system_topics import HALF_TOPIC, ROCKSDB_HALF_TOPIC
 from rmqstore_spark.write.kept_offsets import KeptOffsets
+from rmqstore_spark.write.kept_units import NewPlaces, put_fields
 from rmqstore_spark.write.staging import CHUNK_SIZE, Chunk
 
-COLUMNS = ["commitLogOffset", "storeSize", "topic", "queueId", "queueOffset", "sysFlag", "storeTimestamp"]
+COLUMNS = [
+    *("commitLogOffset", "storeSize", "topic", "queueId", "queueOffset", "sysFlag", "storeTimestamp"),
+    "preparedTransactionOffset",
+]
 DAMAGE_COLUMNS = ["file", "corrupt"]
+_HALF_TOPICS = (HALF_TOPIC, ROCKSDB_HALF_TOPIC)
 _INNER_BATCH = 0x80  # sysFlag: a unit holds several messages
-_AT_QUEUE_ID, _AT_QUEUE_OFFSET = 12, 20  # in a unit; docs/format.md
 
 Integers = npt.NDArray[np.int64]
 
@@ -36,8 +41,9 @@ class Rows:
         waiting: which topics begin anew.
         topics: names; `codes` are indexes of it.
         queue_ids, queue_offsets: those that they get.
-        is_queued: which of them are in a queue.
-        renamed: whether queue_ids or queue_offsets are not those that stand in the units.
+        flags: sysFlag.
+        prepared: the physical offsets of committed messages' half messages in the new log.
+        renamed: whether queue_ids, queue_offsets or prepared are not those that stand in the units.
     """
 
     units: StoredUnits
@@ -49,12 +55,18 @@ class Rows:
     queue_ids: Integers
     queue_offsets: Integers
     timestamps: Integers
-    is_queued: npt.NDArray[np.bool_]
+    flags: Integers
+    prepared: Integers
     renamed: bool
+
+    @property
+    def is_queued(self) -> npt.NDArray[np.bool_]:
+        """Which of them are in a queue."""
+        return np.isin(self.flags & TRANSACTION_TYPE, (0, TRANSACTION_COMMIT))
 
     def only(self, which: npt.NDArray[np.bool_] | slice) -> Rows:
         """Some of them."""
-        names = ("codes", "positions", "sizes", "queue_ids", "queue_offsets", "timestamps", "is_queued")
+        names = ("codes", "positions", "sizes", "queue_ids", "queue_offsets", "timestamps", "flags", "prepared")
         return replace(self, **{name: getattr(self, name)[which] for name in names})
 
 
@@ -136,7 +148,8 @@ class Source:
             _integers(batch, "queueId"),
             _integers(batch, "queueOffset"),
             batch.column("storeTimestamp").cast(pa.int64()).to_numpy(),
-            np.isin(flags & TRANSACTION_TYPE, (0, TRANSACTION_COMMIT)),
+            flags,
+            _integers(batch, "preparedTransactionOffset"),
             renamed=False,
         )
         return self._moved(self._with_waiting(rows))
@@ -207,15 +220,54 @@ def merged(streams: list[Iterator[Rows]]) -> Iterator[Rows]:
             heads[at] = number, rest
 
 
+class Halves:
+    """Where half messages are in the new log: committed messages name that.
+
+    Args:
+        places: says where units go.
+    """
+
+    def __init__(self, places: NewPlaces) -> None:
+        self._places = places
+        self._halves: dict[tuple[int, int], int] = {}  # by their store and where they were
+
+    def take(self, rows: Rows, is_after_gap: bool) -> Rows:
+        """The next ones, with what has to be written into them.
+
+        Args:
+            is_after_gap: they begin a segment.
+        """
+        positions = self._places.take(rows.sizes, is_after_gap)
+        for code, topic in enumerate(rows.topics):
+            if topic in _HALF_TOPICS:
+                here = np.flatnonzero(rows.codes == code)
+                new = positions[here].tolist()
+                for old, position in zip(rows.positions[here].tolist(), new, strict=True):
+                    self._halves[id(rows.units), old] = position
+        committed = np.flatnonzero((rows.flags & TRANSACTION_TYPE) == TRANSACTION_COMMIT).tolist()
+        if not committed or not self._halves:
+            return rows
+        prepared = rows.prepared.copy()
+        for row in committed:
+            old = int(prepared[row])
+            prepared[row] = self._halves.get((id(rows.units), old), old)
+        return replace(rows, prepared=prepared, renamed=True)
+
+
 class Chunks:
     """Chunks of units for the writer.
+
+    Args:
+        order: looks at queue offsets.
+        halves: knows where half messages are.
 
     Attributes:
         count: messages that were given.
     """
 
-    def __init__(self, order: KeptOffsets) -> None:
+    def __init__(self, order: KeptOffsets, halves: Halves) -> None:
         self._order = order
+        self._halves = halves
         self._parts: list[Rows] = []
         self._nbytes = 0
         self._is_after_gap = False
@@ -228,6 +280,7 @@ class Chunks:
                 if is_after_gap:
                     yield from self._finish()
                     self._is_after_gap = True
+                part = self._halves.take(part, is_after_gap)
                 for piece in _pieces(part, CHUNK_SIZE):
                     nbytes = int(piece.sizes.sum())
                     if self._nbytes + nbytes > CHUNK_SIZE:
@@ -268,16 +321,14 @@ def _reads(parts: list[Rows]) -> Callable[[memoryview], None]:
             nbytes = int(part.sizes.sum())
             part.units.read_into(memory[at : at + nbytes], part.positions, part.sizes)
             if part.renamed:
-                _rename(memory[at : at + nbytes], part)
+                put_fields(
+                    memory[at : at + nbytes],
+                    part.sizes,
+                    part.flags,
+                    queue_ids=part.queue_ids,
+                    queue_offsets=part.queue_offsets,
+                    prepared=part.prepared,
+                )
             at += nbytes
 
     return read_into
-
-
-def _rename(memory: memoryview, part: Rows) -> None:
-    starts = np.cumsum(part.sizes) - part.sizes
-    data = np.frombuffer(memory, np.uint8)
-    for at, values, layout in ((_AT_QUEUE_ID, part.queue_ids, ">i4"), (_AT_QUEUE_OFFSET, part.queue_offsets, ">i8")):
-        width = np.dtype(layout).itemsize
-        bytes_of = values.astype(layout).view(np.uint8).reshape(-1, width)
-        data[(starts + at)[:, None] + np.arange(width)] = bytes_of

@@ -16,8 +16,8 @@ _AT_PHYSICAL_OFFSET = 28  # in a unit; docs/format.md
 
 
 def refuse_twins(stores: list[OpenStore]) -> None:
-    """See that no store has the first or the last message of another one: the same bytes, in the same place of its queue
-    or of the log.
+    """See that no store has the first or the last message of another one: the same bytes, in the same place of its
+    queue or of the log.
 
     Raises:
         OptionError: naming two that do.
