@@ -11,7 +11,14 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from rmqstore_spark.errors import BadRowError, DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
+from rmqstore_spark.errors import (
+    BadRowError,
+    DamagedStoreError,
+    DataLossError,
+    NotAStoreError,
+    OptionError,
+    RmqStoreError,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BadRowError",
     "DamagedStoreError",
+    "DataLossError",
     "NotAStoreError",
     "OptionError",
     "RmqStoreError",

@@ -41,6 +41,12 @@ class DamagedStoreError(RmqStoreError):
     __module__ = "rmqstore_spark"
 
 
+class DataLossError(RmqStoreError):
+    """What a stream has still to read, or has read already, is no longer in the store."""
+
+    __module__ = "rmqstore_spark"
+
+
 class BadRowError(RmqStoreError):
     """A row that no message can be made of."""
 

@@ -22,6 +22,7 @@ _MOST_QUEUE_ID = (1 << 31) - 1
 
 # The first offset (of a start) or the first one after (of an end), by topic and queueId; or one of the two above.
 Offsets = dict[str, dict[int, int]]
+Word = Literal["earliest", "latest"]
 
 _GROUP = "group:"
 _JAVA_WHITESPACE = "".join(map(chr, range(0x21)))  # what String.trim() takes away
@@ -41,6 +42,19 @@ class Instant:
 
     milliseconds: Fraction
     text: str
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """A write that is to happen once, though it may be tried again.
+
+    Attributes:
+        application: who writes.
+        version: the number of the write. Each one's is greater than that of the one before.
+    """
+
+    application: str
+    version: int
 
 
 @dataclass(frozen=True)
@@ -96,18 +110,31 @@ def parse_starting_offsets(text: str) -> Offsets | GroupOffsets:
         if not group:
             raise ValueError(f"the name of a consumer group after {_GROUP!r}")
         return GroupOffsets(group)
-    return _parse_offsets(text, "earliest", EARLIEST)
+    return _parse_offsets(text, {"earliest": EARLIEST})
+
+
+def parse_stream_start(text: str) -> "Offsets | GroupOffsets | Word":
+    """`startingOffsets` of a stream: `latest`, `earliest`, JSON, or the name of a consumer group."""
+    word = text.strip().lower()
+    if word in ("latest", "earliest"):
+        return word  # type: ignore[return-value]
+    if text.strip().startswith(_GROUP):
+        return parse_starting_offsets(text)
+    return _parse_offsets(text, {"earliest": EARLIEST, "latest": LATEST})
 
 
 def parse_ending_offsets(text: str) -> Offsets:
     """`endingOffsets`: `latest`, which is {}, or JSON."""
-    return _parse_offsets(text, "latest", LATEST)
+    return _parse_offsets(text, {"latest": LATEST})
 
 
-def _parse_offsets(text: str, word: Literal["earliest", "latest"], number: int) -> Offsets:
-    if text.strip().lower() == word:
+def _parse_offsets(text: str, words: Mapping[Word, int]) -> Offsets:
+    """Args:
+    words: the texts that say the same of all queues, if there is one of them; and the numbers that say it of one.
+    """
+    if len(words) == 1 and text.strip().lower() in words:
         return {}
-    expected = f'{word} or JSON such as {{"topic": {{"0": 17}}}}'
+    expected = f'{", ".join(words)} or JSON such as {{"topic": {{"0": 17}}}}'
     found = _parse_object(text, expected)
     for topic, queues in found.items():
         if not isinstance(queues, dict):
@@ -115,8 +142,9 @@ def _parse_offsets(text: str, word: Literal["earliest", "latest"], number: int) 
         for queue_id, offset in queues.items():
             if not _is_queue_id(queue_id):
                 raise ValueError(f"{expected}: a queueId in the place of {queue_id!r} in topic {topic!r}")
-            if not _is_whole(offset, 0, _MOST) and not _is_whole(offset, number, number):
-                raise ValueError(f"{expected}: for queue {queue_id} of topic {topic!r} an offset, or {number} ({word})")
+            if not _is_whole(offset, 0, _MOST) and not (type(offset) is int and offset in words.values()):
+                others = " or ".join(f"{number} ({word})" for word, number in words.items())
+                raise ValueError(f"{expected}: for queue {queue_id} of topic {topic!r} an offset, or {others}")
     return {topic: {int(queue_id): offset for queue_id, offset in queues.items()} for topic, queues in found.items()}
 
 
@@ -219,7 +247,7 @@ def selection_of(values: Mapping[str, Any]) -> Selection:
     ends = values["endingOffsets"]
     for option, offsets in (("startingOffsets", starts), ("endingOffsets", ends)):
         for name, queues in offsets.items():
-            _check_offsets(option, name, queues, selection, given)
+            check_offsets(option, name, queues, selection, given)
     return replace(selection, offsets=_ranges(starts, ends))
 
 
@@ -232,8 +260,12 @@ def _times(start: Instant | None, end: Instant | None) -> Numbers:
     )
 
 
-def _check_offsets(option: str, topic: str, queues: dict[int, int], selection: Selection, given: list[str]) -> None:
-    """Refuse offsets of a topic or a queue that the options `given` leave out."""
+def check_offsets(option: str, topic: str, queues: dict[int, int], selection: Selection, given: list[str]) -> None:
+    """Refuse offsets of a topic or a queue that the options `given` leave out.
+
+    Raises:
+        OptionError: naming it.
+    """
     if not selection.wants_topic(topic):
         topics = selection.assigned or selection.topic.among or ()
         raise OptionError(

@@ -10,11 +10,13 @@ from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.errors import OptionError, nearest
 from rmqstore_spark.option_values import (
     GroupOffsets,
+    Transaction,
     parse_assign,
     parse_ending_offsets,
     parse_instant,
     parse_pattern,
     parse_starting_offsets,
+    parse_stream_start,
     parse_tags,
     parse_topics,
     parse_word,
@@ -61,6 +63,12 @@ def _partition_size(text: str) -> int | None:
 def _count(text: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
         raise ValueError("a whole number of at least 1")
+    return int(text)
+
+
+def _version(text: str) -> int:
+    if not text.strip().isdecimal() or int(text) >= 1 << 63:
+        raise ValueError("a whole number of at least 0")
     return int(text)
 
 
@@ -245,6 +253,38 @@ _READ_TABLE = (
     ),
 )
 
+_STREAM_TABLE = (
+    Option(
+        "startingOffsets",
+        "latest",
+        parse_stream_start,
+        "where a new query begins: `latest`, with what comes from now on; `earliest`; `group:NAME`; or "
+        '`{"topic": {"0": 17}}`, -2 for `earliest` and -1 for `latest`, queues not named are read whole. '
+        "Beside `startingTimestamp` it is `earliest` by default. A restarted query goes on where its checkpoint says",
+    ),
+    Option(
+        "maxBytesPerTrigger",
+        "",
+        _size,
+        "about the most bytes of the log that a micro-batch reads, shared by the stores; needs Spark 4.2",
+    ),
+    Option(
+        "maxOffsetsPerTrigger",
+        "",
+        _count,
+        "the most messages of a micro-batch, shared by the stores; needs Spark 4.2. To count them, the driver looks "
+        "through the log first",
+    ),
+    Option(
+        "failOnDataLoss",
+        "true",
+        _boolean,
+        "fail where the store no longer has what comes next, or what was read last: segments were deleted before they "
+        "were read, the log was cut and written anew, or an older copy took its place; `false` logs which "
+        "commitLogOffsets are gone, and goes on",
+    ),
+)
+
 _WRITE_TABLE = (
     Option("path", "", _path, "the store directory; what `save(path)` sets"),
     Option("topic", "", _text, "the topic of rows without one"),
@@ -284,12 +324,24 @@ _WRITE_TABLE = (
         _boolean,
         "allow topics of 128 to 255 bytes; brokers before 5.1.0 delete such messages and all after them",
     ),
+    Option(
+        "txnAppId",
+        "",
+        _text,
+        "with `txnVersion`: who writes. A write whose version is not greater than the last one of this application is "
+        "skipped, so that one that is tried again, in `foreachBatch` for example, writes nothing twice",
+    ),
+    Option(
+        "txnVersion", "", _version, "with `txnAppId`: the number of this write; each one's is greater than the last"
+    ),
 )
 
 _SIZES = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")  # as in Sizes
 
 OPTIONS: dict[str, Option] = {option.name: option for option in _READ_TABLE}
+STREAM_OPTIONS: dict[str, Option] = {option.name: option for option in _STREAM_TABLE}
 WRITE_OPTIONS: dict[str, Option] = {option.name: option for option in _WRITE_TABLE}
+ONLY_OF_STREAMS = {name.lower(): name for name in STREAM_OPTIONS if name not in OPTIONS}
 
 # What Spark adds of its own accord when a table is created over the source.
 _SPARKS_OWN = {"location", "provider", "owner"}
@@ -332,6 +384,7 @@ class WriteOptions:
 
     Attributes:
         sizes: those that the user gives; a store has its own, and RocketMQ's are for what neither says.
+        transaction: what `txnAppId` and `txnVersion` say; None where they are not given.
     """
 
     path: str
@@ -343,6 +396,7 @@ class WriteOptions:
     born_host: bytes
     decompress: bool
     auto_message_version_on_topic_len: bool
+    transaction: Transaction | None = None
 
 
 def parse_options(given: Mapping[str, str]) -> ReadOptions:
@@ -351,7 +405,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
     Raises:
         OptionError: an unknown option (with the nearest known one), or a value that cannot be understood.
     """
-    values, named = _understand(given, OPTIONS)
+    values, named = understand(given, OPTIONS)
     if values["path"] and values["paths"]:
         raise OptionError("options 'path' and 'paths' are both given; give one of them")
     paths = values["paths"] or values["path"]
@@ -391,12 +445,16 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     Raises:
         OptionError: an unknown option (with the nearest known one), or a value that cannot be understood.
     """
-    values, named = _understand(given, WRITE_OPTIONS)
+    values, named = understand(given, WRITE_OPTIONS)
     if not values["path"]:
         raise OptionError(
             "no path is given; use save(path), or in SQL: INSERT INTO a temporary view "
             "(Spark hands no options to the tables that CREATE TABLE makes)"
         )
+    application, version = values["txnAppId"], values["txnVersion"]
+    if (application is None) != (version is None):
+        missing = "txnVersion" if version is None else "txnAppId"
+        raise OptionError(f"options 'txnAppId' and 'txnVersion' go together: expected {missing!r}, too, found none")
     return WriteOptions(
         path=values["path"][0],
         topic=values["topic"],
@@ -407,6 +465,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         born_host=values["bornHost"],
         decompress=values["decompress"],
         auto_message_version_on_topic_len=values["autoMessageVersionOnTopicLen"],
+        transaction=None if application is None else Transaction(application, version),
     )
 
 
@@ -416,21 +475,28 @@ def parse_rebuild_options(given: Mapping[str, str]) -> WriteOptions:
     Raises:
         OptionError: one that has no meaning there, or a value that cannot be understood.
     """
-    _understand(given, {name: WRITE_OPTIONS[name] for name in ("path", *_SIZES[1:], "messageIndexEnable")})
+    understand(given, {name: WRITE_OPTIONS[name] for name in ("path", *_SIZES[1:], "messageIndexEnable")})
     return parse_write_options(given)
 
 
-def _understand(given: Mapping[str, str], table: Mapping[str, Option]) -> tuple[dict[str, Any], set[str]]:
-    """The values of all options of a table, and the names of those that are given."""
+def understand(given: Mapping[str, str], table: Mapping[str, Option]) -> tuple[dict[str, Any], set[str]]:
+    """The values of all options of a table, and the names of those that are given.
+
+    Raises:
+        OptionError: an option that is not in the table, or a value that cannot be understood.
+    """
     by_lower_name = {name.lower(): option for name, option in table.items()}
     values: dict[str, Any] = {}
     for name, text in given.items():
         if name.lower() in _SPARKS_OWN or name.lower().startswith("option."):
             continue
         option = by_lower_name.get(name.lower())
+        if option is None and table is OPTIONS and name.lower() in ONLY_OF_STREAMS:
+            raise OptionError(f"option {ONLY_OF_STREAMS[name.lower()]!r} is for streams (readStream); leave it away")
         if option is None:
             known = ", ".join(table)
-            raise OptionError(f"unknown option {name!r}.{nearest(name, list(table))} The options are {known}")
+            others = STREAM_OPTIONS if table is OPTIONS else {}
+            raise OptionError(f"unknown option {name!r}.{nearest(name, [*table, *others])} The options are {known}")
         values[option.name] = _parse(option, text)
     named = set(values)
     for option in table.values():

@@ -28,7 +28,8 @@ def write(path: str | os.PathLike[str], data: Any, mode: WriteMode, options: Map
     schema, batches = _batches_of(data)
     wanted = _schema(schema, understood)
     root, job = place_to_write(understood.path), uuid.uuid4().hex
-    settings = Settings(understood.sizes, understood.message_index_enable, mode == "overwrite")
+    overwrite = mode == "overwrite"
+    settings = Settings(understood.sizes, understood.message_index_enable, overwrite, understood.transaction)
     check(root, settings)
     prepare(root, job)
     try:

@@ -1,6 +1,7 @@
 """The commands. Those that read a table are made from the table of tables, their options from the table of options."""
 
 import contextlib
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -219,18 +220,40 @@ def _show_store() -> click.Command:
 
 
 def _tail() -> click.Command:
-    def run(path: str, kind: str | None, output: str | None, limit: int | None, **options: Any) -> int:
+    def run(path: str, follow: bool, kind: str | None, output: str | None, limit: int | None, **options: Any) -> int:
         from rmqstore_spark.cli.reading import last_batches
 
         given = _given(options)
         if kind in (None, "table") and output is None:
             given.setdefault("columns", ",".join(_MESSAGE_COLUMNS))
         count = _LINES_OF_TAIL if limit is None else limit or _ALL
+        if follow:
+            return _follow(path, given, count, kind, output)
         return _put_out(*last_batches(path, given, count), kind, output, None)
 
-    parameters = [_path(), *_options([name for name in OPTIONS if name not in _NOT_HERE]), *_output()]
-    text = f"The last messages, {_LINES_OF_TAIL} of them unless --limit says else."
+    follow = click.Option(["--follow", "-f"], is_flag=True, help="go on with those that come, until Ctrl-C")
+    parameters = [_path(), follow, *_options([name for name in OPTIONS if name not in _NOT_HERE]), *_output()]
+    text = (
+        f"The last messages, {_LINES_OF_TAIL} of them unless --limit says else. With --follow also those that come, or "
+        "with --starting-offsets all from there on."
+    )
     return _command("tail", run, parameters, text, "/data/store --subscribe Orders -n 3")
+
+
+def _follow(path: str, given: dict[str, str], count: int, kind: str | None, output: str | None) -> int:
+    from rmqstore_spark.cli.following import followed
+
+    if output is not None or kind in ("parquet", "arrow"):
+        raise OptionError("--follow: what has no end cannot be such a file; give --format json or csv, and no --output")
+    last, coming = followed(path, given, count)
+    batches = itertools.chain(last.to_batches(), coming)
+    if kind in (None, "table"):
+        from rmqstore_spark.cli.screen import show_rows
+
+        show_rows(last.schema, batches, None, measured=max(1, last.num_rows))
+    else:
+        _write(kind, last.schema, batches, None)
+    return 0
 
 
 def _table_command(name: str) -> click.Command:

@@ -34,10 +34,16 @@ def console(piped_width: int = _WIDE) -> Console:
     return _Output(highlight=False, width=piped_width, color_system=None)
 
 
-def show_rows(schema: pa.Schema, batches: Iterator[pa.RecordBatch], limit: int | None) -> None:
-    """Show rows, at most `limit` of them, and say whether there are more. The first ones say how wide columns are."""
+def show_rows(
+    schema: pa.Schema, batches: Iterator[pa.RecordBatch], limit: int | None, measured: int = _ROWS_MEASURED
+) -> None:
+    """Show rows, at most `limit` of them, and say whether there are more. The first ones say how wide columns are.
+
+    Args:
+        measured: so many first ones, where there is no limit.
+    """
     rows = _rows(batches)
-    first = list(itertools.islice(rows, _ROWS_MEASURED if limit is None else limit))
+    first = list(itertools.islice(rows, measured if limit is None else limit))
     if not first:
         print("nothing found", file=sys.stderr)
         return

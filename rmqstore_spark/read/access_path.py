@@ -82,6 +82,11 @@ def choose(
     return Access(path.name, path.why, path.pieces(selection, splitter), [*not_used, *unused])
 
 
+def scanned(store: OpenStore, ranges: list[Range], selection: Selection, splitter: Splitter) -> Pieces:
+    """The way that needs nothing but the log: what to read, cut up. Arguments as of choose()."""
+    return _ScanPath(store, ranges).pieces(selection, splitter)
+
+
 def _with_index(
     store: OpenStore, ranges: list[Range], selection: Selection, splitter: Splitter, without: "_Without"
 ) -> Access:

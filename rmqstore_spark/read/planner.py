@@ -5,19 +5,20 @@ from dataclasses import dataclass, replace
 
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.read.access_path import Access, choose
+from rmqstore_spark.read.access_path import Access, choose, scanned
 from rmqstore_spark.read.check_names import check_queues, check_topics
 from rmqstore_spark.read.groups import of_group
 from rmqstore_spark.read.pack import pack, target_size
-from rmqstore_spark.read.prune import pruned
+from rmqstore_spark.read.prune import in_time, pruned
 from rmqstore_spark.read.split import Splitter
 from rmqstore_spark.read.stores import open_stores
-from rmqstore_spark.read.task import Task
+from rmqstore_spark.read.task import Range, Task
 from rmqstore_spark.selection import Selection
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.opened import OpenStore
 
 _SEGMENTS_TO_WALK = 16  # without ConsumeQueue, more segments than these are not walked through for split points
+_SMALL_PART = 64 * 1024 * 1024  # of a log: less is not worth a look at queues
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,32 @@ def plan_stores(
     return planned
 
 
+def plan_parts(
+    parts: list[tuple[OpenStore, list[Range], Selection]], options: ReadOptions, columns: Collection[str] | None = None
+) -> list[Task]:
+    """The tasks that read what is selected in parts of logs.
+
+    Args:
+        parts: each with its store and what is selected of it; what the options select does not count.
+        columns: as of plan().
+    """
+    splitter = _splitter(options, [store for store, _, _ in parts])
+    splitter.target = target_size(sum(_size(ranges) for _, ranges, _ in parts), options)
+    tasks: list[Task] = []
+    for store, ranges, selection in parts:
+        timely = in_time(store, ranges, selection.store_timestamp)
+        if _size(timely) < _SMALL_PART:
+            pieces = scanned(store, timely, selection, splitter)
+        else:
+            pieces = choose(store, timely, selection, splitter, "log", columns).pieces
+        tasks += [replace(task, selection=selection) for task in pack(pieces, options)]
+    return tasks
+
+
+def _size(ranges: list[Range]) -> int:
+    return sum(r.stop - r.start for r in ranges)
+
+
 def _planned(
     stores: list[OpenStore],
     options: ReadOptions,
@@ -92,7 +119,7 @@ def _planned(
     splitter = _splitter(options, stores)
     selection = options.selection
     ranges = [[] if selection.is_nothing else pruned(store, selection, splitter) for store in stores]
-    splitter.target = target_size(sum(r.stop - r.start for each in ranges for r in each), options)
+    splitter.target = target_size(sum(map(_size, ranges)), options)
     accesses = [
         (store, choose(store, each, selection, splitter, options.trust, columns))
         for store, each in zip(stores, ranges, strict=True)

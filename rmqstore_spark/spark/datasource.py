@@ -1,17 +1,32 @@
 """The data source itself: what `format("rmqstore")` names, and which columns it can have."""
 
+from typing import TYPE_CHECKING
+
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from rmqstore_spark.columns import COLUMNS, DEFAULT_COLUMNS
 from rmqstore_spark.errors import OptionError
-from rmqstore_spark.options import MESSAGES, ReadOptions, check_columns, parse_options, parse_write_options
+from rmqstore_spark.options import (
+    MESSAGES,
+    ONLY_OF_STREAMS,
+    ReadOptions,
+    check_columns,
+    parse_options,
+    parse_write_options,
+)
 from rmqstore_spark.spark.reader import PushdownReader, RmqStoreReader, takes_filters
+from rmqstore_spark.spark.stream_writer import RmqStoreStreamWriter
 from rmqstore_spark.spark.table_reader import TableReader, check_types, spark_schema
 from rmqstore_spark.spark.worker import called_by_spark
 from rmqstore_spark.spark.writer import RmqStoreWriter, check_input
+from rmqstore_spark.stream_options import parse_stream_options
+
+if TYPE_CHECKING:
+    from rmqstore_spark.spark.stream_reader import RefusedStreamReader, RmqStoreStreamReader
 
 FORMAT_NAME = "rmqstore"
+_CHECKPOINT = "checkpointlocation"  # Spark's own, but it hands it on
 
 
 class RmqStoreDataSource(DataSource):
@@ -25,10 +40,21 @@ class RmqStoreDataSource(DataSource):
     def _read_options(self) -> ReadOptions:
         return parse_options(self.options)
 
+    def _read_or_stream_options(self) -> ReadOptions:
+        """What the options say of columns. Spark does not tell what it asks for them for, and not all go with both."""
+        try:
+            return self._read_options()
+        except OptionError as why:
+            try:
+                return parse_stream_options(self.options).read
+            except OptionError as other:
+                is_stream = any(name.lower() in ONLY_OF_STREAMS for name in self.options)
+                raise (other if is_stream else why) from None
+
     def schema(self) -> str | StructType:
         """The columns asked for, or all but those that come only by name. Not called when the user gives a schema."""
         with called_by_spark():
-            options = self._read_options()
+            options = self._read_or_stream_options()
             if options.table != MESSAGES:
                 return spark_schema(options)
             names = options.columns or DEFAULT_COLUMNS
@@ -38,27 +64,56 @@ class RmqStoreDataSource(DataSource):
         """A reader of these columns."""
         with called_by_spark():
             options = self._read_options()
-            if options.columns is not None and options.columns != schema.names:
-                raise OptionError(
-                    f"option 'columns' names {', '.join(options.columns)}, but the schema {', '.join(schema.names)}; "
-                    "give one of them"
-                )
+            check_names(options, schema)
             if options.table != MESSAGES:
                 return TableReader(options, schema)
             check_schema(schema)
             return (PushdownReader if takes_filters(options.pushdown) else RmqStoreReader)(options, schema)
 
+    def streamReader(self, schema: StructType) -> "RmqStoreStreamReader | RefusedStreamReader":
+        """A reader that follows the stores."""
+        from rmqstore_spark.spark.stream_reader import RefusedStreamReader, RmqStoreStreamReader
+
+        with called_by_spark():
+            try:
+                options = parse_stream_options(self.options)
+                check_names(options.read, schema)
+                check_schema(schema)
+                return RmqStoreStreamReader(options, schema)
+            except OptionError as why:
+                return RefusedStreamReader(why)
+
     def writer(self, schema: StructType, overwrite: bool) -> "RmqStoreWriter":
         """A writer of these columns, unless it is clear already that the store cannot be written to."""
-        from rmqstore_spark.write.commit import check, prepare
-
         with called_by_spark():
             options = parse_write_options(self.options)
             check_input(schema, options)
             writer = RmqStoreWriter(options, overwrite)
-            check(writer.root, writer.settings)
-            prepare(writer.root, writer.job)
+            writer.prepare()
             return writer
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "RmqStoreStreamWriter":
+        """A writer of these columns for one micro-batch; or, in another process, one that commits it."""
+        with called_by_spark():
+            given = {name: text for name, text in self.options.items() if name.lower() != _CHECKPOINT}
+            options = parse_write_options(given)
+            check_input(schema, options)
+            writer = RmqStoreStreamWriter(options, overwrite)
+            writer.prepare()
+            return writer
+
+
+def check_names(options: ReadOptions, schema: StructType) -> None:
+    """Refuse a schema and an option `columns` that say different things.
+
+    Raises:
+        OptionError: naming both.
+    """
+    if options.columns is not None and options.columns != schema.names:
+        raise OptionError(
+            f"option 'columns' names {', '.join(options.columns)}, but the schema {', '.join(schema.names)}; "
+            "give one of them"
+        )
 
 
 def check_schema(schema: StructType) -> None:

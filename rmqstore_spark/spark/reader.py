@@ -1,6 +1,5 @@
 """A read as Spark sees it: partitions are planned once, and each is read by a task."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.options import Pushdown, ReadOptions
-from rmqstore_spark.spark.worker import called_by_spark
+from rmqstore_spark.spark.worker import called_by_spark, is_run_by
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,9 +73,7 @@ def takes_filters(pushdown: Pushdown) -> bool:
     """
     if pushdown == "off" or (pushdown == "auto" and not hasattr(DataSourceReader, "pushLimit")):
         return False
-    # The daemon imports the worker's module, and without a daemon it is __main__.
-    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return PUSHDOWN_WORKER in sys.modules or getattr(spec, "name", None) == PUSHDOWN_WORKER
+    return is_run_by(PUSHDOWN_WORKER)
 
 
 def arrow_schema_of(schema: StructType) -> "pa.Schema":

@@ -48,7 +48,19 @@ class RmqStoreWriter(DataSourceArrowWriter):
         """How the store is written."""
         from rmqstore_spark.write.commit import Settings
 
-        return Settings(self._options.sizes, self._options.message_index_enable, self._overwrite)
+        options = self._options
+        return Settings(options.sizes, options.message_index_enable, self._overwrite, options.transaction)
+
+    def prepare(self) -> None:
+        """Refuse what can be refused already, and make the directory in which the tasks stage.
+
+        Raises:
+            RmqStoreError: the store cannot be written to.
+        """
+        from rmqstore_spark.write.commit import check, prepare
+
+        check(self.root, self.settings)
+        prepare(self.root, self.job)
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
         """Encode a task's rows. Nobody hears of them before commit()."""

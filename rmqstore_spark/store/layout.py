@@ -170,7 +170,7 @@ def find_store(root: str, commitlogs: list[str] | None, files: Files) -> Layout:
     if commitlogs is None:
         if "commitlog" not in entries:
             raise NotAStoreError(_not_a_store(root, entries, files))
-        commitlogs = [os.path.join(root, "commitlog")]
+        commitlogs = _usual(root)
     segments: list[SegmentFile] = []
     strays: list[str] = []
     for directory in commitlogs:
@@ -201,6 +201,15 @@ def find_store(root: str, commitlogs: list[str] | None, files: Files) -> Layout:
         index=os.path.join(root, "index") if "index" in entries else None,
         abort="abort" in entries,
     )
+
+
+def segment_paths(root: str, commitlogs: list[str] | None, start: int) -> list[str]:
+    """The paths that the commitlog file of a physical offset can have; arguments as of find_store()."""
+    return [os.path.join(directory, name_of(start)) for directory in commitlogs or _usual(root)]
+
+
+def _usual(root: str) -> list[str]:
+    return [os.path.join(root, "commitlog")]
 
 
 def _entries(directory: str, files: Files) -> list[str]:

@@ -93,17 +93,37 @@ class LogEnd:
         self._queues = queues
         self._files = files
 
-    def find(self) -> End:
-        """The end as of now."""
+    def find(self, known: tuple[int, int] | None = None) -> End:
+        """The end as of now.
+
+        Args:
+            known: a physical offset where a live unit begins, or the log ended when it was looked at before; so what
+                comes before it need not be walked over. And the store time (ms) of the message before it.
+        """
         if not self._segments:
             return End(0, [])
         started = self._last_started()
-        stop = self._walk_from_hint(started) or self._walk(started, self._segments[started].start)
+        segment = self._segments[started]
+        if known is not None and segment.start <= known[0] < segment.end:
+            stop = self._walk(started, known[0], microseconds(known[1]))
+        else:
+            stop = self._walk_from_hint(started) or self._walk(started, segment.start)
         while not stop.is_damage and (beyond := self._lost_unit(stop) or self._later_unit(stop)) is not None:
             stop = beyond
         position = self._settled(stop) if self._layout.abort else stop.at
         last = stop.last if position == stop.at else None  # else it was torn
         return End(self._cut(stop) or position, self._segments, last)
+
+    def onward(self, known: int) -> End:
+        """How far the log goes on, unit by unit, from a physical offset in one of the segments: a live unit begins
+        there, or the log ended.
+
+        It costs as much as there is new. Whether something else than the end stops it only find() can tell. A last unit
+        of a running broker's that nothing proves yet is not waited for.
+        """
+        stop = self._walk(self._segment_of(known), known)
+        position = self._settled(stop, may_wait=False)
+        return End(position, self._segments, stop.last if position == stop.at else None)
 
     def _open(self, index: int, verify_crc: bool = False) -> SegmentReader:
         return SegmentReader(self._segments[index], self._files, verify_crc)
@@ -126,11 +146,18 @@ class LogEnd:
                     last = reader.header(position)
             newest = newest if last is None or last.store_timestamp is None else last.store_timestamp
             following = index + 1
-            if status is not Status.BLANK or following == len(self._segments):
+            if status is not Status.BLANK or following == len(self._segments) or not self._is_begun(following):
                 return _Stop(index, at, status, last, newest)
             if self._segments[following].start != segment.end:
                 return _Stop(index, at, status, last, newest)
             index, at = following, segment.end
+
+    def _is_begun(self, index: int) -> bool:
+        """Is there anything at the beginning of a segment? As long as there is not, the log ends before the blank that
+        leads to it: it may go on there (write/stretch.py; or a broker that was killed just then)."""
+        segment = self._segments[index]
+        with self._open(index) as reader:
+            return any(reader.window.read(segment.start, FORMAT["BLANK_SIZE"]))
 
     def _walk_from_hint(self, started: int) -> _Stop | None:
         """Walk from a unit near the end that its ConsumeQueue knows; None where that may lead astray.
@@ -173,22 +200,27 @@ class LogEnd:
             header = None if hint is None else reader.header(hint)
         return hint if header is not None and self._queues.vouch_for(header) else None
 
-    def _settled(self, stop: _Stop) -> int:
+    def _settled(self, stop: _Stop, may_wait: bool = True) -> int:
         """The end, without a last unit that a broker may be writing just now: its head is seen before its tail.
 
         What a ConsumeQueue knows was written to its end; if it is not whole, then it is damaged. Without that proof
         nothing tells a unit whose properties are half written from a whole one. So while somebody holds the store's
         lock, the unit waits for its proof, or for a later one. Where nobody does, it counts if it stays the same: a
         broker on another machine, whose lock cannot be seen, would have to pause in the middle of a copy.
+
+        Args:
+            may_wait: for the proof.
         """
         last = stop.last
-        if last is None or last.position + last.size != stop.at:
+        if last is None or last.position + last.size != stop.at or stop.status is Status.BLANK:
             return stop.at
         is_written = self._files.is_locked(self._layout.lock)
         seen = b""
         for _ in range(_SETTLE_TRIES):
             if self._queues.vouch_for(last):
                 return stop.at
+            if is_written and not may_wait:
+                break
             with self._open(self._segment_of(last.position), verify_crc=True) as reader:
                 data = reader.window.read(last.position, last.size)
                 if data == seen and not is_written and reader.header(last.position) is not None:

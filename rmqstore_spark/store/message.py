@@ -100,6 +100,32 @@ def store_time_in(unit: bytes, sys_flag: int | None = None) -> int | None:
     return int(_I64.unpack_from(unit, time_at)[0]) if time_at + _I64.size <= len(unit) else None
 
 
+class Mark(NamedTuple):
+    """What tells a message from any other that may stand in its place: a log that was cut and written anew has another
+    one there."""
+
+    position: int  # physical offset
+    store_timestamp: int  # milliseconds
+    body_crc: int
+
+
+MARK_SIZE = store_timestamp_at(FORMAT["SYSFLAG_BORNHOST_V6"]) + _I64.size  # bytes of a unit that it is read from
+
+
+def mark_of(unit: bytes, position: int) -> Mark | None:
+    """The mark of a unit, None where there is none.
+
+    Args:
+        unit: the bytes it begins with, MARK_SIZE of them at least.
+        position: its physical offset.
+    """
+    head, store_timestamp = Head.of(unit), store_time_in(unit)
+    is_one = head.magic in (FORMAT["MAGIC_V1"], FORMAT["MAGIC_V2"]) and head.physical_offset == position
+    if not is_one or store_timestamp is None:
+        return None
+    return Mark(position, store_timestamp, int(_I32.unpack_from(unit, FORMAT["AT_BODY_CRC"])[0]))
+
+
 @dataclass(frozen=True)
 class Header:
     """What planning has to know of a unit. `store_timestamp` is in microseconds, None where that does not fit."""

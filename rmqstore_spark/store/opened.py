@@ -24,16 +24,21 @@ class OpenStore:
     Attributes:
         layout: where its parts are.
         files: how they are reached, and where requests and bytes are counted.
+
+    Args:
+        end: the physical offset where its log is to end, if that is known: a unit's end. What comes later is not
+            looked at.
     """
 
-    def __init__(self, layout: Layout, files: Files) -> None:
+    def __init__(self, layout: Layout, files: Files, end: int | None = None) -> None:
         self.layout = layout
         self.files = files
+        self._known_end = end
 
     @classmethod
-    def find(cls, root: str, files: Files, commitlogs: list[str] | None = None) -> "OpenStore":
+    def find(cls, root: str, files: Files, commitlogs: list[str] | None = None, end: int | None = None) -> "OpenStore":
         """The store in a directory; arguments and errors are those of layout.find_store()."""
-        return cls(find_store(root, commitlogs, files), files)
+        return cls(find_store(root, commitlogs, files), files, end)
 
     def __reduce__(self) -> tuple[type["OpenStore"], tuple[Layout, Files]]:
         return OpenStore, (replace(self.layout, segments=(), strays=()), self.files)
@@ -72,6 +77,8 @@ class OpenStore:
 
     @cached_property
     def _end(self) -> End:
+        if self._known_end is not None:
+            return End(self._known_end, self.segments)
         return LogEnd(self.layout, self.segments, self.queues, self.files).find()
 
     @property

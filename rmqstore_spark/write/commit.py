@@ -1,14 +1,16 @@
 """From staged units to a store that a broker starts on: all of them, or none (journal.py says how)."""
 
 import contextlib
+import logging
 import os
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from native_io import Dispatched, Dispatcher, Status
-from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.errors import RmqStoreError, one_line
+from rmqstore_spark.option_values import Transaction
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.store import checkpoint
 from rmqstore_spark.store.config import Table
@@ -17,11 +19,11 @@ from rmqstore_spark.store.geometry import indexes_tags
 from rmqstore_spark.store.message import failed_check
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.write import disk, journal, topics
+from rmqstore_spark.write import checked, disk, journal, stretch, topics, transactions
 from rmqstore_spark.write.background import Lane
 from rmqstore_spark.write.indexfiles import IndexWriter
 from rmqstore_spark.write.lock import StoreLock, check_lock
-from rmqstore_spark.write.logfiles import LogReader, LogWriter
+from rmqstore_spark.write.logfiles import LogReader, LogWriter, StretchWriter
 from rmqstore_spark.write.queuefiles import QueueWriter
 from rmqstore_spark.write.staging import Chunk, Staged, read_chunks
 from rmqstore_spark.write.target import (
@@ -36,6 +38,8 @@ from rmqstore_spark.write.target import (
     sizes_of,
 )
 
+log = logging.getLogger(__name__)
+
 _CHUNKS_AHEAD = 4
 
 
@@ -47,11 +51,13 @@ class Settings:
         sizes: of the files of a new store, or to hold against those of one that is there.
         index: whether the messages get index entries (messageIndexEnable).
         overwrite: whether the whole store is replaced.
+        transaction: the write is skipped if its application has written this version already, or a later one.
     """
 
     sizes: Sizes
     index: bool = True
     overwrite: bool = False
+    transaction: Transaction | None = None
 
 
 def commit(root: str, staged: Sequence[Staged], settings: Settings) -> None:
@@ -74,15 +80,19 @@ def commit(root: str, staged: Sequence[Staged], settings: Settings) -> None:
             change.recover()
             change.sweep()
             new = is_new(tree)
+            known = {} if new else transactions.load(tree)  # of a store that is gone, nothing counts
+            if settings.transaction is not None and transactions.is_done(known, settings.transaction):
+                log.info("%s: skipped: written before: %s", *map(one_line, (root, settings.transaction)))
+                return
             check_writable(tree)
             messages = _Messages(tree, staged)
             if settings.overwrite and not new:
                 refuse_foreign_files(tree)
-                _replace(messages, settings)
+                _replace(messages, settings, known)
             else:
                 sizes = settings.sizes
                 target = Target(root, sizes.or_defaults()) if new else inspect(tree, sizes, messages.topics)
-                _append(change, target, messages, settings)
+                _append(change, target, messages, settings, known)
 
 
 @dataclass(frozen=True)
@@ -129,37 +139,50 @@ class _Work:
     topics: Table = field(default_factory=dict)
 
 
-def _replace(messages: _Messages, settings: Settings) -> None:
+def _replace(messages: _Messages, settings: Settings, known: Mapping[str, int]) -> None:
     with journal.Replacement(messages.tree) as replacement, StoreLock(replacement.tree):
         tree = replacement.tree
         _make(_Work(tree, tree.path), Target(tree.path, settings.sizes.or_defaults()), messages, settings)
+        transactions.put(tree, journal.transactions_path(tree.path), known, settings.transaction)
         replacement.publish()
 
 
-def _append(change: journal.Change, target: Target, messages: _Messages, settings: Settings) -> None:
+def _append(
+    change: journal.Change, target: Target, messages: _Messages, settings: Settings, known: Mapping[str, int]
+) -> None:
     tree = messages.tree
     work = _Work(tree, change.new, tree.path, topics.load(tree))
     topics.refuse_unwritable(work.topics, messages.topics, tree.path)
-    _refuse_full_disk(target, messages)
+    last = target.segments[-1] if target.segments else None
+    is_small = last is not None and stretch.fits(tree, last, target.end, messages.nbytes)
+    _refuse_full_disk(target, messages, 0 if is_small else sum(target.end - s.start for s in target.segments[-1:]))
     change.begin()
     try:
-        _make(work, target, messages, settings)
-        change.publish(journal.APPENDED)
+        new_log = StretchWriter(target, messages.nbytes) if is_small else None
+        _make(work, target, messages, settings, new_log)
+        transactions.put(tree, journal.transactions_path(work.new), known, settings.transaction)
+        if new_log is not None:
+            change.publish_stretch(new_log.stretch, new_log.units)
+            checked.remember(tree, target.segments[-1], target.end + messages.nbytes)
+        else:
+            change.publish(journal.APPENDED)
     except Exception:
         change.give_up()
         raise
 
 
-def _refuse_full_disk(target: Target, messages: _Messages) -> None:
+def _refuse_full_disk(target: Target, messages: _Messages, copied: int) -> None:
     """Before anything is made: does it fit? Files are sparse, so what they take is what is written; what a task has
     staged is deleted once it is.
+
+    Args:
+        copied: bytes of the segment that goes on.
 
     Raises:
         RmqStoreError: it does not.
     """
     staged = messages.staged
-    last = sum(target.end - segment.start for segment in target.segments if target.end < segment.end)
-    needed = last + max((part.nbytes for part in staged), default=0) + sum(UNIT_SIZE * part.rows for part in staged)
+    needed = copied + max((part.nbytes for part in staged), default=0) + sum(UNIT_SIZE * part.rows for part in staged)
     free = messages.tree.free_bytes()
     if free < needed:
         raise RmqStoreError(
@@ -224,8 +247,14 @@ def forget(root: str, job: str) -> None:
     disk.remove_empty(root)
 
 
-def _make(work: _Work, target: Target, messages: _Messages, settings: Settings) -> None:
-    """Make all files that are changed or new."""
+def _make(
+    work: _Work, target: Target, messages: _Messages, settings: Settings, new_log: StretchWriter | None = None
+) -> None:
+    """Make all files that are changed or new.
+
+    Args:
+        new_log: takes the units, where no segment is changed or new.
+    """
     tree, new, old = work.tree, work.new, work.old
     queues = QueueWriter(
         tree,
@@ -235,17 +264,24 @@ def _make(work: _Work, target: Target, messages: _Messages, settings: Settings) 
         target.queues,
     )
     index_directory = os.path.join(old or new, "index")
-    index = IndexWriter(tree, index_directory, os.path.join(new, "index"), target.sizes.slots, target.sizes.items)
+    index = IndexWriter(
+        tree,
+        index_directory,
+        os.path.join(new, "index"),
+        target.sizes.slots,
+        target.sizes.items,
+        None if new_log is None else os.path.join(new, journal.PATCHES),
+    )
     dispatcher = Dispatcher(index_tags=target.store is not None and indexes_tags(target.store, target.sizes.slots))
     for (topic, queue_id), offset in target.queues.items():
         dispatcher.set_next(topic, queue_id, offset)
 
-    with index, LogWriter(tree, target, os.path.join(new, "commitlog")) as segments:
+    with index, new_log or LogWriter(tree, target, os.path.join(new, "commitlog")) as segments:
         stream = Stream(target, dispatcher, segments, queues, index if settings.index else None)
         chunks = (chunk for part in messages.staged for chunk in read_chunks(messages.tree, part))
         stream.append(chunks, messages.nbytes)
-    with LogReader(tree, os.path.join(new, "commitlog"), target.sizes.segment) as log_reader:
-        queues.finish(log_reader.store_timestamp)
+    with new_log or LogReader(tree, os.path.join(new, "commitlog"), target.sizes.segment) as made:
+        queues.finish(made.store_timestamp)
     indexed = index.end_timestamp
     if not settings.index and old is not None:
         indexed = checkpoint.index_timestamp(os.path.join(old, "checkpoint"), tree)
@@ -270,7 +306,7 @@ class Stream:
         self,
         target: Target,
         dispatcher: Dispatcher,
-        segments: LogWriter,
+        segments: LogWriter | StretchWriter,
         queues: QueueWriter,
         index: IndexWriter | None,
         keep: bool = False,

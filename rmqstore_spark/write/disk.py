@@ -1,11 +1,12 @@
 """Every call that changes something on disk, each of them through one gate, _do: tests stop a write at any of them.
 
 Whatever a reader or a broker may see comes into place by one rename or one exchange of two directories, whole and on
-disk already. Nothing that they see is changed in place.
+disk already. Nothing that they see is changed in place, but by a small append (stretch.py, patch.py).
 
 A store may be hostile: who owns it can put links into it, also while we work. So the writer holds the store's directory
 by a descriptor (Tree) and goes down from there name by name, never through a link. What is there already is never
-written to, cut or given away: it may be a hard link to a file of somebody else. That is for what we made ourselves.
+cut or given away, and written to only if it belongs to the store's owner and has no other name: it may be a hard link
+to a file of somebody else. That is for what we made ourselves.
 """
 
 import contextlib
@@ -353,6 +354,32 @@ class Tree(Files):
         with closed_if_it_fails(file):
             if file.identity != identity or os.fstat(fd).st_nlink != 1:
                 raise RmqStoreError(f"{path}: expected the file that was just made, found another: somebody meddles")
+        return file
+
+    def may_be_changed(self, path: str) -> bool:
+        """Is there a regular file that belongs to whom the tree does, and that has no other name?"""
+        found = self.find(path)
+        return found is not None and self._is_own(found)
+
+    def _is_own(self, found: os.stat_result) -> bool:
+        return stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_uid == self.itself.st_uid
+
+    def open_to_change(self, path: str) -> NewFile:
+        """A file that may_be_changed().
+
+        Raises:
+            RmqStoreError: it may not.
+        """
+        above, name = self._changing(path)
+        fd = open_file(name, path, os.O_RDWR, above, follow=False)
+        file = NewFile(path, fd)
+        with closed_if_it_fails(file):
+            if not self._is_own(os.fstat(fd)):
+                raise RmqStoreError(
+                    f"{path}: expected a file of the store's owner, user {self.itself.st_uid}, with one name, found "
+                    "another one, or one with more names"
+                )
+            self._refuse_mount_point(fd, path, "a file")
         return file
 
     def write_file(self, path: str, data: bytes) -> None:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from native_io import put_index
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
+from rmqstore_spark.store.files import ReadFile
 from rmqstore_spark.store.indexfile import (
     FILE_NAME,
     HEADER,
@@ -19,6 +20,7 @@ from rmqstore_spark.store.indexfile import (
     read_header,
 )
 from rmqstore_spark.write import disk
+from rmqstore_spark.write.patch import PatchWriter
 
 
 class IndexWriter:
@@ -30,9 +32,12 @@ class IndexWriter:
         tree: where all of it is.
         directory: where the store's index files are.
         new: where the changed and the new ones are made.
+        patches: where it is put down what changes in the last one, which then is no copy (patch.py); None: it is.
     """
 
-    def __init__(self, tree: disk.Tree, directory: str, new: str, slots: int, items: int) -> None:
+    def __init__(
+        self, tree: disk.Tree, directory: str, new: str, slots: int, items: int, patches: str | None = None
+    ) -> None:
         if items < 2:
             raise RmqStoreError(f"an index file has to hold an entry: expected at least 2 items, found {items}")
         self._tree = tree
@@ -40,7 +45,9 @@ class IndexWriter:
         self._slots = slots
         self._items = items
         self._head = item_at(slots, 0)  # header and slots
-        self._file: disk.NewFile | None = None
+        self._file: disk.NewFile | PatchWriter | None = None
+        self._patches = patches
+        self._before: bytes | None = None  # the head that the file had
         self._image = mmap.mmap(-1, file_size(slots, items), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._last_name = ""
         self._going_on: str | None = None
@@ -96,13 +103,23 @@ class IndexWriter:
         self._tree.make_directory(self._new)
         size = file_size(self._slots, self._items)
         if self._going_on is not None:
-            self._file = self._tree.new_file(os.path.join(self._new, self._last_name), size)
-            self._file.copy_from(self._tree, self._going_on, size)
-            self._image[: self._head] = self._file.read(0, self._head)
+            self._file = self._go_on(self._going_on, size)
+            with ReadFile(self._going_on, self._tree) as before:
+                self._before = before.read(0, self._head).ljust(self._head, b"\0")
+            self._image[: self._head] = self._before
             self._going_on = None
         else:
             self._last_name = _next_name(self._last_name)
             self._file = self._tree.new_file(os.path.join(self._new, self._last_name), size)
+
+    def _go_on(self, path: str, size: int) -> disk.NewFile | PatchWriter:
+        if self._patches is not None and self._tree.may_be_changed(path) and self._tree.status(path).st_size == size:
+            self._tree.make_directory(self._patches)
+            return PatchWriter(self._tree.new_file(os.path.join(self._patches, self._last_name)))
+        file = self._tree.new_file(os.path.join(self._new, self._last_name), size)
+        with disk.closed_if_it_fails(file):
+            file.copy_from(self._tree, path, size)
+        return file
 
     def _header(self) -> Header:
         return Header(*HEADER.unpack(self._image[: HEADER.size]))
@@ -124,15 +141,16 @@ class IndexWriter:
         assert self._file is not None
         self._take_end(self._header())
         run = 0  # where those blocks begin that are not written yet
+        before = self._before or bytes(self._head)
         for start in range(0, self._head, disk.BLOCK):
             stop = min(start + disk.BLOCK, self._head)
-            if self._image[start:stop].count(0) == stop - start:  # left out: the file stays sparse
+            if self._image[start:stop] == before[start:stop]:  # left out: the file stays sparse
                 self._store(run, start)
                 run = stop
         self._store(run, self._head)
         self._file.sync()
         self._file.__exit__()
-        self._file = None
+        self._file = self._before = None
         self._image.madvise(mmap.MADV_DONTNEED)
 
     def _store(self, start: int, stop: int) -> None:

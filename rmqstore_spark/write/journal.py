@@ -10,7 +10,9 @@ looks there. A broker ignores names in the store directory that it does not know
     4  new/commitlog and commitlog swap their names: one system call. Before it there is nothing of the new messages,
        after it all of them. (new/commitlog has hard links to the segments that stay as they are, and a copy of the one
        that goes on: nothing is written into a file that a reader or a broker knows.)
-    5  new ConsumeQueue and index files are renamed into the store. Readers do without them, a broker makes them anew
+       Or a few messages are written behind the end of the log, and then count with one small write (stretch.py).
+    5  new ConsumeQueue and index files are renamed into the store; for a few messages, the last index file is changed
+       where it is (patch.py). Readers do without them, a broker makes them anew
     6  `abort` is removed, the new `checkpoint` comes into the store, and the rest is thrown away
 
 A rebuild exchanges consumequeue in step 4, and then index, if it makes one; it has no step 5.
@@ -19,6 +21,9 @@ A rebuild exchanges consumequeue in step 4, and then index, if it makes one; it 
 it, it does 5 and 6. Both can be killed and done again. A broker that was started in between has recovered the store by
 itself, and it has made a `checkpoint`: there never is one between 2 and 6. What it found then is whole, and so all that
 is ours is only thrown away.
+
+Who wrote it (transactions.py) is a file in `new`, too. Right after the commit point it comes into the workshop, by the
+writer itself or by the next one, whatever a broker has done in between: what is written is never forgotten.
 
 A checkpoint is away as long as an `abort` of ours is there, never the other way: one that stands beside a checkpoint is
 a broker's.
@@ -41,8 +46,10 @@ from rmqstore_spark.errors import RmqStoreError, one_line
 from rmqstore_spark.store.files import ReadFile
 from rmqstore_spark.store.indexfile import FILE_NAME
 from rmqstore_spark.store.layout import queue_id_of, start_in
+from rmqstore_spark.write import patch
 from rmqstore_spark.write.background import for_each
 from rmqstore_spark.write.disk import Tree, closed_if_it_fails, kind_at
+from rmqstore_spark.write.stretch import Laying, Stretch
 
 log = logging.getLogger(__name__)
 
@@ -50,14 +57,22 @@ WORKSHOP = ".rmqstore-spark"
 _ABORT = b"rmqstore-spark"
 _ABANDONED_SECONDS = 7 * 24 * 3600
 _STAGING = "staging-"
+_TRANSACTIONS = "transactions.json"
 _ASIDE = "aside-"
+PATCHES = "patches"  # in `new`: what changes in index files, by their names
 GONE = "-gone"  # at the end of the name of a staging directory that is being deleted
 
 _VERSION = 1
 _MOST_BYTES = 64 * 1024
 # The directories that a change exchanges, the first one at the commit point; and those into which it then puts files.
 APPENDED, REBUILT, REBUILT_WITHOUT_INDEX = ("commitlog",), ("consumequeue", "index"), ("consumequeue",)
-_PUT = {APPENDED: ("consumequeue", "index"), REBUILT: (), REBUILT_WITHOUT_INDEX: ()}
+_STRETCHED = ()  # the log grows in its last segment
+_PUT = {
+    APPENDED: ("consumequeue", "index"),
+    _STRETCHED: ("consumequeue", "index"),
+    REBUILT: (),
+    REBUILT_WITHOUT_INDEX: (),
+}
 
 
 @dataclass(frozen=True)
@@ -67,11 +82,13 @@ class _Journal:
     Attributes:
         made: the inode of each directory to be exchanged, in their order.
         had_topics, has_topics: whether the store had a topics.json, and whether the change brings one.
+        stretch: what is written behind the end of the log; None where directories are exchanged.
     """
 
     made: dict[str, int]
     had_topics: bool
     has_topics: bool
+    stretch: Stretch | None = None
     version: int = _VERSION
 
     @property
@@ -80,14 +97,19 @@ class _Journal:
         return tuple(self.made)
 
     @property
-    def first(self) -> str:
-        """The directory whose exchange is the commit point."""
-        return next(iter(self.made))
+    def first(self) -> str | None:
+        """The directory whose exchange is the commit point; None where a stretch is published."""
+        return next(iter(self.made), None)
 
 
 def workshop(root: str) -> str:
     """The directory of the writer's own files in a store."""
     return os.path.join(root, WORKSHOP)
+
+
+def transactions_path(root: str) -> str:
+    """Where a store has the versions of its applications' last writes, and where `new` has those of a change."""
+    return os.path.join(workshop(root), _TRANSACTIONS)
 
 
 def staging(root: str, job: str) -> str:
@@ -143,7 +165,10 @@ class Change:
         self._path = os.path.join(self._home, "journal")
         self._checkpoint = self._file("checkpoint")
         self._topics = self._file("config", "topics.json")
+        self._transactions = transactions_path(self.root)
+        self._new_transactions = transactions_path(self.new)
         self._config = self._in_root("config")
+        self._units: memoryview | None = None
         self._abort = self._in_root("abort")
 
     def _in_root(self, *names: str) -> str:
@@ -177,7 +202,14 @@ class Change:
                 written, and only what follows from it is not tidy.
         """
         made = {name: self._tree.status(self._in_new(name)).st_ino for name in exchanged}
-        journal = _Journal(made, self._has(self._topics.here), self._has(self._topics.new))
+        self._publish(_Journal(made, self._has(self._topics.here), self._has(self._topics.new)))
+
+    def publish_stretch(self, stretch: Stretch, units: memoryview) -> None:
+        """Write units behind the end of the log, and bring what is in `new` into the store; errors as of publish()."""
+        self._units = units
+        self._publish(_Journal({}, self._has(self._topics.here), self._has(self._topics.new), stretch))
+
+    def _publish(self, journal: _Journal) -> None:
         self._refuse_obstacles(journal)
         self._tree.sync_directories(self.new)
 
@@ -186,11 +218,10 @@ class Change:
             step.do(journal)
         self._refuse_started_broker()
 
-        self._exchange(journal.first)  # the commit point: before it nothing counts, after it all
+        self._commit(journal)  # the commit point: before it nothing counts, after it all
         self.is_published = True
 
         try:
-            self._tree.sync_directory(self.root)
             self._finish(journal)
         except Exception as why:
             log.warning("%s; trying once more", one_line(why))
@@ -203,13 +234,17 @@ class Change:
             _Step(do=self._move_checkpoint_away, undo=self._bring_checkpoint_back),
             _Step(do=self._make_abort, undo=self._remove_our_abort),
             _Step(do=self._add_topics, undo=self._bring_topics_back),
+            _Step(do=self._lay_stretch, undo=self._take_stretch_back),
         )
 
     @property
     def _steps_after(self) -> tuple[Callable[[_Journal], None], ...]:
         """What is done after it, in this order. Nothing of it is ever undone."""
         return (
+            self._sync_commit,
+            self._put_transactions,
             self._exchange_the_others,
+            self._patch_index,
             self._put_files,
             self._remove_abort,
             self._put_checkpoint,
@@ -257,7 +292,7 @@ class Change:
         except (_UnfitError, OSError, RmqStoreError) as why:
             self._set_aside(why)
             return
-        if journal is not None and self._is_exchanged(journal.first, journal):
+        if journal is not None and self._counts(journal):
             log.warning("%s: finishing a write that was killed", one_line(self.root))
             self._finish(journal)
             return
@@ -295,7 +330,12 @@ class Change:
         if not self.is_pending:
             return None
         journal = self._read()
+        counts = self._counts(journal)
+        if counts:
+            self._put_transactions(journal)
         if self._has(self._checkpoint.here):  # a broker's, which has recovered the store
+            if journal.stretch is not None and not counts:
+                self._laying(journal.stretch).take_back()
             return None
         self._refuse_obstacles(journal)
         return journal
@@ -309,7 +349,8 @@ class Change:
 
     def _write(self, journal: _Journal) -> None:
         tree = self._tree
-        tree.write_file(self._path + ".part", json.dumps(asdict(journal)).encode())
+        said = {name: value for name, value in asdict(journal).items() if value is not None}
+        tree.write_file(self._path + ".part", json.dumps(said).encode())
         tree.rename(self._path + ".part", self._path)
         tree.sync_directory(self._home)
         tree.sync_directory(self._workshop)
@@ -350,7 +391,13 @@ class Change:
             directories += [self._in_root(name), self._in_new(name)]
         for path in directories:
             self._refuse_unless(path, is_directory=True)
-        for path in (self._abort, *self._checkpoint, *self._topics):
+        if journal.stretch is not None:
+            self._refuse_unless(self._in_root("commitlog"), is_directory=True)
+            self._refuse_unless(self._laying(journal.stretch).path, is_directory=False)
+        for changes, path in self._patches(journal):
+            self._refuse_unless(path, is_directory=False)
+            patch.parts(self._tree, changes, path)
+        for path in (self._abort, *self._checkpoint, *self._topics, self._transactions, self._new_transactions):
             self._refuse_unless(path, is_directory=False)
         for name in journal.exchanged:
             if not self._is_exchanged(name, journal) and not self._has(self._in_new(name)):
@@ -418,7 +465,35 @@ class Change:
         elif journal.has_topics and not journal.had_topics and not self._has(self._topics.new):
             self._tree.remove(self._topics.here)
 
-    # ---- 4: the exchange
+    # ---- 4: the exchange, or the stretch
+
+    def _commit(self, journal: _Journal) -> None:
+        if journal.stretch is not None:
+            self._laying(journal.stretch).publish()
+        elif journal.first is not None:
+            self._exchange(journal.first)
+
+    def _counts(self, journal: _Journal) -> bool:
+        """Has a change passed its commit point?"""
+        if journal.stretch is not None:
+            return self._laying(journal.stretch).is_published
+        return journal.first is not None and self._is_exchanged(journal.first, journal)
+
+    def _sync_commit(self, journal: _Journal) -> None:
+        if journal.stretch is not None:
+            self._laying(journal.stretch).sync()
+        self._tree.sync_directory(self.root)
+
+    def _laying(self, stretch: Stretch) -> Laying:
+        return Laying(self._tree, self._in_root("commitlog"), self._home, stretch)
+
+    def _lay_stretch(self, journal: _Journal) -> None:
+        if journal.stretch is not None and self._units is not None:
+            self._laying(journal.stretch).lay(self._units)
+
+    def _take_stretch_back(self, journal: _Journal) -> None:
+        if journal.stretch is not None:
+            self._laying(journal.stretch).take_back()
 
     def _refuse_started_broker(self) -> None:
         if self._has(self._checkpoint.here):
@@ -444,6 +519,13 @@ class Change:
             if not self._is_exchanged(name, journal):
                 self._exchange(name)
 
+    # ---- who wrote it
+
+    def _put_transactions(self, _: _Journal) -> None:
+        if self._has(self._new_transactions):
+            self._tree.rename(self._new_transactions, self._transactions)
+            self._tree.sync_directory(self._workshop)
+
     # ---- 5: ConsumeQueue and index files
 
     def _put_files(self, journal: _Journal) -> None:
@@ -457,6 +539,19 @@ class Change:
         if not self._tree.sync_all(len(changed)):
             for_each(sorted(changed), self._tree.sync_directory)
         self._tree.sync_directory(self.root)
+
+    def _patch_index(self, journal: _Journal) -> None:
+        for changes, path in self._patches(journal):
+            patch.apply(self._tree, changes, path, os.path.join(self._home, "index"))
+
+    def _patches(self, journal: _Journal) -> "Iterator[tuple[str, str]]":
+        """What changes in index files that are there, and the files."""
+        patches = self._in_new(PATCHES)
+        if journal.stretch is not None and self._tree.is_directory(patches):
+            for name in self._tree.names(patches):
+                path = self._in_root("index", name)
+                if FILE_NAME.fullmatch(name) and self._has(path):
+                    yield os.path.join(patches, name), path
 
     def _moves(self, journal: _Journal) -> "Iterator[_Move]":
         """What goes where, in the order to do it in. What has been done already is not among it."""
@@ -495,7 +590,9 @@ class Change:
     # ---- 6: the abort goes, the new checkpoint comes
 
     def _remove_abort(self, journal: _Journal) -> None:
-        if journal.exchanged != APPENDED or self._abort_is_ours():  # a broker's is for rebuild() to settle
+        if (
+            journal.exchanged not in (APPENDED, _STRETCHED) or self._abort_is_ours()
+        ):  # a broker's is for rebuild() to settle
             self._tree.remove(self._abort)
         self._tree.sync_directory(self.root)
 
@@ -520,14 +617,17 @@ class _NewerError(RmqStoreError):
 
 def _understood(found: Any) -> _Journal | None:
     """A journal of this version; None where it does not fit."""
-    if not isinstance(found, dict) or set(found) != set(_Journal.__dataclass_fields__):
+    if not isinstance(found, dict) or set(found) | {"stretch"} != set(_Journal.__dataclass_fields__):
         return None
     made, flags = found["made"], (found["had_topics"], found["has_topics"])
     if not isinstance(made, dict) or tuple(made) not in _PUT or not all(type(flag) is bool for flag in flags):
         return None
     if not all(type(inode) is int and 0 <= inode < 1 << 64 for inode in made.values()):
         return None
-    return _Journal(made, *flags)
+    stretch = Stretch.understood(found["stretch"]) if "stretch" in found else None
+    if (stretch is None) == (tuple(made) == _STRETCHED):
+        return None
+    return _Journal(made, *flags, stretch)
 
 
 def _belongs(names: tuple[str, ...], is_directory: bool) -> bool:

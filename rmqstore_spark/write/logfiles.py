@@ -1,4 +1,4 @@
-"""Commitlog segments: placed units in, a whole new commitlog directory out."""
+"""Commitlog segments: placed units in, a whole new commitlog directory out, or a stretch of the last segment."""
 
 import contextlib
 import mmap
@@ -10,12 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from native_io import FORMAT
+from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.files import Files, ReadFile
 from rmqstore_spark.store.layout import name_of
 from rmqstore_spark.store.message import store_time_in
 from rmqstore_spark.write import disk
 from rmqstore_spark.write.background import Lane
 from rmqstore_spark.write.staging import CHUNK_SIZE
+from rmqstore_spark.write.stretch import Stretch
 from rmqstore_spark.write.target import Target
 
 _IN_FLIGHT = 2
@@ -194,6 +196,70 @@ def _store(file: disk.NewFile, data: _Buffer, offset: int, is_last: bool = False
     if is_last:
         file.sync()
         file.__exit__()
+
+
+class StretchWriter:
+    """Holds placed units until they are published. It is used as a LogWriter is.
+
+    Args:
+        target: the store.
+        nbytes: of units.
+    """
+
+    def __init__(self, target: Target, nbytes: int) -> None:
+        self._target = target
+        self._read = self._taken = 0
+        self.units = memoryview(bytearray(nbytes))
+        self._chunks: list[memoryview] = []
+
+    def __enter__(self) -> "StretchWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def chunk(self, nbytes: int) -> memoryview:
+        """Memory to read units into."""
+        self._chunks.append(self.units[self._read : self._read + nbytes])
+        self._read += nbytes
+        return self._chunks[-1]
+
+    def take(self) -> memoryview:
+        """The units of the oldest chunk, to be placed."""
+        return self._chunks.pop(0)
+
+    def put(self, position: int, nbytes: int) -> None:
+        """All units of the chunk are placed."""
+
+    def end_segment(self, position: int, nbytes: int) -> memoryview:
+        """The segment would end before the units do.
+
+        Raises:
+            RmqStoreError: always. It was asked before whether they fit.
+        """
+        raise RmqStoreError(
+            f"{self._target.root}: a staged message was changed: expected units of {len(self.units)} bytes in all"
+        )
+
+    def finish(self) -> None:
+        """All units are here. They come to disk when they are published."""
+
+    def store_timestamp(self, position: int) -> int:
+        """The store time (ms) of the new message at a physical offset."""
+        found = store_time_in(bytes(self.units[position - self._target.end :][: FORMAT["SMALLEST_UNIT"]]))
+        assert found is not None
+        return found
+
+    @property
+    def stretch(self) -> Stretch:
+        """Where the units go."""
+        return Stretch(
+            segment=self._target.segments[-1].start,
+            segment_size=self._target.sizes.segment,
+            start=self._target.end,
+            size=len(self.units),
+            head=bytes(self.units[: _BLANK.size]).hex(),
+        )
 
 
 class LogReader:

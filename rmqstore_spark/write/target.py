@@ -13,8 +13,9 @@ from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_ends import queue_ends
 from rmqstore_spark.store.segments import Segment
 from rmqstore_spark.store.sizes import FileSizes, Sizes
+from rmqstore_spark.write import checked
 from rmqstore_spark.write.disk import Tree, kind_at, make_directories
-from rmqstore_spark.write.journal import WORKSHOP
+from rmqstore_spark.write.journal import WORKSHOP, transactions_path
 
 # What brokers of any version put into a store directory. One that holds anything else is never deleted.
 _BROKERS_OWN = {
@@ -85,6 +86,7 @@ def check_kinds(tree: Tree, with_queues: bool = True) -> None:
         tree.refuse_other_than(os.path.join(tree.path, name), stat.S_ISDIR, "a directory")
     for name in ("lock", "checkpoint", "abort", *(os.path.join("config", name) for name in _TOPICS)):
         tree.refuse_other_than(os.path.join(tree.path, name), stat.S_ISREG, "a file")
+    tree.refuse_other_than(transactions_path(tree.path), stat.S_ISREG, "a file")
     workshop = tree.find(os.path.join(tree.path, WORKSHOP))
     if workshop is not None and workshop.st_uid not in (tree.itself.st_uid, os.geteuid()):
         raise RmqStoreError(
@@ -227,7 +229,7 @@ def inspect(tree: Tree, asked: Sizes, topics: Collection[str]) -> Target:
             f"{store.layout.strays[0]}: not a commitlog file; a broker would not start: move it away"
         )
     sizes = sizes_of(store, asked, topics)
-    last_timestamp = _check_last_segment(store, sizes)
+    last_timestamp = _check_last_segment(tree, store, sizes)
     return Target(store.root, sizes, store, last_timestamp, queue_ends(store, topics))
 
 
@@ -248,7 +250,7 @@ def _refuse_faults(store: OpenStore) -> None:
         raise DamagedStoreError(f"{store.faults[0]}; a store that is not whole is not written to")
 
 
-def _check_last_segment(store: OpenStore, sizes: FileSizes) -> int:
+def _check_last_segment(tree: Tree, store: OpenStore, sizes: FileSizes) -> int:
     """Read the last segment, after which the log goes on; the store time (ms) of its last message, 0 without one.
 
     Raises:
@@ -256,7 +258,9 @@ def _check_last_segment(store: OpenStore, sizes: FileSizes) -> int:
     """
     if not store.log.extents:
         return 0
-    segment = store.log.extents[-1].segment
+    segment, known = store.log.extents[-1].segment, store.last_message
+    if known is not None and known.store_timestamp is not None and checked.is_untouched(tree, segment, store.end):
+        return known.store_timestamp // 1000
     with store.reader(segment, verify_crc=True) as reader:
         last, at, status = reader.walk(segment.start, store.end)
         if at != store.end or segment.end != segment.start + sizes.segment:

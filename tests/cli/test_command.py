@@ -309,3 +309,44 @@ def test_without_click_it_says_what_to_install(tmp_path: Path) -> None:
     )
     assert ran.returncode == 2
     assert "pip install 'rmqstore-spark[cli]'" in ran.stderr
+
+
+# ---- tail --follow
+
+
+def test_tail_follows(tmp_path: Path) -> None:
+    """The last ones, then those that come; Ctrl-C ends it without a traceback."""
+    builder = stores.StoreBuilder(tmp_path)
+    for number in range(20):
+        builder.append(topic="Orders", keys=f"k{number}")
+    builder.flush()
+    for arguments in ((), ("--format", "json")):
+        command = [*COMMAND, "tail", "-f", str(tmp_path), "-n", "2", "--subscribe", "Orders", *arguments]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            lines = [process.stdout.readline() for _ in range(2 if arguments else 4)]
+            assert f"k{len(builder.messages) - 1}" in lines[-1]
+            for _ in range(3):
+                builder.append(topic="Other")
+                builder.append(topic="Orders", keys=f"k{len(builder.messages)}")
+                builder.flush()
+                assert f"k{len(builder.messages) - 1}" in process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 130
+            assert process.stdout.read() + process.stderr.read() == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["--endingOffsets", "latest"], "option 'endingOffsets' is not for streams"),
+        (["--format", "parquet"], "--follow: what has no end"),
+        (["--output", "x.json"], "--follow: what has no end"),
+    ],
+)
+def test_tail_follow_refuses(arguments: list[str], match: str, store: Path) -> None:
+    ran = run("tail", "--follow", store, *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert match in ran.err
+    assert len(ran.err.splitlines()) == 1

@@ -83,29 +83,43 @@ def test_a_rebuilt_one(store_of: StoreOf, accept_ours: AcceptOurs, version: str)
     accept_ours("rebuilt", version, rebuild)
 
 
+@pytest.mark.parametrize("small", [False, True], ids=["copied", "stretch"])
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 def test_killed_writers(
-    pool: ThreadPoolExecutor, tmp_path: Path, rng: random.Random, version: str, monkeypatch: pytest.MonkeyPatch
+    pool: ThreadPoolExecutor,
+    tmp_path: Path,
+    rng: random.Random,
+    version: str,
+    small: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Wherever a write is killed, a broker has all of its messages, or none. (tests/write/test_kill.py tries it at
-    every place; here at some of those that leave something behind.)"""
+    """Wherever a write is killed, a broker has all of its messages, or none. (tests/write/test_kill.py and
+    test_stretch.py try it at every place; here at some of those that leave something behind.) What the last segment has
+    room for is written into it, and killed also right before it counts; but not where the segment has another name."""
     small_store(tmp_path / "before", rng, 60)
     none = reference.read_store(tmp_path / "before")
     stopper = Stopper()
     monkeypatch.setattr(disk, "_do", stopper)
     new = rows(rng, 60)
-    stores = []
-    total = 0
+    stores: list[Path] = []
+    total = head = 0
     # Everything from the journal on stands at the end.
-    for number in (None, *(sorted(rng.sample(range(1, 60), 3)))):
+    for number in (None, *(sorted(rng.sample(range(1, 60), 2 if small else 3)))):
         root = tmp_path / f"store-{number}"
         stopper.at(None)
         shutil.copytree(tmp_path / "before", root)
+        segments = sorted((root / "commitlog").iterdir())
+        if not small:
+            (tmp_path / f"snapshot-{number}").hardlink_to(segments[-1])
         _, staged = writing.stage_rows(root, [new])
-        stopper.at(None if number is None else total - number)
+        kill = total - number if number is not None else None
+        stopper.at(head - 1 if small and len(stores) == 1 else kill)
         try:
             commit(str(root), staged, Settings(Sizes()))
             total = stopper.calls
+            heads = [call for call, path in stopper.writes if path == str(segments[-1])]
+            assert bool(heads) == small
+            head = max(heads, default=0)
         except Killed:
             stores.append(root)
     stopper.at(None)
@@ -115,6 +129,6 @@ def test_killed_writers(
         assert len(found) in (len(none), len(none) + 60)
         home = tmp_path / f"home-{root.name}"
         tasks.append(pool.submit(assert_broker_accepts, root, home, [version], sizes=SMALL, expected=found))
-    assert len(tasks) == 3
+    assert len(tasks) == (2 if small else 3)
     for task in tasks:
         task.result()

@@ -56,8 +56,9 @@ def test_at_a_terminal(kitchen: Path) -> None:
 def test_with_spark(spark: SparkSession, kitchen: Path, capfd: pytest.CaptureFixture[str]) -> None:
     # Spark's JVM has another current directory than this process.
     for block in blocks("python spark"):
-        exec(re.sub(r'"(\w+_store|lake/plain)"', rf'"{kitchen}/\1"', block), {"spark": spark})
+        exec(re.sub(r'"(\w+_store|lake/\w+)"', rf'"{kitchen}/\1"', block), {"spark": spark})
     assert pq.read_table(kitchen / "lake" / "plain").num_rows == 60
+    assert pq.read_table(kitchen / "lake" / "live").num_rows == Store("sample_store").messages().read_all().num_rows
     assert Store(kitchen / "salvaged_store").messages(columns=["topic"]).read_all().num_rows == 305
     assert Store(kitchen / "merged_store").messages(columns=["topic"]).read_all().num_rows == 120
     assert Store(kitchen / "test_store").messages(columns=["keys"]).read_all().num_rows == 100

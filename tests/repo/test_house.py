@@ -26,13 +26,15 @@ MAY_IMPORT = {
 }
 # Who may start a change of a store. The rest of the package cannot reach a call that writes.
 WRITERS = {
-    *("rmqstore_spark.api", "rmqstore_spark.spark.datasource", "rmqstore_spark.spark.writer", "rmqstore_spark.writing"),
+    *("rmqstore_spark.api", "rmqstore_spark.writing"),
+    *(f"rmqstore_spark.spark.{name}" for name in ("stream_writer", "writer")),
     *(f"rmqstore_spark.copying.{name}" for name in ("config", "copy", "report", "rows")),
 }
 # Who knows Spark.
 SPARKS = {
     "rmqstore_spark",
-    *(f"rmqstore_spark.spark.{name}" for name in ("datasource", "pushdown", "reader", "table_reader", "writer")),
+    *(f"rmqstore_spark.spark.{name}" for name in ("datasource", "pushdown", "reader", "stream_reader")),
+    *(f"rmqstore_spark.spark.{name}" for name in ("stream_writer", "table_reader", "writer")),
 }
 
 

@@ -17,7 +17,7 @@ from support.command import run
 
 import rmqstore_spark
 from rmqstore_spark.columns import COLUMNS
-from rmqstore_spark.options import OPTIONS, WRITE_OPTIONS, Option
+from rmqstore_spark.options import OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS, Option
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 
@@ -38,6 +38,7 @@ def columns_table() -> str:
 
 TABLES = {
     "options": options_table,
+    "stream-options": lambda: options_table(STREAM_OPTIONS),
     "write-options": lambda: options_table(WRITE_OPTIONS),
     "columns": columns_table,
 }

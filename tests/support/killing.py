@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
+from pathlib import Path
 from typing import Any
+
+from oracle import reference
 
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.write import disk
-from support.writing import Row
+from rmqstore_spark.write.commit import Settings, check
+from support import reading, writing
+from support.writing import Row, assert_whole, write
 
 SIZES = Sizes(segment=2048, queue_file=400, slots=10, items=100)
 
@@ -27,15 +34,18 @@ class Stopper:
         self._for_ever = True
         self.calls = 0
         self.written: set[str] = set()  # names of files
+        self.writes: list[tuple[int, str]] = []  # since at(): the number of the call, and the path
 
     def at(self, number: int | None, error: type[BaseException] = Killed, for_ever: bool = False) -> None:
         self._left, self._error, self.calls = number, error, 0
+        self.writes = []
         self._for_ever = for_ever or error is Killed
 
     def __call__(self, call: Any, path: str, *arguments: Any) -> Any:
         self.calls += 1
         if call.__name__ == "_pwrite":
             self.written.add(os.path.basename(path))
+            self.writes.append((self.calls, path))
         if self._left is not None and self.calls > self._left:
             if not self._for_ever:
                 self._left = None
@@ -55,3 +65,71 @@ def rows(count: int, topic: str, first: int = 0) -> list[Row]:
         }
         for i in range(first, first + count)
     ]
+
+
+# ---- what a killed writer has left
+
+
+def ids(root: Path) -> list[str]:
+    """As a broker sees it that recovers: from the first segment to the first thing that is no message."""
+    found: list[str] = []
+    segments = reference.segment_files(root) if (root / "commitlog").exists() else []
+    expected = int(segments[0].name) if segments else 0
+    for path in segments:
+        if int(path.name) != expected:
+            break
+        data = path.read_bytes()
+        last = expected
+        for at, unit in reference.read_segment(data, expected, last=True):
+            found.append(reference.decode_unit(unit, at)["msgId"])
+            last = at + len(unit)
+        inside = last - expected
+        if not reference.is_blank(data[inside : inside + 8], len(data) - inside):
+            break
+        expected += len(data)
+    return found
+
+
+def ours(root: Path) -> list[str]:
+    return [row["msgId"] for row in reading.read(root)] if (root / "commitlog").exists() else []
+
+
+def assert_all_or_none(root: Path, none: list[str], all_: list[str]) -> bool:
+    """Whether it is all. The reference, which expects every file to be sound, ours, and one that recovers, agree."""
+    found = ids(root)
+    assert found in (none, all_)
+    assert ours(root) == found
+    if (root / "commitlog").exists():
+        assert [row["msgId"] for row in reference.read_store(root)] == found
+    if not (root / "abort").exists():
+        # A broker takes it for a clean stop: ConsumeQueue has to know every message.
+        units = [(at, reference.parse_unit(data, at)) for at, data in reference.read_units(root)] if found else []
+        queued = {(t, q, o): unit.physical_offset for t, q, o, unit in reference.read_queues(root)}
+        wanted = {(u.topic.decode(), u.queue_id, u.queue_offset): at for at, u in units}
+        assert queued == wanted
+    else:
+        assert not (root / "checkpoint").exists()
+    return found == all_
+
+
+def state(root: Path) -> dict[str, bytes]:
+    return {name: data for name, data in writing.files(root, "**/*").items() if not name.startswith(".rmqstore")}
+
+
+def open_files(root: Path) -> list[str]:
+    """Those of this process; a deleted file takes space on disk as long as it is open."""
+    paths = []
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            paths.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return [path for path in paths if path.startswith(str(root))]
+
+
+def assert_goes_on(root: Path, sizes: Sizes = SIZES) -> None:
+    """The next write cleans up, or finishes; then the store is whole, and has no trace of what was."""
+    found = ids(root)
+    check(str(root), Settings(sizes))  # as Spark does before it plans
+    assert ids(root) == found
+    write(root, rows(1, "Next", 9000), sizes=sizes)
+    shutil.rmtree(root / ".rmqstore-spark", ignore_errors=True)  # staged by a job that was not told to abort
+    assert [row["msgId"] for row in assert_whole(root, sizes)] == [*found, "Next-9000"]

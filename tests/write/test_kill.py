@@ -15,79 +15,24 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from oracle import reference
-from support import reading, writing
-from support.killing import SIZES, Killed, Stopper, rows
-from support.writing import assert_whole, write
+from support import writing
+from support.killing import (
+    SIZES,
+    Killed,
+    Stopper,
+    assert_all_or_none,
+    assert_goes_on,
+    ids,
+    open_files,
+    ours,
+    rows,
+    state,
+)
+from support.writing import write
 
 import rmqstore_spark
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.write.commit import Settings, check, commit
-
-
-def ids(root: Path) -> list[str]:
-    """As a broker sees it that recovers: from the first segment to the first thing that is no message."""
-    found: list[str] = []
-    segments = reference.segment_files(root) if (root / "commitlog").exists() else []
-    expected = int(segments[0].name) if segments else 0
-    for path in segments:
-        if int(path.name) != expected:
-            break
-        data = path.read_bytes()
-        last = expected
-        for at, unit in reference.read_segment(data, expected, last=True):
-            found.append(reference.decode_unit(unit, at)["msgId"])
-            last = at + len(unit)
-        inside = last - expected
-        if not reference.is_blank(data[inside : inside + 8], len(data) - inside):
-            break
-        expected += len(data)
-    return found
-
-
-def ours(root: Path) -> list[str]:
-    return [row["msgId"] for row in reading.read(root)] if (root / "commitlog").exists() else []
-
-
-def assert_all_or_none(root: Path, none: list[str], all_: list[str]) -> bool:
-    """Whether it is all. The reference, which expects every file to be sound, ours, and one that recovers, agree."""
-    found = ids(root)
-    assert found in (none, all_)
-    assert ours(root) == found
-    if (root / "commitlog").exists():
-        assert [row["msgId"] for row in reference.read_store(root)] == found
-    if not (root / "abort").exists():
-        # A broker takes it for a clean stop: ConsumeQueue has to know every message.
-        units = [(at, reference.parse_unit(data, at)) for at, data in reference.read_units(root)] if found else []
-        queued = {(t, q, o): unit.physical_offset for t, q, o, unit in reference.read_queues(root)}
-        wanted = {(u.topic.decode(), u.queue_id, u.queue_offset): at for at, u in units}
-        assert queued == wanted
-    else:
-        assert not (root / "checkpoint").exists()
-    return found == all_
-
-
-def state(root: Path) -> dict[str, bytes]:
-    return {name: data for name, data in writing.files(root, "**/*").items() if not name.startswith(".rmqstore")}
-
-
-def open_files(root: Path) -> list[str]:
-    """Those of this process; a deleted file takes space on disk as long as it is open."""
-    paths = []
-    for fd in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):
-            paths.append(os.readlink(f"/proc/self/fd/{fd}"))
-    return [path for path in paths if path.startswith(str(root))]
-
-
-def assert_goes_on(root: Path) -> None:
-    """The next write cleans up, or finishes; then the store is whole, and has no trace of what was."""
-    found = ids(root)
-    check(str(root), Settings(SIZES))  # as Spark does before it plans
-    assert ids(root) == found
-    write(root, rows(1, "Next", 9000), sizes=SIZES)
-    shutil.rmtree(root / ".rmqstore-spark", ignore_errors=True)  # staged by a job that was not told to abort
-    assert [row["msgId"] for row in assert_whole(root, SIZES)] == [*found, "Next-9000"]
+from rmqstore_spark.write.commit import Settings, commit
 
 
 @pytest.mark.slow

@@ -76,7 +76,10 @@ def test_random_rows_in_many_steps(tmp_path: Path, rng: random.Random, example: 
         write(steps, *split(piece, rng, 2), sizes=given)
     assert_whole(steps, sizes)
     for part in ("commitlog", "consumequeue"):
-        assert writing.files(steps / part, "**/*") == writing.files(once / part, "**/*")
+        grown, expected_files = writing.files(steps / part, "**/*"), writing.files(once / part, "**/*")
+        spare = {name for name, data in grown.items() if part == "commitlog" and not any(data)}
+        assert len(spare) <= 1
+        assert {name: data for name, data in grown.items() if name not in spare} == expected_files
 
 
 @pytest.mark.parametrize("version", golden.VERSIONS)

@@ -1,0 +1,58 @@
+"""The last messages of a store, and then those that come."""
+
+import time
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+
+from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
+from rmqstore_spark.errors import OptionError
+from rmqstore_spark.read.batches import ReadSettings, read_task
+from rmqstore_spark.read.follow import Follower
+from rmqstore_spark.read.stream_offset import StreamOffset
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.stream_options import StreamOptions, parse_stream_options
+from rmqstore_spark.tables.messages import last_messages
+
+_SECONDS = 0.05  # between looks where nothing comes
+
+
+def followed(path: str, given: Mapping[str, str], count: int) -> tuple[pa.Table, Iterator[pa.RecordBatch]]:
+    """The last messages that options select, up to `count` of them, and those that come after them, for ever. Where
+    options say from when on, all from then on are to come, and there are no last ones.
+
+    Args:
+        path: the store.
+        given: options of a stream as text.
+
+    Raises:
+        RmqStoreError: as reading them does.
+    """
+    options = parse_stream_options({**given, "path": path})
+    columns = options.read.columns or DEFAULT_COLUMNS
+    follower = Follower(options)
+    start = follower.initial()
+    if len(start.stores) > 1:
+        raise OptionError(f"{path}: expected one store, found {len(start.stores)}")
+    last = arrow_schema(columns).empty_table()
+    if options.start == "latest":
+        for root, place in start.stores.items():
+            store = OpenStore.find(root, Files(), options.read.store_path_commit_log, place.position)
+            last = last_messages(store, options.read, columns, count)
+    return last, _coming(follower, start, options, columns)
+
+
+def _coming(
+    follower: Follower, start: StreamOffset, options: StreamOptions, columns: list[str]
+) -> Iterator[pa.RecordBatch]:
+    read = options.read
+    settings = ReadSettings(arrow_schema(columns), read.mode, read.verify_crc, read.decompress, read.selection)
+    while True:
+        end = follower.latest(start, is_limited=False)
+        if end == start:
+            time.sleep(_SECONDS)
+            continue
+        for task in follower.plan(start, end, columns):
+            yield from read_task(task, settings)
+        start = end

@@ -1,0 +1,317 @@
+"""The live edge of a store: up to where its log surely has whole messages that stay, found again and again for little.
+
+What a broker has written is in the system's memory, which outlives the broker: after a kill its recovery keeps every
+unit that is whole, and cuts the log at the first that is not (CommitLog.recoverAbnormally, 4.9 to 5.5). So the edge is
+where the log ends (store/log_end.py), and the last unit waits until its ConsumeQueue or a later unit proves that it was
+written to its end; where nobody holds the store's lock, until two looks saw the same whole unit. What an outage of the
+whole machine loses, and what a replicated broker cuts when another one becomes master, may have been seen here before:
+then the log does not have the message any more that was last before the edge, and that is found.
+
+An idle look is one request, or two where the last message is large: the last message's head, and zeros where the next
+one will be. Only where something new stands is anything else of the store looked at.
+"""
+
+import bisect
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rmqstore_spark.errors import DamagedStoreError, DataLossError
+from rmqstore_spark.store.commitlog import SegmentReader
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.layout import segment_paths
+from rmqstore_spark.store.log_end import End, LogEnd
+from rmqstore_spark.store.message import MARK_SIZE, Mark, mark_of
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.segments import Segment
+
+_NEXT_SIZE = 8  # bytes of the next unit: a total size and a magic, never zero both
+_NEAR = 4096  # bytes of a last message that are rather read than asked around
+_SECONDS = 1.0  # between looks at what seldom changes
+_MOST_SECONDS = 60.0  # between looks at something that stays where the next unit should be and is none
+
+
+_ADVICE = "begin with a new checkpoint, or give failOnDataLoss=false to go on with what is there"
+
+
+class Reached(NamedTuple):
+    """A place in a log.
+
+    Attributes:
+        position: a physical offset: a unit's start, or where the log ends.
+        last: the last message before it, None where there is none or it is not known.
+    """
+
+    position: int
+    last: Mark | None
+
+
+def check(store: OpenStore, reached: Reached) -> None:
+    """Make sure that a log still has a place, and all that comes after it.
+
+    Raises:
+        DataLossError: it does not; the text says what is gone.
+    """
+    position, last = reached
+    if not store.segments:
+        raise DataLossError(f"{store.root}: the log is empty, but it was read to commitLogOffset {position}; {_ADVICE}")
+    begin, end = store.segments[0].start, store.segments[-1].end
+    if position < begin:
+        raise DataLossError(
+            f"{store.root}: commitLogOffsets {position} to {begin - 1} are gone: their segments were deleted before "
+            f"they were read; {_ADVICE}"
+        )
+    if position > end or (last is not None and last.position >= begin and _mark_at(store, last.position) != last):
+        raise _changed(store, reached)
+
+
+def after_loss(store: OpenStore, position: int) -> Reached:
+    """Where to go on in a log that has lost what was at a physical offset: at the first unit from there on that it has,
+    or at its end."""
+    begin = store.segments[0].start if store.segments else 0
+    if not store.segments or position < begin:
+        return Reached(begin, None)
+    found = _reached_by(store, _end_of(store).find(), None)
+    segment = _segment_at(store.segments, position)
+    if found.position <= position or segment is None:
+        return found
+    with store.reader(segment) as reader:
+        last, at, _ = reader.walk(segment.start, position)
+        if at < position and reader.header(at) is not None:
+            return place_after(reader, at)
+        return Reached(at, _mark_in(reader, last)) if at == position and last is not None else found
+
+
+class Edge:
+    """Follows the log of one store.
+
+    Args:
+        root: the store directory.
+        files: how to reach files, and where requests and bytes are counted.
+        commitlogs: the commitlog's directories where they are not <root>/commitlog.
+        known: a place that the log had, None where the end is to be searched for.
+        clock: seconds that pass.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        files: Files,
+        commitlogs: list[str] | None = None,
+        known: Reached | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._root = root
+        self._files = files
+        self._commitlogs = commitlogs
+        self._clock = clock
+        self._store: OpenStore | None = None
+        self._reached = known
+        self._was_started: int | None = -1  # as _started() was; at the first look it counts as new
+        self._look_again = clock() + _SECONDS
+        self._patience = _SECONDS
+
+    def look(self) -> Reached:
+        """The edge as of now; never before where it was. It costs as much as there is new.
+
+        Raises:
+            NotAStoreError: the store is gone.
+            DataLossError: the log is not the one any more that it was.
+            DamagedStoreError: files claim the same physical offsets.
+        """
+        if self._store is None or self._reached is None:
+            return self._search()
+        try:
+            return self._look(self._reached)
+        except DamagedStoreError:  # a segment was deleted, say
+            return self._search()
+
+    # ---- a look
+
+    def _look(self, reached: Reached) -> Reached:
+        store = self._store or self._open()
+        segment = _segment_at(store.segments, reached.position)
+        if segment is None:
+            if not self._is_there(reached.position) and not self._is_due():
+                return reached
+            store = self._open()
+            segment = _segment_at(store.segments, reached.position)
+            if segment is None:
+                return reached
+        with store.reader(segment) as reader:
+            is_same, following = _peek(reader, reached)
+        if not is_same:
+            raise _changed(store, reached)
+        if not any(following):
+            self._patience = _SECONDS
+            # A log that goes on in the next segment has lost something in this one.
+            if self._is_due() and (self._started() != self._was_started or self._begins_with_unit(segment.end)):
+                return self._search()
+            return reached
+        return self._go_on(store, segment, reached)
+
+    def _go_on(self, store: OpenStore, segment: Segment, reached: Reached) -> Reached:
+        """Something stands where the next unit should be."""
+        last = reached.last
+        if last is not None and store.segments[0].start <= last.position < segment.start:  # else it was looked at
+            check(store, reached)
+        found = _reached_by(store, _end_of(store).onward(reached.position), reached)
+        if found.position == reached.position and segment is store.segments[-1] and self._is_there(segment.end):
+            store = self._open()
+            found = _reached_by(store, _end_of(store).onward(reached.position), reached)
+        if found.position > reached.position:
+            self._reached = found
+            self._look_again = self._clock() + _SECONDS
+            self._patience = _SECONDS
+            return found
+        # Half a unit; or what is left of one, of a log that was cut; or damage, if something later proves it.
+        if self._is_due():
+            self._patience = min(2 * self._patience, _MOST_SECONDS)
+            self._look_again = self._clock() + self._patience
+            return self._search()
+        return reached
+
+    def _search(self) -> Reached:
+        """The edge, whatever there is. After a broker has started the last segment is walked through anew: where its
+        log was cut, the message that was last may still stand there, but no longer belongs to it.
+        """
+        known = self._reached
+        store = self._open()
+        if known is not None:
+            check(store, known)
+        last = None if known is None or self._started() != self._was_started else known.last
+        self._was_started = self._started()
+        hint = None if known is None or last is None else (known.position, last.store_timestamp)
+        found = _reached_by(store, _end_of(store).find(hint), known)
+        if known is not None and found.position < known.position:
+            # Unless the message that was last needs a proof again, which it had before.
+            if known.last is None or found.position != known.last.position:
+                raise _changed(store, known, found.position)
+            found = known
+        self._reached = found
+        return found
+
+    def _open(self) -> OpenStore:
+        """The store with its segments as they are now."""
+        self._store = OpenStore.find(self._root, self._files, self._commitlogs)
+        return self._store
+
+    def _is_due(self) -> bool:
+        """Once in a while."""
+        now = self._clock()
+        if now < self._look_again:
+            return False
+        self._look_again = now + _SECONDS
+        return True
+
+    def _started(self) -> int | None:
+        """When a broker started here last, in nanoseconds, as it writes its lock file then; None where nobody knows."""
+        with contextlib.suppress(OSError):
+            return self._files.status(os.path.join(self._root, "lock")).st_mtime_ns
+        return None
+
+    def _is_there(self, start: int) -> bool:
+        """Is there a segment of this name?"""
+        return any(self._files.exists(path) for path in segment_paths(self._root, self._commitlogs, start))
+
+    def _begins_with_unit(self, start: int) -> bool:
+        for path in segment_paths(self._root, self._commitlogs, start):
+            if self._files.exists(path):
+                with SegmentReader(Segment(path, start, start + MARK_SIZE, MARK_SIZE), self._files) as reader:
+                    return _mark_in(reader, start) is not None
+        return False
+
+
+def _end_of(store: OpenStore) -> LogEnd:
+    return LogEnd(store.layout, store.segments, store.queues, store.files)
+
+
+def _reached_by(store: OpenStore, end: End, known: Reached | None) -> Reached:
+    """An end as a place. Where its last unit waits for a proof, the last message is the one before that.
+
+    A segment's closing blank is passed with the first message of the next segment only: a broker that was killed
+    between the two goes on in the blank's place.
+    """
+    following = _segment_at(store.segments, end.position)
+    is_behind_blank = following is not None and store.segments[0].start < following.start == end.position
+    last = end.last
+    if last is not None:
+        return Reached(last.position + last.size if is_behind_blank else end.position, _mark_at(store, last.position))
+    if known is not None and end.position == known.position:
+        return known
+    segment = _segment_at(store.segments, end.position - 1)
+    if segment is None:
+        return Reached(end.position, None)
+    start = segment.start if known is None else max(segment.start, known.position)
+    with store.reader(segment) as reader:
+        position, _, _ = reader.walk(start, end.position)
+        if position is None:
+            return known if is_behind_blank and known is not None else Reached(end.position, None)
+        return place_after(reader, position) if is_behind_blank else Reached(end.position, _mark_in(reader, position))
+
+
+def _changed(store: OpenStore, reached: Reached, end: int | None = None) -> DataLossError:
+    position, last = reached
+    if last is None or end is not None:
+        where = "before that" if end is None else f"at {end}"
+        return DataLossError(
+            f"{store.root}: the log is not the one that was read to commitLogOffset {position}: now it ends {where}; "
+            f"it was cut, or an older copy took its place; {_ADVICE}"
+        )
+    return DataLossError(
+        f"{store.root}: the log is not the one that was read to commitLogOffset {position}: expected at "
+        f"{last.position} the message with storeTimestamp {last.store_timestamp} and bodyCRC {last.body_crc}, found "
+        f"{_told(_mark_at(store, last.position))}: it was cut and written anew, or an older copy took its place; "
+        f"{_ADVICE}"
+    )
+
+
+def _mark_at(store: OpenStore, position: int) -> Mark | None:
+    segment = _segment_at(store.segments, position)
+    if segment is None:
+        return None
+    with store.reader(segment) as reader:
+        return _mark_in(reader, position)
+
+
+def _told(mark: Mark | None) -> str:
+    return "none" if mark is None else f"one with storeTimestamp {mark.store_timestamp} and bodyCRC {mark.body_crc}"
+
+
+def _segment_at(segments: list[Segment], position: int) -> Segment | None:
+    """The segment that a physical offset is in."""
+    index = bisect.bisect_right(segments, position, key=lambda segment: segment.start) - 1
+    return segments[index] if index >= 0 and position < segments[index].end else None
+
+
+def _peek(reader: SegmentReader, reached: Reached) -> tuple[bool, bytes]:
+    """Is the last message still there, if it is in this segment; and what stands after it."""
+    position, last = reached
+    if last is None or last.position < reader.segment.start:
+        return True, reader.window.read(position, _NEXT_SIZE)
+    size = position - last.position
+    if size <= _NEAR:
+        data = reader.window.read(last.position, size + _NEXT_SIZE)
+        return mark_of(data[:size], last.position) == last, data[size:]
+    return _mark_in(reader, last.position) == last, reader.window.read(position, _NEXT_SIZE)
+
+
+def _mark_in(reader: SegmentReader, position: int) -> Mark | None:
+    return mark_of(reader.window.read(position, MARK_SIZE), position)
+
+
+def place_after(reader: SegmentReader, position: int) -> Reached:
+    """The place after a message.
+
+    Args:
+        position: its physical offset.
+
+    Raises:
+        DamagedStoreError: there is none.
+    """
+    header, mark = reader.header(position), _mark_in(reader, position)
+    if header is None:
+        raise DamagedStoreError(f"{reader.segment.path}: expected a message at commitLogOffset {position}, found none")
+    return Reached(position + header.size, mark)

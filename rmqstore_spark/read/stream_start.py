@@ -1,0 +1,144 @@
+"""Where a stream begins in a store: `startingOffsets` and `startingTimestamp`, resolved once and never again."""
+
+import logging
+from collections.abc import Collection
+from dataclasses import replace
+
+from rmqstore_spark.errors import OptionError
+from rmqstore_spark.option_values import EARLIEST, LATEST, GroupOffsets, Offsets
+from rmqstore_spark.read.edge import Reached
+from rmqstore_spark.read.groups import of_group
+from rmqstore_spark.read.prune import in_time, ranges_of
+from rmqstore_spark.read.stream_offset import Queue, StoreOffset
+from rmqstore_spark.selection import Numbers, Selection
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.stream_options import StreamOptions
+
+log = logging.getLogger(__name__)
+
+
+def starts_of(stores: dict[OpenStore, Reached], options: StreamOptions) -> dict[str, StoreOffset]:
+    """Where a new stream begins, by store.
+
+    Args:
+        stores: each store, as it was up to its edge.
+
+    Raises:
+        OptionError: no store has an offset of the group that startingOffsets names.
+    """
+    start, since = options.start, options.since
+    if isinstance(start, GroupOffsets):
+        chosen = of_group(list(stores), start.group, options.read.selection)
+        return {
+            store.root: _start_of_queues(
+                store, stores[store], _starts(selection), selection, since, selection.topic.among
+            )
+            for store, selection in chosen
+        }
+    if start == "latest":
+        return {store.root: StoreOffset(*reached) for store, reached in stores.items()}
+    if start == "earliest":
+        return {store.root: _since(store, reached, since) for store, reached in stores.items()}
+    return {store.root: _start_of_named(store, reached, start, options) for store, reached in stores.items()}
+
+
+def start_of_new(
+    store: OpenStore, reached: Reached, options: StreamOptions, topics: Collection[str] | None
+) -> StoreOffset:
+    """Where a stream begins in a store that it has not met before, as it came later: at its beginning, but where a
+    group or queue offsets say else.
+
+    Args:
+        topics: the only ones that the stream reads in other stores; None for any.
+    """
+    start = options.start
+    if isinstance(start, GroupOffsets):
+        known = {name for name, _ in store.consumer_offsets}
+        if start.group in known:
+            return starts_of({store: reached}, options)[store.root]
+        return replace(_since(store, reached, options.since), topics=None if topics is None else frozenset(topics))
+    if start == "latest":
+        return _since(store, reached, options.since)
+    return starts_of({store: reached}, options)[store.root]
+
+
+def _since(store: OpenStore, reached: Reached, since: int | None) -> StoreOffset:
+    """At the first segment that can hold messages of that store time or later."""
+    times = Numbers() if since is None else Numbers(least=since)
+    later = in_time(store, ranges_of(store), times)
+    if later:
+        return StoreOffset(later[0].start)
+    return StoreOffset(*reached)
+
+
+def _starts(selection: Selection) -> dict[Queue, int]:
+    return {queue: numbers.least for queue, numbers in selection.offsets.items()}
+
+
+def _start_of_named(store: OpenStore, reached: Reached, named: Offsets, options: StreamOptions) -> StoreOffset:
+    starts: dict[Queue, int] = {}
+    for topic, queues in named.items():
+        for queue_id, offset in queues.items():
+            if offset == LATEST:
+                queue = store.queues.queue(topic, queue_id)
+                starts[topic, queue_id] = 0 if queue is None else queue.search(reached.position)
+            elif offset != EARLIEST:
+                starts[topic, queue_id] = offset
+    return _start_of_queues(store, reached, starts, options.read.selection, options.since, None)
+
+
+def _start_of_queues(
+    store: OpenStore,
+    reached: Reached,
+    starts: dict[Queue, int],
+    selection: Selection,
+    since: int | None,
+    topics: frozenset[str] | None,
+) -> StoreOffset:
+    """Where the first of the selected queues starts: before that nothing need be read. Later is a promise, earlier only
+    costs time, so what is not sure begins with the log."""
+    if topics is not None and not topics:
+        return StoreOffset(*reached, topics=topics)
+    begin = _since(store, reached, since)
+    first = _first_unit(store, reached, starts, selection)
+    found = begin if first is None or first.position <= begin.position else first
+    return replace(found, starts=starts, topics=topics)
+
+
+def _first_unit(
+    store: OpenStore, reached: Reached, starts: dict[Queue, int], selection: Selection
+) -> StoreOffset | None:
+    """The first of the units that queues start at; None where some queue's is not known."""
+    among = selection.topic.among if selection.assigned is None else frozenset(selection.assigned)
+    last = store.last_message
+    # The queues must know the last message: what they do not know yet could be anywhere.
+    if among is None or last is None or not store.queues.vouch_for(last):
+        return None
+    first = StoreOffset(*reached)
+    for topic in among:
+        for queue in store.queues.all_of_topic(topic):
+            if selection.queue(topic, queue.queue_id) is None:
+                continue
+            offset = starts.get((topic, queue.queue_id))
+            if offset is None or queue.is_batch:
+                return None
+            if offset >= queue.end:
+                continue
+            unit = queue.unit(offset)
+            if unit is None or not store.log.holds(queue, offset, unit, however_far=True):
+                return None
+            if unit.position < first.position:
+                first = StoreOffset(unit.position)
+    return first
+
+
+def check_word(start: object) -> None:
+    """Refuse what cannot be carried from batch to batch before Spark 4.2, which does not tell a source where it was.
+
+    Raises:
+        OptionError: naming the option.
+    """
+    if start not in ("latest", "earliest"):
+        raise OptionError(
+            "option 'startingOffsets': before Spark 4.2 a stream can begin at latest or earliest only; upgrade Spark"
+        )

@@ -1,0 +1,129 @@
+"""A stream as Spark sees it. Where it is and what a batch reads, read/follow.py knows."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.read.follow import Follower
+from rmqstore_spark.read.stream_offset import StreamOffset, stream_offset
+from rmqstore_spark.spark.reader import RmqStoreReader
+from rmqstore_spark.spark.worker import called_by_spark
+from rmqstore_spark.stream_options import StreamOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadMaxBytes,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+
+    IS_TOLD = True
+except ImportError:  # before Spark 4.2
+    IS_TOLD = False
+    SupportsTriggerAvailableNow = object  # type: ignore[assignment, misc]
+
+log = logging.getLogger(__name__)
+
+
+class RmqStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows stores. Spark calls it in one process as long as the query runs, but for read().
+
+    Raises:
+        OptionError: Spark before 4.2, which does not tell where the stream is, and a start that takes to be told.
+    """
+
+    def __init__(self, options: StreamOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._follower = Follower(options, is_told=IS_TOLD)
+        self._initial: dict[str, Any] | None = None
+        self._start: tuple[dict[str, Any], StreamOffset] | None = None
+        self._latest: tuple[StreamOffset, dict[str, Any]] | None = None
+        if not IS_TOLD and (options.max_bytes is not None or options.max_messages is not None):
+            log.warning("maxBytesPerTrigger and maxOffsetsPerTrigger need Spark 4.2: each batch is all that there is")
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a new query begins. Spark may ask a restarted one too, where it does not matter."""
+        with called_by_spark():
+            if self._initial is None:
+                self._initial = self._follower.initial().as_json()
+            return self._initial
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: object = None) -> dict[str, Any]:
+        """How far the next batch goes. Spark 4.1 tells neither where the stream is nor a limit."""
+        with called_by_spark():
+            if start is None:
+                return self._json(self._follower.latest(None, is_limited=False))
+            if self._initial is None:
+                self._initial = start
+            if self._start is None or self._start[0] != start:
+                self._start = start, stream_offset(start)
+            found = self._follower.latest(self._start[1], is_limited=not isinstance(limit, ReadAllAvailable))
+            return start if found is self._start[1] or found == self._start[1] else self._json(found)
+
+    def getDefaultReadLimit(self) -> Any:
+        """What Spark hands to latestOffset() where the trigger does not want all that there is."""
+        if self._options.max_messages is not None:
+            return ReadMaxRows(self._options.max_messages)
+        if self._options.max_bytes is not None:
+            return ReadMaxBytes(self._options.max_bytes)
+        return ReadAllAvailable()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Where the logs ended when they were looked at last: what the query's progress shows."""
+        newest = self._follower.newest
+        return self._json(newest) if newest.stores else None
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Go no further than what is there now."""
+        with called_by_spark():
+            self._follower.stop_here()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The byte ranges each task reads: what is between two offsets, and nothing else."""
+        with called_by_spark():
+            tasks = self._follower.plan(stream_offset(start), stream_offset(end), self._schema.names)
+            return [InputPartition(task) for task in tasks]
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """The rows of a partition."""
+        return RmqStoreReader(self._options.read, self._schema).read(partition)
+
+    def _json(self, offset: StreamOffset) -> dict[str, Any]:
+        """Mostly it is the same one again."""
+        if self._latest is None or self._latest[0] is not offset:
+            self._latest = offset, offset.as_json()
+        return self._latest[1]
+
+
+class RefusedStreamReader(DataSourceStreamReader):
+    """Says why a stream cannot be read when Spark first asks for anything. If it were said while the reader is made,
+    Spark would tell of a mistake of its own beside it, with tracebacks."""
+
+    def __init__(self, why: RmqStoreError) -> None:
+        self._why = why
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Raises the error."""
+        with called_by_spark():
+            raise self._why
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: object = None) -> dict[str, Any]:
+        """Raises the error."""
+        return self.initialOffset()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Raises the error."""
+        raise AssertionError(self.initialOffset())
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """Raises the error."""
+        raise AssertionError(self.initialOffset())

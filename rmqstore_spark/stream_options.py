@@ -1,0 +1,79 @@
+"""The options of a stream: those of a read, as far as they make sense of something that has no end, and a few more."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rmqstore_spark.errors import OptionError
+from rmqstore_spark.option_values import GroupOffsets, Offsets, Word, check_offsets
+from rmqstore_spark.options import MESSAGES, OPTIONS, STREAM_OPTIONS, ReadOptions, parse_options, understand
+from rmqstore_spark.selection import ALL
+
+_REFUSED = {
+    "endingOffsets": "a stream has no end",
+    "endingTimestamp": "a stream has no end",
+    "key": "a stream reads all that comes; look messages up with a batch read, or filter",
+    "msgId": "a stream reads all that comes; look messages up with a batch read, or filter",
+    "trust": "a stream reads the log itself",
+    "pushdown": "Spark pushes no filters to streams",
+}
+# Understood here, and not as options of a read.
+_OWN = {name.lower() for name in STREAM_OPTIONS}
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """A stream's options, understood.
+
+    Attributes:
+        read: what holds for each batch; its selection says nothing of where the stream starts.
+        start: startingOffsets.
+        since: startingTimestamp: the least store time in milliseconds, None for any.
+        max_bytes, max_messages: maxBytesPerTrigger and maxOffsetsPerTrigger.
+        fail_on_data_loss: whether what is gone is an error.
+    """
+
+    read: ReadOptions
+    start: Offsets | GroupOffsets | Word
+    since: int | None
+    max_bytes: int | None
+    max_messages: int | None
+    fail_on_data_loss: bool
+
+
+def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
+    """Understand a stream's options; their names in any case.
+
+    Raises:
+        OptionError: an option that is unknown, or makes no sense of a stream, or a value that cannot be understood.
+    """
+    refused = {name.lower(): name for name in _REFUSED}
+    for name in given:
+        if name.lower() in refused:
+            own_name = refused[name.lower()]
+            raise OptionError(f"option {own_name!r} is not for streams: {_REFUSED[own_name]}; leave it away")
+    own, named = understand({name: text for name, text in given.items() if name.lower() in _OWN}, STREAM_OPTIONS)
+    others = {name: text for name, text in given.items() if name.lower() not in _OWN}
+    known = {name: option for name, option in {**OPTIONS, **STREAM_OPTIONS}.items() if name not in _REFUSED}
+    understand(others, known)  # so that an unknown one is told with the names of a stream's
+    read = parse_options(others)
+    if read.table != MESSAGES:
+        raise OptionError(f"option 'table': only messages can be read as a stream, not {read.table!r}; use spark.read")
+    start, since = own["startingOffsets"], read.selection.store_timestamp
+    if since != ALL and "startingOffsets" not in named:
+        start = "earliest"
+    if isinstance(start, dict):
+        _check_start(start, read)
+    return StreamOptions(
+        read=read,
+        start=start,
+        since=None if since == ALL else since.least,
+        max_bytes=own["maxBytesPerTrigger"],
+        max_messages=own["maxOffsetsPerTrigger"],
+        fail_on_data_loss=own["failOnDataLoss"],
+    )
+
+
+def _check_start(start: Offsets, read: ReadOptions) -> None:
+    given = [name for name in OPTIONS if name in read.given and name in ("subscribe", "subscribePattern", "assign")]
+    for topic, queues in start.items():
+        check_offsets("startingOffsets", topic, queues, read.selection, given)

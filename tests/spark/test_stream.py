@@ -1,0 +1,164 @@
+"""`spark.readStream.format("rmqstore")` as its users meet it; what a batch reads tests/read/test_follow.py has."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oracle import reference
+from oracle.stores import StoreBuilder
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from rmqstore_spark.spark import stream_reader
+
+pytestmark = pytest.mark.spark
+admits = pytest.mark.skipif(not stream_reader.IS_TOLD, reason="Spark before 4.2 has no admission control")
+KILLS = int(os.environ.get("RMQ_KILLS", "5"))  # more in a long run
+STORE_COLUMNS = "topic, queueId, queueOffset, commitLogOffset, body"
+
+
+def add(store: StoreBuilder, count: int) -> None:
+    for _ in range(count):
+        i = len(store.messages)
+        store.append(topic=f"T{i % 3}", queue_id=i % 2, body=b"%d " % i * (i % 40))
+    store.flush()
+
+
+def stream(spark: SparkSession, path: Path, **options: object) -> DataFrame:
+    given = {name: str(value) for name, value in options.items()}
+    return spark.readStream.format("rmqstore").options(**given).load(str(path))
+
+
+def start(df: DataFrame, directory: Path, **trigger: Any) -> StreamingQuery:
+    """Into Parquet, which has each batch once."""
+    return (
+        df.writeStream.format("parquet")
+        .option("checkpointLocation", str(directory / "checkpoint"))
+        .trigger(**trigger)
+        .start(str(directory / "out"))
+    )
+
+
+def rows(spark: SparkSession, directory: Path) -> list[tuple[Any, ...]]:
+    found = spark.read.parquet(str(directory / "out")).selectExpr(*STORE_COLUMNS.split(", "))
+    return sorted(tuple(row) for row in found.collect())
+
+
+def expected(root: Path) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row[name] for name in STORE_COLUMNS.split(", ")) for row in reference.read_store(root))
+
+
+def test_runs_and_restarts(spark: SparkSession, tmp_path: Path) -> None:
+    store = StoreBuilder(tmp_path / "store", segment_size=8192)
+    add(store, 100)
+    df = stream(spark, store.root, startingOffsets="earliest")
+    assert df.isStreaming
+    for _ in range(2):
+        start(df, tmp_path, availableNow=True).awaitTermination()
+        assert rows(spark, tmp_path) == expected(store.root)
+        add(store, 50)
+    query = start(df, tmp_path, processingTime="0 seconds")
+    query.processAllAvailable()
+    add(store, 20)
+    query.processAllAvailable()
+    progress = query.lastProgress
+    query.stop()
+    assert rows(spark, tmp_path) == expected(store.root)
+    assert progress is not None
+    found = json.loads(str(progress["sources"][0]["endOffset"]).replace("'", '"').replace("None", "null"))
+    assert found["stores"][str(store.root)]["commitLogOffset"] == store.end
+
+
+@admits
+def test_limits_and_columns(spark: SparkSession, tmp_path: Path) -> None:
+    store = StoreBuilder(tmp_path / "store", segment_size=8192)
+    add(store, 50)
+    df = stream(
+        spark, store.root, startingOffsets='{"T1": {"0": 3}}', maxOffsetsPerTrigger=7, columns="topic,queueOffset"
+    )
+    assert df.columns == ["topic", "queueOffset"]
+    query = start(df, tmp_path, availableNow=True)
+    query.awaitTermination()
+    sizes = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+    assert max(sizes) <= 7
+    wanted = [m for m in store.messages if (m.topic, m.queue_id) != ("T1", 0) or m.queue_offset >= 3]
+    assert sum(sizes) == len(wanted)
+    add(store, 30)
+    query = start(df, tmp_path, once=True)
+    query.awaitTermination()
+    assert [p["numInputRows"] for p in query.recentProgress if p["numInputRows"]] == [30]
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"endingOffsets": "latest"}, "option 'endingOffsets' is not for streams: a stream has no end; leave it away"),
+        ({"maxBytesPerTriger": "1m"}, "Did you mean 'maxBytesPerTrigger'"),
+        ({"table": "topics"}, "option 'table': only messages can be read as a stream"),
+    ],
+)
+def test_wrong_options(spark: SparkSession, tmp_path: Path, options: dict[str, str], match: str) -> None:
+    store = StoreBuilder(tmp_path / "store")
+    add(store, 1)
+    with pytest.raises(PySparkException) as error:
+        start(stream(spark, store.root, **options), tmp_path, availableNow=True).awaitTermination()
+    assert match in str(error.value)
+    assert "Traceback" not in str(error.value)
+
+
+def test_options_of_a_stream_in_a_batch_read(spark: SparkSession, tmp_path: Path) -> None:
+    store = StoreBuilder(tmp_path / "store")
+    add(store, 1)
+    with pytest.raises(PySparkException, match="option 'failOnDataLoss' is for streams"):
+        spark.read.format("rmqstore").option("failOnDataLoss", "false").load(str(store.root)).collect()
+
+
+_DRIVER = """
+import sys
+from pyspark.sql import SparkSession
+root, directory, wait = sys.argv[1:]
+spark = (SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+         .config("spark.sql.session.timeZone", "UTC").getOrCreate())
+import rmqstore_spark
+rmqstore_spark.register(spark)
+stream = spark.readStream.format("rmqstore").option("startingOffsets", "earliest").load(root)
+query = (stream.writeStream.format("parquet").option("checkpointLocation", directory + "/checkpoint")
+         .trigger(**({"processingTime": "0 seconds"} if wait == "wait" else {"availableNow": True}))
+         .start(directory + "/out"))
+print("started", flush=True)
+query.awaitTermination()
+"""
+
+
+@pytest.mark.slow
+def test_killed_drivers(spark: SparkSession, tmp_path: Path, rng: random.Random) -> None:
+    """SIGKILL at random moments while the store grows: each message is there once."""
+    store = StoreBuilder(tmp_path / "store", segment_size=1 << 16)
+    add(store, 100)
+
+    def run(wait: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", _DRIVER, str(store.root), str(tmp_path), wait]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+
+    for _ in range(KILLS):
+        with run("wait") as driver:
+            assert driver.stdout is not None
+            assert driver.stdout.readline() == "started\n"
+            end = time.monotonic() + rng.uniform(0, 4)
+            while time.monotonic() < end:
+                add(store, rng.randrange(1, 10))
+                time.sleep(0.05)
+            os.killpg(driver.pid, signal.SIGKILL)
+    with run("now") as driver:
+        assert driver.wait(300) == 0
+    assert rows(spark, tmp_path) == expected(store.root)

@@ -1,0 +1,278 @@
+"""Small appends, written behind the end of the log where it is: all or nothing, and nothing else changes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+from oracle import reference
+from support import writing
+from support.killing import (
+    Killed,
+    Stopper,
+    assert_all_or_none,
+    assert_goes_on,
+    ids,
+    open_files,
+    rows,
+    state,
+)
+from support.writing import write
+
+import rmqstore_spark
+from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
+from rmqstore_spark.store import checkpoint
+from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.write.commit import Settings, commit
+from rmqstore_spark.write.disk import Tree
+from rmqstore_spark.write.journal import Change
+from rmqstore_spark.write.target import inspect
+
+SIZES = Sizes(segment=8192, queue_file=400, slots=10, items=100)
+
+
+def old_store(root: Path, count: int = 40) -> list[str]:
+    write(root, rows(count, "Old"), sizes=SIZES)
+    return ids(root)
+
+
+def last_used(root: Path) -> Path:
+    return [path for path in reference.segment_files(root) if any(path.read_bytes())][-1]
+
+
+def inode(root: Path) -> int:
+    return last_used(root).stat().st_ino
+
+
+def test_the_segment_stays(tmp_path: Path) -> None:
+    old = old_store(tmp_path)
+    before = inode(tmp_path)
+    for number in range(3):
+        write(tmp_path, rows(2, "New", 1000 + 10 * number), sizes=SIZES)
+    assert inode(tmp_path) == before
+    new = [f"New-{number}" for number in (1000, 1001, 1010, 1011, 1020, 1021)]
+    assert [row["msgId"] for row in writing.assert_whole(tmp_path, SIZES)] == [*old, *new]
+
+
+def test_else_it_is_copied(tmp_path: Path, rng: random.Random) -> None:
+    """Where its file has another name, a snapshot's for example; where something is left behind its end; where the next
+    one is in use or a blank would be in two sectors; and where the messages do not fit."""
+    root, snapshot = tmp_path / "store", tmp_path / "snapshot"
+    expected = old_store(root)
+
+    def is_copied(count: int = 1) -> bool:
+        before = inode(root)
+        first = rng.randrange(1 << 30)
+        write(root, rows(count, "New", first), sizes=SIZES)
+        expected.extend(f"New-{first + i}" for i in range(count))
+        assert [row["msgId"] for row in writing.assert_whole(root, SIZES)] == expected
+        return inode(root) != before
+
+    assert not is_copied()
+    shutil.copytree(root / "commitlog", snapshot, copy_function=os.link)
+    taken = writing.files(snapshot, "*")
+    assert is_copied()
+    assert writing.files(snapshot, "*") == taken
+    assert not is_copied()
+    assert is_copied(60)
+    assert not is_copied()
+    end = len(last_used(root).read_bytes().rstrip(b"\0"))
+    with last_used(root).open("r+b") as file:
+        file.seek(end + 100)
+        file.write(b"left over")
+    assert is_copied()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("error", [Killed, RmqStoreError])
+def test_stopped_at_every_change(home: Path, stop: Stopper, error: type[BaseException]) -> None:
+    before, root = home / "before", home / "store"
+    none = old_store(before)
+    new = rows(3, "New", 1000)
+    all_ = none + [row["msgId"] for row in new]
+    outcomes, number, calls = [], 0, 1
+    while calls >= number:
+        shutil.copytree(before, root)
+        _, staged = writing.stage_rows(root, [new])
+        stop.at(number, error)
+        done = True
+        try:
+            commit(str(root), staged, Settings(SIZES))
+        except error:
+            done = False
+        calls = stop.calls
+        stop.at(None)
+        outcomes.append(assert_all_or_none(root, none, all_))
+        if error is not Killed:
+            assert open_files(home) == []
+            assert done == outcomes[-1]
+            if not done:
+                spare = {name: data for name, data in state(root).items() if "commitlog" not in name or any(data)}
+                assert spare == state(before)
+        assert_goes_on(root, SIZES)
+        shutil.rmtree(root)
+        number += 1
+    assert outcomes == sorted(outcomes)
+    assert outcomes.count(False) > 30
+    assert outcomes.count(True) > 10
+
+
+def go_on_as_a_broker(root: Path, unit: bytes) -> None:
+    """A message where one that recovers the store sees the end of its log: after the last unit; or at the beginning of
+    the next segment, where a blank closes the one before."""
+    units = list(reference.read_units(root))
+    end = units[-1][0] + len(units[-1][1]) if units else 0
+    for path in reference.segment_files(root):
+        start, data = int(path.name), path.read_bytes()
+        if start <= end < start + len(data) and reference.is_blank(data[end - start :][:8], start + len(data) - end):
+            end = start + len(data)
+    path = next(path for path in reference.segment_files(root) if 0 <= end - int(path.name) < path.stat().st_size)
+    with path.open("r+b") as file:
+        file.seek(end - int(path.name))
+        file.write(unit[:28] + struct.pack(">q", end) + unit[36:])
+
+
+@pytest.mark.slow
+def test_a_broker_goes_on_after_a_kill(home: Path, stop: Stopper) -> None:
+    """With a message as long as the first of ours: what we had not published must not follow it, whatever recovers the
+    store then. And the next write leaves nothing of it."""
+    before, root = home / "before", home / "store"
+    none = old_store(before)
+    new = rows(3, "New", 1000)
+    all_ = none + [row["msgId"] for row in new]
+    shutil.copytree(before, root)
+    write(root, new, sizes=SIZES)
+    units = dict(reference.read_units(root))
+    unit = units[sorted(units)[len(none)]]
+    assert reference.decode_unit(unit, 0)["msgId"] == all_[len(none)]
+    outcomes = set()
+    calls = 0
+    for left in range(50):
+        shutil.rmtree(root)
+        shutil.copytree(before, root)
+        _, staged = writing.stage_rows(root, [new])
+        stop.at(calls - left if left else None)
+        with contextlib.suppress(Killed):
+            commit(str(root), staged, Settings(SIZES))
+        calls = calls if left else stop.calls
+        stop.at(None)
+        found = ids(root)
+        outcomes.add(found == all_)
+        if found == all_:
+            continue
+        go_on_as_a_broker(root, unit)
+        assert ids(root) == [*none, "New-1000"]
+        (root / "checkpoint").write_bytes(checkpoint.encode(0, 0, 0))
+        (root / "abort").unlink(missing_ok=True)
+        rmqstore_spark.rebuild(root)
+        write(root, rows(1, "Next"), sizes=SIZES)
+        assert [row["msgId"] for row in reference.read_store(root)] == [*none, "New-1000", "Next-0"]
+    assert outcomes == {False, True}
+
+
+def trap(root: Path, start: int, size: int, segment: int) -> None:
+    """What a killed writer may have left, but for the place that it names."""
+    home = root / ".rmqstore-spark" / "commit"
+    (home / "new").mkdir(parents=True)
+    (home / "old").mkdir()
+    stretch = {"segment": segment, "segment_size": 8192, "start": start, "size": size, "head": "00" * 8}
+    text = {"version": 1, "made": {}, "had_topics": True, "has_topics": False, "stretch": stretch}
+    (home / "journal").write_text(json.dumps(text))
+    (root / "checkpoint").unlink()
+    (root / "abort").write_bytes(b"rmqstore-spark")
+
+
+@pytest.mark.parametrize("broker", [False, True])
+def test_no_journal_takes_a_message(home: Path, rng: random.Random, broker: bool) -> None:
+    """Whatever place it names: in a message, at a message, at a closing blank, at the end."""
+    before, root = home / "before", home / "store"
+    old = old_store(before, 90)
+    starts = [at for at, _ in reference.read_units(before)]
+    segments = reference.segment_files(before)
+    ends = [int(path.name) + len(path.read_bytes().rstrip(b"\0")) for path in segments]
+    ends += [end - 8 for end in ends]
+    places = [*rng.sample(starts, 5), *(at + rng.randrange(150) for at in rng.sample(starts, 10)), *ends]
+    for start in places:
+        shutil.copytree(before, root)
+        segment = start - start % 8192
+        trap(root, start, rng.randrange(9, max(10, segment + 8192 - 8 - start)), segment)
+        if broker:
+            (root / "checkpoint").write_bytes(checkpoint.encode(0, 0, 0))
+            (root / "abort").unlink()
+        rmqstore_spark.rebuild(root)
+        assert ids(root) == old
+        shutil.rmtree(root)
+
+
+def test_a_segment_is_read_again_only_if_it_was_touched(tmp_path: Path) -> None:
+    """What flips a bit and leaves the file's times alone, is a disk: no append can tell, only `check`."""
+
+    def bytes_read() -> int:
+        with Tree(str(tmp_path)) as tree:
+            inspect(tree, SIZES, {"New": 1})
+            return tree.bytes
+
+    old_store(tmp_path)
+    before = bytes_read()
+    write(tmp_path, rows(1, "New"), sizes=SIZES)
+    assert before - bytes_read() > 4000  # of a segment of 8192
+    data = bytearray(last_used(tmp_path).read_bytes())
+    data[95] ^= 1  # in a body
+    last_used(tmp_path).write_bytes(data)
+    with pytest.raises(DamagedStoreError, match="a damaged store is not written to"):
+        write(tmp_path, rows(1, "New", 1), sizes=SIZES)
+
+
+def test_the_index_file_stays(tmp_path: Path) -> None:
+    root, other = tmp_path / "store", tmp_path / "snapshot"
+    old_store(root, 20)
+    (index,) = (root / "index").iterdir()
+    before = index.stat().st_ino
+    write(root, rows(2, "New"), sizes=SIZES)
+    assert index.stat().st_ino == before
+    other.hardlink_to(index)
+    taken = other.read_bytes()
+    write(root, rows(2, "New", 2), sizes=SIZES)
+    assert other.read_bytes() == taken
+    assert index.read_bytes() != taken
+    writing.assert_whole(root, SIZES)
+
+
+@pytest.mark.parametrize("wrong", ["cut", "beyond", "linked", "noise"])
+def test_changes_of_an_index_file_are_data(home: Path, wrong: str) -> None:
+    """Between the commit point and the index somebody meddles: the messages are there all the same, once."""
+    root = home / "store"
+    expected = [*old_store(root, 20), "New-0", "New-1"]
+    _, staged = writing.stage_rows(root, [rows(2, "New")])
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Change, "_patch_index", kill)
+        with pytest.raises(Killed):
+            commit(str(root), staged, Settings(SIZES))
+    (patch,) = (root / ".rmqstore-spark" / "commit" / "new" / "patches").iterdir()
+    data = patch.read_bytes()
+    (index,) = (root / "index").iterdir()
+    if wrong == "cut":
+        patch.write_bytes(data[:-1])
+    elif wrong == "beyond":
+        patch.write_bytes(data + struct.pack("=qi", 1 << 40, 1) + b"x")
+    elif wrong == "noise":
+        patch.write_bytes(b"noise")
+    else:
+        (home / "link").hardlink_to(index)
+    taken = index.read_bytes()
+    rmqstore_spark.rebuild(root)
+    assert [row["msgId"] for row in reference.read_store(root)] == expected
+    if wrong == "linked":
+        assert (home / "link").read_bytes() == taken
+    write(root, rows(1, "Next"), sizes=SIZES)
+    assert ids(root) == [*expected, "Next-0"]
