@@ -157,7 +157,7 @@ def test_delayed_messages(real: None, tmp_path: Path, version: str) -> None:
             }
             for n in range(20)
         ]
-        writing.write(tmp_path / f"{number}", rows(random.Random(number), 1), made, sizes=SIZES)
+        writing.write(tmp_path / f"{number}", made, rows(random.Random(number), 1), sizes=SIZES)
         (tmp_path / f"{number}" / "config" / "delayOffset.json").write_text(json.dumps({"offsetTable": {"3": 12}}))
         expected.append([f"{number}-{n}".encode() for n in range(12, 20)])
     one, both = tmp_path / "one", tmp_path / "both"
