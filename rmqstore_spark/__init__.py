@@ -9,7 +9,7 @@ The same without Spark, as Arrow tables:
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rmqstore_spark.errors import (
     BadRowError,
@@ -42,6 +42,7 @@ __all__ = [
     "rebuild",
     "register",
     "storage_options",
+    "write_store",
 ]
 
 
@@ -89,6 +90,34 @@ def rebuild(store: "str | os.PathLike[str]", **options: object) -> int:
     from rmqstore_spark.api import rebuild as rebuild_store
 
     return rebuild_store(store, **options)
+
+
+def write_store(
+    path: "str | os.PathLike[str]", data: object, mode: "Literal['append', 'overwrite']" = "append", **options: object
+) -> int:
+    """Write messages into a store, or make one of them: what `df.write.format("rmqstore")` does, without Spark.
+
+    >>> rmqstore_spark.write_store("/data/test-store", pa.table({"topic": ["Orders"], "body": [b"1"]}))
+
+    All of them are written, or none. Memory does not grow with their number.
+
+    Args:
+        path: the store directory; it is made if it is not there.
+        data: an Arrow table, a reader (as `Store.messages` gives), record batches, or anything that is an Arrow stream,
+            such as a DataFrame of Polars or pandas. The columns are those of a read; README (Write) tells which.
+        mode: `append` adds to a store; `overwrite` replaces all of it.
+        options: the write options; README has the table of them.
+
+    Returns:
+        How many messages were written.
+
+    Raises:
+        BadRowError: naming row and column.
+        RmqStoreError: it cannot be done. Nothing was written.
+    """
+    from rmqstore_spark.api import write_store as write_rows
+
+    return write_rows(path, data, mode, **options)
 
 
 def register(spark: "SparkSession") -> None:

@@ -21,9 +21,11 @@ from rmqstore_spark.store.storage import is_storage_option
 from rmqstore_spark.tables.methods import TableMethods
 
 if TYPE_CHECKING:
+    from rmqstore_spark.copying.copy import Copied
     from rmqstore_spark.read.batches import TaskReaders
     from rmqstore_spark.read.task import Task
     from rmqstore_spark.tables.glance import Glance
+    from rmqstore_spark.writing import WriteMode
 
 Path = str | os.PathLike[str]
 
@@ -31,7 +33,7 @@ Path = str | os.PathLike[str]
 class Store(TableMethods):
     """A store directory, or several whose rows are to come together.
 
-    Each call sees the store as it is then. Nothing in it is ever changed, but by `rebuild`.
+    Each call sees the store as it is then. Nothing in it is ever changed, but by `write` and `rebuild`.
 
     >>> store = rmqstore_spark.Store("/data/broker-a/store")
     >>> store.topics().to_pandas()
@@ -50,6 +52,7 @@ class Store(TableMethods):
     def __init__(self, path: Path | Sequence[Path], **options: Unpack[StoreOptions]) -> None:
         paths = [path] if isinstance(path, str | os.PathLike) else list(path)
         self._paths = [os.fspath(each) for each in paths]
+        self._own = options
         self._given = option_texts(options)
         self._open(self._options({}))
 
@@ -175,6 +178,64 @@ class Store(TableMethods):
         """
         return rebuild(self._one("rebuild").root, **options)
 
+    def write(self, data: object, mode: "WriteMode" = "append", **options: object) -> int:
+        """rmqstore_spark.write_store() to this store. This changes it.
+
+        Returns:
+            How many messages were written.
+        """
+        return write_store(self._one("write").root, data, mode, **options)
+
+    def copy(self, target: Path, *, messageIndexEnable: bool = True, **options: Unpack[MessageOptions]) -> "Copied":
+        """Make a new store of this one, or of several one. No Spark, no broker; the store is only read.
+
+        Each message keeps its queue offset, and each consumer group its place: what config/ says of topics and groups
+        comes along. Where several stores become one, the queues of a topic come one after the other: the second store's
+        queue 0 gets the number after the first one's last, and its groups' offsets go with it. README (Copy) tells what
+        becomes of delayed and half messages.
+
+        Args:
+            target: the new store's directory, which does not exist yet or is empty.
+            messageIndexEnable: whether to make index files.
+            options: which messages, as of `messages`; without them all.
+
+        Raises:
+            RmqStoreError: it cannot be done; nothing was written.
+        """
+        return self._copy(target, options, messageIndexEnable, is_salvage=False)
+
+    def salvage(self, target: Path, *, messageIndexEnable: bool = True, **options: Unpack[MessageOptions]) -> "Copied":
+        """The same with a damaged store: what is whole comes along, with its queue offsets. Consumers pass over what is
+        lost, as over messages that have expired; `lost` of the result tells what that is.
+
+        Args and errors as of `copy`.
+        """
+        return self._copy(target, options, messageIndexEnable, is_salvage=True)
+
+    def _copy(self, target: Path, options: MessageOptions, index: bool, is_salvage: bool) -> "Copied":
+        from rmqstore_spark.copying.copy import copy
+        from rmqstore_spark.store.layout import place_to_write
+
+        given = {**options, "mode": "PERMISSIVE" if is_salvage else "FAILFAST", "decompress": False}
+        understood = self._options(given)
+
+        def read(store: OpenStore, columns: list[str]) -> pa.RecordBatchReader:
+            return Store(store.root, **self._own).messages(columns, **given)  # type: ignore[arg-type]
+
+        def table(store: OpenStore, name: str, **options: object) -> pa.Table:
+            mode = {"mode": "DROPMALFORMED"} if is_salvage else {}
+            return Store(store.root, **self._own).table(name, **{**mode, **options})  # type: ignore[arg-type]
+
+        return copy(
+            self._open(understood),
+            read,
+            table,
+            place_to_write(os.fspath(target)),
+            is_salvage=is_salvage,
+            is_whole=understood.selection.is_everything,
+            index=index,
+        )
+
     def __repr__(self) -> str:
         return "\n".join(glance.text for glance in self._glances())
 
@@ -214,6 +275,13 @@ def rebuild(store: Path, **options: object) -> int:
 
     understood = parse_rebuild_options({**option_texts(options), "path": os.fspath(store)})
     return rebuild_store(place_to_write(understood.path), understood.sizes, understood.message_index_enable)
+
+
+def write_store(path: Path, data: object, mode: "WriteMode" = "append", **options: object) -> int:
+    """rmqstore_spark.write_store()."""
+    from rmqstore_spark.writing import write as write_rows
+
+    return write_rows(path, data, mode, options)
 
 
 def _read(task: "Task", readers: "TaskReaders", progress: Progress) -> Iterator[pa.RecordBatch]:

@@ -6,8 +6,8 @@
 A simple queue (consumequeue/) has 20-byte units, and the queue offset of a unit is its number: (file name + position in
 the file) / 20. A BatchCQ (batchconsumequeue/, for topics with queue.type=BatchCQ) has 46-byte units that go on with
    20  i64 storeTimestamp   28  i64 queue offset of the first message   36  i16 messages   38  i32 -1   42  i32 0
-All-zero units are not yet used; those before a queue's first message are PRE_BLANK. A truncated queue keeps its old
-units after the new end, so no unit is believed before the commitlog confirms it.
+All-zero units are not yet used; those before a queue's first message are PRE_BLANK, those of lost ones lost_unit(). A
+truncated queue keeps its old units after the new end, so no unit is believed before the commitlog confirms it.
 Source: org.apache.rocketmq.store.ConsumeQueue, queue.BatchConsumeQueue, ConsumeQueueExt.
 """
 
@@ -51,10 +51,18 @@ class QueueUnit(NamedTuple):
     @property
     def is_used(self) -> bool:
         """Does it point to a message?"""
-        return self.position >= 0 and self.size > 0 and self != PRE_BLANK
+        return self.position >= 0 and self.size > 0 and self != PRE_BLANK and self.size != LOST_SIZE
 
 
 PRE_BLANK = QueueUnit(0, 0x7FFFFFFF, 0)  # for each queue offset before a queue's first message, in that one's file
+LOST_SIZE = 9  # no message is as small; and one byte more than is left in a segment after lost_unit()
+
+
+def lost_unit(segment_end: int) -> QueueUnit:
+    """For a queue offset whose message is lost: the last bytes of a segment and one more, which no broker can read. It
+    then goes on in the next segment, as after an expired message (DefaultMessageStore.getMessage, rollNextFile). So the
+    queue's next message has to be there, and the one before the lost ones in this segment or an earlier one."""
+    return QueueUnit(segment_end - LOST_SIZE + 1, LOST_SIZE, 0)
 
 
 class QueueFile(NamedTuple):
@@ -75,8 +83,8 @@ def parsed(data: bytes, is_batch: bool = False) -> Any:
 
 
 def is_used(units: Any) -> npt.NDArray[np.bool_]:
-    """Which units of parsed() stand for a message: pre-blank ones do not."""
-    used: npt.NDArray[np.bool_] = (units["position"] >= 0) & (units["size"] > 0)
+    """Which units of parsed() stand for a message: pre-blank and lost ones do not."""
+    used: npt.NDArray[np.bool_] = (units["position"] >= 0) & (units["size"] > 0) & (units["size"] != LOST_SIZE)
     used &= (units["position"] != PRE_BLANK.position) | (units["size"] != PRE_BLANK.size)
     if units.dtype == _BATCH:
         used &= (units["base"] >= 0) & (units["count"] > 0)
@@ -191,7 +199,7 @@ class Queue:
         numbers = np.arange(start, number)
         queue_offsets = units["base"].astype(np.int64) if self.is_batch else numbers
         result = QueueUnits(positions, sizes, units["tags_code"].astype(np.int64), queue_offsets)
-        is_blank = (positions == PRE_BLANK.position) & (sizes == PRE_BLANK.size)
+        is_blank = (positions == PRE_BLANK.position) & (sizes == PRE_BLANK.size) | (sizes == LOST_SIZE)
         return (result.only(~is_blank) if is_blank.any() else result), number
 
     def chunks(self, number: int, count: int = _CHUNK_UNITS) -> Iterator[bytes]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rmqstore_spark.store.consumequeue import PRE_BLANK, Queue, QueueUnit, parsed
+from rmqstore_spark.store.consumequeue import PRE_BLANK, Queue, QueueUnit, is_used, parsed
 from rmqstore_spark.store.message import Header
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.units import BatchBuilder
@@ -92,8 +92,7 @@ def _outer_units(store: OpenStore, queue: Queue) -> tuple[_Unit | None, _Unit | 
     last = _unit_in(queue, shown, stop - 1) if stop > queue.first else None
     if last is None or last.position < begin:
         return None, last
-    is_used = (shown["position"] > 0) | (shown["size"] != PRE_BLANK.size)
-    inside = np.flatnonzero((shown["position"] >= begin) & is_used)
+    inside = np.flatnonzero((shown["position"] >= begin) & is_used(shown))
     number = queue.first + int(inside[0]) if len(inside) else queue.search(begin)
     return (last if number == last.number else _unit_in(queue, shown, number)), last
 
