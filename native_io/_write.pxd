@@ -77,7 +77,7 @@ cdef extern from "dispatch.h" nogil:
     void rmq_free_dispatcher(rmq_dispatcher *d)
     int32_t rmq_know_queue(rmq_dispatcher *d, const uint8_t *topic, int32_t size, int32_t id)
     rmq_queue *rmq_queue_at(rmq_dispatcher *d, int32_t number)
-    int rmq_place(rmq_dispatcher *d, rmq_walk *w, int64_t store_timestamp)
+    int rmq_place(rmq_dispatcher *d, rmq_walk *w, int64_t store_timestamp, int keep)
     int rmq_dispatch(rmq_dispatcher *d, rmq_walk *w, int64_t most)
     int64_t rmq_group(rmq_dispatcher *d, uint8_t *out, rmq_run *runs)
     void rmq_forget(rmq_dispatcher *d)

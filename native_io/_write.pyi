@@ -108,7 +108,7 @@ class Dispatcher:
             ValueError: the offset is negative, or no ConsumeQueue can reach so far.
         """
     def place(
-        self, window: Buffer, *, position: int, segment_end: int, store_timestamp: int
+        self, window: Buffer, *, position: int, segment_end: int, store_timestamp: int, keep: bool = False
     ) -> tuple[int, int, Status, int, int]:
         """Give the staged units in a window their positions, in the order in which they lie there, back to back.
 
@@ -121,6 +121,8 @@ class Dispatcher:
             segment_end: the end of the segment in which `position` is. A unit must fit before it, with the blank that
                 comes after it.
             store_timestamp: in ms, for the units that have none.
+            keep: the units are of a log: each keeps its queueOffset, and its checksum of all bytes (`__CRC32#`) is made
+                anew.
 
         Returns:
             (count, position, status, expected, found): `count` units were placed, the next one's position is

@@ -196,7 +196,8 @@ cdef class Dispatcher(OneAtATime):
         self.done(number)
         rmq_queue_at(self.dispatcher, number).next = queue_offset
 
-    def place(self, uint8_t[::1] window not None, *, int64_t position, int64_t segment_end, int64_t store_timestamp):
+    def place(self, uint8_t[::1] window not None, *, int64_t position, int64_t segment_end, int64_t store_timestamp,
+              bint keep=False):
         cdef rmq_walk walk
         cdef int failed
         if not 0 <= position <= segment_end:
@@ -204,7 +205,7 @@ cdef class Dispatcher(OneAtATime):
         begin_walk(&walk, address(window), window.shape[0], position, position, segment_end, segment_end, True)
         self.enter()
         with nogil:
-            failed = rmq_place(self.dispatcher, &walk, store_timestamp)
+            failed = rmq_place(self.dispatcher, &walk, store_timestamp, keep)
         self.done(failed)
         return end_walk(&walk)
 

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "crc32.h"
 #include "java_hash.h"
 #include "memory.h"
 #include "properties.h"
@@ -177,10 +178,20 @@ static inline int rmq_collect(rmq_dispatcher *d, const rmq_unit *u, int32_t numb
 
 /* ---- giving out positions */
 
-/* The staged units of a walk get their positions, which begin at its own, and their queue offsets; and units whose
- * storeTimestamp is 0 get `store_timestamp`. The walk's window is written to. It stops where a unit does not fit into the
+/* A checksum of the whole unit (__CRC32#, enabledAppendPropCRC) is the last property, with ten digits, the lowest first:
+ * of a unit that has one it is written anew, as what it covers has changed. */
+static inline void rmq_renew_property_crc(uint8_t *p, const rmq_unit *u) {
+    enum { SIZE = 20, DIGITS = 10 };
+    uint8_t *const at = p + u->total - SIZE;
+    if (u->properties_length < SIZE || memcmp(at, "__CRC32#\1", 9) != 0 || at[SIZE - 1] != '\2') return;
+    uint32_t crc = rmq_crc32(0, p, (size_t)(u->total - SIZE)) & 0x7FFFFFFF;
+    for (int i = 0; i < DIGITS; i++, crc /= 10) at[9 + i] = (uint8_t)('0' + crc % 10);
+}
+
+/* The staged units of a walk get their positions, which begin at its own, and their queue offsets, unless they are to keep
+ * those that they have; and units whose storeTimestamp is 0 get `store_timestamp`. The walk's window is written to. It stops where a unit does not fit into the
  * segment (RMQ_FULL), where all have theirs (RMQ_LIMIT), or where there is none. Answers 0, or -1 when there is no memory. */
-static inline int rmq_place_on(rmq_dispatcher *d, rmq_walk *w, int64_t store_timestamp, rmq_machine machine) {
+static inline int rmq_place_on(rmq_dispatcher *d, rmq_walk *w, int64_t store_timestamp, int keep, rmq_machine machine) {
     for (;; w->count += 1) {
         const int64_t in_window = w->position - w->base, left_in_segment = w->segment_end - w->position;
         uint8_t *const p = (uint8_t *)w->window + in_window;
@@ -200,17 +211,20 @@ static inline int rmq_place_on(rmq_dispatcher *d, rmq_walk *w, int64_t store_tim
         const int32_t number = rmq_know_queue(d, u.topic, u.topic_length, rmq_i32(p + RMQ_AT_QUEUE_ID));
         if (number < 0) return -1;
         int64_t *const next = &rmq_queue_at(d, number)->next;
-        const int64_t queue_offset = rmq_is_queued(&u) ? *next : 0;
+        const int64_t kept = rmq_i64(p + RMQ_AT_QUEUE_OFFSET);
+        const int64_t queue_offset = keep ? kept : rmq_is_queued(&u) ? *next : 0;
         *next += rmq_is_queued(&u);
         rmq_put_i64(p + RMQ_AT_QUEUE_OFFSET, queue_offset);
         rmq_put_i64(p + RMQ_AT_PHYSICAL_OFFSET, w->position);
         if (rmq_i64(u.store_timestamp) == 0) rmq_put_i64(p + (u.store_timestamp - p), store_timestamp);
+        if (keep) rmq_renew_property_crc(p, &u);
         RMQ_TRY(rmq_collect(d, &u, number, queue_offset, w->position, w->window + w->size, machine));
         w->position += u.total;
     }
 }
 
-RMQ_FOR_MACHINES(int, rmq_place, (rmq_dispatcher *d, rmq_walk *w, int64_t store_timestamp), d, w, store_timestamp)
+RMQ_FOR_MACHINES(int, rmq_place, (rmq_dispatcher *d, rmq_walk *w, int64_t store_timestamp, int keep), d, w, store_timestamp,
+                 keep)
 
 /* ---- reading a log as it stands */
 

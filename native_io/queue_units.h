@@ -8,18 +8,18 @@
 #include "queues.h"
 #include "unit.h"
 
-enum { RMQ_BATCH_QUEUE_UNIT_SIZE = 46, RMQ_AT_BATCH_BASE = 28, RMQ_PRE_BLANK_SIZE = INT32_MAX };
+enum { RMQ_BATCH_QUEUE_UNIT_SIZE = 46, RMQ_AT_BATCH_BASE = 28, RMQ_PRE_BLANK_SIZE = INT32_MAX, RMQ_LOST_UNIT_SIZE = 9 };
 
 typedef enum {
     RMQ_UNIT_COUNTS,
-    RMQ_UNIT_IS_BLANK, /* stands for a queue offset before the queue's first message */
+    RMQ_UNIT_IS_BLANK, /* stands for a queue offset before the queue's first message, or for that of a lost one */
     RMQ_UNIT_IS_END,   /* not used; or it begins before the one before it ends: a truncated log has left it over, or it is noise */
 } rmq_unit_kind;
 
 /* What a unit is, after others of which the last ends at the physical offset `end`. */
 static inline rmq_unit_kind rmq_kind_of_unit(int64_t begin, int64_t size, int64_t end) {
     if (size <= 0 || begin < 0 || begin > INT64_MAX - size) return RMQ_UNIT_IS_END;
-    if (begin == 0 && size == RMQ_PRE_BLANK_SIZE) return RMQ_UNIT_IS_BLANK;
+    if ((begin == 0 && size == RMQ_PRE_BLANK_SIZE) || size == RMQ_LOST_UNIT_SIZE) return RMQ_UNIT_IS_BLANK;
     return begin >= end ? RMQ_UNIT_COUNTS : RMQ_UNIT_IS_END;
 }
 

@@ -9,7 +9,7 @@ The same without Spark, as Arrow tables:
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rmqstore_spark.errors import (
     BadRowError,
@@ -18,6 +18,7 @@ from rmqstore_spark.errors import (
     NotAStoreError,
     OptionError,
     RmqStoreError,
+    StorageError,
 )
 
 if TYPE_CHECKING:
@@ -34,11 +35,14 @@ __all__ = [
     "NotAStoreError",
     "OptionError",
     "RmqStoreError",
+    "StorageError",
     "Store",
     "__version__",
     "explain",
     "rebuild",
     "register",
+    "storage_options",
+    "write_store",
 ]
 
 
@@ -88,6 +92,34 @@ def rebuild(store: "str | os.PathLike[str]", **options: object) -> int:
     return rebuild_store(store, **options)
 
 
+def write_store(
+    path: "str | os.PathLike[str]", data: object, mode: "Literal['append', 'overwrite']" = "append", **options: object
+) -> int:
+    """Write messages into a store, or make one of them: what `df.write.format("rmqstore")` does, without Spark.
+
+    >>> rmqstore_spark.write_store("/data/test-store", pa.table({"topic": ["Orders"], "body": [b"1"]}))
+
+    All of them are written, or none. Memory does not grow with their number.
+
+    Args:
+        path: the store directory; it is made if it is not there.
+        data: an Arrow table, a reader (as `Store.messages` gives), record batches, or anything that is an Arrow stream,
+            such as a DataFrame of Polars or pandas. The columns are those of a read; README (Write) tells which.
+        mode: `append` adds to a store; `overwrite` replaces all of it.
+        options: the write options; README has the table of them.
+
+    Returns:
+        How many messages were written.
+
+    Raises:
+        BadRowError: naming row and column.
+        RmqStoreError: it cannot be done. Nothing was written.
+    """
+    from rmqstore_spark.api import write_store as write_rows
+
+    return write_rows(path, data, mode, **options)
+
+
 def register(spark: "SparkSession") -> None:
     """Make `format("rmqstore")` known to a session.
 
@@ -98,6 +130,28 @@ def register(spark: "SparkSession") -> None:
     from rmqstore_spark.spark.datasource import RmqStoreDataSource
 
     spark.dataSource.register(RmqStoreDataSource)
+
+
+def storage_options(spark: "SparkSession", bucket: str | None = None) -> dict[str, str]:
+    """What a session says of S3 in `fs.s3a.*` (keys, token, endpoint, region), as options of ours.
+
+    They are for the reader, which does not see a session's configuration, and for Store.
+
+    >>> spark.read.format("rmqstore").options(**storage_options(spark)).load("s3a://bucket/store")
+
+    Args:
+        bucket: with it `fs.s3a.bucket.<bucket>.*` counts, too.
+
+    Returns:
+        Options with secrets in them: never print or log them. What a credential provider would find out is not there;
+        environment variables serve the workers as well.
+
+    Raises:
+        OptionError: the session is one of Spark Connect's.
+    """
+    from rmqstore_spark.spark.hadoop import storage_options as options_of_session
+
+    return options_of_session(spark, bucket)
 
 
 def explain(path: str | Sequence[str], **options: object) -> None:

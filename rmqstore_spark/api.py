@@ -15,25 +15,25 @@ from rmqstore_spark.option_texts import MessageOptions, Names, StoreOptions, Tab
 from rmqstore_spark.option_values import parse_instant
 from rmqstore_spark.options import MESSAGES, ReadOptions, parse_options
 from rmqstore_spark.progress import Progress
-from rmqstore_spark.read.stores import open_stores
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.read.stores import files_of, open_stores
 from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.storage import is_storage_option
 from rmqstore_spark.tables.methods import TableMethods
 
 if TYPE_CHECKING:
+    from rmqstore_spark.copying.copy import Copied
     from rmqstore_spark.read.batches import TaskReaders
     from rmqstore_spark.read.task import Task
     from rmqstore_spark.tables.glance import Glance
+    from rmqstore_spark.writing import WriteMode
 
 Path = str | os.PathLike[str]
-
-_TASK_BYTES = 8 * 1024 * 1024  # of the log: small, so that threads do not run far ahead of what is taken next
 
 
 class Store(TableMethods):
     """A store directory, or several whose rows are to come together.
 
-    Each call sees the store as it is then. Nothing in it is ever changed, but by `rebuild`.
+    Each call sees the store as it is then. Nothing in it is ever changed, but by `write` and `rebuild`.
 
     >>> store = rmqstore_spark.Store("/data/broker-a/store")
     >>> store.topics().to_pandas()
@@ -52,6 +52,7 @@ class Store(TableMethods):
     def __init__(self, path: Path | Sequence[Path], **options: Unpack[StoreOptions]) -> None:
         paths = [path] if isinstance(path, str | os.PathLike) else list(path)
         self._paths = [os.fspath(each) for each in paths]
+        self._own = options
         self._given = option_texts(options)
         self._open(self._options({}))
 
@@ -91,11 +92,17 @@ class Store(TableMethods):
         from rmqstore_spark.read.parallel import in_order
         from rmqstore_spark.read.planner import plan
 
-        understood = self._options({"maxPartitionBytes": _TASK_BYTES, "columns": columns, **options})
+        size = files_of(self._options({})).prices.task
+        understood = self._options({"maxPartitionBytes": size, "columns": columns, **options})
         names = understood.columns or DEFAULT_COLUMNS
         schema = arrow_schema(names)
         settings = ReadSettings(
-            schema, understood.mode, understood.verify_crc, understood.decompress, understood.selection
+            schema,
+            understood.mode,
+            understood.verify_crc,
+            understood.decompress,
+            understood.selection,
+            understood.storage,
         )
         tasks = plan(understood, columns=names).tasks
         readers = TaskReaders(settings)
@@ -171,6 +178,64 @@ class Store(TableMethods):
         """
         return rebuild(self._one("rebuild").root, **options)
 
+    def write(self, data: object, mode: "WriteMode" = "append", **options: object) -> int:
+        """rmqstore_spark.write_store() to this store. This changes it.
+
+        Returns:
+            How many messages were written.
+        """
+        return write_store(self._one("write").root, data, mode, **options)
+
+    def copy(self, target: Path, *, messageIndexEnable: bool = True, **options: Unpack[MessageOptions]) -> "Copied":
+        """Make a new store of this one, or of several one. No Spark, no broker; the store is only read.
+
+        Each message keeps its queue offset, and each consumer group its place: what config/ says of topics and groups
+        comes along. Where several stores become one, the queues of a topic come one after the other: the second store's
+        queue 0 gets the number after the first one's last, and its groups' offsets go with it. README (Copy) tells what
+        becomes of delayed and half messages.
+
+        Args:
+            target: the new store's directory, which does not exist yet or is empty.
+            messageIndexEnable: whether to make index files.
+            options: which messages, as of `messages`; without them all.
+
+        Raises:
+            RmqStoreError: it cannot be done; nothing was written.
+        """
+        return self._copy(target, options, messageIndexEnable, is_salvage=False)
+
+    def salvage(self, target: Path, *, messageIndexEnable: bool = True, **options: Unpack[MessageOptions]) -> "Copied":
+        """The same with a damaged store: what is whole comes along, with its queue offsets. Consumers pass over what is
+        lost, as over messages that have expired; `lost` of the result tells what that is.
+
+        Args and errors as of `copy`.
+        """
+        return self._copy(target, options, messageIndexEnable, is_salvage=True)
+
+    def _copy(self, target: Path, options: MessageOptions, index: bool, is_salvage: bool) -> "Copied":
+        from rmqstore_spark.copying.copy import copy
+        from rmqstore_spark.store.layout import place_to_write
+
+        given = {**options, "mode": "PERMISSIVE" if is_salvage else "FAILFAST", "decompress": False}
+        understood = self._options(given)
+
+        def read(store: OpenStore, columns: list[str]) -> pa.RecordBatchReader:
+            return Store(store.root, **self._own).messages(columns, **given)  # type: ignore[arg-type]
+
+        def table(store: OpenStore, name: str, **options: object) -> pa.Table:
+            mode = {"mode": "DROPMALFORMED"} if is_salvage else {}
+            return Store(store.root, **self._own).table(name, **{**mode, **options})  # type: ignore[arg-type]
+
+        return copy(
+            self._open(understood),
+            read,
+            table,
+            place_to_write(os.fspath(target)),
+            is_salvage=is_salvage,
+            is_whole=understood.selection.is_everything,
+            index=index,
+        )
+
     def __repr__(self) -> str:
         return "\n".join(glance.text for glance in self._glances())
 
@@ -187,12 +252,13 @@ class Store(TableMethods):
         """What options mean, with those that this was made with, as far as they go with the table."""
         from rmqstore_spark.tables.registry import takes
 
-        own = {name: text for name, text in self._given.items() if table == MESSAGES or takes(table, name)}
+        goes_with = [name for name in self._given if is_storage_option(name) or table == MESSAGES or takes(table, name)]
+        own = {name: self._given[name] for name in goes_with}
         paths = {"paths": json.dumps(self._paths)} if len(self._paths) != 1 else {"path": self._paths[0]}
         return parse_options({**own, **option_texts(given), **paths, "table": table})
 
     def _open(self, options: ReadOptions) -> list[OpenStore]:
-        return open_stores(options, Files(manners=options.manners))
+        return open_stores(options, files_of(options))
 
     def _one(self, method: str) -> OpenStore:
         stores = self._open(self._options({}))
@@ -209,6 +275,13 @@ def rebuild(store: Path, **options: object) -> int:
 
     understood = parse_rebuild_options({**option_texts(options), "path": os.fspath(store)})
     return rebuild_store(place_to_write(understood.path), understood.sizes, understood.message_index_enable)
+
+
+def write_store(path: Path, data: object, mode: "WriteMode" = "append", **options: object) -> int:
+    """rmqstore_spark.write_store()."""
+    from rmqstore_spark.writing import write as write_rows
+
+    return write_rows(path, data, mode, options)
 
 
 def _read(task: "Task", readers: "TaskReaders", progress: Progress) -> Iterator[pa.RecordBatch]:

@@ -47,7 +47,10 @@ def _modules(names: str) -> tuple[str, ...]:
 # From top to bottom. What a room does not name itself falls to the one with the longest fitting prefix.
 ROOMS = (
     Room(
-        "face", "what a user calls", "#c2571a", ("pyspark_rmqstore", "rmqstore_spark", *_modules("__main__ api cli."))
+        "face",
+        "what a user calls",
+        "#c2571a",
+        ("pyspark_rmqstore", "rmqstore_spark", *_modules("__main__ api writing cli. copying.")),
     ),
     Room("spark", "what Spark calls; the only room that knows pyspark", "#d4a017", ("rmqstore_spark.spark.",)),
     Room(

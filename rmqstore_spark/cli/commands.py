@@ -27,6 +27,7 @@ _MESSAGE_COLUMNS = ["storeTimestamp", "topic", "keys", "body", "tags", "queueId"
 _HOW = frozenset({"storePathCommitLog", "columns", "dropCache", "maxTaskBytesPerSecond"})
 # Of Spark's side, or said in another way here.
 _NOT_HERE = {"path", "paths", "table", "pushdown", "minPartitions", "maxPartitionBytes"}
+_NOT_FOR_COPIES = {"columns", "mode", "decompress", "trust"}
 _REBUILD = ("mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum", "messageIndexEnable")
 
 Batches = Iterator[pa.RecordBatch]
@@ -38,7 +39,7 @@ class Rmqstore(click.Group):
     def __init__(self) -> None:
         super().__init__(
             help="What is in the store directory of an Apache RocketMQ broker. No broker is needed, and nothing in "
-            "the store is changed but by `rebuild`.",
+            "the store is changed but by `rebuild`; `copy` and `salvage` make a new one.",
             epilog="Exit codes: 0 fine, 1 something is wrong with the store, 2 wrong use, 130 interrupted. "
             "`rmqstore COMMAND --help` has examples. For completion in bash: "
             'eval "$(_RMQSTORE_COMPLETE=bash_source rmqstore)"; zsh_source and fish_source likewise.',
@@ -81,11 +82,16 @@ def _options(names: Sequence[str], table_of: dict[str, Option] = OPTIONS) -> lis
     return [_option(table_of[name]) for name in table_of if name in names]
 
 
-def _option(option: Option) -> click.Option:
+def _option(option: Option, also: str = "") -> click.Option:
+    """An option of the data source.
+
+    Args:
+        also: one more way to write it.
+    """
     kebab = "".join(f"-{c.lower()}" if c.isupper() else c for c in option.name)
     text = option.help.replace("`", "").replace(r"\|", "|")
     default = f" [default: {option.default}]" if option.default else ""
-    spellings = [f"--{option.name}", *([f"--{kebab}"] if kebab != option.name else [])]
+    spellings = [*([also] if also else []), f"--{option.name}", *([f"--{kebab}"] if kebab != option.name else [])]
     return click.Option([*spellings, option.name], help=text + default, metavar="TEXT")
 
 
@@ -383,6 +389,63 @@ def _rebuild() -> click.Command:
     return _command("rebuild", run, parameters, text, "/data/store")
 
 
+def _copy() -> click.Command:
+    text = (
+        "Make a new store of one, or of several: SOURCE... TARGET. Messages keep their queue offsets, and groups their "
+        "place. TARGET does not exist yet, or is empty; sources are only read. Where several become one, the queues "
+        "of a topic come one after the other. Retried and dead messages come along. So do delayed and half messages, "
+        "with the broker's state; of timers, and of all of them where several stores become one, only those that wait "
+        "still. With --topic, name %RETRY%GROUP and the like, too, where these are to come."
+    )
+    return _copying("copy", text, "/data/store /new/store")
+
+
+def _salvage() -> click.Command:
+    text = (
+        "Make a new store of what is whole in a damaged one: SOURCE TARGET. Messages keep their queue offsets; a "
+        "broker passes over lost ones as over expired ones. What is lost is shown, as by check. Exit code 1: "
+        "something is. Otherwise it is like copy."
+    )
+    return _copying("salvage", text, "/data/store /new/store --format json --output lost.json")
+
+
+def _copying(name: str, text: str, example: str) -> click.Command:
+    def run(
+        paths: Sequence[str], kind: str | None, output: str | None, limit: int | None, index: bool, **options: Any
+    ) -> int:
+        from rmqstore_spark.api import Store
+        from rmqstore_spark.cli.progress_bar import progress_bars
+
+        if len(paths) < 2:
+            raise click.UsageError("give the store, and the directory of the new one")
+        *sources, target = paths
+        store = Store(sources)
+        with progress_bars():
+            make: Callable[..., Any] = store.salvage if name == "salvage" else store.copy
+            made = make(target, messageIndexEnable=index, **_given(options))
+        click.echo(f"{target} has {made.messages:,} message{'' if made.messages == 1 else 's'}", err=True)
+        if output is not None or (kind or "table") != "table":
+            _put_out(made.lost.schema, iter(made.lost.to_batches()), kind, output, limit)
+        elif made.lost.num_rows:
+            from rmqstore_spark.cli.findings import show_findings
+
+            show_findings(made.lost, _FINDINGS if limit is None else limit or None)
+        return WRONG if name == "salvage" and made.lost.num_rows else 0
+
+    short = {"subscribe": "--topic", "startingTimestamp": "--from", "endingTimestamp": "--to"}
+    parameters: list[click.Parameter] = [
+        _paths(),
+        *(
+            _option(option, short.get(option.name, ""))
+            for option in OPTIONS.values()
+            if option.name not in _NOT_HERE | _NOT_FOR_COPIES
+        ),
+        click.Option(["--index/--no-index"], default=True, help="make index files. [default: yes]"),
+        *_output(),
+    ]
+    return _command(name, run, parameters, text, example)
+
+
 _COMMANDS: dict[str, Callable[[], click.Command]] = {
     "show": _show_store,
     MESSAGES: _messages,
@@ -392,4 +455,6 @@ _COMMANDS: dict[str, Callable[[], click.Command]] = {
     "check": _check,
     "explain": _explain,
     "rebuild": _rebuild,
+    "copy": _copy,
+    "salvage": _salvage,
 }

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -14,7 +14,7 @@ from rmqstore_spark.option_values import Transaction
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.store import checkpoint
 from rmqstore_spark.store.config import Table
-from rmqstore_spark.store.consumequeue import UNIT_SIZE
+from rmqstore_spark.store.consumequeue import UNIT_SIZE, QueueUnit, lost_unit
 from rmqstore_spark.store.geometry import indexes_tags
 from rmqstore_spark.store.message import failed_check
 from rmqstore_spark.store.opened import OpenStore
@@ -25,7 +25,7 @@ from rmqstore_spark.write.indexfiles import IndexWriter
 from rmqstore_spark.write.lock import StoreLock, check_lock
 from rmqstore_spark.write.logfiles import LogReader, LogWriter, StretchWriter
 from rmqstore_spark.write.queuefiles import QueueWriter
-from rmqstore_spark.write.staging import Staged, read_chunks
+from rmqstore_spark.write.staging import Chunk, Staged, read_chunks
 from rmqstore_spark.write.target import (
     Target,
     check_can_exchange,
@@ -277,8 +277,9 @@ def _make(
         dispatcher.set_next(topic, queue_id, offset)
 
     with index, new_log or LogWriter(tree, target, os.path.join(new, "commitlog")) as segments:
-        stream = _Stream(target, dispatcher, segments, queues, index if settings.index else None)
-        stream.append(messages)
+        stream = Stream(target, dispatcher, segments, queues, index if settings.index else None)
+        chunks = (chunk for part in messages.staged for chunk in read_chunks(messages.tree, part))
+        stream.append(chunks, messages.nbytes)
     with new_log or LogReader(tree, os.path.join(new, "commitlog"), target.sizes.segment) as made:
         queues.finish(made.store_timestamp)
     indexed = index.end_timestamp
@@ -290,8 +291,16 @@ def _make(
     tree.write_file(os.path.join(new, "config", "topics.json"), merged)
 
 
-class _Stream:
-    """Gives staged units their positions, and writes them and what follows from them, chunk by chunk."""
+class Stream:
+    """Gives units their positions, and writes them and what follows from them, chunk by chunk.
+
+    Args:
+        keep: they have their queue offsets, and keep them; what a queue lacks between two of them is lost.
+
+    Attributes:
+        position: where the log ends, as a physical offset.
+        last_timestamp: store time (ms) of its last message.
+    """
 
     def __init__(
         self,
@@ -300,6 +309,7 @@ class _Stream:
         segments: LogWriter | StretchWriter,
         queues: QueueWriter,
         index: IndexWriter | None,
+        keep: bool = False,
     ) -> None:
         self._root = target.root
         self._segment_size = target.sizes.segment
@@ -307,45 +317,66 @@ class _Stream:
         self._segments = segments
         self._queues = queues
         self._index = index
+        self._keep = keep
         self.position = target.end
+        self._lost = lost_unit(target.end)
         self.last_timestamp = target.last_timestamp
         self._clock = target.last_timestamp
 
-    def append(self, messages: _Messages) -> None:
-        """Append all units."""
-        progress = Progress(self._root, messages.nbytes)
-        with Lane(_CHUNKS_AHEAD) as derives, contextlib.closing(self._read(messages)) as chunks:
-            for window in chunks:
+    def append(self, chunks: Iterable[Chunk], total: int) -> None:
+        """Append all units.
+
+        Args:
+            total: about how many bytes they are.
+        """
+        progress = Progress(self._root, total)
+        with Lane(_CHUNKS_AHEAD) as derives, contextlib.closing(self._read(chunks)) as windows:
+            for window in windows:
                 nbytes = len(window)
                 self._clock = max(self._clock, milliseconds_now())  # a store's time never goes back
                 self._place(window)
                 dispatched = self._dispatcher.finish()
                 self.last_timestamp = dispatched.last_timestamp or self.last_timestamp
-                derives.submit(self._derive, dispatched, self._dispatcher.queues)
+                derives.submit(self._derive, dispatched, self._dispatcher.queues, self._lost if self._keep else None)
                 progress.add(nbytes)
             if self._index is not None:
                 derives.submit(self._index.finish)
             self._segments.finish()
             derives.wait()
 
-    def _read(self, messages: _Messages) -> Generator[memoryview, None, None]:
+    def _read(self, chunks: Iterable[Chunk]) -> Generator[memoryview, None, None]:
         """Units to place; the next ones are read while these are worked on."""
-        waiting = False
+        waiting: Chunk | None = None
         with Lane(1) as reads:
-            for chunk in (chunk for part in messages.staged for chunk in read_chunks(messages.tree, part)):
+            for chunk in chunks:
                 reads.submit(chunk.read_into, self._segments.chunk(chunk.nbytes))
-                if waiting:
-                    yield self._segments.take()
-                waiting = True
+                if waiting is not None:
+                    yield self._take(waiting)
+                waiting = chunk
                 reads.wait()
-            if waiting:
-                yield self._segments.take()
+            if waiting is not None:
+                yield self._take(waiting)
+
+    def _take(self, chunk: Chunk) -> memoryview:
+        window = self._segments.take()
+        inside = self.position % self._segment_size
+        if not chunk.after_gap:
+            return window
+        if inside:
+            window = self._segments.end_segment(self.position, 0)
+            self.position += self._segment_size - inside
+        self._lost = lost_unit(self.position)
+        return window
 
     def _place(self, window: memoryview) -> None:
         while window:
             segment_end = self.position - self.position % self._segment_size + self._segment_size
             _, position, status, expected, found = self._dispatcher.place(
-                window, position=self.position, segment_end=segment_end, store_timestamp=self._clock
+                window,
+                position=self.position,
+                segment_end=segment_end,
+                store_timestamp=self._clock,
+                keep=self._keep,
             )
             taken = position - self.position
             if status is Status.LIMIT:
@@ -354,7 +385,7 @@ class _Stream:
                 return
             if status is not Status.FULL:
                 raise RmqStoreError(
-                    f"{self._root}: a staged message is damaged: {failed_check(status, expected, found)}"
+                    f"{self._root}: a message to write is damaged: {failed_check(status, expected, found)}"
                 )
             if self.position + taken + self._segment_size == segment_end:
                 raise RmqStoreError(
@@ -364,9 +395,9 @@ class _Stream:
             window = self._segments.end_segment(self.position, taken)
             self.position = segment_end
 
-    def _derive(self, dispatched: Dispatched, names: list[tuple[str, int]]) -> None:
+    def _derive(self, dispatched: Dispatched, names: list[tuple[str, int]], lost: QueueUnit | None) -> None:
         for number, queue_offset, units in dispatched.runs():
-            self._queues.put(names[number], queue_offset, units)
+            self._queues.put(names[number], queue_offset, units, lost)
         if self._index is not None:
             self._index.put(dispatched.key_hash, dispatched.key_position, dispatched.key_timestamp)
 

@@ -10,6 +10,7 @@ from rmqstore_spark.store.layout import name_of, queue_path
 from rmqstore_spark.write import disk
 from rmqstore_spark.write.background import for_each
 
+_LOST_AT_ONCE = 64 * 1024  # units
 _MOST_PENDING = 64 * 1024 * 1024
 
 Queue = tuple[str, int]  # topic, queueId
@@ -51,10 +52,13 @@ class QueueWriter:
         self._made: dict[str, tuple[int, int]] = {}  # each file that was made
         self._last_units: dict[str, bytes] = {}  # of these files
 
-    def put(self, queue: Queue, queue_offset: int, units: memoryview) -> None:
+    def put(self, queue: Queue, queue_offset: int, units: memoryview, lost: QueueUnit | None = None) -> None:
         """Units of a queue in the order of the log, whose queueOffsets begin with `queue_offset` and have no gap.
 
         A broker puts a unit at its queue's end, unless its queueOffset is below that and not 0: it has that one then.
+
+        Args:
+            lost: goes into the queue for each message that is missing before these.
 
         Raises:
             DamagedStoreError: the store has files of this queue that its commitlog does not confirm.
@@ -62,6 +66,8 @@ class QueueWriter:
         tail = self._tails.get(queue)
         if tail is None:
             tail = self._tails[queue] = self._begin(queue, queue_offset)
+        if lost is not None and tail.next_offset < queue_offset:
+            self._append_lost(tail, lost, queue_offset - tail.next_offset)
         if 0 < queue_offset < tail.next_offset:
             units = units[(tail.next_offset - queue_offset) * UNIT_SIZE :]
         elif queue_offset == 0 < tail.next_offset:
@@ -70,6 +76,19 @@ class QueueWriter:
         self._append(tail, units)
         if self._pending > _MOST_PENDING:
             self._flush()
+
+    @property
+    def ends(self) -> dict[Queue, int]:
+        """Where each queue that units were put into goes on."""
+        return {queue: tail.next_offset for queue, tail in self._tails.items()}
+
+    def begin_at(self, queue: Queue, queue_offset: int, expired: QueueUnit) -> None:
+        """A queue without messages is to go on at an offset: it gets the units of expired ones before that, as many as
+        its last file has."""
+        if queue_offset == 0:
+            return
+        units = (queue_offset - 1) % (self._file_size // UNIT_SIZE) + 1
+        self.put(queue, queue_offset - units, memoryview(UNIT.pack(*expired) * units))
 
     def finish(self, store_timestamp: Callable[[int], int]) -> None:
         """Bring everything to disk.
@@ -80,7 +99,9 @@ class QueueWriter:
         """
 
         def set_time(file: disk.NewFile) -> None:
-            file.set_time(store_timestamp(QueueUnit(*UNIT.unpack(self._last_units[file.path])).position))
+            last = QueueUnit(*UNIT.unpack(self._last_units[file.path]))
+            if last.is_used:
+                file.set_time(store_timestamp(last.position))
 
         earlier = set(self._last_units)
         earlier -= self._flush(set_time)
@@ -94,6 +115,15 @@ class QueueWriter:
 
         if not self._tree.sync_all(len(self._made)):
             for_each(self._made, bring_to_disk)
+
+    def _append_lost(self, tail: _Tail, lost: QueueUnit, count: int) -> None:
+        unit = UNIT.pack(*lost)
+        while count:
+            some = min(count, _LOST_AT_ONCE)
+            self._append(tail, memoryview(unit * some))
+            count -= some
+            if self._pending > _MOST_PENDING:
+                self._flush()
 
     def _append(self, tail: _Tail, units: memoryview) -> None:
         tail.pending += units
@@ -137,7 +167,7 @@ class QueueWriter:
                 part = bytes(tail.pending[: self._file_size - inside])
                 with self._open(queue, tail.start - inside, inside) as file:
                     file.write(part, inside)
-                    self._last_units[file.path] = part[-UNIT_SIZE:]
+                    self._last_units[file.path] = _last_used(part)
                     if last is not None:
                         last(file)
                 written.add(file.path)
@@ -163,3 +193,11 @@ class QueueWriter:
                 else:
                     file.write(UNIT.pack(*PRE_BLANK) * (inside // UNIT_SIZE), 0)
         return file
+
+
+def _last_used(units: bytes) -> bytes:
+    """The last unit that stands for a message; the first one if none does."""
+    for at in range(len(units) - UNIT_SIZE, 0, -UNIT_SIZE):
+        if QueueUnit(*UNIT.unpack_from(units, at)).is_used:
+            return units[at : at + UNIT_SIZE]
+    return units[:UNIT_SIZE]

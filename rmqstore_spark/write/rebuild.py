@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from native_io import Dispatcher
+from native_io import FORMAT, Dispatcher
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, one_line
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.store import checkpoint
-from rmqstore_spark.store.consumequeue import UNIT, UNIT_SIZE, QueueUnit
+from rmqstore_spark.store.consumequeue import UNIT, UNIT_SIZE, QueueUnit, lost_unit
 from rmqstore_spark.store.geometry import indexes_tags
 from rmqstore_spark.store.layout import queue_path
 from rmqstore_spark.store.opened import OpenStore
@@ -99,6 +99,7 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
     )
     progress = Progress(target.root, store.log.size)
     count, last_timestamp = 0, 0
+    gaps = _Gaps(target.sizes.segment, store.log.size)
     needed: dict[str, int] = {}
     without: dict[tuple[str, int], int] = {}  # by their first message
     with entries, Lane(4) as puts:
@@ -109,7 +110,7 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
                     count -= len(units) // UNIT_SIZE
                 else:
                     needed[queue[0]] = max(needed.get(queue[0], 0), queue[1] + 1)
-                    queues.put(queue, queue_offset, units)
+                    queues.put(queue, queue_offset, units, gaps.before(queue, queue_offset, units))
             if index:
                 puts.submit(entries.put, part.key_hash, part.key_position, part.key_timestamp)
             count += part.count
@@ -130,6 +131,35 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
         indexed = checkpoint.index_timestamp(os.path.join(target.root, "checkpoint"), tree)
     tree.write_file(os.path.join(new, "checkpoint"), checkpoint.encode(last_timestamp, indexed, target.end))
     return count
+
+
+class _Gaps:
+    """Where a queue lacks messages that a salvage could not find: it has ended a segment there. Of other gaps a broker
+    takes no notice, and nor do we.
+
+    Args:
+        segment: bytes of a segment.
+        span: bytes of the log. So many more messages would have had no space in it.
+    """
+
+    def __init__(self, segment: int, span: int) -> None:
+        self._segment = segment
+        self._most = span // FORMAT["SMALLEST_UNIT"]
+        self._last: dict[tuple[str, int], tuple[int, int]] = {}  # position and queue offset of each queue's last unit
+
+    def before(self, queue: tuple[str, int], queue_offset: int, units: memoryview) -> QueueUnit | None:
+        """What goes into a queue for each message that is missing before a run of units; None where none is."""
+        first = QueueUnit(*UNIT.unpack_from(units)).position
+        start = first - first % self._segment
+        position, offset = self._last.get(queue, (first, queue_offset - 1))
+        count = len(units) // UNIT_SIZE
+        last = QueueUnit(*UNIT.unpack_from(units, len(units) - UNIT_SIZE)).position
+        self._last[queue] = last, queue_offset + count - 1
+        gap = queue_offset - offset - 1
+        if gap <= 0 or position >= start or gap > self._most:
+            return None
+        self._most -= gap
+        return lost_unit(start)
 
 
 def _tell_of(root: str, without: dict[tuple[str, int], int]) -> None:

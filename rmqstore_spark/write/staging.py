@@ -47,10 +47,12 @@ class Chunk(NamedTuple):
     Attributes:
         nbytes: all of them together.
         read_into: reads them into memory of that size. To be called, once, before the next chunk is asked for.
+        after_gap: a queue goes on in it after messages that are lost, so a segment has to begin with it.
     """
 
     nbytes: int
     read_into: Callable[[memoryview], None]
+    after_gap: bool = False
 
 
 class StagingWriter:

@@ -37,6 +37,7 @@ class Target:
         store: as it is; None where there is none yet.
         last_timestamp: store time (ms) of the last message, 0 if there is none.
         queues: where each queue goes on (store.queue_ends).
+        start: physical offset with which the log of a new store begins: that of a segment.
     """
 
     root: str
@@ -44,11 +45,12 @@ class Target:
     store: OpenStore | None = None
     last_timestamp: int = 0
     queues: dict[tuple[str, int], int] = field(default_factory=dict)
+    start: int = 0
 
     @property
     def end(self) -> int:
         """Physical offset where the next message goes."""
-        return 0 if self.store is None else self.store.end
+        return self.start if self.store is None else self.store.end
 
     @property
     def segments(self) -> list[Segment]:

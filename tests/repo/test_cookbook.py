@@ -7,12 +7,13 @@ import shlex
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from support.command import run
 
-from rmqstore_spark import Store
+from rmqstore_spark import Store, write_store
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "cookbook.md").read_text()
@@ -28,6 +29,7 @@ def blocks(language: str) -> list[str]:
 def kitchen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("sample_store", "copy_of_sample_store"):
         shutil.copytree(ROOT / "sample_store", tmp_path / name)
+    write_store(tmp_path / "other_store", pa.table({"topic": ["Plain"] * 5, "body": ["x"] * 5}))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -79,7 +79,8 @@ PROBLEMS = {
     "queueGap": Problem(
         "warning",
         "queue",
-        "queue offsets were left out: consumers skip them; a broker gives offsets out twice after it",
+        "queue offsets were left out: consumers skip them; a broker that makes the queue anew by itself gives offsets "
+        "out twice",
     ),
     "queueFileGap": Problem("error", "queue", f"files of this queue are missing: {_REBUILD}"),
     "wrongQueueFileSize": Problem("error", "queue", f"brokers do not start with it: {_REBUILD}"),

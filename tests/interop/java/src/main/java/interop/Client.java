@@ -8,12 +8,18 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.TreeSet;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -122,6 +128,9 @@ public final class Client {
             case "send":
                 send(queue(words), Integer.parseInt(words[3]), words[4]);
                 break;
+            case "consume":
+                consume(words[1], words[2], Integer.parseInt(words[3]), Long.parseLong(words[4]));
+                break;
             case "stream":
                 new Stream(producer, words[1], Long.parseLong(words[2]), Long.parseLong(words[3])).run();
                 break;
@@ -199,6 +208,29 @@ public final class Client {
                 return;
             }
             at = result.getNextBeginOffset();
+        }
+    }
+
+    /** What a push consumer of a group receives: so many messages, and what comes within some milliseconds after them. */
+    private void consume(String topic, String group, int count, long quiet) throws Exception {
+        CountDownLatch left = new CountDownLatch(count);
+        DefaultMQPushConsumer pushed = new DefaultMQPushConsumer(group);
+        pushed.setNamesrvAddr(namesrv);
+        pushed.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        pushed.subscribe(topic, "*");
+        pushed.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+            for (MessageExt message : messages) {
+                emit(Messages.received(message));
+                left.countDown();
+            }
+            return ConsumeOrderlyStatus.SUCCESS;
+        });
+        pushed.start();
+        try {
+            left.await(60, TimeUnit.SECONDS);
+            Thread.sleep(quiet);
+        } finally {
+            pushed.shutdown();
         }
     }
 

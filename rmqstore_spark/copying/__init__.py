@@ -1,0 +1,1 @@
+"""Copies of stores: what `Store.copy` and `Store.salvage` do, with `read/`, `tables/` and `write/`."""

@@ -1,0 +1,195 @@
+"""From some stores to a new one."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from rmqstore_spark.copying.config import config_files
+from rmqstore_spark.copying.report import report
+from rmqstore_spark.copying.rows import COLUMNS, DAMAGE_COLUMNS, Chunks, Halves, Source, merged
+from rmqstore_spark.copying.twins import refuse_twins
+from rmqstore_spark.copying.waiting import Offsets, waiting_of
+from rmqstore_spark.errors import DamagedStoreError, OptionError
+from rmqstore_spark.read.stored import StoredUnits
+from rmqstore_spark.store.geometry import indexes_tags
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.sizes import FileSizes, Sizes
+from rmqstore_spark.write.copying import write_copy
+from rmqstore_spark.write.kept_offsets import KeptOffsets, Lost
+from rmqstore_spark.write.kept_units import NewPlaces
+from rmqstore_spark.write.queuefiles import Queue
+from rmqstore_spark.write.target import sizes_to_rebuild
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What a copy has.
+
+    Attributes:
+        messages: how many.
+        lost: what could not be copied: a table like that of `check`. Empty where nothing is lost.
+    """
+
+    messages: int
+    lost: pa.Table
+
+
+def copy(
+    stores: list[OpenStore],
+    read: Callable[[OpenStore, list[str]], Iterable[pa.RecordBatch]],
+    table: Callable[..., pa.Table],
+    target: str,
+    *,
+    is_salvage: bool,
+    is_whole: bool,
+    index: bool,
+) -> Copied:
+    """Make a new store of others.
+
+    Args:
+        stores: those that are copied.
+        read: gives the messages of a store that are to be copied, with the named columns, in the order of the log.
+        table: reads a table of a store by name: table(store, name, ...).
+        target: the new store's directory, absolute.
+        is_salvage: whether damage is passed over.
+        is_whole: whether all topics are copied.
+        index: whether to make index files.
+
+    Raises:
+        RmqStoreError: nothing was written.
+    """
+    for store in stores:
+        refuse_inside(store.root, target)
+        if store.faults and not is_salvage:
+            raise _to_salvage(store.faults[0])
+    refuse_twins(stores)
+    sources = _sources(stores, read, table, is_salvage)
+    sizes = _sizes(stores)
+    span = sum(segment.end - segment.start for store in stores for segment in store.segments)
+    order = KeptOffsets(stores[0].root if len(stores) == 1 else target, span)
+    chunks = Chunks(order, Halves(NewPlaces(sizes.segment)))
+    with contextlib.ExitStack() as opened, _telling_of_salvage(is_salvage):
+        streams = [source.rows(opened.enter_context(StoredUnits(source.store))) for source in sources]
+        write_copy(
+            target,
+            chunks.of(merged(streams)),
+            sum(store.log.size for store in stores),
+            sizes,
+            lambda: _ends(sources) if is_whole else {},
+            functools.partial(config_files, sources, is_whole=is_whole),
+            index,
+            any(_indexes_tags(store, sizes.slots) for store in stores),
+        )
+    lost = order.lost + (_lost_outside(sources, order) if is_salvage and is_whole else [])
+    return Copied(chunks.count, report(sources, lost))
+
+
+@contextlib.contextmanager
+def _telling_of_salvage(is_salvage: bool) -> Iterator[None]:
+    try:
+        yield
+    except DamagedStoreError as why:
+        if is_salvage:
+            raise
+        raise _to_salvage(why) from None
+
+
+def _to_salvage(why: object) -> DamagedStoreError:
+    return DamagedStoreError(f"{why}; `rmqstore salvage` makes a new store of what is whole")
+
+
+def refuse_inside(source: str, target: str) -> None:
+    """A copy in a directory of its source would change that.
+
+    Raises:
+        OptionError: it is to be there.
+    """
+    here, there = os.path.realpath(source), os.path.realpath(target)
+    if there == here or there.startswith(here + os.sep):
+        raise OptionError(f"{target}: expected a directory outside {source}, which is only read; give another one")
+
+
+def _sources(
+    stores: list[OpenStore],
+    read: Callable[[OpenStore, list[str]], Iterable[pa.RecordBatch]],
+    table: Callable[..., pa.Table],
+    is_salvage: bool,
+) -> list[Source]:
+    """Each store with what has to be known of it before its messages. What config says is read first: of a store that a
+    broker goes on with, no group is then further than the copy."""
+    columns = [*COLUMNS, *(DAMAGE_COLUMNS if is_salvage else [])]
+    is_one = len(stores) == 1
+    offsets, first_queue = Offsets(), dict[str, int]()
+    sources = []
+    for store in stores:
+        _ = store.consumer_offsets, store.log
+        waiting = waiting_of(store, functools.partial(table, store), is_one, offsets)
+        queues = None if is_one else _queue_counts(store)
+        sources.append(Source(store, read(store, columns), waiting, {}, queues))
+        if queues is not None:
+            sources[-1].first_queue = {topic: at for topic, at in first_queue.items() if not waiting.begins_anew(topic)}
+            for topic, count in queues.items():
+                first_queue[topic] = first_queue.get(topic, 0) + count
+    return sources
+
+
+def _queue_counts(store: OpenStore) -> dict[str, int]:
+    """How many queues each topic has: those that the broker was told of, or that are there."""
+    counts = dict(store.topics)
+    for topic in store.queues.topics:
+        for queue in store.queues.of_topic(topic):
+            counts[topic] = max(counts.get(topic, 0), queue.queue_id + 1)
+    return counts
+
+
+def _sizes(stores: list[OpenStore]) -> FileSizes:
+    """File sizes: those of the first store, with segments as large as the largest."""
+    found = [sizes_to_rebuild(store, Sizes()) for store in stores]
+    return FileSizes(max(each.segment for each in found), found[0].queue_file, found[0].slots, found[0].items)
+
+
+def _ends(sources: list[Source]) -> dict[Queue, int]:
+    """Where queues go on that may have no message any more."""
+    ends: dict[Queue, int] = {}
+    for source in sources:
+        store = source.store
+        for topic in store.queues.topics:
+            if source.waiting.begins_anew(topic):
+                continue
+            first = source.first_queue.get(topic, 0)
+            for queue in store.queues.of_topic(topic):
+                if not queue.is_batch and not queue.is_lmq:
+                    ends[topic, first + queue.queue_id] = queue.search(store.end)
+    return ends
+
+
+def _lost_outside(sources: list[Source], order: KeptOffsets) -> list[Lost]:
+    """What queues lack before their first message, and after their last one, as far as ConsumeQueues know of it."""
+    lost = []
+    for source in sources:
+        store = source.store
+        begin = store.log.extents[0].start if store.log.extents else store.end
+        for topic in store.queues.topics:
+            for queue in store.queues.of_topic(topic):
+                name = topic, source.first_queue.get(topic, 0) + queue.queue_id
+                if name not in order.ends or source.waiting.begins_anew(topic):
+                    continue
+                first, end = queue.search(begin), queue.search(store.end)
+                if queue.unit(first) is not None and first < order.starts[name]:
+                    lost.append(Lost(name, first, order.starts[name] - first))
+                if end > order.ends[name]:
+                    lost.append(Lost(name, order.ends[name], end - order.ends[name]))
+    return lost
+
+
+def _indexes_tags(store: OpenStore, slots: int) -> bool:
+    try:
+        return indexes_tags(store, slots)
+    except DamagedStoreError:
+        return False

@@ -1,0 +1,46 @@
+"""What a salvage could not bring along, as rows like those of table `check`."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from rmqstore_spark.copying.rows import Source
+from rmqstore_spark.tables.check.problems import SCHEMA
+from rmqstore_spark.write.kept_offsets import Lost
+
+
+def report(sources: list[Source], lost: list[Lost]) -> pa.Table:
+    """Damage in the logs, by store; then the messages that queues lack because of it (or because options left them
+    out): a row for each gap, `count` of them."""
+    rows = [_of_damage(*damage) for source in sources for damage in source.damages]
+    rows += [_of_queue(gap) for gap in lost]
+    return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def _of_damage(file: str, position: int, reason: str) -> dict[str, object]:
+    return {
+        "severity": "error",
+        "area": "log",
+        "problem": "damagedUnit",
+        "file": file,
+        "commitLogOffset": position,
+        "expected": "messages",
+        "found": reason,
+        "advice": "what comes after it is in the new store",
+    }
+
+
+def _of_queue(gap: Lost) -> dict[str, object]:
+    topic, queue_id = gap.queue
+    return {
+        "severity": "error",
+        "area": "queue",
+        "problem": "lostMessages",
+        "topic": topic,
+        "queueId": queue_id,
+        "queueOffset": gap.queue_offset,
+        "expected": "a message for each queueOffset",
+        "found": f"none from {gap.queue_offset} to {gap.queue_offset + gap.count - 1}",
+        "advice": "consumers go on after them; send them again if their producer can",
+        "count": gap.count,
+    }

@@ -1,0 +1,121 @@
+"""What a copy does with the messages that a broker keeps for itself until their time has come.
+
+                          one store                          several into one
+    delay levels          as they are, with delayOffset      those not delivered, from queue offset 0 on
+    transactions          as they are, with their offsets    half messages that are open, from 0 on
+    timers                those not delivered, from 0 on     the same
+    popped                as they are                        none: there may be no popped message
+
+A broker begins anew with queues of which it has no offset. Timers always are so: its wheel names physical offsets,
+which are others in a copy; without a wheel it reads the topic from the beginning, and would deliver all a second time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.system_topics import (
+    HALF_TOPIC,
+    OP_TOPIC,
+    REVIVE_PREFIX,
+    ROCKSDB_HALF_TOPIC,
+    ROCKSDB_OP_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+)
+from rmqstore_spark.store.timer import timer_time
+
+_ANEW = frozenset({TIMER_TOPIC})
+_ALL_ANEW = frozenset({TIMER_TOPIC, SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, ROCKSDB_HALF_TOPIC, ROCKSDB_OP_TOPIC})
+
+ReadTable = Callable[..., pa.Table]
+
+
+@dataclass
+class Offsets:
+    """The next queue offset of each queue that begins anew; stores that become one share it."""
+
+    next: Counter[tuple[str, int]] = field(default_factory=Counter)
+
+
+@dataclass
+class Waiting:
+    """Messages of one store that wait in topics of the broker's.
+
+    Attributes:
+        positions: physical offsets of those that come along, of the topics that begin anew; ascending.
+        is_one: whether their store is the only one that is copied.
+    """
+
+    positions: npt.NDArray[np.int64]
+    is_one: bool
+    offsets: Offsets
+
+    def begins_anew(self, topic: str) -> bool:
+        """Do the queues of a topic get new queue offsets?"""
+        return topic in (_ANEW if self.is_one else _ALL_ANEW) or (not self.is_one and topic.startswith(REVIVE_PREFIX))
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """The queue offset of the next message of such a topic."""
+        self.offsets.next[topic, queue_id] += 1
+        return self.offsets.next[topic, queue_id] - 1
+
+
+def waiting_of(store: OpenStore, table: ReadTable, is_one: bool, offsets: Offsets) -> Waiting:
+    """What waits in a store.
+
+    Args:
+        table: reads a table of it by name.
+
+    Raises:
+        RmqStoreError: several stores become one, and this one has popped messages that nobody has acknowledged.
+    """
+    found = [np.zeros(0, np.int64)]
+    topics = store.known_topics()
+    if TIMER_TOPIC in topics or (not is_one and SCHEDULE_TOPIC in topics):
+        delayed = table("delayed")
+        wanted = pc.equal(delayed["state"], "pending")
+        if is_one:
+            wanted = pc.and_(wanted, pc.equal(delayed["kind"], "timer"))
+        found.append(delayed.filter(wanted)["commitLogOffset"].to_numpy())
+    if TIMER_TOPIC in topics and is_one:
+        found.append(_popped_timers(store, table))
+    if not is_one:
+        if HALF_TOPIC in topics or ROCKSDB_HALF_TOPIC in topics:
+            halves = table("transactions")
+            found.append(halves.filter(pc.equal(halves["state"], "open"))["commitLogOffset"].to_numpy())
+        _refuse_popped(store, table)
+    return Waiting(np.sort(np.concatenate(found)), is_one, offsets)
+
+
+def _popped_timers(store: OpenStore, table: ReadTable) -> npt.NDArray[np.int64]:
+    """What a pop consumer has left in the timer: a broker then looks whether the message was acknowledged."""
+    timers = table("messages", columns=["realTopic", "properties", "commitLogOffset"], subscribe=TIMER_TOPIC)
+    is_pop = pc.starts_with(pc.fill_null(timers["realTopic"], ""), REVIVE_PREFIX)
+    timers = timers.filter(is_pop)
+    if timers.num_rows == 0:
+        return np.zeros(0, np.int64)
+    out = pc.map_lookup(timers["properties"].combine_chunks(), "TIMER_OUT_MS", "last")
+    until = timer_time(store.root, store.files)
+    is_due = np.array([text is None or not text.isdecimal() or int(text) > until for text in out.to_pylist()], bool)
+    return timers["commitLogOffset"].to_numpy()[is_due]  # type: ignore[no-any-return]
+
+
+def _refuse_popped(store: OpenStore, table: ReadTable) -> None:
+    if not any(topic.startswith(REVIVE_PREFIX) for topic in store.known_topics()):
+        return
+    popped = table("inflight").num_rows
+    if popped:
+        raise RmqStoreError(
+            f"{store.root}: expected no message that a group has popped and not acknowledged, found {popped:,}: they "
+            "would be lost where stores become one; let the broker run until `rmqstore inflight` shows none"
+        )

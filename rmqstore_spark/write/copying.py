@@ -1,0 +1,128 @@
+"""A new store of the units of others. They keep their queue offsets, and with them every consumer group its place.
+
+The new log begins at the second segment: what is before it counts as expired, as in a store that has been used for
+long. A queue then may begin at any offset. Where messages between two of a queue are lost, the log goes on in a new
+segment, and the queue has a unit for each of them that no broker can read (store.consumequeue.lost_unit).
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+
+from native_io import Dispatcher
+from rmqstore_spark.errors import NotAStoreError, RmqStoreError
+from rmqstore_spark.store import checkpoint
+from rmqstore_spark.store.consumequeue import lost_unit
+from rmqstore_spark.store.sizes import FileSizes
+from rmqstore_spark.write import disk, journal
+from rmqstore_spark.write.commit import Stream
+from rmqstore_spark.write.indexfiles import IndexWriter
+from rmqstore_spark.write.lock import StoreLock
+from rmqstore_spark.write.logfiles import LogReader, LogWriter
+from rmqstore_spark.write.queuefiles import Queue, QueueWriter
+from rmqstore_spark.write.staging import Chunk
+from rmqstore_spark.write.target import Target, check_can_exchange, check_kinds, make_root
+
+_LOCK = "lock"
+
+Ends = dict[Queue, int]
+
+
+def write_copy(
+    root: str,
+    chunks: Iterable[Chunk],
+    nbytes: int,
+    sizes: FileSizes,
+    ends: Callable[[], Mapping[Queue, int]],
+    config: Callable[[Ends], Mapping[str, bytes]],
+    index: bool = True,
+    index_tags: bool = False,
+) -> None:
+    """Make a store: all of it, or nothing.
+
+    Args:
+        root: its directory, absolute; it does not exist yet, or is empty.
+        chunks: units of logs, whose queueOffsets ascend in each queue.
+        nbytes: about how much that is.
+        ends: asked when all chunks are written: where queues without a message go on.
+        config: then told where all queues go on; the names of files in config/, and what is in them.
+        index: whether to make index files.
+        index_tags: whether tags are index keys, too.
+
+    Raises:
+        RmqStoreError: there is something already, or it cannot be made.
+    """
+    was_there = disk.kind_at(root) is not None
+    with make_root(root) as tree:
+        try:
+            _write(tree, lambda at: _make(at, chunks, nbytes, sizes, ends, config, index, index_tags), nbytes)
+        except Exception:
+            if not was_there:
+                tree.remove_empty(journal.workshop(root))
+                tree.remove(os.path.join(root, _LOCK))
+                disk.remove_empty(root)
+            raise
+
+
+def _write(tree: disk.Tree, make: Callable[[disk.Tree], None], nbytes: int) -> None:
+    check_kinds(tree)
+    refuse_all_but_empty(tree)
+    workshop = journal.workshop(tree.path)
+    with StoreLock(tree):
+        tree.make_directory(workshop)
+        check_can_exchange(tree, workshop)
+        journal.Replacement.sweep(tree)
+        if tree.free_bytes() < nbytes:
+            raise RmqStoreError(
+                f"{tree.path}: the disk is too full: expected {nbytes:,} bytes for the messages, found "
+                f"{tree.free_bytes():,} free; nothing was written"
+            )
+        with journal.Replacement(tree) as replacement, StoreLock(replacement.tree):
+            make(replacement.tree)
+            replacement.publish()
+
+
+def refuse_all_but_empty(tree: disk.Tree) -> None:
+    """See that a directory is empty, but for what a copy that was killed has left.
+
+    Raises:
+        NotAStoreError: naming the first thing in it.
+    """
+    found = sorted(set(tree.names(tree.path)) - {_LOCK, journal.WORKSHOP})
+    if found:
+        raise NotAStoreError(
+            f"{tree.path}: expected no directory or an empty one, as a copy is a new store, found {found[0]!r} in it; "
+            "give another directory"
+        )
+
+
+def _make(
+    tree: disk.Tree,
+    chunks: Iterable[Chunk],
+    nbytes: int,
+    sizes: FileSizes,
+    ends: Callable[[], Mapping[Queue, int]],
+    config: Callable[[Ends], Mapping[str, bytes]],
+    has_index: bool,
+    index_tags: bool,
+) -> None:
+    root = tree.path
+    target = Target(root, sizes, start=sizes.segment)
+    commitlog, index_directory = os.path.join(root, "commitlog"), os.path.join(root, "index")
+    queues = QueueWriter(tree, None, os.path.join(root, "consumequeue"), sizes.queue_file, {})
+    index = IndexWriter(tree, index_directory, index_directory, sizes.slots, sizes.items)
+    with index, LogWriter(tree, target, commitlog) as segments:
+        stream = Stream(
+            target, Dispatcher(index_tags=index_tags), segments, queues, index if has_index else None, keep=True
+        )
+        stream.append(chunks, nbytes)
+    found = queues.ends
+    for queue, end in ends().items():
+        if queue not in found:
+            queues.begin_at(queue, end, lost_unit(target.start))
+    with LogReader(tree, commitlog, sizes.segment) as log_reader:
+        queues.finish(log_reader.store_timestamp)
+    last = checkpoint.encode(stream.last_timestamp, index.end_timestamp, stream.position)
+    tree.write_file(os.path.join(root, "checkpoint"), last)
+    tree.make_directory(os.path.join(root, "config"))
+    for name, text in config(queues.ends).items():
+        tree.write_file(os.path.join(root, "config", name), text)

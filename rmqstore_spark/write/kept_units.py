@@ -1,0 +1,75 @@
+"""Units that go from one log to another: where they come to stand, and what changes in them."""
+
+import numpy as np
+import numpy.typing as npt
+
+from native_io import FORMAT
+
+# Where fields are in a unit (docs/format.md); the last one with two addresses of IPv4.
+_AT_QUEUE_ID, _AT_QUEUE_OFFSET, _AT_PREPARED = 12, 20, 76
+_LONGER = 12  # bytes more of an address of IPv6
+
+Integers = npt.NDArray[np.int64]
+
+
+class NewPlaces:
+    """The physical offsets that units get in a new log, as Stream gives them (commit.py).
+
+    Args:
+        segment: bytes of a segment. The log begins with the second one.
+    """
+
+    def __init__(self, segment: int) -> None:
+        self._segment = segment
+        self._position = segment
+
+    def take(self, sizes: Integers, is_after_gap: bool) -> Integers:
+        """Those of the next units.
+
+        Args:
+            is_after_gap: a segment begins with them.
+        """
+        if is_after_gap:
+            self._position += -self._position % self._segment
+        ends = np.cumsum(sizes)
+        positions = np.empty(len(sizes), np.int64)
+        first = before = 0
+        while first < len(sizes):
+            left = self._segment - self._position % self._segment
+            stop = int(np.searchsorted(ends, before + left - FORMAT["BLANK_SIZE"], "right"))
+            positions[first:stop] = self._position + ends[first:stop] - sizes[first:stop] - before
+            if stop == len(sizes):
+                self._position += int(ends[-1]) - before
+                break
+            if stop == first and left == self._segment:
+                break  # larger than a segment: the writer says so
+            self._position += left
+            first, before = stop, int(ends[stop - 1]) if stop else 0
+        return positions
+
+
+def put_fields(
+    units: memoryview,
+    sizes: Integers,
+    flags: Integers,
+    *,
+    queue_ids: Integers,
+    queue_offsets: Integers,
+    prepared: Integers,
+) -> None:
+    """Write fields into units that stand back to back: queueId, queueOffset and preparedTransactionOffset.
+
+    Args:
+        flags: their sysFlag, which tells how long the hosts are.
+    """
+    starts = np.cumsum(sizes) - sizes
+    data = np.frombuffer(units, np.uint8)
+    hosts = ((flags & FORMAT[name]) != 0 for name in ("SYSFLAG_BORNHOST_V6", "SYSFLAG_STOREHOST_V6"))
+    at_prepared = starts + _AT_PREPARED + _LONGER * sum(host.astype(np.int64) for host in hosts)
+    for at, values, layout in (
+        (starts + _AT_QUEUE_ID, queue_ids, ">i4"),
+        (starts + _AT_QUEUE_OFFSET, queue_offsets, ">i8"),
+        (at_prepared, prepared, ">i8"),
+    ):
+        width = np.dtype(layout).itemsize
+        data[at[:, None] + np.arange(width)] = values.astype(layout).view(np.uint8).reshape(-1, width)

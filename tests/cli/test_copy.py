@@ -1,0 +1,53 @@
+"""`rmqstore copy` and `rmqstore salvage` at a terminal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support import writing
+from support.command import run
+
+from rmqstore_spark import Store
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    rows = [
+        {"topic": f"T{n % 2}", "queueId": 0, "body": b"x" * 500, "storeTimestamp": (1_700_000_000_000 + n) * 1000}
+        for n in range(60)
+    ]
+    writing.write(tmp_path / "source", rows)
+    return tmp_path / "source"
+
+
+def test_copy(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    some = ("--topic", "T1", "--from", "1700000000010", "--to", "1700000000020")
+    ran = run("copy", source, target, *some)
+    assert (ran.code, ran.out, ran.err) == (0, "", f"{target} has 5 messages\n")
+    assert Store(target).messages(["queueOffset"]).read_all().column(0).to_pylist() == [5, 6, 7, 8, 9]
+    again = run("copy", source, target)
+    assert again.code == 2
+    assert again.err.startswith(f"rmqstore: {target}: expected no directory or an empty one")
+    assert run("copy", source).code == 2
+
+
+def test_salvage(source: Path, tmp_path: Path) -> None:
+    """Exit code 1: something is lost, and told."""
+    segment = sorted((source / "commitlog").iterdir())[1]
+    data = bytearray(segment.read_bytes())
+    data[2000:2100] = bytes(100)
+    segment.write_bytes(data)
+    refused = run("copy", source, tmp_path / "target")
+    assert (refused.code, refused.err.count("\n")) == (1, 1)
+    assert "`rmqstore salvage` makes a new store of what is whole" in refused.err
+    ran = run("salvage", source, tmp_path / "target", "--format", "json")
+    assert ran.code == 1
+    found = [json.loads(line) for line in ran.out.splitlines()]
+    assert {each["problem"] for each in found} == {"damagedUnit", "lostMessages"}
+    assert f"has {60 - sum(each['count'] or 0 for each in found)} messages" in ran.err
+    shown = run("salvage", source, tmp_path / "other")
+    assert shown.code == 1
+    assert "error lostMessages" in shown.out

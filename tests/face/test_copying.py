@@ -1,0 +1,354 @@
+"""Copies and salvages: each message with its queue offset, each group in its place, and nothing half done."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import shutil
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from oracle import golden, reference, stores
+from support import writing
+from support.writing import SMALL, Row, write
+
+import rmqstore_spark
+from rmqstore_spark import DamagedStoreError, NotAStoreError, OptionError, RmqStoreError, Store
+
+PLACES = {"commitLogOffset", "offsetMsgId"}  # what is new in a copy
+SALVAGE = "`rmqstore salvage` makes a new store of what is whole"
+
+
+def without_places(rows: list[Row]) -> list[Row]:
+    return [{name: value for name, value in row.items() if name not in PLACES} for row in rows]
+
+
+def configure(root: Path, name: str, value: dict[str, Any]) -> None:
+    (root / "config").mkdir(exist_ok=True)
+    (root / "config" / f"{name}.json").write_text(json.dumps(value))
+
+
+def config(root: Path, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((root / "config" / f"{name}.json").read_text())
+    return found
+
+
+def bounds(root: Path) -> dict[tuple[str, int], tuple[int, int]]:
+    names = ["topic", "queueId", "minOffset", "maxOffset"]
+    rows = Store(root).queues(names).to_pylist()
+    return {(row["topic"], row["queueId"]): (row["minOffset"], row["maxOffset"]) for row in rows}
+
+
+def problems(root: Path) -> set[str]:
+    return set(Store(root).check().column("problem").to_pylist()) - {"longRecovery", "abort"}
+
+
+def row(queue_id: int, number: int, topic: str = "Orders") -> Row:
+    return {"topic": topic, "queueId": queue_id, "msgId": f"{topic}-{number}", "body": b"%d" % number * 40} | {
+        "storeTimestamp": (1_700_000_000_000 + number) * 1000
+    }
+
+
+# ---- one store
+
+
+def test_whole_store(tmp_path: Path, rng: random.Random) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    write(source, writing.some_rows(rng, 400))
+    made = Store(source).copy(target)
+    assert (made.messages, made.lost.num_rows) == (400, 0)
+    writing.assert_whole(target)
+    assert without_places(reference.read_store(target)) == without_places(reference.read_store(source))
+    assert problems(target) == set()
+
+
+@pytest.mark.parametrize("version", golden.VERSIONS)
+def test_a_brokers_store(tmp_path: Path, version: str) -> None:
+    """Every queue begins and ends as it did, all offsets stand, and a checksum of a whole unit is right."""
+    source, target = golden.unpack(version, tmp_path / "source"), tmp_path / "target"
+    delayed = Store(source).delayed()
+    Store(source).copy(target)
+    left_behind = {"rmq_sys_wheel_timer"} if "timer" in delayed.column("kind").to_pylist() else set()
+    expected = [row for row in reference.read_store(source) if row["topic"] not in left_behind]
+    found = [row for row in reference.read_store(target) if row["topic"] not in left_behind]
+    for ours in (expected, found):
+        for each in ours:
+            each["properties"].pop("__CRC32#", None)
+    # A committed message names the physical offset of its half message, where that is there.
+    places = {old["commitLogOffset"]: new["commitLogOffset"] for old, new in zip(expected, found, strict=True)}
+    halves = {row["commitLogOffset"] for row in expected if row["topic"] == "RMQ_SYS_TRANS_HALF_TOPIC"}
+    for each in expected:
+        if each["preparedTransactionOffset"] in halves and each["sysFlag"] & 0xC == 8:
+            each["preparedTransactionOffset"] = places[each["preparedTransactionOffset"]]
+    assert without_places(found) == without_places(expected)
+    states = ["state", "transactionId", "keys"]
+    assert Store(target).transactions(states) == Store(source).transactions(states)
+    assert {queue: at for queue, at in bounds(target).items() if queue[0] not in left_behind} == {
+        queue: at for queue, at in bounds(source).items() if queue[0] not in left_behind
+    }
+    offsets = ["group", "topic", "queueId", "consumerOffset"]
+    assert Store(target).offsets(offsets) == Store(source).offsets(offsets)
+    kept = ["topic", "readQueueNums", "writeQueueNums", "perm", "order"]
+    theirs = {row["topic"]: row for row in Store(source).topics(kept).to_pylist() if row["readQueueNums"] is not None}
+    ours_of = {row["topic"]: row for row in Store(target).topics(kept).to_pylist()}
+    assert {name: ours_of[name] for name in theirs} == theirs
+    assert problems(target) <= problems(source)
+    groups = ["group", "retryMaxTimes"]
+    assert Store(target).groups(groups) == Store(source).groups(groups)
+
+
+def test_checksums_of_whole_units(tmp_path: Path) -> None:
+    """`__CRC32#` covers the physical offset, too."""
+    source, target = Path(__file__).parents[1] / "data" / "rocketmq-5.3.4-propcrc", tmp_path / "target"
+    assert Store(source).copy(target).messages == 4
+    for position, unit in reference.read_units(target):
+        digits = reference.decode_unit(unit, position)["properties"]["__CRC32#"]
+        assert int(digits[::-1]) == zlib.crc32(unit[:-20]) & 0x7FFFFFFF
+
+
+def test_queues_begin_where_they_did(tmp_path: Path) -> None:
+    """After messages have expired: also one of which no message is left goes on where it was, and its group with it."""
+    source, first, second = tmp_path / "source", tmp_path / "first", tmp_path / "second"
+    sizes = SMALL
+    write(source, [row(0, n, "Old") for n in range(25)], [row(n % 2, n) for n in range(200)], sizes=sizes)
+    configure(source, "consumerOffset", {"offsetTable": {"Old@g": {"0": 25}, "Orders@g": {"0": 70, "1": 40}}})
+    for segment in sorted((source / "commitlog").iterdir())[:2]:
+        segment.unlink()
+    Store(source).copy(first)
+    Store(first).copy(second)
+    before = bounds(source)
+    assert before["Old", 0] == (25, 25)
+    assert 0 < before["Orders", 0][0] < 70
+    for copied in (first, second):
+        assert bounds(copied) == before
+        assert config(copied, "consumerOffset")["offsetTable"] == {
+            "Old@g": {"0": 25},
+            "Orders@g": {"0": 70, "1": 40},
+        }
+        assert problems(copied) == set()
+        write(copied, [row(0, 900, "Old"), row(1, 901)], sizes=sizes)
+        newest = {row["msgId"]: row["queueOffset"] for row in reference.read_store(copied)}
+        assert (newest["Old-900"], newest["Orders-901"]) == (25, 100)
+
+
+def test_a_group_that_was_further_goes_on_at_the_end(tmp_path: Path) -> None:
+    """Else it would leave out what is sent next."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    write(source, [row(0, n) for n in range(30)])
+    configure(source, "consumerOffset", {"offsetTable": {"Orders@g": {"0": 25}, "Orders@behind": {"0": 3}}})
+    made = Store(source).copy(target, endingTimestamp=1_700_000_000_010)
+    assert made.messages == 10
+    assert config(target, "consumerOffset")["offsetTable"] == {"Orders@g": {"0": 10}, "Orders@behind": {"0": 3}}
+
+
+def test_some_topics(tmp_path: Path, rng: random.Random) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    write(source, writing.some_rows(rng, 300))
+    Store(source).copy(target, subscribe="TopicA")
+    expected = [row for row in reference.read_store(source) if row["topic"] == "TopicA"]
+    assert without_places(reference.read_store(target)) == without_places(expected)
+    assert problems(target) == set()
+
+
+@pytest.mark.parametrize(
+    ("directory", "error", "why"),
+    [
+        ("source/inside", OptionError, "expected a directory outside"),
+        ("source", OptionError, "expected a directory outside"),
+        ("other", NotAStoreError, "expected no directory or an empty one, as a copy is a new store, found 'mine'"),
+    ],
+)
+def test_refused(tmp_path: Path, directory: str, error: type[RmqStoreError], why: str) -> None:
+    write(tmp_path / "source", [row(0, 1)])
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine").touch()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(error, match=why):
+        Store(tmp_path / "source").copy(tmp_path / directory)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_topic_that_was_made_anew(tmp_path: Path) -> None:
+    """Its queue offsets come twice: no broker could serve them."""
+    source, other = tmp_path / "source", tmp_path / "other"
+    write(source, [row(0, n) for n in range(5)])
+    shutil.rmtree(source / "consumequeue" / "Orders")
+    write(other, [row(0, 7)])
+    rmqstore_spark.rebuild(source)
+    data = bytearray(next((source / "commitlog").iterdir()).read_bytes())
+    units = list(reference.read_units(source))
+    at = units[3][0]
+    data[at + 20 : at + 28] = bytes(8)  # queueOffset 3 becomes 0
+    next((source / "commitlog").iterdir()).write_bytes(data)
+    with pytest.raises(DamagedStoreError, match="queueOffset 3 or a later one, found 0: its topic was deleted"):
+        Store(source).copy(tmp_path / "target")
+    assert not (tmp_path / "target").exists()
+
+
+# ---- salvage
+
+
+def damage(root: Path, rng: random.Random, count: int) -> None:
+    for segment in rng.sample(sorted((root / "commitlog").iterdir())[1:-1], count):
+        data = bytearray(segment.read_bytes())
+        at, size = rng.randrange(3000), rng.randrange(10, 5000)
+        data[at : at + size] = rng.randbytes(size)
+        segment.write_bytes(data)
+
+
+def test_salvage(tmp_path: Path, rng: random.Random) -> None:
+    """What is whole comes along with its queue offset; between two messages of a queue there is a unit for each that is
+    lost, in a segment before that of the next one; and it is told which ones are."""
+    source, damaged, target = (tmp_path / name for name in ("source", "damaged", "target"))
+    write(source, *([{**each, "sysFlag": 0} for each in writing.some_rows(rng, 200, 200 * n)] for n in range(3)))
+    shutil.copytree(source, damaged)
+    damage(damaged, rng, 6)
+    with pytest.raises(DamagedStoreError, match=SALVAGE):
+        Store(damaged).copy(target)
+    assert not target.exists()
+    made = Store(damaged).salvage(target)
+    whole = Store(damaged).messages(["topic", "queueId", "queueOffset"], mode="DROPMALFORMED").read_all().to_pylist()
+    found = [(row["topic"], row["queueId"], row["queueOffset"]) for row in reference.read_store(target)]
+    assert found == [(row["topic"], row["queueId"], row["queueOffset"]) for row in whole]
+    assert made.messages == len(found)
+    told = {
+        (gap["topic"], gap["queueId"], offset)
+        for gap in made.lost.to_pylist()
+        if gap["problem"] == "lostMessages"
+        for offset in range(gap["queueOffset"], gap["queueOffset"] + gap["count"])
+    }
+    all_of_it = {(row["topic"], row["queueId"], row["queueOffset"]) for row in reference.read_store(source)}
+    assert told == all_of_it - set(found)
+    assert told
+    assert problems(target) <= {"queueGap"}
+    size = SMALL.segment or 0
+    for topic, queue_id in {each[:2] for each in found}:
+        units = [unit for *queue, _, unit in reference.read_queues(target) if queue == [topic, queue_id]]
+        positions = [unit.physical_offset for unit in units]
+        assert positions == sorted(positions)
+        for unit, following in itertools.pairwise(units):
+            if unit.size == 9:
+                assert unit.physical_offset % size == size - 8
+                assert following.size == 9 or following.physical_offset > unit.physical_offset
+    # The reader takes both ways to the same rows, and our writer goes on.
+    topic = found[0][0]
+    assert Store(target).messages(["queueOffset"], subscribe=topic).read_all().num_rows == sum(
+        each[0] == topic for each in found
+    )
+    rows = Store(target).messages(["topic", "queueId", "queueOffset"], trust="queues").read_all()
+    assert sorted(tuple(each.values()) for each in rows.to_pylist()) == sorted(found)
+    queues = writing.files(target / "consumequeue", "*/*/*")
+    shutil.rmtree(target / "consumequeue")
+    Store(target).rebuild(mappedFileSizeConsumeQueue=SMALL.queue_file)
+    rebuilt = writing.files(target / "consumequeue", "*/*/*")
+    offsets = [each[:3] for each in reference.read_queues(target)]
+    assert rebuilt.keys() == queues.keys()
+    Store(target).copy(tmp_path / "again")
+    assert [each[:3] for each in reference.read_queues(tmp_path / "again")] == offsets
+    assert problems(target) <= {"queueGap"}
+    assert without_places(reference.read_store(tmp_path / "again")) == without_places(reference.read_store(target))
+
+
+def test_names_that_no_queue_can_have(tmp_path: Path) -> None:
+    """A broker's store has none; a hostile one may."""
+    source = tmp_path / "source"
+    builder = stores.StoreBuilder(source)
+    for topic, queue_id in (("Good", 0), ("Evil\x1b", 0), ("Good", -1), ("Good", 0)):
+        builder.append(topic=topic, queue_id=queue_id, body=b"x")
+    builder.close()
+    with pytest.raises(RmqStoreError, match=r"topic 'Evil.x1b', queue 0: expected a name that a queue"):
+        Store(source).copy(tmp_path / "copy")
+    made = Store(source).salvage(tmp_path / "target")
+    assert made.messages == 2
+    assert "expected a name" in made.lost.column("found").to_pylist()[0]
+    assert {path.name for path in tmp_path.iterdir()} == {"source", "target"}
+
+
+# ---- several into one
+
+
+def test_several_into_one(tmp_path: Path, rng: random.Random) -> None:
+    """Each queue of the new store is one of an old store's; groups go on in each."""
+    offsets = {}
+    expected: dict[tuple[str, int], list[str]] = {}
+    for number, queues in enumerate((2, 3, 1)):
+        root = tmp_path / f"store-{number}"
+        rows = [row(rng.randrange(queues), 1000 * number + n) for n in range(60)]
+        write(root, rows)
+        before = sum((2, 3, 1)[:number])
+        for queue_id in range(queues):
+            mine = [each["msgId"] for each in rows if each["queueId"] == queue_id]
+            expected["Orders", before + queue_id] = mine
+            offsets[str(before + queue_id)] = len(mine) // 2
+        configure(
+            root,
+            "consumerOffset",
+            {"offsetTable": {"Orders@g": {str(q): offsets[str(before + q)] for q in range(queues)}}},
+        )
+        configure(root, "subscriptionGroup", {"subscriptionGroupTable": {f"g{number}": {"groupName": f"g{number}"}}})
+    target = tmp_path / "target"
+    assert Store([tmp_path / f"store-{n}" for n in range(3)]).copy(target).messages == 180
+    found: dict[tuple[str, int], list[str]] = {queue: [] for queue in expected}
+    rows = reference.read_store(target)
+    for each in rows:
+        assert each["queueOffset"] == len(found[each["topic"], each["queueId"]])
+        found[each["topic"], each["queueId"]].append(each["msgId"])
+    assert found == expected
+    assert [each["storeTimestamp"] for each in rows] == sorted(each["storeTimestamp"] for each in rows)
+    assert config(target, "consumerOffset")["offsetTable"]["Orders@g"] == offsets
+    assert set(config(target, "subscriptionGroup")["subscriptionGroupTable"]) == {"g0", "g1", "g2"}
+    entry = config(target, "topics")["topicConfigTable"]["Orders"]
+    assert (entry["readQueueNums"], entry["writeQueueNums"]) == (6, 6)
+    assert problems(target) == set()
+
+
+@pytest.mark.parametrize("how", ["as it is", "grown", "without queues", "by us", "expired"])
+def test_two_copies_of_one_broker(tmp_path: Path, how: str) -> None:
+    """Their messages would come twice."""
+    source, other = tmp_path / "source", tmp_path / "other"
+    write(source, [row(n % 2, n) for n in range(150)])
+    if how == "by us":
+        Store(source).copy(other)
+    else:
+        shutil.copytree(source, other)
+    if how == "grown":
+        write(other, [row(n % 2, n) for n in range(150, 300)])
+    if how == "without queues":
+        shutil.rmtree(other / "consumequeue")
+    if how == "expired":
+        min((other / "commitlog").iterdir()).unlink()
+    for pair in ([source, other], [other, source]):
+        with pytest.raises(OptionError, match=r"two copies of one .* their messages would come twice"):
+            Store(pair).copy(tmp_path / "target")
+    assert not (tmp_path / "target").exists()
+
+
+def test_delayed_messages_of_several(tmp_path: Path) -> None:
+    """Only those that wait still, in the order of their times: a broker begins with them at the beginning."""
+    schedule = "SCHEDULE_TOPIC_XXXX"
+    for number in range(2):
+        root = tmp_path / f"store-{number}"
+        rows = [
+            {**row(1, 10 * n + number, schedule), "properties": {"REAL_TOPIC": "Orders", "REAL_QID": "0", "DELAY": "2"}}
+            for n in range(6)
+        ]
+        write(root, rows)
+        configure(root, "delayOffset", {"offsetTable": {"2": 4 - number}})
+    target = tmp_path / "target"
+    Store([tmp_path / "store-0", tmp_path / "store-1"]).copy(target)
+    rows = reference.read_store(target)
+    assert [(row["queueOffset"], row["msgId"]) for row in rows] == list(
+        enumerate(f"{schedule}-{n}" for n in (31, 40, 41, 50, 51))
+    )
+    assert not (target / "config" / "delayOffset.json").exists()
+
+
+def test_lost_has_the_columns_of_check(tmp_path: Path) -> None:
+    write(tmp_path / "source", [row(0, 1)])
+    made = Store(tmp_path / "source").salvage(tmp_path / "target")
+    assert isinstance(made.lost, pa.Table)
+    assert made.lost.schema == Store(tmp_path / "source").check().schema
