@@ -31,6 +31,7 @@ from measure import MIB, Row, Stores, batches_of, busy_cores, in_turns, noop, re
 from null_source import save_batch
 from peers import consumer_rows, decoder_rows, naive_rows, parquet_rows
 from pyspark.sql import SparkSession
+from remote import remote_rows
 from scale import QUEUES, SEGMENTS, scale_rows
 from write_kernel import write_kernel_rows
 from write_store import commit_rows, write_rows
@@ -38,7 +39,19 @@ from write_store import commit_rows, write_rows
 from native_io import Decoder
 from rmqstore_spark.read.batches import BATCH_BYTES, BATCH_ROWS
 
-SECTIONS = ("kernel", "write-kernel", "commit", "spark", "write", "plan", "select", "memory", "peers", "scale")
+SECTIONS = (
+    "kernel",
+    "write-kernel",
+    "commit",
+    "spark",
+    "write",
+    "plan",
+    "select",
+    "memory",
+    "peers",
+    "scale",
+    "remote",
+)
 MEMCPY_BYTES = 256 * MIB
 WINDOW_BYTES = 256 * MIB  # far more than any cache holds
 RUN_BYTES = MIB // 2
@@ -268,6 +281,8 @@ def main() -> None:
         rows += plan_rows(stores, args.repeat)
     if "scale" in sections:
         rows += scale_rows(args.dir.resolve(), args.repeat, args.most_queues, args.most_segments)
+    if "remote" in sections:
+        rows += remote_rows(stores, args.repeat)
     if "peers" in sections:
         rows += decoder_rows(stores, args.repeat)
         rows += rebuild_rows(stores, args.repeat)

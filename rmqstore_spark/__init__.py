@@ -18,6 +18,7 @@ from rmqstore_spark.errors import (
     NotAStoreError,
     OptionError,
     RmqStoreError,
+    StorageError,
 )
 
 if TYPE_CHECKING:
@@ -34,11 +35,13 @@ __all__ = [
     "NotAStoreError",
     "OptionError",
     "RmqStoreError",
+    "StorageError",
     "Store",
     "__version__",
     "explain",
     "rebuild",
     "register",
+    "storage_options",
     "write_store",
 ]
 
@@ -127,6 +130,28 @@ def register(spark: "SparkSession") -> None:
     from rmqstore_spark.spark.datasource import RmqStoreDataSource
 
     spark.dataSource.register(RmqStoreDataSource)
+
+
+def storage_options(spark: "SparkSession", bucket: str | None = None) -> dict[str, str]:
+    """What a session says of S3 in `fs.s3a.*` (keys, token, endpoint, region), as options of ours.
+
+    They are for the reader, which does not see a session's configuration, and for Store.
+
+    >>> spark.read.format("rmqstore").options(**storage_options(spark)).load("s3a://bucket/store")
+
+    Args:
+        bucket: with it `fs.s3a.bucket.<bucket>.*` counts, too.
+
+    Returns:
+        Options with secrets in them: never print or log them. What a credential provider would find out is not there;
+        environment variables serve the workers as well.
+
+    Raises:
+        OptionError: the session is one of Spark Connect's.
+    """
+    from rmqstore_spark.spark.hadoop import storage_options as options_of_session
+
+    return options_of_session(spark, bucket)
 
 
 def explain(path: str | Sequence[str], **options: object) -> None:

@@ -15,9 +15,9 @@ from rmqstore_spark.option_texts import MessageOptions, Names, StoreOptions, Tab
 from rmqstore_spark.option_values import parse_instant
 from rmqstore_spark.options import MESSAGES, ReadOptions, parse_options
 from rmqstore_spark.progress import Progress
-from rmqstore_spark.read.stores import open_stores
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.read.stores import files_of, open_stores
 from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.storage import is_storage_option
 from rmqstore_spark.tables.methods import TableMethods
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from rmqstore_spark.writing import WriteMode
 
 Path = str | os.PathLike[str]
-
-_TASK_BYTES = 8 * 1024 * 1024  # of the log: small, so that threads do not run far ahead of what is taken next
 
 
 class Store(TableMethods):
@@ -94,11 +92,17 @@ class Store(TableMethods):
         from rmqstore_spark.read.parallel import in_order
         from rmqstore_spark.read.planner import plan
 
-        understood = self._options({"maxPartitionBytes": _TASK_BYTES, "columns": columns, **options})
+        size = files_of(self._options({})).prices.task
+        understood = self._options({"maxPartitionBytes": size, "columns": columns, **options})
         names = understood.columns or DEFAULT_COLUMNS
         schema = arrow_schema(names)
         settings = ReadSettings(
-            schema, understood.mode, understood.verify_crc, understood.decompress, understood.selection
+            schema,
+            understood.mode,
+            understood.verify_crc,
+            understood.decompress,
+            understood.selection,
+            understood.storage,
         )
         tasks = plan(understood, columns=names).tasks
         readers = TaskReaders(settings)
@@ -248,12 +252,13 @@ class Store(TableMethods):
         """What options mean, with those that this was made with, as far as they go with the table."""
         from rmqstore_spark.tables.registry import takes
 
-        own = {name: text for name, text in self._given.items() if table == MESSAGES or takes(table, name)}
+        goes_with = [name for name in self._given if is_storage_option(name) or table == MESSAGES or takes(table, name)]
+        own = {name: self._given[name] for name in goes_with}
         paths = {"paths": json.dumps(self._paths)} if len(self._paths) != 1 else {"path": self._paths[0]}
         return parse_options({**own, **option_texts(given), **paths, "table": table})
 
     def _open(self, options: ReadOptions) -> list[OpenStore]:
-        return open_stores(options, Files(manners=options.manners))
+        return open_stores(options, files_of(options))
 
     def _one(self, method: str) -> OpenStore:
         stores = self._open(self._options({}))

@@ -41,6 +41,12 @@ class DamagedStoreError(RmqStoreError):
     __module__ = "rmqstore_spark"
 
 
+class StorageError(RmqStoreError):
+    """The storage of a remote store refuses, or does not answer, or what a read was planned with has changed there."""
+
+    __module__ = "rmqstore_spark"
+
+
 class DataLossError(RmqStoreError):
     """What a stream has still to read, or has read already, is no longer in the store."""
 

@@ -13,7 +13,42 @@ Offsets = str | Mapping[str, Mapping[str, int] | Mapping[int, int]]
 _TAGS = " || "  # between the tags of a subscription expression; other lists have commas
 
 
-class StoreOptions(TypedDict, total=False):
+class StorageOptions(TypedDict, total=False):
+    """Options that say how remote stores are reached (store/storage.py)."""
+
+    aws_access_key_id: str
+    aws_secret_access_key: str
+    aws_session_token: str
+    aws_region: str
+    aws_endpoint_url: str
+    aws_virtual_hosted_style_request: str | bool
+    aws_skip_signature: str | bool
+    aws_request_payer: str | bool
+    aws_role_arn: str
+    aws_role_session_name: str
+    aws_web_identity_token_file: str
+    google_service_account: str
+    google_service_account_key: str
+    google_application_credentials: str
+    google_bearer_token: str
+    google_base_url: str
+    google_skip_signature: str | bool
+    azure_storage_account_key: str
+    azure_storage_sas_token: str
+    azure_storage_token: str
+    azure_storage_tenant_id: str
+    azure_storage_client_id: str
+    azure_storage_client_secret: str
+    azure_federated_token_file: str
+    azure_endpoint: str
+    azure_skip_signature: str | bool
+    allow_http: str | bool
+    connect_timeout: str
+    timeout: str
+    proxy_url: str
+
+
+class StoreOptions(StorageOptions, total=False):
     """Options that say where a store's files are, and how they are read. README has the table of options."""
 
     storePathCommitLog: Names

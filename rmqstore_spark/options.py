@@ -26,14 +26,18 @@ from rmqstore_spark.option_values import (
 from rmqstore_spark.selection import EVERYTHING, Selection
 from rmqstore_spark.store.consumequeue import UNIT_SIZE as QUEUE_UNIT_SIZE
 from rmqstore_spark.store.guest import Manners
+from rmqstore_spark.store.layout import refuse_remote
 from rmqstore_spark.store.message import host_bytes
 from rmqstore_spark.store.sizes import DEFAULT_SIZES, Sizes
+from rmqstore_spark.store.storage import Storage, taken_out
 
 Mode = Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 MESSAGES = "messages"  # the table that is read if no other is asked for
 Pushdown = Literal["auto", "on", "off"]
 Trust = Literal["log", "queues"]
+
+NO_STORAGE = Storage()
 
 _SIZE = re.compile(r"([0-9]+)\s*(b|k|kb|m|mb|g|gb|t|tb|)", re.IGNORECASE)
 _UNITS = {"": 0, "b": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -356,6 +360,7 @@ class ReadOptions:
         selection: what those that select rows say together.
         subscribe: the topics that this one names. Filters may have left fewer of them in the selection.
         max_partition_bytes: None for `auto` (read/pack.py).
+        storage: how remote stores are reached.
         starting_group: the consumer group that startingOffsets names; the selection says nothing of it yet.
         given: the names of the options that were given at all.
     """
@@ -376,6 +381,7 @@ class ReadOptions:
     table: str = MESSAGES
     starting_group: str | None = None
     given: frozenset[str] = frozenset()
+    storage: Storage = NO_STORAGE
 
 
 @dataclass(frozen=True)
@@ -405,6 +411,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
     Raises:
         OptionError: an unknown option (with the nearest known one), or a value that cannot be understood.
     """
+    storage, given = taken_out(given)
     values, named = understand(given, OPTIONS)
     if values["path"] and values["paths"]:
         raise OptionError("options 'path' and 'paths' are both given; give one of them")
@@ -436,6 +443,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         table=values["table"],
         starting_group=start.group if isinstance(start, GroupOffsets) else None,
         given=frozenset(named),
+        storage=storage,
     )
 
 
@@ -445,6 +453,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     Raises:
         OptionError: an unknown option (with the nearest known one), or a value that cannot be understood.
     """
+    refuse_remote(next((text for name, text in given.items() if name.lower() == "path"), ""))
     values, named = understand(given, WRITE_OPTIONS)
     if not values["path"]:
         raise OptionError(

@@ -9,8 +9,7 @@ from rmqstore_spark.api import Store
 from rmqstore_spark.columns import DEFAULT_COLUMNS
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.options import MESSAGES, ReadOptions, parse_options
-from rmqstore_spark.read.stores import open_stores
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.read.stores import files_of, open_stores
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.tables.messages import last_messages
 from rmqstore_spark.tables.registry import schema_of, table_batches, table_of
@@ -56,7 +55,7 @@ def stores_of(paths: Sequence[str], given: Mapping[str, str]) -> list[OpenStore]
         NotAStoreError: a path is none.
     """
     options = _options(paths, given)
-    return open_stores(options, Files(manners=options.manners))
+    return open_stores(options, files_of(options))
 
 
 def _options(paths: Sequence[str], given: Mapping[str, str]) -> ReadOptions:

@@ -18,6 +18,7 @@ from rmqstore_spark.read.queue_rows import can_answer
 from rmqstore_spark.read.split import Splitter
 from rmqstore_spark.read.task import Covered, Queued, Range, Scan
 from rmqstore_spark.selection import Selection
+from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_coverage import claimed, coverage
 
@@ -266,11 +267,12 @@ def _without_index(
     queues, total, is_exact = _in_queues(store)
     if total == 0:
         return scan, ["ConsumeQueues: there are none with a message in them"]
-    selected = 0
-    for queue in asked:
+
+    def selected_in(queue: Queue) -> int:
         offsets = selection.queue(queue.topic, queue.queue_id)
-        if offsets is not None:
-            selected += max(0, min(offsets.most + 1, queue.end) - max(offsets.least, queue.first))
+        return 0 if offsets is None else max(0, min(offsets.most + 1, queue.end) - max(offsets.least, queue.first))
+
+    selected = sum(store.files.each(selected_in, asked))
     about = "" if is_exact else "about "
     why = f"{selected:,} of {about}{total:,} messages are in selected queues"
     prices, size = store.files.prices, store.log.size
@@ -295,7 +297,7 @@ def _in_queues(store: OpenStore) -> tuple[int, int, bool]:
     topics = sorted(store.queues.topics)
     batch = sum(queue.end - queue.first for queue in store.queues.batch)
     if len(topics) <= _TOPICS_TO_LOOK_AT:
-        total = sum(queue.end - queue.first for queue in store.queues)
+        total = sum(store.files.each(lambda queue: queue.end - queue.first, store.queues))
         return len(store.queues.with_batch), total + batch, True
     queues = _simple_queues(store) + len(store.queues.batch)
     return queues, int(store.log.size / (_mean_size(store) or store.log.size)), False
@@ -310,7 +312,7 @@ def _asked(store: OpenStore, selection: Selection) -> tuple[int, int]:
     asked = asked_queues(store, selection)
     if len(asked) > _QUEUES_TO_LOOK_AT:
         return len(asked), total * len(asked) // max(everywhere, len(asked))
-    return max(1, len(asked)), min(total, sum(queue.end - queue.first for queue in asked))
+    return max(1, len(asked)), min(total, sum(store.files.each(lambda queue: queue.end - queue.first, asked)))
 
 
 def _simple_queues(store: OpenStore) -> int:

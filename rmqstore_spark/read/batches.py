@@ -17,6 +17,7 @@ from rmqstore_spark.read.task import Covered, Range, Task
 from rmqstore_spark.selection import EVERYTHING, Selection
 from rmqstore_spark.store.bodies import BadBodyError, decompress
 from rmqstore_spark.store.segments import Damage, damage_in
+from rmqstore_spark.store.storage import Storage
 from rmqstore_spark.store.units import BatchBuilder
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ class ReadSettings:
 
     Attributes:
         schema: the record batches' schema: which columns, in which order, and which of them may be null.
+        storage: how remote stores are reached; None: as their files know.
     """
 
     schema: pa.Schema
@@ -40,6 +42,7 @@ class ReadSettings:
     verify_crc: bool = True
     decompress: bool = True
     selection: Selection = EVERYTHING
+    storage: Storage | None = None
 
 
 def read_task(task: Task, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
@@ -94,6 +97,8 @@ class _TaskReader:
         for store, fault in task.faults:
             yield from self.damaged(store, fault)
         for piece in task.ranges:
+            if self._settings.storage is not None:
+                piece.store.files.use(self._settings.storage)
             yield from self._read(piece)
 
     def _read(self, piece: Range) -> Iterator[pa.RecordBatch]:

@@ -42,6 +42,7 @@ from rmqstore_spark.store.indexfile import (
     Positions,
     by_slot,
     index_paths,
+    item_at,
     key_hash,
     look_up_price,
 )
@@ -103,6 +104,9 @@ class _Known:
     followed_by: tuple[int, ...]
 
 
+_FEW = 64  # hashes, at the most, whose chains are read ahead
+
+
 class IndexPath:
     """Looks names up in a store's index files.
 
@@ -157,6 +161,8 @@ class IndexPath:
         Raises:
             NoIndexError: there are none that help.
         """
+        if self._store.files.prices.at_once > 1:
+            self._read_ahead(ranges)
         known, there, asked, unused = self._ask(ranges)
         if _overlap(known):
             self._are_in_order = False
@@ -174,6 +180,31 @@ class IndexPath:
             f"{_counted(sum(piece.stop - piece.start for piece in rest), 'byte')} of the log are not covered"
         )
         return Found(pieces, count, rest, self._price(), why, unused)
+
+    def _read_ahead(self, ranges: list[Range]) -> None:
+        """Ask for what _ask() is going to read, all files and names at a time: that goes from file to file, as the one
+        tells of the next. It finds the bytes in memory then. What goes wrong here goes wrong there again."""
+        files, log = self._store.files, self._store.log
+        headers: list[tuple[str, Header]] = []
+        for path in self._paths:
+            with contextlib.suppress(RmqStoreError), IndexReader(path, files, self._headers.get(path)) as reader:
+                if not reader.is_empty and _meets(reader.header, ranges):
+                    headers.append((path, reader.header))
+        ends = {position for _, header in headers for position in (header.begin_position, header.end_position)}
+        located = ((log.extent_at(position), position) for position in ends)
+        files.soon((extent.segment.path, position - extent.segment.start) for extent, position in located if extent)
+        items = [(path, item_at(DEFAULT_SLOTS, n)) for path, header in headers for n in (0, header.index_count - 1)]
+        files.soon(items)
+
+        def work(task: tuple[str, Header, int | None]) -> None:
+            path, header, number = task
+            with contextlib.suppress(RmqStoreError, ValueError), IndexReader(path, files, header) as reader:
+                reader.walk(number)
+
+        few = self._hashes.tolist() if len(self._hashes) <= _FEW else []
+        tasks = [(path, header, number) for path, header in headers for number in (None, *few)]
+        for _ in files.each(work, tasks):
+            pass
 
     def _ask(self, ranges: list[Range]) -> tuple[list[_Known], int, int, list[str]]:
         """What each file says, how many have a message, how many were asked, and why others could not be used."""

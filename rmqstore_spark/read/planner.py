@@ -11,7 +11,7 @@ from rmqstore_spark.read.groups import of_group
 from rmqstore_spark.read.pack import pack, target_size
 from rmqstore_spark.read.prune import in_time, pruned
 from rmqstore_spark.read.split import Splitter
-from rmqstore_spark.read.stores import open_stores
+from rmqstore_spark.read.stores import files_of, open_stores
 from rmqstore_spark.read.task import Range, Task
 from rmqstore_spark.selection import Selection
 from rmqstore_spark.store.files import Files
@@ -50,7 +50,7 @@ def plan(options: ReadOptions, files: Files | None = None, columns: Collection[s
             `subscribe` a topic, or startingOffsets a group, that no store has.
         DamagedStoreError: mode FAILFAST, and names or sizes of segments are wrong.
     """
-    files = files or Files(manners=options.manners)
+    files = files or files_of(options)
     return plan_stores(open_stores(options, files), options, files, columns)
 
 

@@ -38,12 +38,24 @@ class Splitter:
 
     def split_all(self, ranges: list[Range], least: int = 0) -> list[Range]:
         """The pieces of some ranges, in order. Arguments as of split()."""
-        pieces: list[Range] = []
+        if not ranges:
+            return []
         progress = Progress("planning: cutting the log into pieces", len(ranges), "ranges of it")
-        for whole in ranges:
-            pieces += self.split(whole, least)
-            progress.add()
-        return pieces
+        # What is learned of queues is of use for the next range. Where requests take long, several begin anew instead.
+        files = ranges[0].store.files
+        share = -(-len(ranges) // files.prices.at_once)
+        groups = [ranges[first : first + share] for first in range(0, len(ranges), share)]
+
+        def cut(group: list[Range]) -> list[Range]:
+            own = self if len(groups) == 1 else Splitter(self._may_walk)
+            own.target = self.target
+            pieces: list[Range] = []
+            for whole in group:
+                pieces += own.split(whole, least)
+                progress.add()
+            return pieces
+
+        return [piece for pieces in files.each(cut, groups) for piece in pieces]
 
     def split(self, whole: Range, least: int = 0) -> list[Range]:
         """The pieces of a range, in order; the range itself where it is small, or where no unit start is to be had.

@@ -5,10 +5,26 @@ import logging
 from rmqstore_spark.errors import OptionError, one_line
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.layout import expand
+from rmqstore_spark.store.layout import expand, read_first
 from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.remote_files import RemoteFiles
+from rmqstore_spark.store.storage import scheme_of
 
 log = logging.getLogger(__name__)
+
+
+def files_of(options: ReadOptions) -> Files:
+    """How the files of the stores are reached that the options name.
+
+    Raises:
+        OptionError: some are on disks and some are not.
+    """
+    schemes = [scheme_of(path) for path in options.paths]
+    if not any(schemes):
+        return Files(manners=options.manners)
+    if not all(schemes):
+        raise OptionError("paths of local and of remote stores are given together; read them apart, and unite the rows")
+    return RemoteFiles(manners=options.manners, storage=options.storage)
 
 
 def open_stores(options: ReadOptions, files: Files) -> list[OpenStore]:
@@ -19,6 +35,10 @@ def open_stores(options: ReadOptions, files: Files) -> list[OpenStore]:
         OptionError: storePathCommitLog is given for more than one store.
     """
     roots = expand(options.paths, files)
+    if files.prices.at_once > 1:
+        for root in roots:
+            files.survey(root)
+            files.soon((path, 0) for path in read_first(root, files, options.selection.names or options.selection.ids))
     if options.store_path_commit_log and len(roots) > 1:
         raise OptionError(f"option 'storePathCommitLog' belongs to one store, but the path gives {len(roots)}")
     stores = [OpenStore.find(root, files, options.store_path_commit_log) for root in roots]

@@ -20,6 +20,7 @@ from rmqstore_spark.spark.stream_writer import RmqStoreStreamWriter
 from rmqstore_spark.spark.table_reader import TableReader, check_types, spark_schema
 from rmqstore_spark.spark.worker import called_by_spark
 from rmqstore_spark.spark.writer import RmqStoreWriter, check_input
+from rmqstore_spark.store.storage import refuse_shown
 from rmqstore_spark.stream_options import parse_stream_options
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class RmqStoreDataSource(DataSource):
         return FORMAT_NAME
 
     def _read_options(self) -> ReadOptions:
+        refuse_shown(self.options)
         return parse_options(self.options)
 
     def _read_or_stream_options(self) -> ReadOptions:

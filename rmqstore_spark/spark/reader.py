@@ -48,6 +48,7 @@ class RmqStoreReader(DataSourceReader):
                 verify_crc=self._options.verify_crc,
                 decompress=self._options.decompress,
                 selection=self._options.selection,
+                storage=self._options.storage,
             )
             yield from read_task(task, settings)
 

@@ -7,8 +7,7 @@ Brokers since 5.5.0 have one more offset after these, which may be 0: it is left
 
 import struct
 
-from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.files import Files, ReadFile
+from rmqstore_spark.store.files import Files, Hint
 
 _TIMESTAMPS = struct.Struct(">qqq")
 _OFFSETS = struct.Struct(">qq")
@@ -33,11 +32,9 @@ def encode(message: int, index: int, end: int) -> bytes:
 def fields(path: str, files: Files) -> dict[str, int]:
     """All that it says, by RocketMQ's names, in the order in which it stands there; nothing where it cannot be read, or
     is too short. A hint."""
-    try:
-        with ReadFile(path, files) as file:
-            data = file.read(0, 8 * len(_NAMES))
-    except RmqStoreError:
-        return {}
+    data = b""
+    with Hint(), files.file(path) as file:
+        data = file.read(0, 8 * len(_NAMES))
     values = struct.unpack_from(f">{len(data) // 8}q", data)
     return dict(zip(_NAMES, values, strict=False)) if len(data) >= _TIMESTAMPS.size else {}
 

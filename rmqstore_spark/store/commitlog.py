@@ -237,6 +237,7 @@ class SegmentReader:
         """Let the kernel walk from `start` to `stop`, or over `last`; what `given` makes of the number of units of each
         step that gave any."""
         at = start
+        self.window.expect(start, min(stop, last + 1))
         while at < stop and at <= last:
             count, at, status, expected, found = self._scan(at, stop, next_step())
             if count > 0:

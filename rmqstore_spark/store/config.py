@@ -10,8 +10,7 @@ import os
 import re
 from typing import Any
 
-from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.files import Files, ReadFile
+from rmqstore_spark.store.files import Files, Hint
 from rmqstore_spark.store.layout import queue_id_of
 
 _MOST_BYTES = 64 * 1024 * 1024  # 100 000 topics are half of it
@@ -33,7 +32,7 @@ def load(path: str, files: Files) -> Table | None:
         files: how to reach files, and where requests and bytes are counted.
     """
     for candidate in with_backup(path):
-        with contextlib.suppress(RmqStoreError, ValueError):
+        with Hint(), contextlib.suppress(ValueError):
             return parse(read_text(candidate, files, "replace"))
     return None
 
@@ -53,7 +52,7 @@ def read_text(path: str, files: Files, errors: str) -> str:
         RmqStoreError: it cannot be read.
         ValueError: it is larger than any broker's, or not UTF-8.
     """
-    with ReadFile(path, files) as file:
+    with files.file(path) as file:
         size = file.size
         if size > _MOST_BYTES:
             raise _too_much()

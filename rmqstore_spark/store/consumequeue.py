@@ -22,9 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.progress import Progress
-from rmqstore_spark.store.files import Files, ReadFile, allocated
+from rmqstore_spark.store.files import Files, Hint, OpenFile, allocated
 from rmqstore_spark.store.layout import queue_id_of, queue_path, start_in
 from rmqstore_spark.store.message import Header
 
@@ -128,6 +127,7 @@ class Queue:
         self.is_batch = is_batch
         self._directory = directory
         self._files = files
+        self._end: int | None = None
 
     @cached_property
     def in_files(self) -> list[QueueFile]:
@@ -167,7 +167,7 @@ class Queue:
         """Its files, in their order, with their bytes."""
         return [(file.path, file.size) for file in self.in_files]
 
-    def _read(self, file: ReadFile, index: int) -> QueueUnit:
+    def _read(self, file: OpenFile, index: int) -> QueueUnit:
         data = file.read(index * self.unit_size, UNIT_SIZE)
         return QueueUnit(*UNIT.unpack(data)) if len(data) == UNIT_SIZE else QueueUnit(0, 0, 0)
 
@@ -175,7 +175,7 @@ class Queue:
         """The unit of this number, or None where there is none or it is not used."""
         for file in self.in_files:
             if file.first <= number < file.first + file.capacity:
-                with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._files) as opened:
+                with Hint(), self._files.file(file.path) as opened:
                     unit = self._read(opened, number - file.first)
                     return unit if unit.is_used else None
         return None
@@ -215,8 +215,8 @@ class Queue:
                 continue
             if file.first > number:
                 return
-            with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._files) as opened:
-                used = min(file.capacity, -(-opened.data_end() // size))
+            with Hint(), self._files.file(file.path) as opened:
+                used = min(file.capacity, -(-opened.likely_data_end() // size))
                 while number - file.first < used:
                     data = opened.read((number - file.first) * size, min(count, file.first + used - number) * size)
                     if len(data) < size:
@@ -240,8 +240,8 @@ class Queue:
         for file in self.in_files[self._at(start) if start is not None else 0 :]:
             if number not in (None, file.first):
                 return
-            with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._files) as opened:
-                used = min(file.capacity, -(-opened.data_end() // size))
+            with Hint(), self._files.file(file.path) as opened:
+                used = min(file.capacity, -(-opened.likely_data_end() // size))
                 at = 0 if number is not None or start is None else self._narrowed(opened, used, start)[0]
                 after = used if stop is None else self._narrowed(opened, used, stop, at)[1]
                 while at < after:
@@ -261,7 +261,7 @@ class Queue:
         data = b""
         for file in self.in_files:
             if file.first <= start < file.first + file.capacity and count > 0:
-                with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._files) as opened:
+                with Hint(), self._files.file(file.path) as opened:
                     part = opened.read(
                         (start - file.first) * size, min(count, file.first + file.capacity - start) * size
                     )
@@ -278,7 +278,7 @@ class Queue:
         if not self.in_files:
             return self.first
         file = self.in_files[self._at(position)]
-        with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._files) as opened:
+        with Hint(), self._files.file(file.path) as opened:
             size = self.unit_size
             # Where there is no data no unit is used.
             least, most = self._narrowed(opened, min(file.capacity, -(-opened.data_end() // size)), position)
@@ -293,34 +293,38 @@ class Queue:
     def _at(self, position: int) -> int:
         """Which of its files the first unit is in that points to `position` or after it, or is not used."""
 
-        def begins_before(file: QueueFile) -> bool:
-            with contextlib.suppress(RmqStoreError), ReadFile(file.path, self._files) as opened:
+        def begins_before(number: int) -> bool:
+            file = self.in_files[number]
+            with Hint(), self._files.file(file.path) as opened:
                 return _is_before(self._read(opened, 0), position)
             return False
 
         # The last file that begins before the position is the one; in the files after it every unit is too late.
-        return bisect.bisect_left(self.in_files[1:], True, key=lambda file: not begins_before(file))
+        return self._files.first_not(1, len(self.in_files), begins_before) - 1
 
-    def _narrowed(self, file: ReadFile, used: int, position: int, least: int = 0) -> tuple[int, int]:
+    def _narrowed(self, file: OpenFile, used: int, position: int, least: int = 0) -> tuple[int, int]:
         """Between which indexes of a file, both included, that unit is: so few that they are read at once.
 
         Args:
             used: how many units of the file may be used.
             least: the index of one that is not after it.
         """
-        most = used
-        while most - least > _UNITS_AT_ONCE:
-            middle = (least + most) // 2
-            if _is_before(self._read(file, middle), position):
-                least = middle + 1
-            else:
-                most = middle
-        return least, most
+        at_once = max(_UNITS_AT_ONCE, self._files.prices.narrow)
+        if used - least <= at_once:
+            return least, used
+        # The unit is before the first stretch that begins with one that is not before the position.
+        stretches = -(-(used - least) // at_once)
+        after = self._files.first_not(
+            1, stretches, lambda number: _is_before(self._read(file, least + number * at_once), position)
+        )
+        return least + (after - 1) * at_once, min(least + after * at_once, used)
 
-    @cached_property
+    @property
     def end(self) -> int:
         """The number after the last used unit, when it was first asked for."""
-        return self.search(1 << 62)
+        if self._end is None:  # no cached_property: up to Python 3.11 only one thread at a time finds one
+            self._end = self.search(1 << 62)
+        return self._end
 
     def last(self) -> QueueUnit | None:
         """The last used unit, or None."""

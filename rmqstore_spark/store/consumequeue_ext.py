@@ -13,8 +13,7 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.files import Files, ReadFile
+from rmqstore_spark.store.files import Files, Hint
 from rmqstore_spark.store.layout import queue_path, start_in
 
 _FIRST_ADDRESS = -(1 << 63)
@@ -66,19 +65,16 @@ def read_ext(root: str, topic: str, queue_id: int, addresses: Iterable[int], fil
 def _read_file(path: str, start: int, wanted: list[int], files: Files) -> dict[int, ExtUnit]:
     """The same of one file, which begins at `start`; `wanted` ascends."""
     found: dict[int, ExtUnit] = {}
-    try:
-        with ReadFile(path, files) as file:
-            data, base = b"", 0
-            for offset in wanted:
-                at = offset - start - base
-                if at + _MOST_SIZE > len(data):
-                    base = offset - start
-                    at, data = 0, file.read(base, _READ_AHEAD)
-                unit = _unit(data, at)
-                if unit is not None:
-                    found[offset + _FIRST_ADDRESS] = unit
-    except RmqStoreError:  # as with a queue's own files, what cannot be read is not there
-        pass
+    with Hint(), files.file(path) as file:
+        data, base = b"", 0
+        for offset in wanted:
+            at = offset - start - base
+            if at + _MOST_SIZE > len(data):
+                base = offset - start
+                at, data = 0, file.read(base, _READ_AHEAD)
+            unit = _unit(data, at)
+            if unit is not None:
+                found[offset + _FIRST_ADDRESS] = unit
     return found
 
 

@@ -9,15 +9,20 @@ import os
 import stat
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from native_io import follow_chains, gather
-from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, RmqStoreError
+from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, RmqStoreError, StorageError
 from rmqstore_spark.store.guest import Guest, Manners, Pace, Traces
+from rmqstore_spark.store.storage import Storage
+
+_Item = TypeVar("_Item")
+_Answer = TypeVar("_Answer")
 
 _FLOCK = struct.Struct("hhqqi")  # l_type, l_whence, l_start, l_len, l_pid
 FIRST_BYTE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)  # as fcntl() takes a lock on it
@@ -34,6 +39,9 @@ class Prices:
         queue_unit: a ConsumeQueue unit that is read with its neighbours.
         narrow: so many units of a queue are read rather than searched.
         tagged: one message in so many is taken to have a selected tag.
+        at_once: so many requests that do not need each other's answers are made at a time.
+        task: bytes of the log in a task of a read without Spark: small, so that threads do not run far ahead of what is
+            taken next.
     """
 
     request: int = 16 * 1024
@@ -42,6 +50,21 @@ class Prices:
     queue_unit: int = 20
     narrow: int = 64
     tagged: int = 4
+    at_once: int = 1
+    task: int = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Pin:
+    """Which object it was that a read was planned with. Only remote ones have it: a file on a disk may grow.
+
+    Attributes:
+        size: bytes.
+        tag: its ETag, None where the storage gave none.
+    """
+
+    size: int
+    tag: str | None
 
 
 def allocated(status: os.stat_result) -> int:
@@ -82,6 +105,43 @@ class Files:
         """What is to be done about an open file before it is read from; None: nothing."""
         traces = Traces(fd, os.fstat(fd).st_size) if is_log and self.manners.drop_cache else None
         return Guest(self._pace, traces) if traces or self._pace else None
+
+    def use(self, storage: Storage) -> None:
+        """Reach remote stores so from now on. A task calls it: pickled files know no secrets."""
+
+    def survey(self, path: str) -> None:
+        """Most of what is in a directory, and below it, is asked for next. Where that is cheaper, it is listed at
+        once."""
+
+    def soon(self, places: Iterable[tuple[str, int]]) -> None:
+        """A few bytes of each of these files are read soon, from these offsets on. Where a request takes long, all of
+        them are asked for now."""
+
+    def each(self, function: Callable[[_Item], _Answer], items: Iterable[_Item]) -> Iterable[_Answer]:
+        """The function's answers to all items, in their order. None may need the answer to another one: where a request
+        takes long, several are worked on at a time."""
+        return map(function, items)
+
+    def first_not(self, least: int, most: int, holds: Callable[[int], bool]) -> int:
+        """A binary search: the first number in [least, most) for which `holds` is false, else `most`. What `holds`
+        makes is one request at most."""
+        return bisect.bisect_left(range(most), True, lo=least, key=lambda number: not holds(number))
+
+    def pin(self, path: str) -> Pin | None:
+        """Which object stands at a path now; None where that cannot be held."""
+        return None
+
+    def file(self, path: str, is_log: bool = False, pin: Pin | None = None) -> "OpenFile":
+        """A file, open to be read. To be closed.
+
+        Args:
+            is_log: whether it is a segment, which is large.
+            pin: which object it has to be; else the one that stands there.
+
+        Raises:
+            RmqStoreError: it cannot be opened; the text says why.
+        """
+        return ReadFile(path, self, is_log)
 
     def names(self, path: str) -> list[str]:
         """The names in a directory, as os.listdir gives them, with its errors."""
@@ -169,8 +229,67 @@ def kind_of(status: os.stat_result) -> str:
     return _KINDS.get(stat.S_IFMT(status.st_mode), "a device")
 
 
-class ReadFile:
+class OpenFile(Protocol):
     """One file, open read-only. A context manager.
+
+    Attributes:
+        path: the file.
+    """
+
+    path: str
+
+    def __enter__(self) -> "OpenFile": ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    @property
+    def size(self) -> int:
+        """Length in bytes."""
+
+    def expect(self, start: int, stop: int) -> None:
+        """The bytes [start, stop) are read next, one after the other, if nothing in them stops that."""
+
+    def load(self, offset: int, size: int, buffer: Callable[[int], memoryview]) -> memoryview:
+        """At most `size` bytes from `offset` on, fewer only where the file ends. They stay as they are until the next
+        call.
+
+        Args:
+            buffer: gives one of a size, where one is needed.
+        """
+
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        """Fill `buffer` from `offset` on; answers the number of bytes, fewer only where the file ends."""
+
+    def read(self, offset: int, size: int) -> bytes:
+        """At most `size` bytes from `offset` on, fewer only where the file ends."""
+
+    def gather(
+        self,
+        offsets: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int32],
+        buffer: memoryview,
+        window_offsets: npt.NDArray[np.int64],
+        lengths: npt.NDArray[np.int64],
+    ) -> int:
+        """native_io.gather() from this file: how many of the offsets were read."""
+
+    def follow_chains(
+        self, start: memoryview, hashes: npt.NDArray[np.int32], **shape: int
+    ) -> npt.NDArray[np.int64] | None:
+        """native_io.follow_chains() in this file: the physical offsets found."""
+
+    def extents(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """The parts of [start, stop) that are not holes."""
+
+    def data_end(self) -> int:
+        """Where the last data ends; after it there is only a hole."""
+
+    def likely_data_end(self) -> int:
+        """Where the last data seems to end: data_end(), or where holes cannot be seen, a guess that costs little."""
+
+
+class ReadFile:
+    """One file on a disk: an OpenFile.
 
     Args:
         path: the file.
@@ -199,6 +318,14 @@ class ReadFile:
     def size(self) -> int:
         """Length in bytes."""
         return os.fstat(self._fd).st_size
+
+    def expect(self, start: int, stop: int) -> None:
+        """See OpenFile. The system reads ahead by itself."""
+
+    def load(self, offset: int, size: int, buffer: Callable[[int], memoryview]) -> memoryview:
+        """See OpenFile."""
+        whole = buffer(size)
+        return whole[: self.read_into(whole, offset)]
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
         """Fill `buffer` from `offset` on; answers the number of bytes, fewer only where the file ends."""
@@ -265,6 +392,10 @@ class ReadFile:
             return end
         return bisect.bisect_left(range(size), True, lo=end, key=lambda at: next_extent(self._fd, at, size) is None)
 
+    def likely_data_end(self) -> int:
+        """See OpenFile. A file system tells."""
+        return self.data_end()
+
 
 def extents(fd: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
     """The parts of [start, stop) in a file that are not holes: store files are sparse, and a hole is all zeros."""
@@ -284,6 +415,19 @@ def next_extent(fd: int, start: int, stop: int) -> tuple[int, int] | None:
         # ENXIO: no data after start. Else it is a file system that knows no holes.
         return None if why.errno == errno.ENXIO else (start, stop)
     return (start, min(end, stop)) if start < stop else None
+
+
+class Hint:
+    """A context in which something is read that need not be there: what cannot be read counts as missing.
+
+    But not where storage refuses, or does not answer: that says nothing of what is there, and the next try may succeed.
+    """
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        return kind is not None and issubclass(kind, RmqStoreError) and not issubclass(kind, StorageError)
 
 
 def cannot_read(path: str, why: OSError, offset: int | None = None) -> RmqStoreError:

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from native_io import java_hash
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
-from rmqstore_spark.store.files import Files, ReadFile, allocated, cannot_read
+from rmqstore_spark.store.files import Files, OpenFile, allocated, cannot_read
 from rmqstore_spark.store.sizes import DEFAULT_SIZES
 
 HEADER = struct.Struct(">qqqqii")
@@ -126,7 +126,7 @@ class IndexReader:
     def __init__(self, path: str, files: Files, header: Header | None = None) -> None:
         self.path = path
         self._files = files
-        self._file = ReadFile(path, files)
+        self._file = files.file(path)
         try:
             data = b"" if header else self._file.read(0, HEADER.size)
             if header is None and len(data) < HEADER.size:
@@ -236,7 +236,7 @@ class IndexReader:
             slots are not where they were expected. Then nothing that the file says is to be believed.
         """
         try:
-            if len(hashes) <= _FEW:
+            if len(hashes) <= max(_FEW, self._files.prices.at_once) or self._is_too_large(index):
                 items = list(self._one_by_one(index, hashes.tolist()))
                 wanted = set(hashes.tolist())
                 found = np.array([item.position for item in items if item.key_hash in wanted], np.int64)
@@ -250,11 +250,34 @@ class IndexReader:
             return None
         return np.unique(found)
 
+    def walk(self, key_hash: int | None) -> None:
+        """Read what look-ups read: the chain in which a hash would be in a file of the usual number of slots; or with
+        None, what tells whether it has so many.
+
+        Raises:
+            RmqStoreError: it cannot be read.
+        """
+        with contextlib.suppress(_BrokenError, struct.error):
+            if key_hash is None:
+                self._with_slots(DEFAULT_SLOTS)
+                return
+            items = _most_items(self.size, DEFAULT_SLOTS)
+            unchecked = IndexFile(self.path, self.header, DEFAULT_SLOTS, items, _UNUSED)
+            for _ in _chain(self._file, unchecked, key_hash % DEFAULT_SLOTS):
+                pass
+
     def _one_by_one(self, index: IndexFile, hashes: list[int]) -> Iterator[Item]:
         """All items of the chains in which these hashes would be."""
-        for each in hashes:
-            for _, item in _chain(self._file, index, each % index.slots):
-                yield item
+
+        def items(key_hash: int) -> list[Item]:
+            return [item for _, item in _chain(self._file, index, key_hash % index.slots)]
+
+        for found in self._files.each(items, hashes):
+            yield from found
+
+    def _is_too_large(self, index: IndexFile) -> bool:
+        """To be held in memory, where it cannot be read here and there at little cost."""
+        return self._files.prices.at_once > 1 and item_at(index.slots, self.header.index_count) > _READ_WHOLE
 
     def _all_at_once(self, index: IndexFile, hashes: Hashes) -> Positions:
         """As _chain() does, and with all its checks (native_io/chains.h)."""
@@ -307,7 +330,7 @@ class _Items:
     So read ahead is towards smaller numbers, and only where the chain's items turn out to lie close together.
     """
 
-    def __init__(self, file: ReadFile, slots: int) -> None:
+    def __init__(self, file: OpenFile, slots: int) -> None:
         self._file = file
         self._slots = slots
         self._first = 1 << 31
@@ -324,7 +347,7 @@ class _Items:
         return Item(*ITEM.unpack_from(self._data, (number - self._first) * ITEM.size))
 
 
-def _chain(file: ReadFile, index: IndexFile, slot: int, newest: Item | None = None) -> Iterator[tuple[int, Item]]:
+def _chain(file: OpenFile, index: IndexFile, slot: int, newest: Item | None = None) -> Iterator[tuple[int, Item]]:
     """A slot's items that the header knows, with their numbers, newest first; raises where the chain is broken.
 
     Args:
@@ -352,7 +375,7 @@ def _chain(file: ReadFile, index: IndexFile, slot: int, newest: Item | None = No
         number, before, latest = item.previous, number, item.position
 
 
-def _last_item(file: ReadFile, header: Header, slots: int) -> Item | None:
+def _last_item(file: OpenFile, header: Header, slots: int) -> Item | None:
     """The last item, when it is of the message that the header says; else None."""
     if not 0 < slots < 1 << 31 or header.begin_position < 0:
         return None
@@ -363,7 +386,7 @@ def _last_item(file: ReadFile, header: Header, slots: int) -> Item | None:
     return newest if newest.position == header.end_position else None
 
 
-def _begins(file: ReadFile, header: Header, slots: int) -> bool:
+def _begins(file: OpenFile, header: Header, slots: int) -> bool:
     """Are the first two items what the header says?"""
     data = file.read(item_at(slots, 0), 2 * ITEM.size)
     if len(data) < 2 * ITEM.size:
@@ -372,7 +395,7 @@ def _begins(file: ReadFile, header: Header, slots: int) -> bool:
     return unused == _UNUSED and (oldest.position, oldest.previous) == (header.begin_position, 0)
 
 
-def _leads(file: ReadFile, index: IndexFile) -> bool:
+def _leads(file: OpenFile, index: IndexFile) -> bool:
     """Is the newest item the head of its chain? This is what noise and a wrong number of slots do not get right."""
     try:
         head = next(_chain(file, index, index.newest.key_hash % index.slots, index.newest), None)
@@ -381,7 +404,7 @@ def _leads(file: ReadFile, index: IndexFile) -> bool:
     return head == (index.header.index_count - 1, index.newest)
 
 
-def _find_slots(file: ReadFile, size: int, header: Header) -> int:
+def _find_slots(file: OpenFile, size: int, header: Header) -> int:
     """The number of slots that puts the last item where the last item is; some number when nothing can be made out.
 
     The items in use lie side by side, and after them there is nothing but zeros. So one step as long as they are
@@ -450,7 +473,7 @@ def read_header(path: str, files: Files) -> Header:
     Raises:
         DamagedStoreError: the file is too short to have one.
     """
-    with ReadFile(path, files) as file:
+    with files.file(path) as file:
         data = file.read(0, HEADER.size)
     if len(data) < HEADER.size:
         raise DamagedStoreError(f"{path}: expected an index file, found {len(data)} bytes; delete it")
@@ -464,7 +487,7 @@ def last_entries(directory: str, files: Files, slots: int, most: int) -> set[tup
         count = read_header(path, files).index_count
         if count > 1:
             first = max(1, count - most)
-            with ReadFile(path, files) as file:
+            with files.file(path) as file:
                 data = file.read(item_at(slots, first), (count - first) * ITEM.size)
             return {
                 (key_hash, position)

@@ -8,21 +8,26 @@
 Source: org.apache.rocketmq.store.config.StorePathConfigHelper, store.MappedFileQueue, store.MultiPathMappedFileQueue.
 """
 
+import contextlib
 import os
 import re
 import stat
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError, one_line
-from rmqstore_spark.store.files import Files, ReadFile, cannot_read, kind_of
+from rmqstore_spark.store.files import Files, Pin, cannot_read, kind_of
+from rmqstore_spark.store.storage import plain_uri, scheme_of
 
 SEGMENT_NAME = re.compile(r"[0-9]{20}")
 _MOST_START = 1 << 62  # so that a file's end fits an i64, too
 _QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 _MOST_QUEUE_ID = (1 << 31) - 1
 _MOST_NAME = 255  # bytes
+_ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip", ".gz", ".zst", ".bz2", ".xz", ".lz4", ".7z")
+_LAST_SEGMENTS, _INDEX_FILES = 3, 64  # that are read early
 _GLOB = re.compile(r"[*?\[]")
 _TIERED_NAME = re.compile(r"[0-9a-f]{8}[0-9]{20}")
 _DLEDGER_ENTRY = struct.Struct(">iiqqq")  # magic 1..3, size, index, term, pos (io.openmessaging.storage.dledger.entry)
@@ -58,11 +63,13 @@ def queue_path(topic: str, queue_id: int) -> str | None:
 
 @dataclass(frozen=True)
 class SegmentFile:
-    """A commitlog file: `start` is the physical offset in its name, `size` its length in bytes."""
+    """A commitlog file: `start` is the physical offset in its name, `size` its length in bytes, `pin` which object it
+    is."""
 
     path: str
     start: int
     size: int
+    pin: Pin | None = None
 
 
 @dataclass(frozen=True)
@@ -107,6 +114,13 @@ def expand(paths: list[str], files: Files) -> list[str]:
     """
     found: dict[str, str] = {}  # by real path: a store named twice is still one store
     for path in paths:
+        if scheme_of(path) is not None:
+            uri = plain_uri(path)
+            matches = files.matching(uri) if _GLOB.search(uri) else [uri]
+            if not matches:
+                raise NotAStoreError(f"{path}: nothing matches this pattern")
+            found.update(zip(matches, matches, strict=True))
+            continue
         local = local_path(path, files)
         matches = files.matching(local) if _GLOB.search(local) and not files.exists(local) else [local]
         if not matches:
@@ -122,6 +136,7 @@ def place_to_write(path: str) -> str:
     Raises:
         OptionError: a URI of another scheme, a `~name` of nobody, or a glob.
     """
+    refuse_remote(path)
     files = Files()
     local = local_path(path, files)
     if _GLOB.search(local) and not files.exists(local):
@@ -130,6 +145,18 @@ def place_to_write(path: str) -> str:
             "(make it first, if this is its name)"
         )
     return os.path.abspath(local)
+
+
+def refuse_remote(path: str) -> None:
+    """Refuse a path that cannot be written to.
+
+    Raises:
+        OptionError: it is a remote store's URI.
+    """
+    if scheme_of(path) is not None:
+        raise OptionError(
+            f"{path}: a store there can only be read; write to a local or mounted directory, and copy that"
+        )
 
 
 def local_path(path: str, files: Files) -> str:
@@ -149,8 +176,25 @@ def local_path(path: str, files: Files) -> str:
     if uri.scheme == "file" and uri.netloc in ("", "localhost"):
         return unquote(uri.path)
     if len(uri.scheme) > 1 and "/" in path:
-        raise OptionError(f"{path}: only local or mounted directories can be used, not {uri.scheme!r}; copy the store")
+        raise OptionError(
+            f"{path}: only local or mounted directories, s3://, s3a://, gs:// and abfss:// can be used, not "
+            f"{uri.scheme!r}; copy the store"
+        )
     return path
+
+
+def read_first(root: str, files: Files, is_indexed: object) -> Iterator[str]:
+    """The files of which a plan reads the beginning, as far as they are where a broker puts them.
+
+    Args:
+        is_indexed: whether those of the index are among them.
+    """
+    with contextlib.suppress(OSError):
+        segments = sorted(files.names(os.path.join(root, "commitlog")))
+        yield from (os.path.join(root, "commitlog", name) for name in {*segments[:1], *segments[-_LAST_SEGMENTS:]})
+        yield os.path.join(root, "checkpoint")
+        names = sorted(files.names(os.path.join(root, "index"))) if is_indexed else []
+        yield from (os.path.join(root, "index", name) for name in names[:_INDEX_FILES])
 
 
 def find_store(root: str, commitlogs: list[str] | None, files: Files) -> Layout:
@@ -188,7 +232,7 @@ def find_store(root: str, commitlogs: list[str] | None, files: Files) -> Layout:
                 continue
             if not stat.S_ISREG(found.st_mode):
                 raise DamagedStoreError(f"{path}: expected a commitlog file, found {kind_of(found)}; move it away")
-            segments.append(SegmentFile(path, start, found.st_size))
+            segments.append(SegmentFile(path, start, found.st_size, files.pin(path)))
     segments.sort(key=lambda segment: segment.start)
     if segments:
         _refuse_dledger_file(segments[0], files)
@@ -218,8 +262,9 @@ def _entries(directory: str, files: Files) -> list[str]:
     except FileNotFoundError:
         raise NotAStoreError(f"{directory}: no such directory; give the broker's store directory") from None
     except NotADirectoryError:
+        what = "an archive: unpack it, and give" if directory.endswith(_ARCHIVES) else "a file; give"
         raise NotAStoreError(
-            f"{directory}: this is a file; give the broker's store directory, the one that holds commitlog/"
+            f"{directory}: this is {what} the broker's store directory, the one that holds commitlog/"
         ) from None
     except OSError as why:
         raise cannot_read(directory, why) from None
@@ -246,7 +291,7 @@ def _refuse_dledger_directories(root: str, entries: list[str], files: Files) -> 
 
 
 def _refuse_dledger_file(segment: SegmentFile, files: Files) -> None:
-    with ReadFile(segment.path, files) as file:
+    with files.file(segment.path) as file:
         head = file.read(0, _DLEDGER_ENTRY.size)
     if len(head) < _DLEDGER_ENTRY.size:
         return

@@ -7,6 +7,7 @@ no more, do not count; a broker does not know them either.
 """
 
 import bisect
+import functools
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.units import BatchBuilder
 
 _QUEUES_AT_ONCE = 4096  # so that the log is read in its order
+_HEADERS_AT_ONCE = 256  # are asked for before the first of them is needed
 _UNITS_AT_ONCE = 128  # so many are read in one request rather than searched
 _UNITS_TO_TRY = 1024  # from the first on, until the log confirms one
 _DISPATCH = "INNER_MULTI_DISPATCH"  # the light queues of a message, with commas between them (MessageConst)
@@ -57,7 +59,7 @@ def queue_bounds(store: OpenStore, queues: Iterable[Queue]) -> Iterator[QueueBou
     remaining = iter(queues)
     confirmed = _Confirmed(store)
     while some := list(itertools.islice(remaining, _QUEUES_AT_ONCE)):
-        units = [_outer_units(store, queue) for queue in some]
+        units = list(store.files.each(functools.partial(_outer_units, store), some))
         confirmed.look_up(unit.position for pair in units for unit in pair if unit is not None)
         for queue, (first, last) in zip(some, units, strict=True):
             yield _bounds(store, queue, first, last, confirmed)
@@ -152,9 +154,13 @@ class _Confirmed:
         for extent, group in itertools.groupby(located, key=lambda pair: pair[0]):
             if extent is None:
                 continue
+            here = [position for _, position in group]
             with self._store.reader(extent.segment) as reader:
-                for _, position in group:
-                    self._headers[position] = reader.header(position)
+                for first in range(0, len(here), _HEADERS_AT_ONCE):
+                    some = here[first : first + _HEADERS_AT_ONCE]
+                    self._store.files.soon((extent.segment.path, position - extent.segment.start) for position in some)
+                    for position in some:
+                        self._headers[position] = reader.header(position)
 
     def forget(self) -> None:
         """Free the memory."""

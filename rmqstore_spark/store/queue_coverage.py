@@ -123,7 +123,7 @@ def _walk(
     begin = None if extents[0].start == store.log.extents[0].start else extents[0].start
     starts = np.array([extent.start for extent in extents], np.int64)
     stops = np.array([extent.stop for extent in extents], np.int64)
-    threads = min(_THREADS, os.cpu_count() or 1)
+    threads = max(min(_THREADS, os.cpu_count() or 1), min(store.files.prices.at_once, len(queues)))
     done = [0] * threads
 
     def walk(thread: int) -> _Walked:

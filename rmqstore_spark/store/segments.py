@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from rmqstore_spark.errors import DamagedStoreError, one_line
+from rmqstore_spark.store.files import Pin
 from rmqstore_spark.store.layout import SegmentFile
 
 
@@ -14,13 +15,15 @@ from rmqstore_spark.store.layout import SegmentFile
 class Segment:
     """A commitlog file, holding the physical offsets [start, end).
 
-    `end` is where it should end: `size` differs from `end - start` where the file was cut or padded.
+    `end` is where it should end: `size` differs from `end - start` where the file was cut or padded. `pin` says which
+    object it is, where it is one.
     """
 
     path: str
     start: int
     end: int
     size: int
+    pin: Pin | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ def segments_of(files: tuple[SegmentFile, ...]) -> tuple[list[Segment], list[Dam
     for file in found:
         if segments:
             faults += _gap(segments[-1], file)
-        segments.append(Segment(file.path, file.start, file.start + usual, file.size))
+        segments.append(Segment(file.path, file.start, file.start + usual, file.size, file.pin))
         if file.size != usual:
             faults.append(
                 Damage(

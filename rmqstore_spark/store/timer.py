@@ -5,12 +5,10 @@ It is written about every second.
 Source: org.apache.rocketmq.store.timer.TimerCheckpoint.
 """
 
-import contextlib
 import os
 import struct
 
-from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.files import Files, ReadFile
+from rmqstore_spark.store.files import Files, Hint
 
 _TIME = struct.Struct(">q")
 
@@ -22,7 +20,7 @@ def timer_time(root: str, files: Files) -> int:
         root: the store directory.
         files: how to reach files, and where requests and bytes are counted.
     """
-    with contextlib.suppress(RmqStoreError), ReadFile(os.path.join(root, "config", "timercheck"), files) as file:
+    with Hint(), files.file(os.path.join(root, "config", "timercheck")) as file:
         data = file.read(0, _TIME.size)
         if len(data) == _TIME.size:
             return max(0, int(_TIME.unpack(data)[0]))

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from native_io import FORMAT
-from rmqstore_spark.store.files import Files, ReadFile
+from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.message import body_end
 from rmqstore_spark.store.segments import Segment
 from rmqstore_spark.store.units import Positions
@@ -38,7 +38,7 @@ class Window:
 
     def __init__(self, segment: Segment, files: Files) -> None:
         self.segment = segment
-        self._file = ReadFile(segment.path, files, is_log=True)
+        self._file = files.file(segment.path, is_log=True, pin=segment.pin)
         self.file_end = segment.start + min(self._file.size, segment.end - segment.start)
         self._buffer = memoryview(bytearray())
         self.data = self._buffer[:0]
@@ -48,6 +48,10 @@ class Window:
     def close(self) -> None:
         """Close the file."""
         self._file.__exit__()
+
+    def expect(self, start: int, stop: int) -> None:
+        """The bytes [start, stop) are shown next, one after the other, if nothing in them stops that."""
+        self._file.expect(start - self.segment.start, min(stop, self.file_end) - self.segment.start)
 
     def show(self, at: int, need: int, stop: int) -> None:
         """Have at least `need` bytes from `at` on, or what the file has of them; and more, but not beyond `stop`."""
@@ -60,8 +64,8 @@ class Window:
 
     def load(self, at: int, size: int) -> None:
         """Have `size` bytes from `at` on, or what the file has of them."""
-        buffer = self._of_size(min(size, max(self.file_end - at, 0)))  # to find out that there is no more is a request
-        self.data = buffer[: self._file.read_into(buffer, at - self.segment.start)]
+        size = min(size, max(self.file_end - at, 0))  # to find out that there is no more is a request
+        self.data = self._file.load(at - self.segment.start, size, self._of_size)
         self.base = at
 
     def gather(self, positions: Positions, sizes: npt.NDArray[np.int32], offsets: Positions, lengths: Positions) -> int:
@@ -114,7 +118,7 @@ class Window:
 
     def data_end(self) -> int:
         """Where the last data of the file ends; what comes after it is all zeros."""
-        end = min(self.segment.start + self._file.data_end(), self.file_end)
+        end = min(self.segment.start + self._file.likely_data_end(), self.file_end)
         if not any(self.read(max(end - _BLOCK, self.segment.start), _BLOCK)):  # zeros that take space on the disk
             blocks = range((end - self.segment.start) // _BLOCK)
             used = bisect.bisect_left(

@@ -18,7 +18,7 @@ from rmqstore_spark.read.queue_claims import selected_queues
 from rmqstore_spark.selection import ALL, Numbers
 from rmqstore_spark.store.consumequeue import Queue, QueueFile, is_used, parsed
 from rmqstore_spark.store.consumequeue_ext import LAST_ADDRESS, ExtUnit, is_address, read_ext
-from rmqstore_spark.store.files import Files, ReadFile
+from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.tables.columns import TIME, timestamps
 from rmqstore_spark.tables.table import Table
@@ -134,7 +134,7 @@ def used_units(queue: Queue, first: int, stop: int, selected: Numbers, files: Fi
         if begin >= end:
             continue
         size = queue.unit_size
-        with ReadFile(file.path, files) as opened:
+        with files.file(file.path) as opened:
             end = min(end, file.first - (-opened.data_end() // size))
             for at in range(begin, end, _BATCH_UNITS):
                 data = opened.read((at - file.first) * size, min(_BATCH_UNITS, end - at) * size)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.errors import RmqStoreError, StorageError
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.store.indexfile import Header, IndexReader, index_paths
 from rmqstore_spark.store.opened import OpenStore
@@ -77,13 +77,15 @@ def _file_rows(store: OpenStore, options: ReadOptions, part: None) -> Iterator[p
 def _capacity(reader: IndexReader) -> int | None:
     try:
         return None if reader.is_empty else reader.check().items - 1
+    except StorageError:
+        raise
     except RmqStoreError:
         return None
 
 
 def _tell(why: RmqStoreError, options: ReadOptions) -> None:
     """A file that cannot be read: as `mode` says."""
-    if options.mode == "FAILFAST":
+    if options.mode == "FAILFAST" or isinstance(why, StorageError):
         raise why
     log.warning("%s", why)
 

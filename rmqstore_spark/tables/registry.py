@@ -13,8 +13,7 @@ from rmqstore_spark.errors import DamagedStoreError, OptionError, nearest
 from rmqstore_spark.options import MESSAGES, ReadOptions, check_columns
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.read.parallel import in_order
-from rmqstore_spark.read.stores import open_stores
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.read.stores import files_of, open_stores
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.tables.table import Part, Table
 
@@ -201,7 +200,7 @@ def plan_table(table: Table, options: ReadOptions, stores: list[OpenStore] | Non
         RmqStoreError: a path is no store, or the store cannot be read.
     """
     if stores is None:
-        stores = open_stores(options, Files(manners=options.manners))
+        stores = open_stores(options, files_of(options))
     return [TableTask(store.root, part) for store in stores for part in table.parts(store, options)]
 
 
@@ -214,7 +213,7 @@ def read_part(
         schema: of the record batches: which columns, and which of them may be null.
         store: the task's store, where it is open already.
     """
-    store = store or OpenStore.find(task.root, Files(manners=options.manners), options.store_path_commit_log)
+    store = store or OpenStore.find(task.root, files_of(options), options.store_path_commit_log)
     for batch in table.rows(store, options, task.part):
         yield _arranged(batch, store, schema)
 
@@ -235,7 +234,7 @@ def table_batches(options: ReadOptions, stores: list[OpenStore] | None = None) -
     """Its rows as they are read. Arguments and errors are those of read_table()."""
     found = table_of(options)
     if stores is None:
-        stores = open_stores(options, Files(manners=options.manners))
+        stores = open_stores(options, files_of(options))
     schema = schema_of(found, options.columns)
     tasks = plan_table(found, options, stores)
     progress = Progress(f"table {found.name}", len(tasks), "parts")

@@ -22,7 +22,7 @@ ERRORS = [kind for kind in _classes(RmqStoreError) if kind.__module__.startswith
 
 
 def test_all_are_found() -> None:
-    names = {"RmqStoreError", "OptionError", "NotAStoreError", "DamagedStoreError", "BadRowError"}
+    names = {"RmqStoreError", "OptionError", "NotAStoreError", "DamagedStoreError", "BadRowError", "StorageError"}
     assert {kind.__name__ for kind in ERRORS} >= names
 
 

@@ -26,6 +26,7 @@ from rmqstore_spark import NotAStoreError, OptionError, Store
 from rmqstore_spark.columns import DEFAULT_COLUMNS
 from rmqstore_spark.option_texts import MessageOptions, option_texts
 from rmqstore_spark.options import OPTIONS
+from rmqstore_spark.store.storage import STORAGE_OPTIONS
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "sample_store"
@@ -117,7 +118,9 @@ def test_option_texts() -> None:
 
 def test_type_checkers_know_all_options() -> None:
     """But those that Store gives itself, and what is Spark's alone."""
-    assert set(get_type_hints(MessageOptions)) == set(OPTIONS) - {"path", "paths", "table", "columns", "pushdown"}
+    assert set(get_type_hints(MessageOptions)) == (
+        set(OPTIONS) - {"path", "paths", "table", "columns", "pushdown"} | set(STORAGE_OPTIONS)
+    )
 
 
 def test_get_and_explain(capsys: pytest.CaptureFixture[str]) -> None:

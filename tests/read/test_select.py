@@ -34,7 +34,7 @@ from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read import access_path, find
 from rmqstore_spark.read.clock import CLOCK_SLACK
 from rmqstore_spark.read.planner import plan
-from rmqstore_spark.store.files import Files, Prices
+from rmqstore_spark.store.files import Prices
 
 COLUMNS = ["topic", "queueId", "queueOffset", "tags", "keys", "msgId", "offsetMsgId", "commitLogOffset"]
 COLUMNS += ["storeTimestamp", "bodyCRC"]
@@ -65,7 +65,7 @@ def paths(monkeypatch: pytest.MonkeyPatch) -> Paths:
 
 def _read(options: ReadOptions, paths: Paths | None = None, prices: Prices | None = None) -> list[Row]:
     rows = []
-    for task in plan(options, Files(prices)).tasks:
+    for task in plan(options, reading.new_files(prices)).tasks:
         if paths is None:
             rows += reading.read_one(task, options, COLUMNS)
             continue

@@ -16,7 +16,6 @@ from support import reading
 from rmqstore_spark.read import clock
 from rmqstore_spark.read.planner import plan
 from rmqstore_spark.read.task import Indexed, Queued
-from rmqstore_spark.store.files import Files
 
 COLUMNS = ["topic", "queueId", "queueOffset", "keys", "msgId", "commitLogOffset", "storeTimestamp"]
 # Before 5.1.1 RocketMQ answers with the message nearest in time, be it older, and with any of several of one time
@@ -40,7 +39,7 @@ class Golden:
     def read(self, forced: bool, **options: object) -> tuple[list[Row], set[type]]:
         """The rows of a selection in log order, and which kinds of pieces were read."""
         understood = reading.options_of(self.store, **options)
-        tasks = plan(understood, Files(reading.FREE if forced else None)).tasks
+        tasks = plan(understood, reading.new_files(reading.FREE if forced else None)).tasks
         rows = [row for task in tasks for row in reading.read_one(task, understood, COLUMNS)]
         kinds = {type(piece) for task in tasks for piece in task.ranges}
         return sorted(rows, key=lambda row: row["commitLogOffset"]), kinds

@@ -33,7 +33,7 @@ WRITERS = {
 # Who knows Spark.
 SPARKS = {
     "rmqstore_spark",
-    *(f"rmqstore_spark.spark.{name}" for name in ("datasource", "pushdown", "reader", "stream_reader")),
+    *(f"rmqstore_spark.spark.{name}" for name in ("datasource", "hadoop", "pushdown", "reader", "stream_reader")),
     *(f"rmqstore_spark.spark.{name}" for name in ("stream_writer", "table_reader", "writer")),
 }
 

@@ -18,6 +18,7 @@ from support.command import run
 import rmqstore_spark
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.options import OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS, Option
+from rmqstore_spark.store.storage import STORAGE_OPTIONS
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 
@@ -36,7 +37,16 @@ def columns_table() -> str:
     return "\n".join(["| column | type | what it is |", "|---|---|---|", *rows, "", "\\* only when asked for by name."])
 
 
+def storage_table() -> str:
+    rows = [
+        f"| `{option.name}` | {', '.join(f'`{alias}`' for alias in option.aliases)} | {option.help} |"
+        for option in STORAGE_OPTIONS.values()
+    ]
+    return "\n".join(["| option | also | meaning |", "|---|---|---|", *rows])
+
+
 TABLES = {
+    "storage-options": storage_table,
     "options": options_table,
     "stream-options": lambda: options_table(STREAM_OPTIONS),
     "write-options": lambda: options_table(WRITE_OPTIONS),

@@ -88,7 +88,8 @@ def test_each_batch_once(home: Home) -> None:
     assert home.bodies() == expected("a", "b", "c", "d")
     assert home.transactions() == {home.query(): 3}
     assert (home.checkpoint / "commits" / "2").exists()
-    assert [path.name for path in (home.store / ".rmqstore-spark").iterdir()] == ["transactions.json"]
+    left = {path.name for path in (home.store / ".rmqstore-spark").iterdir()}
+    assert left - {"checked.json"} == {"transactions.json"}  # the first is of small appends
 
 
 def refusal(error: PySparkException) -> str:

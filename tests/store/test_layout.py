@@ -90,9 +90,10 @@ def test_uris(tmp_path: Path) -> None:
     quoted = str(root).replace("%", "%25").replace(" ", "%20").replace("#", "%23")
     for uri in (f"file://{quoted}", f"file://localhost{quoted}", f"file:{quoted}", f"file://{quoted}/"):
         assert read(uri) == rows, uri
-    for uri in ("hdfs://host/store", "s3a://bucket/store", "dbfs:/store", "https://host/store"):
+    for uri in ("hdfs://host/store", "viewfs://host/store", "dbfs:/store", "https://host/store"):
         scheme = uri.partition(":")[0]
-        assert f"{uri}: only local or mounted directories can be used, not {scheme!r}" in _refusal(uri, OptionError)
+        said = "only local or mounted directories, s3://, s3a://, gs:// and abfss:// can be used"
+        assert f"{uri}: {said}, not {scheme!r}; copy the store" in _refusal(uri, OptionError)
     assert "only local" in _refusal("file://otherhost/store", OptionError)
 
 
@@ -173,8 +174,9 @@ def test_where_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(tmp_path)
     for path in ("a b", "./a b/", f"file:{tmp_path}/a%20b", f"file://localhost{tmp_path}/a%20b"):
         assert _root_to_write(path) == f"{tmp_path}/a b"
-    with pytest.raises(OptionError, match="only local or mounted directories"):
-        rmqstore_spark.rebuild("s3a://bucket/store")
+    for scheme in ("s3a", "gs", "abfss"):
+        with pytest.raises(OptionError, match=f"{scheme}://bucket/store: a store there can only be read"):
+            rmqstore_spark.rebuild(f"{scheme}://bucket/store")
 
 
 # ---- other things that RocketMQ writes

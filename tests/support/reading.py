@@ -14,6 +14,7 @@ from rmqstore_spark.read.batches import ReadSettings, read_task
 from rmqstore_spark.read.planner import Plan, plan
 from rmqstore_spark.read.task import Task
 from rmqstore_spark.store.files import Files, Prices
+from support.remote import remote_files
 
 MODES = ("FAILFAST", "DROPMALFORMED", "PERMISSIVE")
 ALL_COLUMNS = [*DEFAULT_COLUMNS, "file", "store", "corrupt"]
@@ -37,8 +38,16 @@ def options_of(*roots: str | Path, **options: Any) -> ReadOptions:
 FREE = Prices(request=0, gap=4096, search=0, queue_unit=0, narrow=2, tagged=1 << 40)
 
 
+def new_files(prices: Any = None) -> Files:
+    """How tests reach files: those of the disk, or of a disk as if it were a bucket (fixture `storage`)."""
+    return Files(prices) if STORAGE == "disk" else remote_files(prices)
+
+
+STORAGE = "disk"
+
+
 def make_plan(*roots: str | Path, prices: Any = None, **options: Any) -> Plan:
-    return plan(options_of(*roots, **options), Files(prices))
+    return plan(options_of(*roots, **options), new_files(prices))
 
 
 def read(
@@ -52,7 +61,7 @@ def read(
     understood = options_of(*roots, **options)
     if columns is None:
         columns = [*DEFAULT_COLUMNS, "corrupt"] if understood.mode == "PERMISSIVE" else DEFAULT_COLUMNS
-    tasks = plan(understood, files or Files(prices), columns).tasks
+    tasks = plan(understood, files or new_files(prices), columns).tasks
     return [row for task in tasks for row in read_one(task, understood, columns)]
 
 

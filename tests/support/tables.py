@@ -9,16 +9,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.tables.table import Table
-from support.reading import options_of
+from support.reading import new_files, options_of
 
 
 def table_of(table: Table, root: str | Path, **options: Any) -> pa.Table:
     """All of a table of one store."""
     understood = options_of(root, **options)
-    store = OpenStore.find(str(root), Files(), understood.store_path_commit_log)
+    store = OpenStore.find(str(root), new_files(), understood.store_path_commit_log)
     batches = list(_batches(table, store, understood))
     found = pa.Table.from_batches(batches, table.schema)
     found.validate(full=True)

@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,11 +28,15 @@ from support.writing import write
 
 import rmqstore_spark
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
+from rmqstore_spark.read.edge import Edge
 from rmqstore_spark.store import checkpoint
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.write.commit import Settings, commit
 from rmqstore_spark.write.disk import Tree
 from rmqstore_spark.write.journal import Change
+from rmqstore_spark.write.stretch import Laying
 from rmqstore_spark.write.target import inspect
 
 SIZES = Sizes(segment=8192, queue_file=400, slots=10, items=100)
@@ -94,6 +99,7 @@ def test_else_it_is_copied(tmp_path: Path, rng: random.Random) -> None:
 def test_stopped_at_every_change(home: Path, stop: Stopper, error: type[BaseException]) -> None:
     before, root = home / "before", home / "store"
     none = old_store(before)
+    end = OpenStore.find(str(before), Files()).end
     new = rows(3, "New", 1000)
     all_ = none + [row["msgId"] for row in new]
     outcomes, number, calls = [], 0, 1
@@ -109,6 +115,8 @@ def test_stopped_at_every_change(home: Path, stop: Stopper, error: type[BaseExce
         calls = stop.calls
         stop.at(None)
         outcomes.append(assert_all_or_none(root, none, all_))
+        if not outcomes[-1]:  # who follows the log must not be told that it goes on after the blank
+            assert OpenStore.find(str(root), Files()).end == end
         if error is not Killed:
             assert open_files(home) == []
             assert done == outcomes[-1]
@@ -276,3 +284,19 @@ def test_changes_of_an_index_file_are_data(home: Path, wrong: str) -> None:
         assert (home / "link").read_bytes() == taken
     write(root, rows(1, "Next"), sizes=SIZES)
     assert ids(root) == [*expected, "Next-0"]
+
+
+def test_who_follows_the_log_misses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also who looks while the messages are hidden behind a blank: the log has not gone on in the next segment."""
+    old_store(tmp_path)
+    edge = Edge(str(tmp_path), Files())
+    places = [edge.look().position]
+
+    def look_and_publish(laying: Laying, publish: Callable[[Laying], None] = Laying.publish) -> None:
+        places.extend([edge.look().position, Edge(str(tmp_path), Files()).look().position])
+        publish(laying)
+
+    monkeypatch.setattr(Laying, "publish", look_and_publish)
+    write(tmp_path, rows(2, "New"), sizes=SIZES)
+    assert places == [places[0]] * 3
+    assert edge.look().position == OpenStore.find(str(tmp_path), Files()).end > places[0]

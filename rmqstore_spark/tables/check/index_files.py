@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.errors import RmqStoreError, StorageError
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.indexfile import (
     DEFAULT_SLOTS,
@@ -42,6 +42,8 @@ def spans_of(store: OpenStore, findings: list[Finding]) -> list[IndexSpan]:
                 readable.append((path, reader.size))
                 if not reader.is_empty:
                     known[reader.size] = reader.check(known.values()).slots
+        except StorageError:
+            raise
         except RmqStoreError as why:
             if not readable or readable[-1][0] != path:
                 findings.append(Finding("brokenIndexFile", path, expected="an index file", found=str(why)))

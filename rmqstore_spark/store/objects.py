@@ -1,0 +1,280 @@
+"""Objects of a bucket: listed, and read by position. What goes wrong there, in one line each.
+
+Who stands behind it is obstore (the extra `remote`), a wrapper of Rust's object_store. A client is made once in a
+process for each bucket and its options.
+"""
+
+import functools
+import os
+import random
+import re
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeVar
+
+from rmqstore_spark.errors import OptionError, StorageError
+from rmqstore_spark.store.files import Pin
+from rmqstore_spark.store.storage import AZURE, GCS, S3, Location, Storage
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+_CONNECT_TIMEOUT = "5s"
+_REQUEST_TIMEOUT = "60s"  # 8 MiB come in it even at 140 kB/s
+_STALL_TIMEOUT = "15s"  # without a byte
+_TRIES = 4
+_LIMIT = 90.0  # seconds, after which a request is not tried again
+# Seconds between tries. Each is cut by chance, so that not all come back at once.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+
+_CODE = re.compile(r"<Code>([A-Za-z0-9_.]{1,80})</Code>")
+_STATUS = re.compile(r"status code: ([0-9]{3})")
+_EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"}
+_DENIED = {
+    *("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "AuthorizationHeaderMalformed"),
+    *("AuthenticationFailed", "AuthorizationFailure", "XAdminUserNotFound"),
+}
+
+_Answer = TypeVar("_Answer")
+
+
+class Entry(NamedTuple):
+    """An object: its key, and which one it is."""
+
+    key: str
+    pin: Pin
+
+
+class Objects(Protocol):
+    """A bucket. Keys have no slash at either end. All methods may be called from several threads.
+
+    All raise a StorageError where the storage refuses or does not answer.
+    """
+
+    def below(self, key: str) -> Iterator[Entry]:
+        """All objects in a directory and below it; '' is the whole bucket. None where there is no such directory."""
+
+    def inside(self, key: str) -> tuple[list[str], list[Entry]]:
+        """The keys of the directories in a directory, and the objects in it."""
+
+    def look(self, key: str) -> Pin | None:
+        """Which object has a key; None: none."""
+
+    def get(self, key: str, start: int, stop: int, pin: Pin) -> memoryview:
+        """The bytes [start, stop) of an object, which it has and must be at least one. The object must be that one."""
+
+
+def connect(where: Location, name: str, storage: Storage) -> Objects:
+    """The bucket of a location.
+
+    Args:
+        name: of the bucket, for messages: a URI.
+
+    Raises:
+        OptionError: obstore is not installed, or an option is not what it takes.
+    """
+    return _connected(os.getpid(), where._replace(key=""), name, storage)
+
+
+@functools.lru_cache(64)
+def _connected(process: int, where: Location, name: str, storage: Storage) -> Objects:
+    """connect(). After a fork a client is of no use, so the process counts."""
+    try:
+        from obstore import exceptions, store
+    except ImportError:
+        raise OptionError(
+            f"{name}: reading it needs obstore, which is not installed: pip install 'rmqstore-spark[remote]'"
+        ) from None
+    options = storage.of(where.kind)
+    for option, (form, expected) in _FORMS.items():
+        if not form.fullmatch(options.get(option, "")) and option in options:
+            raise OptionError(f"option {option!r}: expected {expected}, found another text")
+    client = {
+        "connect_timeout": options.pop("connect_timeout", _CONNECT_TIMEOUT),
+        "timeout": options.pop("timeout", _REQUEST_TIMEOUT),
+        "read_timeout": _STALL_TIMEOUT,
+    }
+    if "proxy_url" in options:
+        client["proxy_url"] = options.pop("proxy_url")
+    if options.pop("allow_http", "").lower() == "true" or _says_http(where.kind, options):
+        client["allow_http"] = "true"
+    retry = {"max_retries": 0, "retry_timeout": timedelta(seconds=_LIMIT)}  # tried again here, with what was read
+    kinds: dict[str, Any] = {S3: store.S3Store, GCS: store.GCSStore, AZURE: store.AzureStore}
+    own = {"azure_storage_account_name": where.account} if where.kind == AZURE else {}
+    try:
+        made = kinds[where.kind](where.bucket, config={**options, **own}, client_options=client, retry_config=retry)
+    except (exceptions.BaseError, ValueError) as why:
+        raise OptionError(f"{name}: options of storage: {storage.hidden(_first_line(why))}") from None
+    return _Bucket(made, name, storage)
+
+
+_URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?"), "a URL that begins with http:// or https://"
+_YES_OR_NO = re.compile("true|false", re.IGNORECASE), "true or false"
+_TIME = re.compile(r"[0-9]+ *(ms|s|m)"), "a time such as 60s"
+# obstore does not take it well where these are something else. None is shown, as a secret may stand there by mistake.
+_FORMS = {
+    "aws_endpoint_url": _URL,
+    "google_base_url": _URL,
+    "azure_endpoint": _URL,
+    "proxy_url": (re.compile(r"\S+://\S+"), "a URL"),
+    "allow_http": _YES_OR_NO,
+    "aws_virtual_hosted_style_request": _YES_OR_NO,
+    "aws_skip_signature": _YES_OR_NO,
+    "google_skip_signature": _YES_OR_NO,
+    "azure_skip_signature": _YES_OR_NO,
+    "timeout": _TIME,
+    "connect_timeout": _TIME,
+}
+_ENDPOINTS = {
+    S3: ("aws_endpoint_url", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"),
+    GCS: ("google_base_url",),
+    AZURE: ("azure_endpoint", "AZURE_ENDPOINT"),
+}
+
+
+def _says_http(kind: str, options: dict[str, str]) -> bool:
+    """Whoever names a server by plain HTTP means it."""
+    first, *environment = _ENDPOINTS[kind]
+    return any(
+        value.startswith("http:")
+        for value in (options.get(first, ""), *(os.environ.get(name, "") for name in environment))
+    )
+
+
+class _Bucket:
+    """Objects by way of obstore."""
+
+    def __init__(self, store: "ObjectStore", name: str, storage: Storage) -> None:
+        self._store = store
+        self._name = name
+        self._storage = storage
+
+    def below(self, key: str) -> Iterator[Entry]:
+        import obstore
+
+        def pages() -> list[Entry]:
+            found = obstore.list(self._store, key or None, chunk_size=1000)
+            return [_entry(meta) for page in found for meta in page]
+
+        yield from self._tried(key, pages)
+
+    def inside(self, key: str) -> tuple[list[str], list[Entry]]:
+        import obstore
+
+        found = self._tried(key, lambda: obstore.list_with_delimiter(self._store, key or None))
+        return list(found["common_prefixes"]), [_entry(meta) for meta in found["objects"]]
+
+    def look(self, key: str) -> Pin | None:
+        import obstore
+
+        try:
+            return _entry(self._tried(key, lambda: obstore.head(self._store, key))).pin
+        except FileNotFoundError:
+            return None
+
+    def get(self, key: str, start: int, stop: int, pin: Pin) -> memoryview:
+        import obstore
+
+        def once() -> memoryview:
+            options: Any = {"range": (start, stop)}
+            if pin.tag is not None:
+                options["if_match"] = pin.tag
+            found = obstore.get(self._store, key, options=options)
+            there = _entry(found.meta).pin
+            # Not every server heeds If-Match.
+            if there.size != pin.size or (None not in (there.tag, pin.tag) and _bare(there.tag) != _bare(pin.tag)):
+                raise _ChangedError
+            data = memoryview(found.bytes())
+            if len(data) != stop - start:
+                raise ConnectionError(f"expected {stop - start} bytes, got {len(data)}")
+            return data
+
+        try:
+            return self._tried(key, once)
+        except FileNotFoundError:
+            raise StorageError(
+                f"{self._name}/{key}: the object is gone since the read was planned; load the store again"
+            ) from None
+
+    def _tried(self, key: str, work: Callable[[], _Answer]) -> _Answer:
+        """What some work answers, at the first try or a later one.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+            StorageError: whatever else goes wrong.
+        """
+        from obstore import exceptions
+
+        begun, tried = time.monotonic(), 0
+        while True:
+            tried += 1
+            try:
+                return work()
+            except FileNotFoundError as why:
+                if "NoSuchBucket" in str(why):
+                    self._fail(key, why, tried, begun)
+                raise
+            except (exceptions.PreconditionError, _ChangedError):
+                raise StorageError(
+                    f"{self._name}/{key}: the object is another one since the read was planned; load the store again, "
+                    "and do not write over a copy that is read"
+                ) from None
+            except (exceptions.BaseError, OSError) as why:
+                pause = min(_FIRST_PAUSE * 4 ** (tried - 1), _LONGEST_PAUSE) * random.uniform(0.5, 1)
+                if tried == _TRIES or time.monotonic() + pause - begun > _LIMIT or not _may_pass(why):
+                    self._fail(key, why, tried, begun)
+            time.sleep(pause)
+
+    def _fail(self, key: str, why: Exception, tried: int, begun: float) -> NoReturn:
+        text, code, status = str(why), _code(why), _status(why)
+        where = f"{self._name}/{key}" if key else self._name
+        if code in _EXPIRED:
+            raise StorageError(f"{where}: the credentials have expired ({code}); give new ones") from None
+        if code in _DENIED or status in (401, 403) or "credential" in text.lower():
+            said = code or (f"status {status}" if status else self._storage.hidden(_first_line(why)))
+            raise StorageError(
+                f"{where}: access denied ({said}); give credentials that may list and read it, as options or in the "
+                "environment"
+            ) from None
+        if code == "NoSuchBucket" or code == "ContainerNotFound":
+            raise StorageError(f"{where}: there is no such bucket ({code}); check its name and the endpoint") from None
+        again = f", tried {tried} times in {time.monotonic() - begun:.0f} s" if tried > 1 else ""
+        what = f"{code} (status {status})" if code else self._storage.hidden(_first_line(why))
+        raise StorageError(f"{where}: the storage does not answer as it should{again}: {what}; try later") from None
+
+
+class _ChangedError(Exception):
+    """An object is not the one that it was."""
+
+
+def _entry(meta: Any) -> Entry:
+    return Entry(meta["path"], Pin(meta["size"], meta["e_tag"] or None))
+
+
+def _bare(tag: str | None) -> str:
+    """Some servers put quotes around a tag, and sometimes do not."""
+    return (tag or "").removeprefix("W/").strip('"')
+
+
+def _first_line(why: BaseException) -> str:
+    """What an error of obstore's says before it goes into details. URLs may have a signature after the `?`."""
+    return re.sub(r"\?\S*", "", str(why).split("\n\nDebug source", 1)[0].split("\n", 1)[0])[:300]
+
+
+def _code(why: BaseException) -> str | None:
+    found = _CODE.search(str(why))
+    return found[1] if found else None
+
+
+def _status(why: BaseException) -> int | None:
+    found = _STATUS.search(str(why))
+    return int(found[1]) if found else None
+
+
+def _may_pass(why: BaseException) -> bool:
+    """Whether the next try may go better: the server is overloaded, or the connection broke."""
+    status = _status(why)
+    if status is None:
+        return "credential" not in str(why).lower()
+    return status in (408, 425, 429) or status >= 500

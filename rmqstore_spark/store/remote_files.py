@@ -1,0 +1,597 @@
+"""Files of stores in object storage: listed in few requests, pinned, read in large blocks ahead or small ones at once.
+
+A request takes tens of milliseconds, however little it brings, and many can be under way at a time. So what is read one
+byte after the other comes in large blocks, several ahead; what is read here and there is merged where it lies close
+together, and asked for all at once. There are no holes: where a file's data ends is only ever guessed.
+"""
+
+import bisect
+import errno
+import fnmatch
+import functools
+import itertools
+import os
+import re
+import stat
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NoReturn, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from native_io import follow_chains
+from rmqstore_spark.errors import DamagedStoreError
+from rmqstore_spark.store.files import Files, OpenFile, Pin, Prices, cannot_read
+from rmqstore_spark.store.guest import Manners
+from rmqstore_spark.store.objects import Objects, connect
+from rmqstore_spark.store.storage import Storage, location, plain_uri
+
+_Item = TypeVar("_Item")
+_Answer = TypeVar("_Answer")
+
+_MIB = 1024 * 1024
+BLOCK = 8 * _MIB  # of what is read one after the other
+_FIRST_BLOCK = _MIB  # comes soon, and is enough for who looks at the first rows
+_AHEAD = 4  # blocks under way beside the one that is worked on
+_PAGE = 64 * 1024  # of what is read here and there: it takes a request no longer than a byte does
+_PAGES = 512  # that are kept
+_LOOK = 8 * _MIB  # after the log's end, so much is looked at whole
+_PROBES = 64  # and of the rest, so many places
+
+# At 30 ms a request and 80 MB/s a connection, a request costs as much as 2.4 MB more of another one.
+PRICES = Prices(
+    request=2 * _MIB, gap=_MIB, search=4 * 2 * _MIB, queue_unit=20, narrow=4096, tagged=4, at_once=64, task=64 * _MIB
+)
+_GATHERED_AT_ONCE = 16  # requests of one task
+_PROBED_AT_ONCE = 32  # of one search
+
+
+@functools.lru_cache(1)
+def _pools(process: int) -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
+    """Threads that fetch, and threads that work on what is independent and fetch for themselves. After a fork there are
+    none, so the process counts."""
+    return ThreadPoolExecutor(64, "rmqstore-fetch"), ThreadPoolExecutor(PRICES.at_once, "rmqstore-each")
+
+
+_inside = threading.local()  # `each`: is this one of those that work?
+
+
+@dataclass
+class _Directory:
+    """What is in a directory: sub-directories by name with None, objects with what they are."""
+
+    children: dict[str, Pin | None]
+
+
+class RemoteFiles(Files):
+    """Files whose paths are URIs. What it has listed it keeps, so it is a snapshot.
+
+    When it is pickled, for a task, it loses that, and how storage is reached: `use` says that again.
+
+    Args:
+        storage: how it is reached.
+        bucket: what gives the objects of a path's bucket, and the key of the path in it.
+    """
+
+    def __init__(
+        self,
+        prices: Prices | None = None,
+        manners: Manners | None = None,
+        storage: Storage | None = None,
+        bucket: "Callable[[str, Storage], tuple[Objects, str]] | None" = None,
+    ) -> None:
+        super().__init__(prices or PRICES, manners)
+        self._storage = storage or Storage()
+        self._bucket = bucket or _bucket_of
+        self._directories: dict[str, _Directory] = {}
+        self._surveyed: set[str] = set()
+        self._found: dict[str, Pin | None] = {}  # what was looked for alone
+        self._pages: OrderedDict[tuple[str, str | None, int], _Page] = OrderedDict()
+
+    def __reduce__(self) -> tuple[type["RemoteFiles"], tuple[object, ...]]:  # type: ignore[override]
+        return type(self), (self.prices, self.manners, None, self._bucket)
+
+    def use(self, storage: Storage) -> None:
+        self._storage = storage
+
+    # ---- looking
+
+    def survey(self, path: str) -> None:
+        path = plain_uri(path)
+        if self._is_surveyed(path):
+            return
+        objects, key = self._bucket(path, self._storage)
+        found: dict[str, _Directory] = {}
+        count = 0
+        for entry in objects.below(key):
+            count += 1
+            self._add(found, path, entry.key[len(key) :].strip("/") if key else entry.key, entry.pin)
+        self.count(1 + count // 1000, 0)
+        self._directories.update(found)
+        if found:
+            self._surveyed.add(path)
+
+    @staticmethod
+    def _add(found: dict[str, _Directory], root: str, below: str, pin: Pin) -> None:
+        """Add an object, and the directories above it."""
+        if not below or _is_mark(below):
+            return
+        *above, name = below.split("/")
+        path = root
+        for directory in above:
+            found.setdefault(path, _Directory({})).children[directory] = None
+            path = f"{path}/{directory}"
+        # Where tools mark a directory with an object of its name, it is one.
+        found.setdefault(path, _Directory({})).children.setdefault(name, pin)
+
+    def _is_surveyed(self, path: str) -> bool:
+        return any(path == root or path.startswith(f"{root}/") for root in self._surveyed)
+
+    def _listed(self, path: str) -> _Directory | None:
+        """A directory; None where there is none."""
+        path = plain_uri(path)
+        if path not in self._directories and not self._is_surveyed(path):
+            objects, key = self._bucket(path, self._storage)
+            directories, entries = objects.inside(key)
+            self.count(1, 0)
+            children: dict[str, Pin | None] = {os.path.basename(each): None for each in directories}
+            for entry in entries:
+                name = os.path.basename(entry.key)
+                if entry.key != key and not _is_mark(name):
+                    children.setdefault(name, entry.pin)
+            if children or not key:
+                self._directories[path] = _Directory(children)
+        return self._directories.get(path)
+
+    def _look(self, path: str) -> Pin | None:
+        """What a path is: a pin of an object, None for a directory.
+
+        Raises:
+            FileNotFoundError: there is nothing.
+        """
+        path = plain_uri(path)
+        if path in self._directories:
+            return None
+        above, name = os.path.split(path)
+        if any(path.startswith(f"{known}/") for known in self._directories):
+            self._listed(above)  # what is asked for in a store, is asked for its neighbours next
+        if self._is_surveyed(above) or above in self._directories:
+            directory = self._listed(above)
+            if directory is None or name not in directory.children:
+                raise _nothing(path)
+            return directory.children[name]
+        if path not in self._found:
+            objects, key = self._bucket(path, self._storage)
+            self.count(1, 0)
+            self._found[path] = objects.look(key) if key else None
+        pin = self._found[path]
+        if pin is None and self._listed(path) is None:
+            raise _nothing(path)
+        return pin
+
+    def names(self, path: str) -> list[str]:
+        directory = self._listed(path)
+        if directory is not None:
+            return list(directory.children)
+        pin = self._look(path)
+        if pin is not None and pin.size == 0:  # some tools mark an empty directory so
+            return []
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+
+    def status(self, path: str) -> os.stat_result:
+        pin = self._look(path)
+        if pin is None:
+            return os.stat_result((stat.S_IFDIR | 0o555, 0, 0, 1, 0, 0, 0, 0, 0, 0), {"st_blocks": 0})
+        mode = stat.S_IFREG | 0o444
+        return os.stat_result((mode, 0, 0, 1, 0, 0, pin.size, 0, 0, 0), {"st_blocks": -(-pin.size // 512)})
+
+    def own_status(self, path: str) -> os.stat_result:
+        return self.status(path)
+
+    def exists(self, path: str) -> bool:
+        try:
+            self.status(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def matching(self, pattern: str) -> list[str]:
+        scheme, _, rest = plain_uri(pattern).partition("://")
+        bucket, *parts = rest.split("/")
+        paths = [f"{scheme}://{bucket}"]
+        for part in parts:
+            if not re.search(r"[*?\[]", part):
+                paths = [f"{path}/{part}" for path in paths]
+                continue
+            directories = [(path, self._listed(path)) for path in paths]
+            paths = [
+                f"{path}/{name}"
+                for path, directory in directories
+                if directory is not None
+                for name in directory.children
+                if fnmatch.fnmatchcase(name, part) and (part.startswith(".") or not name.startswith("."))
+            ]
+        return sorted(filter(self.exists, paths))
+
+    def is_locked(self, path: str) -> bool:
+        """False: nobody can hold a lock there."""
+        return False
+
+    def pin(self, path: str) -> Pin | None:
+        return self._look(path)
+
+    # ---- reading
+
+    def each(self, function: Callable[[_Item], _Answer], items: Iterable[_Item]) -> Iterable[_Answer]:
+        waiting = list(items)
+        if len(waiting) < 2 or getattr(_inside, "each", False):
+            return map(function, waiting)
+        futures = [_pools(os.getpid())[1].submit(_marked, function, item) for item in waiting]
+        return _answers(futures)
+
+    def first_not(self, least: int, most: int, holds: Callable[[int], bool]) -> int:
+        while most - least > 1:
+            # Where many searches go on beside each other, each of them better asks for little.
+            at_once = 1 if getattr(_inside, "each", False) else _PROBED_AT_ONCE
+            step = -(-(most - least) // (at_once + 1))
+            tried = range(least + step - 1, most, step)
+            held = self.probe(holds, tried)
+            count = next((index for index, each in enumerate(held) if not each), len(held))
+            most = tried[count] if count < len(held) else most
+            least = tried[count - 1] + 1 if count else least
+        return most if least == most or holds(least) else least
+
+    def probe(self, function: Callable[[_Item], _Answer], items: Iterable[_Item]) -> list[_Answer]:
+        """each() of a function that makes one request and waits for nothing else."""
+        return list(_answers([_pools(os.getpid())[0].submit(function, item) for item in items]))
+
+    def file(self, path: str, is_log: bool = False, pin: Pin | None = None) -> OpenFile:
+        if pin is None:
+            try:
+                pin = self._look(path)
+            except OSError as why:
+                raise cannot_read(path, why) from None
+            if pin is None:
+                raise DamagedStoreError(f"{path}: expected an object, found a directory; move it away")
+        return RemoteFile(path, pin, self)
+
+    def open(self, path: str) -> NoReturn:
+        """Refuses: there is no descriptor of an object."""
+        raise NotImplementedError(f"{path}: an object has no descriptor")
+
+    def fetch(self, path: str, pin: Pin, start: int, stop: int) -> memoryview:
+        """The bytes [start, stop) of an object, which it has; in one request, and counted."""
+        if self._pace is not None:
+            self._pace.wait(stop - start)
+        objects, key = self._bucket(path, self._storage)
+        data = objects.get(key, start, stop, pin)
+        self.count(1, stop - start)
+        return data
+
+    def ahead(self, path: str, pin: Pin, start: int, stop: int) -> "Future[memoryview]":
+        """fetch() by another thread."""
+        return _pools(os.getpid())[0].submit(self.fetch, path, pin, start, stop)
+
+    def pages(self, path: str, pin: Pin, first: int, last: int, soon: bool = False) -> list["_Page"]:
+        """Pages of an object, of the numbers [first, last], of which some may be kept from before, or be under way;
+        those between that are not come in one request.
+
+        Args:
+            soon: another thread fetches them.
+        """
+        keys = [(path, pin.tag, number) for number in range(first, last + 1)]
+        with self._lock:
+            missing = [key[2] for key in keys if key not in self._pages]
+            if missing:
+                start, stop = missing[0] * _PAGE, min((missing[-1] + 1) * _PAGE, pin.size)
+                coming: Future[memoryview] = Future()
+                for number in missing:
+                    self._pages[path, pin.tag, number] = _Page(coming, number * _PAGE - start)
+                while len(self._pages) > _PAGES:
+                    self._pages.popitem(last=False)
+            found = [self._pages.get(key) for key in keys]
+        if missing:
+            work = functools.partial(self._bring, path, pin, start, stop, coming)
+            if soon:
+                _pools(os.getpid())[0].submit(work)
+            else:
+                work()
+        return [page for page in found if page is not None]
+
+    def _bring(self, path: str, pin: Pin, start: int, stop: int, coming: "Future[memoryview]") -> None:
+        try:
+            coming.set_result(self.fetch(path, pin, start, stop))
+        except BaseException as why:
+            with self._lock:  # the next who asks tries again
+                for key in [key for key, page in self._pages.items() if page.coming is coming]:
+                    del self._pages[key]
+            coming.set_exception(why)
+
+    def soon(self, places: Iterable[tuple[str, int]]) -> None:
+        for path, offset in places:
+            try:
+                pin = self._look(path)
+            except OSError:
+                continue
+            if pin is not None and 0 <= offset < pin.size:
+                self.pages(path, pin, offset // _PAGE, offset // _PAGE, soon=True)
+
+
+@dataclass(frozen=True)
+class _Page:
+    """Where a page is in what is fetched."""
+
+    coming: "Future[memoryview]"
+    offset: int
+
+    @property
+    def data(self) -> memoryview:
+        return self.coming.result()[self.offset :][:_PAGE]
+
+
+class RemoteFile:
+    """One object: an OpenFile."""
+
+    def __init__(self, path: str, pin: Pin, files: RemoteFiles) -> None:
+        self.path = path
+        self._pin = pin
+        self._files = files
+        self._blocks = _Blocks(self._ahead)
+        self._expected = 0, 0  # that is read one after the other
+        self._next = -1  # where the last load ended
+        self._grown = _PAGE
+
+    def __enter__(self) -> "RemoteFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._blocks.clear()
+
+    @property
+    def size(self) -> int:
+        return self._pin.size
+
+    def _fetch(self, start: int, stop: int) -> memoryview:
+        return self._files.fetch(self.path, self._pin, start, stop)
+
+    def _ahead(self, start: int, stop: int) -> "Future[memoryview]":
+        return self._files.ahead(self.path, self._pin, start, stop)
+
+    def expect(self, start: int, stop: int) -> None:
+        start, stop = max(start, 0), min(stop, self.size)
+        if stop - start > _PAGE:
+            self._blocks.begin(start, stop)
+
+    def load(self, offset: int, size: int, buffer: Callable[[int], memoryview]) -> memoryview:
+        stop = min(offset + size, self.size)
+        if offset >= stop:
+            return buffer(0)
+        goes_on = offset <= self._next < stop and size > _PAGE // 8
+        self._next = stop
+        if not self._blocks.has(offset) and goes_on:
+            # Who has read on twice will go on reading; how far, nobody has said.
+            self._grown = min(4 * self._grown, BLOCK)
+            self._blocks.begin(offset, min(offset + max(self._grown, size), self.size), whole=True)
+        if self._blocks.has(offset) and (view := self._blocks.view(offset, stop)) is not None:
+            return view
+        whole = buffer(stop - offset)
+        self._fill(whole, offset)
+        return whole
+
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        stop = min(offset + len(buffer), self.size)
+        if offset < 0 or offset >= stop:
+            return 0
+        self._fill(buffer[: stop - offset], offset)
+        return stop - offset
+
+    def _fill(self, buffer: memoryview, offset: int) -> None:
+        """Fill it, with bytes that the object has."""
+        at, stop = offset, offset + len(buffer)
+        while at < stop and self._blocks.is_fetched(at):
+            part = self._blocks.part(at, stop)
+            buffer[at - offset :][: len(part)] = part
+            at += len(part)
+        if at == stop:
+            return
+        if stop - at <= _PAGE:
+            first, last = at // _PAGE, (stop - 1) // _PAGE
+            for number, page in enumerate(self._files.pages(self.path, self._pin, first, last), first):
+                begin, end = max(at, number * _PAGE), min(stop, (number + 1) * _PAGE)
+                buffer[begin - offset : end - offset] = page.data[begin - number * _PAGE : end - number * _PAGE]
+            return
+        begin, *bounds = [*range(at, stop, BLOCK), stop]
+        later = [(start, self._ahead(start, end)) for start, end in itertools.pairwise(bounds)]
+        buffer[begin - offset : bounds[0] - offset] = self._fetch(begin, bounds[0])
+        for start, block in later:
+            data = block.result()
+            buffer[start - offset :][: len(data)] = data
+
+    def read(self, offset: int, size: int) -> bytes:
+        buffer = bytearray(max(0, min(size, self.size - offset)))
+        return bytes(buffer[: self.read_into(memoryview(buffer), offset)])
+
+    def gather(
+        self,
+        offsets: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int32],
+        buffer: memoryview,
+        window_offsets: npt.NDArray[np.int64],
+        lengths: npt.NDArray[np.int64],
+    ) -> int:
+        """See OpenFile: what is near comes in one request, and several requests are under way."""
+        starts = np.minimum(offsets, self.size)
+        counts = np.minimum(offsets + sizes, self.size) - starts
+        wrong = np.flatnonzero((offsets < 0) | (sizes <= 0))
+        fit = int(np.searchsorted(np.cumsum(sizes, dtype=np.int64), len(buffer), "right"))
+        fit = min(fit, int(wrong[0])) if len(wrong) else fit
+        ends = np.cumsum(counts[:fit])
+        window_offsets[:fit], lengths[:fit] = ends - counts[:fit], counts[:fit]
+        spans: list[tuple[int, int]] = []  # the numbers of the offsets that come in one request
+        for number in range(fit):
+            if spans and self._is_near(starts, counts, spans[-1][0], number):
+                spans[-1] = spans[-1][0], number + 1
+            else:
+                spans.append((number, number + 1))
+        waiting: deque[tuple[tuple[int, int], Future[memoryview] | memoryview]] = deque()
+        for span in spans:
+            begin, end = int(starts[span[0]]), int(max(starts[slice(*span)] + counts[slice(*span)]))
+            if begin < end:
+                waiting.append((span, self._ahead(begin, end) if len(spans) > 1 else self._fetch(begin, end)))
+            if len(waiting) >= _GATHERED_AT_ONCE:
+                self._copy(*waiting.popleft(), starts, counts, buffer, window_offsets)
+        while waiting:
+            self._copy(*waiting.popleft(), starts, counts, buffer, window_offsets)
+        return fit
+
+    def _is_near(self, starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], first: int, number: int) -> bool:
+        before = int(starts[number - 1] + counts[number - 1])
+        gap, whole = int(starts[number]) - before, int(starts[number] + counts[number] - starts[first])
+        return starts[number] >= starts[number - 1] and gap <= self._files.prices.gap and whole <= BLOCK
+
+    @staticmethod
+    def _copy(
+        span: tuple[int, int],
+        fetched: "Future[memoryview] | memoryview",
+        starts: npt.NDArray[np.int64],
+        counts: npt.NDArray[np.int64],
+        buffer: memoryview,
+        window_offsets: npt.NDArray[np.int64],
+    ) -> None:
+        data = fetched.result() if isinstance(fetched, Future) else fetched
+        base = int(starts[span[0]])
+        for number in range(*span):
+            to, at, count = int(window_offsets[number]), int(starts[number]) - base, int(counts[number])
+            buffer[to : to + count] = data[at : at + count]
+
+    def follow_chains(
+        self, start: memoryview, hashes: npt.NDArray[np.int32], **shape: int
+    ) -> npt.NDArray[np.int64] | None:
+        """See OpenFile. All of the file that is in use must be at hand in `start`."""
+        return follow_chains(-1, start, hashes, **shape)[0]
+
+    def extents(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """See OpenFile. What is behind the first megabytes counts as a hole where all places that are looked at have
+        only zeros; there is no way to know it but to read all of it."""
+        stop = min(stop, self.size)
+        near = min(start + _LOOK, stop)
+        if start < near:
+            yield start, near
+        if near < stop and not self._is_likely_empty(near, stop):
+            yield near, stop
+
+    def _is_likely_empty(self, start: int, stop: int) -> bool:
+        step = max((stop - start) // _PROBES, _PAGE)
+        places = [*range(start, stop, step), max(stop - _PAGE, start)]
+        return not any(self._files.probe(lambda at: any(self.read(at, _PAGE // 16)), places))
+
+    def data_end(self) -> int:
+        """See OpenFile: the file's end. No hole can be seen."""
+        return self.size
+
+    def likely_data_end(self) -> int:
+        """See OpenFile: right where no page between others begins with zeros."""
+        look = _PAGE // 16
+        pages = -(-self.size // _PAGE)
+        used = self._files.first_not(0, pages, lambda number: any(self.read(number * _PAGE, look)))
+        last = self.read(max(used - 1, 0) * _PAGE, _PAGE).rstrip(b"\0")
+        return max(used - 1, 0) * _PAGE + len(last)
+
+
+class _Blocks:
+    """Large blocks of an object, fetched ahead of who reads them one after the other.
+
+    Args:
+        ahead: begins to fetch the bytes [start, stop).
+    """
+
+    def __init__(self, ahead: "Callable[[int, int], Future[memoryview]]") -> None:
+        self._ahead = ahead
+        self._bounds: list[int] = []  # of the blocks: each begins where another ends
+        self._first = 0  # the number of the first of them that is still at hand
+        self._blocks: deque[Future[memoryview]] = deque()  # from that one on, those that are fetched
+
+    def begin(self, start: int, stop: int, whole: bool = False) -> None:
+        """The bytes [start, stop) come next, nothing else.
+
+        Args:
+            whole: in one block.
+        """
+        self.clear()
+        first = start + (stop - start if whole else min(_FIRST_BLOCK, stop - start))
+        self._bounds = [start, *range(first, stop, BLOCK), stop]
+        self._fetch_ahead()
+
+    def clear(self) -> None:
+        """Forget them all."""
+        for block in self._blocks:
+            block.cancel()
+        self._blocks.clear()
+        self._bounds, self._first = [], 0
+
+    def has(self, at: int) -> bool:
+        """Is a byte in one of them, that is still to come or at hand?"""
+        return self._first < len(self._bounds) - 1 and self._bounds[self._first] <= at < self._bounds[-1]
+
+    def view(self, start: int, stop: int) -> memoryview | None:
+        """The bytes [start, stop), where they are in one block; else None."""
+        self._go_to(start)
+        return self.part(start, stop) if stop <= self._bounds[self._first + 1] else None
+
+    def is_fetched(self, at: int) -> bool:
+        """Is or will be a byte in one of those that are fetched?"""
+        return bool(self._blocks) and self._bounds[self._first] <= at < self._bounds[self._first + len(self._blocks)]
+
+    def part(self, start: int, stop: int) -> memoryview:
+        """The bytes from `start` on that one block has, which is fetched, up to `stop`."""
+        number = bisect.bisect_right(self._bounds, start) - 1
+        begin = self._bounds[number]
+        return self._blocks[number - self._first].result()[start - begin : stop - begin]
+
+    def _go_to(self, at: int) -> None:
+        while self._bounds[self._first + 1] <= at:
+            if self._blocks:
+                self._blocks.popleft().cancel()
+            self._first += 1
+        self._fetch_ahead()
+
+    def _fetch_ahead(self) -> None:
+        last = min(self._first + _AHEAD + 1, len(self._bounds) - 1)
+        while self._first + len(self._blocks) < last:
+            self._fetch(self._first + len(self._blocks))
+
+    def _fetch(self, number: int) -> None:
+        self._blocks.append(self._ahead(self._bounds[number], self._bounds[number + 1]))
+
+
+def _bucket_of(path: str, storage: Storage) -> tuple[Objects, str]:
+    where = location(path)
+    scheme, _, rest = path.partition("://")
+    return connect(where, f"{scheme}://{rest.partition('/')[0]}", storage), where.key
+
+
+def _marked(function: Callable[[_Item], _Answer], item: _Item) -> _Answer:
+    _inside.each = True
+    return function(item)
+
+
+def _answers(futures: "list[Future[_Answer]]") -> Iterator[_Answer]:
+    try:
+        for future in futures:
+            yield future.result()
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+def _is_mark(name: str) -> bool:
+    """Hadoop's mark of a directory."""
+    return name.endswith("_$folder$")
+
+
+def _nothing(path: str) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

@@ -1,0 +1,200 @@
+"""Where remote stores are, and what options say of how they are reached. Secrets among them are never shown.
+
+The options have the names that object_store gives them (https://docs.rs/object_store: AmazonS3ConfigKey,
+GoogleConfigKey, AzureConfigKey, ClientConfigKey), which are also those of environment variables. PyIceberg's names mean
+the same.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from rmqstore_spark.errors import OptionError, nearest
+
+S3, GCS, AZURE = "s3", "gs", "azure"
+_KINDS = {"s3": S3, "s3a": S3, "s3n": S3, "gs": GCS, "abfs": AZURE, "abfss": AZURE}
+_URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)://(?P<bucket>[^/]*)/*(?P<key>.*?)/*", re.DOTALL)
+_HIDDEN = "(hidden)"
+
+
+class StorageOption(NamedTuple):
+    """An option of a remote store.
+
+    Attributes:
+        help: one line for people.
+        aliases: other names of it.
+    """
+
+    name: str
+    help: str
+    aliases: tuple[str, ...] = ()
+    is_secret: bool = False
+
+
+_TABLE = (
+    StorageOption("aws_access_key_id", "S3: the access key", ("s3.access-key-id",)),
+    StorageOption("aws_secret_access_key", "S3: the secret key", ("s3.secret-access-key",), is_secret=True),
+    StorageOption("aws_session_token", "S3: the token of temporary keys", ("s3.session-token", "aws_token"), True),
+    StorageOption("aws_region", "S3: the region", ("s3.region", "aws_default_region")),
+    StorageOption("aws_endpoint_url", "S3: the URL of a server that is not Amazon's", ("s3.endpoint", "aws_endpoint")),
+    StorageOption("aws_virtual_hosted_style_request", "S3: `true`: the bucket is part of the endpoint's host name"),
+    StorageOption("aws_skip_signature", "S3: `true`: a public bucket, read without keys", ("s3.anonymous",)),
+    StorageOption("aws_request_payer", "S3: `true`: the bucket lets the reader pay"),
+    StorageOption("aws_role_arn", "S3: the role to assume with a web identity token", ("s3.role-arn",)),
+    StorageOption("aws_role_session_name", "S3: the name of that session", ("s3.role-session-name",)),
+    StorageOption("aws_web_identity_token_file", "S3: the file with that token"),
+    StorageOption("google_service_account", "GCS: the file with a service account's key"),
+    StorageOption("google_service_account_key", "GCS: that key itself, as JSON", is_secret=True),
+    StorageOption("google_application_credentials", "GCS: the file with application default credentials"),
+    StorageOption("google_bearer_token", "GCS: a bearer token", ("gcs.oauth2.token",), is_secret=True),
+    StorageOption("google_base_url", "GCS: the URL of a server that is not Google's"),
+    StorageOption("google_skip_signature", "GCS: `true`: a public bucket"),
+    StorageOption("azure_storage_account_key", "Azure: the account's key", ("adls.account-key",), is_secret=True),
+    StorageOption(
+        "azure_storage_sas_token", "Azure: a shared access signature", ("adls.sas-token", "azure_storage_sas_key"), True
+    ),
+    StorageOption("azure_storage_token", "Azure: a bearer token", is_secret=True),
+    StorageOption("azure_storage_tenant_id", "Azure: the tenant of a service principal", ("adls.tenant-id",)),
+    StorageOption("azure_storage_client_id", "Azure: its id", ("adls.client-id",)),
+    StorageOption("azure_storage_client_secret", "Azure: its secret", ("adls.client-secret",), is_secret=True),
+    StorageOption("azure_federated_token_file", "Azure: the file with a workload identity's token"),
+    StorageOption("azure_endpoint", "Azure: the URL of a server that is not Azure's"),
+    StorageOption("azure_skip_signature", "Azure: `true`: a public container"),
+    StorageOption("allow_http", "`true`: plain HTTP is good enough; so it is where an endpoint's URL says `http:`"),
+    StorageOption("connect_timeout", "how long connecting may take, such as `5s`"),
+    StorageOption("timeout", "how long one request may take, such as `60s`"),
+    StorageOption("proxy_url", "the HTTP proxy to go through", ("s3.proxy-uri",), is_secret=True),
+)
+
+STORAGE_OPTIONS: dict[str, StorageOption] = {option.name: option for option in _TABLE}
+_NAMES = {name: option for option in _TABLE for name in (option.name, *option.aliases)}
+_PREFIXES = {"aws_": S3, "google_": GCS, "azure_": AZURE}
+_FAMILIES = (*_PREFIXES, "s3.", "gcs.", "adls.", "secret.")
+_SECRET = "secret."  # may stand before the name of any of them
+# spark.redaction.regex and spark.sql.redaction.options.regex, as they are if nobody changes them.
+_HIDDEN_BY_SPARK = re.compile("secret|password|token|access[.]?key|url", re.IGNORECASE)
+
+
+class Location(NamedTuple):
+    """What a URI names.
+
+    Attributes:
+        kind: S3, GCS or AZURE.
+        bucket: or Azure's container.
+        account: Azure's storage account; else ''.
+        key: of the object or the directory, without a slash at either end.
+    """
+
+    kind: str
+    bucket: str
+    account: str
+    key: str
+
+
+def scheme_of(path: str) -> str | None:
+    """The scheme of a URI of a remote store that can be read, None where a path is none."""
+    found = _URI.fullmatch(path)
+    return found["scheme"] if found and found["scheme"].lower() in _KINDS else None
+
+
+def location(path: str) -> Location:
+    """What a URI names. Nothing in it is an escape: a key is taken as it is.
+
+    Raises:
+        OptionError: it is no such URI.
+    """
+    found = _URI.fullmatch(path)
+    kind = _KINDS.get(found["scheme"].lower()) if found else None
+    if found is None or kind is None:
+        raise OptionError(f"{path}: expected a URI such as s3://bucket/path, found another path; give all of one kind")
+    bucket, _, host = found["bucket"].partition("@")
+    if not bucket or (kind == AZURE and not host):
+        expected = "container@account.dfs.core.windows.net" if kind == AZURE else "the name of a bucket"
+        raise OptionError(f"{path}: expected {expected} after {found['scheme']}://, found {found['bucket']!r}")
+    return Location(kind, bucket, host.partition(".")[0], found["key"])
+
+
+def plain_uri(path: str) -> str:
+    """A remote store's URI without slashes at its end."""
+    return path.rstrip("/")
+
+
+class Storage:
+    """How remote stores are reached, as options say it; what they do not say comes from the environment.
+
+    It is pickled with its secrets, and shows them nowhere.
+
+    Args:
+        given: by the options' names as in STORAGE_OPTIONS.
+    """
+
+    def __init__(self, given: Mapping[str, str] | None = None) -> None:
+        self._given = dict(sorted((given or {}).items()))
+
+    def __repr__(self) -> str:
+        return f"Storage({', '.join(self._given)})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Storage) and self._given == other._given
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._given.items()))
+
+    def of(self, kind: str) -> dict[str, str]:
+        """The options for a kind of storage, and those for all kinds."""
+        return {name: value for name, value in self._given.items() if _kind_of(name) in (None, kind)}
+
+    def hidden(self, text: str) -> str:
+        """A text of somebody else's with no secret of ours in it."""
+        for name, value in self._given.items():
+            if STORAGE_OPTIONS[name].is_secret and value:
+                text = text.replace(value, _HIDDEN)
+        return text
+
+
+def refuse_shown(given: Mapping[str, str]) -> None:
+    """Refuse options with secrets that Spark would show: it knows them by their names.
+
+    Raises:
+        OptionError: there is one.
+    """
+    for name in given:
+        option = _NAMES.get(name.lower())
+        if option is not None and option.is_secret and not _HIDDEN_BY_SPARK.search(name):
+            raise OptionError(
+                f"option {name!r}: Spark would show its value in plans and event logs; name it '{_SECRET}{name}', of "
+                "which Spark hides the value, or set the environment variable of that name on driver and executors"
+            )
+
+
+def is_storage_option(name: str) -> bool:
+    """Does an option say how storage is reached?"""
+    return name.lower().startswith(_FAMILIES) or name.lower() in _NAMES
+
+
+def taken_out(given: Mapping[str, str]) -> tuple[Storage, dict[str, str]]:
+    """The storage that options name, and the other options. Names count in any case.
+
+    Raises:
+        OptionError: one that looks like it but is unknown, or is given twice.
+    """
+    storage: dict[str, str] = {}
+    others: dict[str, str] = {}
+    for name, text in given.items():
+        option = _NAMES.get(name.lower().removeprefix(_SECRET))
+        if option is not None:
+            if option.name in storage:
+                raise OptionError(f"option {option.name!r} is given twice, as {name!r} the second time")
+            storage[option.name] = text
+        elif name.lower().startswith(_FAMILIES):
+            raise OptionError(
+                f"unknown option {name!r}.{nearest(name, list(_NAMES))} Those of storage are {', '.join(_NAMES)}"
+            )
+        else:
+            others[name] = text
+    return Storage(storage), others
+
+
+def _kind_of(name: str) -> str | None:
+    """The kind of storage that an option is for; None: all."""
+    return next((kind for prefix, kind in _PREFIXES.items() if name.startswith(prefix)), None)

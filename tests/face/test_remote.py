@@ -1,0 +1,346 @@
+"""Stores behind a small S3 server: all that users call gives what it gives on a disk, and what goes wrong is told in
+one line."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from oracle import golden
+from support import reading
+from support.command import run
+from support.s3_server import ACCESS_KEY, SECRET_KEY, Fault, Server
+
+import rmqstore_spark
+from rmqstore_spark import NotAStoreError, OptionError, RmqStoreError, StorageError, Store
+from rmqstore_spark.option_texts import StorageOptions
+from rmqstore_spark.read.stores import files_of
+from rmqstore_spark.store import objects
+from rmqstore_spark.store.storage import STORAGE_OPTIONS
+from rmqstore_spark.stream_options import parse_stream_options
+from rmqstore_spark.tables.registry import TABLES
+
+ROOT = Path(__file__).resolve().parents[2]
+URI = "s3://stores/broker"
+VERSION = golden.VERSIONS[-1]
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A golden store in a bucket, as s3://stores/broker. Nothing of the environment counts."""
+    for name in os.environ:
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setattr(objects, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(objects, "_LONGEST_PAUSE", 0.05)
+    golden.unpack(VERSION, tmp_path / "stores" / "broker")
+    with Server(tmp_path / "stores") as running:
+        yield running
+
+
+def opened(server: Server, uri: str = URI, **options: Any) -> Store:
+    return Store(uri, **server.options, **options)  # type: ignore[arg-type]
+
+
+def as_local(table: pa.Table, server: Server) -> list[dict[str, Any]]:
+    """Rows with the paths that they have on the server's disk."""
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return [
+        {
+            name: value.replace("s3://stores", str(server.root)) if isinstance(value, str) else value
+            for name, value in row.items()
+        }
+        for row in rows
+    ]
+
+
+# ---- the same as on a disk
+
+
+def test_messages(server: Server) -> None:
+    there, here = opened(server), Store(server.root / "broker")
+    word = next(key for key in here.messages(columns=["keys"]).read_all()["keys"].to_pylist() if key).split()[0]
+    options: list[dict[str, Any]] = [{}, {"key": word}, {"startingTimestamp": "2000-01-01"}, {"minPartitions": 5}]
+    for given in options:
+        found = there.messages(columns=[*reading.ALL_COLUMNS], **given).read_all()
+        assert as_local(found, server) == here.messages(columns=[*reading.ALL_COLUMNS], **given).read_all().to_pylist()
+
+
+@pytest.mark.parametrize("name", [name for name in TABLES if name != "messages"])
+def test_tables(server: Server, name: str) -> None:
+    found = as_local(opened(server).table(name), server)
+    expected = Store(server.root / "broker").table(name).to_pylist()
+    if name == "segments":  # what a file takes on the disk, nobody can see there
+        for row in (*found, *expected):
+            del row["allocated"]
+    if name == "queues":
+        for row in (*found, *expected):
+            del row["sizeOnDisk"]
+    if name == "checkpoint":  # a lock, likewise
+        for row in (*found, *expected):
+            del row["locked"]
+    assert found == expected
+
+
+def test_glance_and_command(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert f"Store('{URI}')" in repr(opened(server))
+    for name, value in server.options.items():
+        monkeypatch.setenv(name.upper(), value)
+    shown = run("show", URI)
+    assert (shown.code, URI in shown.out) == (0, True)
+    for scheme in ("s3a", "s3n"):
+        uri = URI.replace("s3", scheme)
+        assert Store(f"{uri}//").table("segments")["file"][0].as_py().startswith(f"{uri}/commitlog/")
+
+
+def test_globs_and_several(server: Server) -> None:
+    shutil.copytree(server.root / "broker", server.root / "broker-b")
+    whole = opened(server).messages(columns=["msgId"]).read_all().num_rows
+    for paths in ("s3://stores/broker*", ["s3://stores/broker", "s3://stores/broker-b/"]):
+        found = Store(paths, **server.options).messages(columns=["msgId", "store"]).read_all()  # type: ignore[arg-type]
+        assert found.num_rows == 2 * whole
+        assert set(found["store"].to_pylist()) == {"s3://stores/broker", "s3://stores/broker-b"}
+    with pytest.raises(OptionError, match="local and of remote stores are given together"):
+        Store([URI, str(server.root / "broker")])
+
+
+# ---- what is asked for
+
+
+def test_every_range_is_pinned_and_a_list_has_sizes(server: Server) -> None:
+    opened(server).messages().read_all()
+    assert {method for method, _, _ in server.asked} == {"GET"}  # no size is asked for one by one
+    lists = [path for _, path, _ in server.asked if "list-type=2" in path]
+    assert len(lists) == 2  # when it is opened, and when it is read
+    assert all(asked is not None for _, path, asked in server.asked if "list-type=2" not in path)
+
+
+def test_a_long_list_comes_in_pages(server: Server) -> None:
+    whole = as_local(opened(server).table("queues"), server)
+    server.page = 3
+    assert as_local(opened(server).table("queues"), server) == whole
+    assert any("continuation-token" in path for _, path, _ in server.asked)
+
+
+# ---- what goes wrong there
+
+
+FAULTS: dict[str, Callable[[], Fault]] = {
+    "error 500": lambda: Fault("status", 500),
+    "slow down": lambda: Fault("status", 503),
+    "too many": lambda: Fault("status", 429),
+    "reset": lambda: Fault("reset"),
+    "short": lambda: Fault("short"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_passes(server: Server, name: str) -> None:
+    """Each request fails twice before it is answered."""
+    expected = opened(server).messages().read_all()
+    tries: dict[tuple[str, str | None], int] = {}
+
+    def fail(number: int, key: str) -> None:
+        _, path, asked = server.asked[number]
+        tries[path, asked] = tries.get((path, asked), 0) + 1
+        if tries[path, asked] <= 2 and not (name == "short" and asked is None):
+            raise FAULTS[name]()
+
+    server.fault = fail
+    assert opened(server).messages().read_all() == expected
+    assert max(tries.values()) >= 3
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_does_not_pass(server: Server, name: str) -> None:
+    """An error, and in time; never fewer rows."""
+    store = opened(server)
+
+    def fail(number: int, key: str) -> None:
+        if "/commitlog/" in key:
+            raise FAULTS[name]()
+
+    server.fault = fail
+    begun = time.monotonic()
+    with pytest.raises(StorageError) as error:
+        store.messages().read_all()
+    text = str(error.value)
+    assert f"{URI}/commitlog/" in text
+    assert "tried 4 times" in text
+    assert "\n" not in text
+    assert time.monotonic() - begun < 20
+
+
+@pytest.mark.parametrize("part", ["consumequeue", "index", "config"])
+def test_what_is_only_a_help_is_not_lost_silently(server: Server, part: str) -> None:
+    """A queue that storage does not give is no empty queue."""
+    table = {"consumequeue": "queues", "index": "index", "config": "topics"}[part]
+    store = opened(server)
+
+    def fail(number: int, key: str) -> None:
+        if f"/{part}/" in key:
+            raise Fault("status", 503)
+
+    server.fault = fail
+    with pytest.raises(StorageError):
+        store.table(table)
+
+
+def test_a_body_that_stalls(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects, "_STALL_TIMEOUT", "200ms")
+    expected = opened(server, timeout="5s").messages().read_all()
+    stalled: set[str | None] = set()
+
+    def fail(number: int, key: str) -> None:
+        asked = server.asked[number][2]
+        if key and asked not in stalled:
+            stalled.add(asked)
+            raise Fault("stall", 5)
+
+    server.fault = fail
+    begun = time.monotonic()
+    assert opened(server, timeout="5s").messages().read_all() == expected
+    assert stalled
+    assert time.monotonic() - begun < 15
+
+
+def plan_and_read(server: Server, between: Callable[[Path], object]) -> None:
+    """Something happens to the log between planning and reading."""
+    options = reading.parse_options({"path": URI, **server.options})
+    planned = reading.plan(options, files_of(options))
+    segment = sorted((server.root / "broker" / "commitlog").iterdir())[0]
+    between(segment)
+    for task in pickle.loads(pickle.dumps(planned.tasks)):
+        settings = reading.ReadSettings(reading.arrow_schema(["msgId"]), storage=options.storage)
+        list(reading.read_task(task, settings))
+
+
+def test_replaced_or_deleted_since_it_was_planned(server: Server) -> None:
+    plan_and_read(server, lambda path: None)
+    with pytest.raises(StorageError, match="is another one since the read was planned; load the store again"):
+        plan_and_read(server, lambda path: path.write_bytes(path.read_bytes()))
+    with pytest.raises(StorageError, match="is gone since the read was planned; load the store again"):
+        plan_and_read(server, lambda path: path.unlink())
+
+
+def test_who_may_not(server: Server) -> None:
+    with pytest.raises(StorageError, match=r"access denied \(AccessDenied\); give credentials"):
+        Store(URI, **{**server.options, "aws_access_key_id": "ANOTHER"})  # type: ignore[arg-type]
+    server.fault = lambda number, key: expired()
+    with pytest.raises(StorageError, match=r"the credentials have expired \(ExpiredToken\); give new ones"):
+        opened(server)
+
+
+def expired() -> None:
+    raise Fault("status", 400)
+
+
+def test_what_is_no_store(server: Server) -> None:
+    for name, text in {"nothing": "no such directory", "broker/commitlog": "a directory inside a store"}.items():
+        with pytest.raises(NotAStoreError, match=text):
+            opened(server, f"s3://stores/{name}")
+    with pytest.raises(StorageError, match="no such bucket"):
+        opened(server, "s3://elsewhere/broker")
+    with pytest.raises(NotAStoreError, match="nothing matches"):
+        opened(server, "s3://stores/*none")
+    for name in ("copy.tar.gz", "copy.zst"):
+        (server.root / name).write_bytes(b"packed")
+        with pytest.raises(NotAStoreError, match=f"{name}: this is an archive: unpack it"):
+            opened(server, f"s3://stores/{name}")
+        with pytest.raises(NotAStoreError, match=f"{name}: this is an archive: unpack it"):
+            Store(server.root / name)
+
+
+def test_nothing_is_written_there(server: Server) -> None:
+    with pytest.raises(OptionError, match="s3://stores/broker: a store there can only be read"):
+        rmqstore_spark.rebuild(URI)
+    with pytest.raises(OptionError, match="s3://stores/broker: a store there can only be read"):
+        opened(server).rebuild()
+
+
+def test_nothing_there_is_followed(server: Server) -> None:
+    with pytest.raises(OptionError, match="s3://stores/broker: only a store on a disk can be followed"):
+        parse_stream_options({"path": URI, **server.options})
+
+
+def test_without_the_extra() -> None:
+    """In a Python that has no obstore, one line says what to install."""
+    code = (
+        "import sys; sys.modules['obstore'] = None\n"
+        "import rmqstore_spark\n"
+        "try: rmqstore_spark.Store('s3://bucket/store')\n"
+        "except rmqstore_spark.OptionError as why: print(why)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    expected = "s3://bucket: reading it needs obstore, which is not installed: pip install 'rmqstore-spark[remote]'\n"
+    assert ran.stdout == expected
+
+
+# ---- options and secrets
+
+
+def test_options_by_their_other_names(server: Server) -> None:
+    given = {
+        "s3.endpoint": server.options["aws_endpoint_url"],
+        "S3.Access-Key-Id": ACCESS_KEY,
+        "secret.s3.secret-access-key": SECRET_KEY,
+        "AWS_Region": "us-east-1",
+    }
+    assert Store(URI, **given).topics().num_rows  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match=r"unknown option 's3\.acces-key-id'\. Did you mean 's3\.access-key-id'\?"):
+        Store(URI, **{"s3.acces-key-id": "MARKER"})  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="'aws_access_key_id' is given twice"):
+        Store(URI, **given, aws_access_key_id="MARKER")  # type: ignore[arg-type]
+
+
+def test_secrets_are_shown_nowhere(
+    server: Server, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    seen: list[object] = []
+    store = opened(server)
+    seen += [repr(store), store._repr_html_(), store.messages().read_all()]
+    store.explain()
+    options = reading.parse_options({"path": URI, **server.options})
+    planned = reading.plan(options, files_of(options))
+    seen += [repr(options), repr(planned), pickle.dumps(planned.tasks)]
+
+    def errors() -> Iterator[RmqStoreError]:
+        wrong: list[dict[str, str]] = [
+            {"aws_endpoint_url": "http://127.0.0.1:1"},
+            {"aws_endpoint_url": SECRET_KEY},
+            {"allow_http": SECRET_KEY},
+            {"aws_skip_signature": SECRET_KEY},
+            {"timeout": SECRET_KEY},
+            {"aws_access_key_id": SECRET_KEY},
+            {"aws_secret_access_keys": SECRET_KEY},
+        ]
+        for each in wrong:
+            with pytest.raises(RmqStoreError) as error:
+                Store(URI, **{**server.options, **each})  # type: ignore[arg-type]
+            yield error.value
+
+    seen += [str(error) for error in errors()]
+    out = capsys.readouterr()
+    seen += [out.out, out.err, caplog.text]
+    for each in seen:
+        text = each if isinstance(each, bytes) else str(each).encode()
+        assert SECRET_KEY.encode() not in text, each
+        assert ACCESS_KEY.encode() not in text, each
+
+
+def test_typed_options_are_those_that_there_are() -> None:
+    assert set(StorageOptions.__annotations__) == set(STORAGE_OPTIONS)
+    names = [name for option in STORAGE_OPTIONS.values() for name in (option.name, *option.aliases)]
+    assert len(set(names)) == len(names)

@@ -1,0 +1,195 @@
+"""RemoteFiles and its files: the bytes are those of the object, whatever is asked in whatever order; few requests."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from oracle import golden
+from support import reading, remote
+
+from rmqstore_spark.errors import StorageError
+from rmqstore_spark.store import remote_files
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.remote_files import PRICES, RemoteFile, RemoteFiles
+from rmqstore_spark.store.storage import Storage
+
+SIZE = 300_000
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks and pages so small that a file of a few hundred kilobytes has many."""
+    for name, size in {"BLOCK": 40_000, "_FIRST_BLOCK": 10_000, "_PAGE": 4096, "_PAGES": 8, "_LOOK": 40_000}.items():
+        monkeypatch.setattr(remote_files, name, size)
+
+
+@pytest.fixture
+def content(tmp_path: Path, rng: random.Random) -> bytes:
+    data = rng.randbytes(SIZE)
+    (tmp_path / "object").write_bytes(data)
+    return data
+
+
+def opened(path: Path, prices: Any = PRICES) -> tuple[RemoteFile, RemoteFiles]:
+    files = RemoteFiles(prices, bucket=remote.bucket)
+    file = files.file(str(path))
+    assert isinstance(file, RemoteFile)
+    return file, files
+
+
+@pytest.mark.usefixtures("small")
+def test_all_ways_of_reading_give_the_bytes(tmp_path: Path, content: bytes, rng: random.Random) -> None:
+    for _ in range(20):
+        file, _ = opened(tmp_path / "object")
+        if rng.random() < 0.7:
+            start = rng.randrange(SIZE)
+            file.expect(start, rng.randrange(start, SIZE + 1000))
+        at = 0
+        for _ in range(30):
+            # Most reads go on where the last one ended, as a scan does.
+            at = at if rng.random() < 0.7 else rng.randrange(SIZE + 100)
+            size = rng.choice([1, 20, 4096, 30_000, 120_000])
+            expected = content[at : at + size]
+            match rng.randrange(3):
+                case 0:
+                    assert bytes(file.load(at, size, lambda n: memoryview(bytearray(n)))) == expected
+                    at += len(expected)
+                case 1:
+                    assert file.read(at, size) == expected
+                case _:
+                    assert_gathers(file, content, rng)
+        file.__exit__()
+
+
+def assert_gathers(file: RemoteFile, content: bytes, rng: random.Random) -> None:
+    count = rng.randrange(1, 40)
+    offsets = np.sort(np.array([rng.randrange(SIZE + 50) for _ in range(count)], np.int64))
+    sizes = np.array([rng.choice([1, 100, 3000]) for _ in range(count)], np.int32)
+    buffer = bytearray(rng.choice([500, 20_000, 200_000]))
+    window_offsets, lengths = np.full((2, count), -1, np.int64)
+    taken = file.gather(offsets, sizes, memoryview(buffer), window_offsets, lengths)
+    assert taken == count or sum(sizes[: taken + 1]) > len(buffer)
+    for number in range(taken):
+        at, size = int(offsets[number]), int(sizes[number])
+        there = buffer[window_offsets[number] :][: lengths[number]]
+        assert there == content[at : at + size]
+
+
+def test_a_scan_reads_each_byte_once_in_large_requests(tmp_path: Path) -> None:
+    size = 40 * 1024 * 1024 + 5
+    with (tmp_path / "object").open("wb") as out:
+        out.truncate(size)
+        os.pwrite(out.fileno(), b"end", size - 3)
+    file, files = opened(tmp_path / "object")
+    files.requests = 0
+    file.expect(0, size)
+    at, copied = 0, 0
+
+    def buffer(count: int) -> memoryview:
+        nonlocal copied
+        copied += count
+        return memoryview(bytearray(count))
+
+    while at < size:
+        at += len(file.load(at, 512 * 1024, buffer)) - (100 if at + 512 * 1024 < size else 0)
+    assert (files.requests, files.bytes) == (6, size)
+    assert copied <= 5 * 512 * 1024  # only where one block goes over into the next
+
+
+def test_the_end_of_data_costs_few_rounds(tmp_path: Path, rng: random.Random) -> None:
+    """Of a file as large as a segment."""
+    size, end = 1 << 30, rng.randrange(1 << 30)
+    with (tmp_path / "object").open("wb") as out:
+        out.truncate(size)
+        for at in range(0, end, 64 * 1024):  # not all of it: the test's disk is no place for a gigabyte
+            os.pwrite(out.fileno(), b"x", at)
+    file, files = opened(tmp_path / "object")
+    assert file.data_end() == size
+    assert file.likely_data_end() == (end - 1) // (64 * 1024) * 64 * 1024 + 1
+    assert files.requests <= 80
+    assert files.bytes < 6 * 1024 * 1024
+    files.requests = files.bytes = 0
+    assert next(file.extents(size - (100 << 20), size)) == (size - (100 << 20), size - (92 << 20))
+    assert files.bytes < 8 * 1024 * 1024
+    assert list(file.extents(0, size)) == [(0, 8 << 20), (8 << 20, size)]
+
+
+@pytest.mark.parametrize("version", golden.VERSIONS)
+def test_golden_stores(version: str, tmp_path: Path) -> None:
+    root = golden.unpack(version, tmp_path / "store")
+    expected = reading.read(root, columns=reading.ALL_COLUMNS)
+    files = remote.remote_files()
+    assert reading.read(root, columns=reading.ALL_COLUMNS, files=files) == expected
+    word = next(word for row in expected for word in (row["keys"] or "").split() if word)
+    for options in ({"key": word}, {"subscribe": expected[-1]["topic"]}):
+        rows = reading.read(root, prices=reading.FREE, **options)
+        assert rows
+        assert reading.read(root, files=remote.remote_files(reading.FREE), **options) == rows
+
+
+def test_a_store_is_listed_once(tmp_path: Path) -> None:
+    root = golden.unpack(golden.VERSIONS[-1], tmp_path / "store")
+    remote.DIRECTORY.asked.clear()
+    reading.make_plan(root)
+    assert not remote.DIRECTORY.asked
+    reading.plan(reading.options_of(root), remote.remote_files())
+    assert [what for what, _ in remote.DIRECTORY.asked if what != "get"] == ["below"]
+
+
+def test_marks_of_directories(tmp_path: Path) -> None:
+    """As tools leave them, and what comes from nowhere."""
+    (tmp_path / "store" / "queue").mkdir(parents=True)
+    for name in ("store_$folder$", "store/queue_$folder$", "store/empty", "store/queue/1"):
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / "store" / "queue" / "2").write_bytes(b"xy")
+    for is_surveyed in (False, True):
+        files = remote.remote_files()
+        if is_surveyed:
+            files.survey(str(tmp_path))
+        assert sorted(files.names(str(tmp_path))) == ["store"]
+        assert sorted(files.names(f"{tmp_path}/store/")) == ["empty", "queue"]
+        assert sorted(files.names(f"{tmp_path}/store/queue")) == ["1", "2"]
+        assert files.names(f"{tmp_path}/store/empty") == []
+        assert files.is_directory(f"{tmp_path}/store/queue")
+        assert not files.is_directory(f"{tmp_path}/store/queue/2")
+        assert files.status(f"{tmp_path}/store/queue/2").st_size == 2
+        for missing in ("none", "store/none", "store/queue/2/none", "store/queue/none/none"):
+            assert not files.exists(f"{tmp_path}/{missing}")
+            with pytest.raises((FileNotFoundError, NotADirectoryError)):
+                files.names(f"{tmp_path}/{missing}")
+        with pytest.raises(NotADirectoryError):
+            files.names(f"{tmp_path}/store/queue/2")
+
+
+def test_an_object_is_the_one_that_was_planned_with(tmp_path: Path, content: bytes) -> None:
+    files = remote.remote_files()
+    pin = files.pin(str(tmp_path / "object"))
+    assert pin is not None
+    assert files.file(str(tmp_path / "object"), pin=pin).read(5, 5) == content[5:10]
+    (tmp_path / "object").write_bytes(content[::-1])
+    with pytest.raises(StorageError, match="another one"):
+        remote.remote_files().file(str(tmp_path / "object"), pin=pin).read(5, 5)
+
+
+def test_what_is_pickled_knows_no_secret() -> None:
+    files = RemoteFiles(storage=Storage({"aws_secret_access_key": "MARKER"}))
+    assert b"MARKER" not in pickle.dumps(files)
+    assert "MARKER" not in repr(files) + repr(files._storage)
+
+
+def test_many_at_once_and_in_order(rng: random.Random) -> None:
+    for files in (Files(), RemoteFiles(bucket=remote.bucket)):
+        assert list(files.each(lambda number: number * 2, range(100))) == list(range(0, 200, 2))
+        with pytest.raises(ZeroDivisionError):
+            list(files.each(lambda number: 1 // number, [1, 0, 2]))
+        for _ in range(30):
+            least = rng.randrange(50)
+            most = rng.randrange(least, least + 5000)
+            answer = rng.randrange(least, most + 1)
+            assert files.first_not(least, most, lambda number, answer=answer: number < answer) == answer  # type: ignore[misc]

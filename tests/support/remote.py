@@ -1,0 +1,92 @@
+"""Stores on a disk, read as if they were in object storage: by way of RemoteFiles, in this process and without HTTP.
+
+Paths stay as they are, so that rows are the same as those of a local read, to the last column.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from rmqstore_spark.errors import StorageError
+from rmqstore_spark.store.objects import Entry, Objects
+from rmqstore_spark.store.remote_files import RemoteFiles
+from rmqstore_spark.store.storage import Storage
+
+
+class Directory:
+    """Objects that are files on this disk; a key is a path without the first slash. What is asked for is written down.
+
+    Attributes:
+        asked: of each request what it was, and of which key.
+    """
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self._lock = threading.Lock()
+
+    def _note(self, what: str, key: str) -> None:
+        with self._lock:
+            self.asked.append((what, key))
+
+    def below(self, key: str) -> Iterator[Entry]:
+        self._note("below", key)
+        for above, _, names in os.walk(f"/{key}"):
+            for name in names:
+                path = os.path.join(above, name)
+                yield Entry(path[1:], self._pin(path))
+
+    def inside(self, key: str) -> tuple[list[str], list[Entry]]:
+        self._note("inside", key)
+        directories: list[str] = []
+        entries: list[Entry] = []
+        try:
+            found = list(os.scandir(f"/{key}"))
+        except OSError:
+            return [], []
+        for each in found:
+            if each.is_dir():
+                if any(True for _ in self.below(each.path[1:])):  # there are no empty directories
+                    directories.append(each.path[1:])
+            else:
+                entries.append(Entry(each.path[1:], self._pin(each.path)))
+        return directories, entries
+
+    def look(self, key: str) -> Any:
+        self._note("look", key)
+        return self._pin(f"/{key}") if os.path.isfile(f"/{key}") else None
+
+    def get(self, key: str, start: int, stop: int, pin: Any) -> memoryview:
+        self._note("get", key)
+        assert 0 <= start < stop <= pin.size, (key, start, stop, pin)
+        if self._pin(f"/{key}") != pin:
+            raise StorageError(f"{key}: the object is another one since the read was planned")
+        with open(f"/{key}", "rb") as file:
+            data = os.pread(file.fileno(), stop - start, start)
+        assert len(data) == stop - start
+        return memoryview(data).toreadonly()
+
+    @staticmethod
+    def _pin(path: str) -> Any:
+        from rmqstore_spark.store.files import Pin
+
+        status = os.stat(path)
+        return Pin(status.st_size, f"{status.st_ino}-{status.st_mtime_ns}")
+
+
+DIRECTORY = Directory()
+
+
+def bucket(path: str, storage: Storage) -> tuple[Objects, str]:
+    return DIRECTORY, path.strip("/")
+
+
+def remote_files(prices: Any = None, manners: Any = None) -> RemoteFiles:
+    """Files in the one bucket that this disk is. Without prices those of a local disk count, so that the same ways are
+    chosen."""
+    from rmqstore_spark.store.files import Prices
+
+    return RemoteFiles(replace(prices or Prices(), at_once=4), manners, bucket=bucket)

@@ -1,0 +1,226 @@
+"""A small S3 server for one bucket, `stores`: a directory's files as objects, and what can go wrong with them.
+
+It lists (list-type=2, with delimiter and pages), and gets ranges with If-Match. Signatures it does not check; a real
+server does that (tests/interop/test_s3.py). It runs in a thread of this process, on loopback.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+ACCESS_KEY, SECRET_KEY = "AKIDMARKER", "SECRETMARKER"
+BUCKET = "stores"
+
+
+class Fault(Exception):
+    """A request is answered otherwise: `name` says how."""
+
+    def __init__(self, name: str, amount: float = 0) -> None:
+        super().__init__(name)
+        self.name = name
+        self.amount = amount
+
+
+class Server:
+    """The server, running. A context manager.
+
+    Attributes:
+        root: the bucket's directory.
+        asked: of each request the method, the path with its query, and the range.
+        fault: is called with the number of a request and its key before it is answered, and may raise a Fault.
+        page: keys in a page of a list.
+    """
+
+    def __init__(self, root: Path, page: int = 1000) -> None:
+        self.root = root
+        self.page = page
+        self.asked: list[tuple[str, str, str | None]] = []
+        self.fault: Callable[[int, str], None] = lambda number, key: None
+        self.lock = threading.Lock()
+        self.under_way = self.most_under_way = 0
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"owner": self}))
+        self._server.daemon_threads = True
+        self._server.block_on_close = False
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """How it is reached, by object_store's names."""
+        return {
+            "aws_endpoint_url": f"http://127.0.0.1:{self._server.server_address[1]}",
+            "aws_access_key_id": ACCESS_KEY,
+            "aws_secret_access_key": SECRET_KEY,
+            "aws_region": "us-east-1",
+        }
+
+    def __enter__(self) -> Server:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def tag(self, path: Path) -> str:
+        status = path.stat()
+        return f'"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"'
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[None]:
+        """While a request is answered."""
+        with self.lock:
+            self.under_way += 1
+            self.most_under_way = max(self.most_under_way, self.under_way)
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.under_way -= 1
+
+
+class _Handler(BaseHTTPRequestHandler):
+    owner: Server
+    protocol_version = "HTTP/1.1"
+    timeout = 30
+
+    def setup(self) -> None:
+        super().setup()
+        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        bucket, _, key = unquote(url.path).lstrip("/").partition("/")
+        with self.owner.lock:
+            number = len(self.owner.asked)
+            self.owner.asked.append((self.command, self.path, self.headers.get("Range")))
+        with self.owner.one():
+            try:
+                self.owner.fault(number, key)
+                self._answer(bucket, key, url.query)
+            except Fault as fault:
+                self._fail(fault, key)
+            except (BrokenPipeError, ConnectionResetError):
+                self.close_connection = True
+
+    def _answer(self, bucket: str, key: str, query: str) -> None:
+        if not self.headers.get("Authorization", "").startswith(f"AWS4-HMAC-SHA256 Credential={ACCESS_KEY}/"):
+            self._error(403, "AccessDenied")
+        elif bucket != BUCKET:
+            self._error(404, "NoSuchBucket")
+        elif not key:
+            self._list(parse_qs(query, keep_blank_values=True))
+        else:
+            self._object(key)
+
+    def _list(self, query: dict[str, list[str]]) -> None:
+        prefix, delimiter = query.get("prefix", [""])[0], query.get("delimiter", [""])[0]
+        after = query.get("continuation-token", [""])[0]
+        found: list[tuple[str, str]] = []
+        prefixes: set[str] = set()
+        for above, _, names in os.walk(self.owner.root):
+            for name in names:
+                path = Path(above, name)
+                key = str(path.relative_to(self.owner.root))
+                if not key.startswith(prefix):
+                    continue
+                if delimiter and delimiter in key[len(prefix) :]:
+                    prefixes.add(prefix + key[len(prefix) :].split(delimiter)[0] + delimiter)
+                    continue
+                tag, size = escape(self.owner.tag(path)), path.stat().st_size
+                date = "2026-01-01T00:00:00.000Z"
+                xml = f"<Key>{escape(key)}</Key><LastModified>{date}</LastModified>"
+                xml += f"<ETag>{tag}</ETag><Size>{size}</Size>"
+                found.append((key, f"<Contents>{xml}</Contents>"))
+        found += [(p, f"<CommonPrefixes><Prefix>{escape(p)}</Prefix></CommonPrefixes>") for p in prefixes]
+        left = sorted(each for each in found if each[0] > after)
+        page, more = left[: self.owner.page], len(left) > self.owner.page
+        token = f"<NextContinuationToken>{escape(page[-1][0])}</NextContinuationToken>" if more else ""
+        items = "".join(xml for _, xml in page)
+        body = f"<ListBucketResult><IsTruncated>{str(more).lower()}</IsTruncated>{token}{items}</ListBucketResult>"
+        self._send(200, body.encode(), {"Content-Type": "application/xml"})
+
+    def _object(self, key: str) -> None:
+        path = self.owner.root / key
+        if not path.is_file():
+            self._error(404, "NoSuchKey")
+            return
+        tag = self.owner.tag(path)
+        expected = self.headers.get("If-Match")
+        if expected not in (None, tag):
+            self._error(412, "PreconditionFailed")
+            return
+        size = path.stat().st_size
+        headers = {"ETag": tag, "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT", "Accept-Ranges": "bytes"}
+        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        if asked is None:
+            self._send(200, path.read_bytes(), headers)
+            return
+        start, stop = int(asked[1]), min(int(asked[2]) + 1, size)
+        if start >= size:
+            self._error(416, "InvalidRange")
+            return
+        with path.open("rb") as file:
+            body = os.pread(file.fileno(), stop - start, start)
+        self._send(206, body, {**headers, "Content-Range": f"bytes {start}-{stop - 1}/{size}"})
+
+    def _send(self, status: int, body: bytes, headers: dict[str, str], length: int | None = None) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body) if length is None else length))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def _error(self, status: int, code: str) -> None:
+        body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>as asked</Message></Error>"
+        self._send(status, body.encode(), {"Content-Type": "application/xml"})
+
+    def _fail(self, fault: Fault, key: str) -> None:
+        """Answer as the fault says."""
+        path = self.owner.root / key
+        match fault.name:
+            case "status":
+                codes = {400: "ExpiredToken", 403: "AccessDenied", 429: "SlowDown", 500: "InternalError"}
+                self._error(int(fault.amount), codes.get(int(fault.amount), "SlowDown"))
+            case "slow":
+                time.sleep(fault.amount)
+                self._object(key)
+            case "reset":
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                self.close_connection = True
+                self.connection.close()
+            case "short" | "stall":
+                asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+                assert asked
+                size = path.stat().st_size
+                start, stop = int(asked[1]), min(int(asked[2]) + 1, size)
+                with path.open("rb") as file:
+                    body = os.pread(file.fileno(), stop - start, start)
+                headers = {"ETag": self.owner.tag(path), "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}
+                headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
+                self._send(206, body[: len(body) // 2], headers, length=len(body))
+                self.wfile.flush()
+                if fault.name == "stall":
+                    time.sleep(fault.amount)
+                self.close_connection = True
+                self.connection.close()
