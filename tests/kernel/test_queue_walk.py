@@ -12,11 +12,12 @@ from native_io import QueueWalk
 
 UNIT = struct.Struct(">qiq")
 BATCH_UNIT = struct.Struct(">qiqqqhii")
+LOST_SIZE = 9  # of a unit that stands for a lost message
 Taken = tuple[int, int, int]  # physical offset, size, queue offset
 
 
 def random_units(rng: random.Random, unit_size: int) -> bytes:
-    """Ascending, with now and then one that is not used, PRE_BLANK, in the wrong order or noise."""
+    """Ascending, with now and then one that is not used, PRE_BLANK, of a lost message, in the wrong order or noise."""
     if rng.random() < 0.1:
         return rng.randbytes(rng.randrange(5 * unit_size))
     at, units = rng.randrange(50), [(0, 0x7FFFFFFF)] * rng.choice((0, 0, 3))
@@ -37,9 +38,11 @@ def expected(data: bytes, unit_size: int, first: int, start: int, stop: int) -> 
     end = number = 0
     for number in range(len(data) // unit_size):
         position, size, *_ = UNIT.unpack_from(data, number * unit_size)
-        if (position, size) == (0, 0x7FFFFFFF):
+        if size <= 0 or position < 0 or position + size >= 1 << 63:
+            return found, number
+        if (position, size) == (0, 0x7FFFFFFF) or size == LOST_SIZE:
             continue
-        if size <= 0 or position < end or position + size >= 1 << 63 or position >= stop:
+        if position < end or position >= stop:
             return found, number
         end = position + size
         if position >= start:

@@ -13,11 +13,12 @@ from native_io import TILING_ROWS, Tiling, fingerprint
 UNIT = struct.Struct(">qiq")
 BATCH_UNIT = struct.Struct(">qiqqqhii")
 LANES = 3
+LOST_SIZE = 9  # of a unit that stands for a lost message
 Unit = tuple[int, int]  # physical offset, size
 
 
 def random_units(rng: random.Random) -> list[Unit]:
-    """Ascending, with now and then one that is not used, PRE_BLANK, in the wrong order or noise."""
+    """Ascending, with now and then one that is not used, PRE_BLANK, of a lost message, in the wrong order or noise."""
     units, at = [], rng.randrange(50)
     for _ in range(rng.randrange(40)):
         at += rng.choice((0, 0, 1, 60))
@@ -34,7 +35,7 @@ def taken(units: list[Unit], stretches: list[tuple[int, int]]) -> list[tuple[int
     for number, (begin, size) in enumerate(units):
         if size <= 0 or begin < 0 or begin + size >= 1 << 63:
             break
-        if (begin, size) == (0, 0x7FFFFFFF):
+        if (begin, size) == (0, 0x7FFFFFFF) or size == LOST_SIZE:
             continue
         if begin < end or begin >= stretches[-1][1]:
             break
