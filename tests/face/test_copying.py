@@ -56,6 +56,13 @@ def row(queue_id: int, number: int, topic: str = "Orders") -> Row:
 # ---- one store
 
 
+@pytest.mark.parametrize("given", [{"columns": ["body"]}, {"mode": "DROPMALFORMED"}, {"trust": "queues"}])
+def test_options_that_make_no_sense(tmp_path: Path, given: dict[str, Any]) -> None:
+    write(tmp_path / "source", [row(0, 1)], sizes=SMALL)
+    with pytest.raises(OptionError, match=f"option '{next(iter(given))}' is not for copies"):
+        Store(tmp_path / "source").copy(tmp_path / "target", **given)
+
+
 def test_whole_store(tmp_path: Path, rng: random.Random) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     write(source, writing.some_rows(rng, 400))
