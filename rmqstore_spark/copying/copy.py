@@ -65,7 +65,8 @@ def copy(
         RmqStoreError: nothing was written.
     """
     for store in stores:
-        refuse_inside(store.root, target)
+        for directory in {store.root, *(os.path.dirname(segment.path) for segment in store.segments)}:
+            refuse_inside(directory, target)
         if store.faults and not is_salvage:
             raise _to_salvage(store.faults[0])
     refuse_twins(stores)
