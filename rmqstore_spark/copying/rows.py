@@ -147,7 +147,7 @@ class Source:
             _integers(batch, "storeSize"),
             _integers(batch, "queueId"),
             _integers(batch, "queueOffset"),
-            batch.column("storeTimestamp").cast(pa.int64()).to_numpy(),
+            batch.column("storeTimestamp").cast(pa.int64()).fill_null(0).to_numpy(),  # null: in no calendar
             flags,
             _integers(batch, "preparedTransactionOffset"),
             renamed=False,

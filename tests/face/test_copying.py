@@ -77,6 +77,21 @@ def test_a_queue_as_large_as_no_broker_makes_them(tmp_path: Path) -> None:
     assert sizes == {6_000_000}
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_time_in_no_calendar(tmp_path: Path, others: int) -> None:
+    """A broker with a broken clock, or noise: the message comes along as it is."""
+    roots = []
+    for number in range(1 + others):
+        roots.append(tmp_path / f"source{number}")
+        store = stores.StoreBuilder(roots[-1], segment_size=2048)
+        for time in (1_700_000_000_000, 10**16, 1_700_000_000_001):
+            store.append(topic=f"T{number}", body=b"%d" % time, store_timestamp=time)
+        store.close()
+    assert Store(roots).copy(tmp_path / "target").messages == 3 * len(roots)
+    found = [row["body"] for row in reference.read_store(tmp_path / "target") if row["topic"] == "T0"]
+    assert found == [b"1700000000000", b"10000000000000000", b"1700000000001"]
+
+
 def test_whole_store(tmp_path: Path, rng: random.Random) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     write(source, writing.some_rows(rng, 400))
