@@ -34,6 +34,7 @@ from rmqstore_spark.store import checkpoint
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.write import patch
 from rmqstore_spark.write.commit import Settings, commit
 from rmqstore_spark.write.disk import Tree
 from rmqstore_spark.write.journal import Change
@@ -292,6 +293,14 @@ def test_the_index_file_stays(tmp_path: Path) -> None:
     writing.assert_whole(root, SIZES)
 
 
+def test_no_index_lacks_entries_in_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = old_store(tmp_path, 20)
+    monkeypatch.setattr(patch, "_MOST_BYTES", 100)
+    with pytest.raises(RmqStoreError, match="expected at most 100 bytes, found"):
+        write(tmp_path, rows(2, "New"), sizes=SIZES)
+    assert ids(tmp_path) == old
+
+
 @pytest.mark.parametrize("wrong", ["cut", "beyond", "linked", "noise"])
 def test_changes_of_an_index_file_are_data(home: Path, wrong: str) -> None:
     """Between the commit point and the index somebody meddles: the messages are there all the same, once."""
@@ -306,15 +315,15 @@ def test_changes_of_an_index_file_are_data(home: Path, wrong: str) -> None:
         patched.setattr(Change, "_patch_index", kill)
         with pytest.raises(Killed):
             commit(str(root), staged, Settings(SIZES))
-    (patch,) = (root / ".rmqstore-spark" / "commit" / "new" / "patches").iterdir()
-    data = patch.read_bytes()
+    (changes,) = (root / ".rmqstore-spark" / "commit" / "new" / "patches").iterdir()
+    data = changes.read_bytes()
     (index,) = (root / "index").iterdir()
     if wrong == "cut":
-        patch.write_bytes(data[:-1])
+        changes.write_bytes(data[:-1])
     elif wrong == "beyond":
-        patch.write_bytes(data + struct.pack("=qi", 1 << 40, 1) + b"x")
+        changes.write_bytes(data + struct.pack("=qi", 1 << 40, 1) + b"x")
     elif wrong == "noise":
-        patch.write_bytes(b"noise")
+        changes.write_bytes(b"noise")
     else:
         (home / "link").hardlink_to(index)
     taken = index.read_bytes()
