@@ -13,11 +13,11 @@ import pytest
 from oracle import golden
 from support import reading, remote
 
-from rmqstore_spark.errors import StorageError
+from rmqstore_spark.errors import OptionError, StorageError
 from rmqstore_spark.store import remote_files
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.remote_files import PRICES, RemoteFile, RemoteFiles
-from rmqstore_spark.store.storage import Storage
+from rmqstore_spark.store.storage import Storage, location
 
 SIZE = 300_000
 
@@ -202,3 +202,11 @@ def test_many_at_once_and_in_order(rng: random.Random) -> None:
             most = rng.randrange(least, least + 5000)
             answer = rng.randrange(least, most + 1)
             assert files.first_not(least, most, lambda number, answer=answer: number < answer) == answer  # type: ignore[misc]
+
+
+def test_no_secret_stands_in_a_path() -> None:
+    """As Hadoop once took them: they would be in every message that names the file."""
+    with pytest.raises(OptionError, match=r"s3a://\(hidden\)@bucket/a: expected the name of a bucket only") as error:
+        RemoteFiles().names("s3a://key:secret@bucket/a")
+    assert "secret" not in str(error.value)
+    assert location("abfss://container@account.dfs.core.windows.net/a").bucket == "container"
