@@ -96,6 +96,22 @@ def test_else_it_is_copied(tmp_path: Path, rng: random.Random) -> None:
     assert is_copied()
 
 
+def test_what_a_broker_has_cut_off_stays_so(tmp_path: Path) -> None:
+    """A whole message far behind the end of the log, older than the last one, but not than one that is appended."""
+    old = old_store(tmp_path)
+    position, unit = list(reference.read_units(tmp_path))[-1]
+    left = position + 1000
+    data = bytearray(unit)
+    data[20:36] = struct.pack(">qq", 500, left)  # its queue offset, as no message has it now
+    data[56:64] = struct.pack(">q", 1_700_000_000_020)
+    with last_used(tmp_path).open("r+b") as file:
+        file.seek(left % 8192)
+        file.write(data)
+    write(tmp_path, rows(1, "New", 10), sizes=SIZES)
+    found = rmqstore_spark.Store(tmp_path).messages(["msgId"]).read_all().column(0).to_pylist()
+    assert found == [*old, "New-10"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("error", [Killed, RmqStoreError])
 def test_stopped_at_every_change(home: Path, stop: Stopper, error: type[BaseException]) -> None:
