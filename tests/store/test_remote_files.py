@@ -13,9 +13,10 @@ import pytest
 from oracle import golden
 from support import reading, remote
 
-from rmqstore_spark.errors import OptionError, StorageError
+from rmqstore_spark.errors import NotAStoreError, OptionError, StorageError
 from rmqstore_spark.store import remote_files
 from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.remote_files import PRICES, RemoteFile, RemoteFiles
 from rmqstore_spark.store.storage import Storage, location
 
@@ -149,6 +150,21 @@ def test_a_store_is_listed_once(tmp_path: Path) -> None:
     assert not remote.DIRECTORY.asked
     reading.plan(reading.options_of(root), remote.remote_files())
     assert [what for what, _ in remote.DIRECTORY.asked if what != "get"] == ["below"]
+
+
+def test_what_is_no_store_is_not_listed_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who gives a whole bucket, or a lake of tables, hears at once that it is no store."""
+    monkeypatch.setattr(remote_files, "_SURVEYED", 10)
+    for number in range(20):
+        (tmp_path / f"part-{number}").write_bytes(b"x")
+    files = remote.remote_files()
+    remote.DIRECTORY.asked.clear()
+    files.survey(str(tmp_path))
+    with pytest.raises(NotAStoreError, match="expected a directory commitlog/"):
+        OpenStore.find(str(tmp_path), files)
+    assert [what for what, _ in remote.DIRECTORY.asked] == ["below", "inside"]
+    root = golden.unpack(golden.VERSIONS[-1], tmp_path / "store")
+    assert reading.read(root, files=remote.remote_files(reading.FREE)) == reading.read(root, prices=reading.FREE)
 
 
 def test_marks_of_directories(tmp_path: Path) -> None:
