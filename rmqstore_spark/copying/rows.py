@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rmqstore_spark.copying.misplaced import Misplaced
 from rmqstore_spark.copying.waiting import Waiting
 from rmqstore_spark.errors import NotAStoreError, RmqStoreError
 from rmqstore_spark.read.stored import StoredUnits
@@ -91,10 +92,14 @@ class Source:
 
     def rows(self, units: StoredUnits) -> Iterator[Rows]:
         """Its messages."""
+        misplaced = Misplaced(self.store)
         for batch in self.batches:
-            if "corrupt" in batch.schema.names:
+            is_salvage = "corrupt" in batch.schema.names
+            if is_salvage:
                 batch = self._without_damages(batch)
             batch = self._without_nameless(batch)
+            if is_salvage:
+                batch = self._without(batch, misplaced.look(batch))
             if batch.num_rows:
                 yield self._rows(batch, units)
 
@@ -125,6 +130,17 @@ class Source:
         if "corrupt" not in batch.schema.names:
             raise RmqStoreError(f"{self.store.root}: commitLogOffset {position}: {reason}; leave it away (--topic)")
         self.damages.append((batch.column("file")[wrong].as_py(), position, reason))
+        return batch.filter(pa.array(is_right))
+
+    def _without(self, batch: pa.RecordBatch, damaged: list[tuple[int, str]]) -> pa.RecordBatch:
+        """Without some messages, by their numbers; each is told of with a reason."""
+        if not damaged:
+            return batch
+        is_right = np.ones(batch.num_rows, bool)
+        for number, reason in damaged:
+            is_right[number] = False
+            file, position = (batch.column(name)[number].as_py() for name in ("file", "commitLogOffset"))
+            self.damages.append((file, position, reason))
         return batch.filter(pa.array(is_right))
 
     def _rows(self, batch: pa.RecordBatch, units: StoredUnits) -> Rows:

@@ -236,6 +236,25 @@ def damage(root: Path, rng: random.Random, count: int) -> None:
         segment.write_bytes(data)
 
 
+@pytest.mark.parametrize(("at", "bit"), [(14, 0), (15, 0), (20, 3), (24, 1), (26, 2), (27, 1), (27, 5)])
+def test_salvage_of_a_message_in_a_wrong_place(tmp_path: Path, rng: random.Random, at: int, bit: int) -> None:
+    """One bit of its queueId or queueOffset is flipped, which no checksum covers: it alone is lost."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    write(source, [row(number % 2, number) for number in range(200)], sizes=SMALL)
+    units = list(reference.read_units(source))
+    position, _ = units[rng.randrange(len(units))]
+    segment = next(path for path in reference.segment_files(source) if 0 <= position - int(path.name) < 8192)
+    data = bytearray(segment.read_bytes())
+    data[position - int(segment.name) + at] ^= 1 << bit
+    segment.write_bytes(data)
+    made = Store(source).salvage(target)
+    assert made.messages == 199
+    lost = {(row["problem"], row["commitLogOffset"], row["count"]) for row in made.lost.to_pylist()}
+    assert ("damagedUnit", position, None) in lost
+    assert len(lost) <= 2
+    assert len(reference.read_store(target)) == 199
+
+
 def test_salvage(tmp_path: Path, rng: random.Random) -> None:
     """What is whole comes along with its queue offset; between two messages of a queue there is a unit for each that is
     lost, in a segment before that of the next one; and it is told which ones are."""
