@@ -27,6 +27,8 @@ class Misplaced:
         """
         flags = batch.column("sysFlag").to_numpy()
         queued = np.flatnonzero(np.isin(flags & TRANSACTION_TYPE, (0, TRANSACTION_COMMIT)))
+        if not len(queued):
+            return []
         topic = batch.column("topic").dictionary_encode()
         topics, codes = topic.dictionary.to_pylist(), topic.indices.to_numpy().astype(np.int64)[queued]
         queue_ids, offsets, positions = (
@@ -53,8 +55,8 @@ class Misplaced:
         before such a one: then that may be right, and they be wrong."""
         order = np.argsort(keys, kind="stable")
         keys, offsets = keys[order], offsets[order]
-        is_first = np.append(True, keys[1:] != keys[:-1])[: len(keys)]
-        is_break = np.append(True, offsets[1:] != offsets[:-1] + 1)[: len(keys)] | is_first
+        is_first = np.append(True, keys[1:] != keys[:-1])
+        is_break = np.append(True, offsets[1:] != offsets[:-1] + 1) | is_first
         firsts = np.flatnonzero(is_first).tolist()
         for first, after in zip(firsts, [*firsts[1:], len(keys)], strict=True):
             queue = topics[int(keys[first]) >> _ID_BITS], int(keys[first]) & ((1 << _ID_BITS) - 1)
