@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rmqstore_spark.copying.misplaced import Misplaced
 from rmqstore_spark.copying.waiting import Waiting
 from rmqstore_spark.errors import NotAStoreError, RmqStoreError
 from rmqstore_spark.read.stored import StoredUnits
@@ -91,10 +92,14 @@ class Source:
 
     def rows(self, units: StoredUnits) -> Iterator[Rows]:
         """Its messages."""
+        misplaced = Misplaced(self.store)
         for batch in self.batches:
-            if "corrupt" in batch.schema.names:
+            is_salvage = "corrupt" in batch.schema.names
+            if is_salvage:
                 batch = self._without_damages(batch)
             batch = self._without_nameless(batch)
+            if is_salvage:
+                batch = self._without(batch, misplaced.look(batch))
             if batch.num_rows:
                 yield self._rows(batch, units)
 
@@ -127,6 +132,17 @@ class Source:
         self.damages.append((batch.column("file")[wrong].as_py(), position, reason))
         return batch.filter(pa.array(is_right))
 
+    def _without(self, batch: pa.RecordBatch, damaged: list[tuple[int, str]]) -> pa.RecordBatch:
+        """Without some messages, by their numbers; each is told of with a reason."""
+        if not damaged:
+            return batch
+        is_right = np.ones(batch.num_rows, bool)
+        for number, reason in damaged:
+            is_right[number] = False
+            file, position = (batch.column(name)[number].as_py() for name in ("file", "commitLogOffset"))
+            self.damages.append((file, position, reason))
+        return batch.filter(pa.array(is_right))
+
     def _rows(self, batch: pa.RecordBatch, units: StoredUnits) -> Rows:
         topic = batch.column("topic").dictionary_encode()
         topics, codes = topic.dictionary.to_pylist(), topic.indices.to_numpy().astype(np.int64)
@@ -147,7 +163,7 @@ class Source:
             _integers(batch, "storeSize"),
             _integers(batch, "queueId"),
             _integers(batch, "queueOffset"),
-            batch.column("storeTimestamp").cast(pa.int64()).to_numpy(),
+            batch.column("storeTimestamp").cast(pa.int64()).fill_null(0).to_numpy(),  # null: in no calendar
             flags,
             _integers(batch, "preparedTransactionOffset"),
             renamed=False,

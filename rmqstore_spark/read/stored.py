@@ -6,7 +6,6 @@ import contextlib
 import numpy as np
 
 from rmqstore_spark.errors import DamagedStoreError
-from rmqstore_spark.store.files import ReadFile
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Segment
 from rmqstore_spark.store.units import Positions
@@ -51,7 +50,7 @@ class StoredUnits:
         segment = self._segments[bisect.bisect_right(self._starts, position) - 1]
         if segment is not self._segment:
             self._opened.close()
-            self._file = self._opened.enter_context(ReadFile(segment.path, self._store.files, is_log=True))
+            self._file = self._opened.enter_context(self._store.files.file(segment.path, is_log=True, pin=segment.pin))
             self._segment = segment
         if self._file.read_into(memory, position - segment.start) != len(memory):
             raise DamagedStoreError(

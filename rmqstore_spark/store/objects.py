@@ -5,6 +5,7 @@ process for each bucket and its options.
 """
 
 import functools
+import itertools
 import os
 import random
 import re
@@ -52,8 +53,12 @@ class Objects(Protocol):
     All raise a StorageError where the storage refuses or does not answer.
     """
 
-    def below(self, key: str) -> Iterator[Entry]:
-        """All objects in a directory and below it; '' is the whole bucket. None where there is no such directory."""
+    def below(self, key: str, most: int | None = None) -> Iterator[Entry]:
+        """All objects in a directory and below it; '' is the whole bucket. None where there is no such directory.
+
+        Args:
+            most: so many are enough.
+        """
 
     def inside(self, key: str) -> tuple[list[str], list[Entry]]:
         """The keys of the directories in a directory, and the objects in it."""
@@ -150,12 +155,12 @@ class _Bucket:
         self._name = name
         self._storage = storage
 
-    def below(self, key: str) -> Iterator[Entry]:
+    def below(self, key: str, most: int | None = None) -> Iterator[Entry]:
         import obstore
 
         def pages() -> list[Entry]:
             found = obstore.list(self._store, key or None, chunk_size=1000)
-            return [_entry(meta) for page in found for meta in page]
+            return [_entry(meta) for meta in itertools.islice(itertools.chain.from_iterable(found), most)]
 
         yield from self._tried(key, pages)
 

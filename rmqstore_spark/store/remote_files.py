@@ -41,6 +41,7 @@ _PAGE = 64 * 1024  # of what is read here and there: it takes a request no longe
 _PAGES = 512  # that are kept
 _LOOK = 8 * _MIB  # after the log's end, so much is looked at whole
 _PROBES = 64  # and of the rest, so many places
+_SURVEYED = 100_000  # objects of a directory that are listed before it is known to be a store
 
 # At 30 ms a request and 80 MB/s a connection, a request costs as much as 2.4 MB more of another one.
 PRICES = Prices(
@@ -105,12 +106,17 @@ class RemoteFiles(Files):
         if self._is_surveyed(path):
             return
         objects, key = self._bucket(path, self._storage)
+        entries = list(objects.below(key, _SURVEYED))
+        self.count(1 + len(entries) // 1000, 0)
+        if len(entries) == _SURVEYED:
+            # Perhaps no store, but what has a million other things in it: a whole bucket, say.
+            if "commitlog" not in self.names(path):
+                return
+            entries = list(objects.below(key))
+            self.count(1 + len(entries) // 1000, 0)
         found: dict[str, _Directory] = {}
-        count = 0
-        for entry in objects.below(key):
-            count += 1
+        for entry in entries:
             self._add(found, path, entry.key[len(key) :].strip("/") if key else entry.key, entry.pin)
-        self.count(1 + count // 1000, 0)
         self._directories.update(found)
         if found:
             self._surveyed.add(path)

@@ -108,6 +108,11 @@ def location(path: str) -> Location:
     if found is None or kind is None:
         raise OptionError(f"{path}: expected a URI such as s3://bucket/path, found another path; give all of one kind")
     bucket, _, host = found["bucket"].partition("@")
+    if host and kind != AZURE:
+        raise OptionError(
+            f"{found['scheme']}://{_HIDDEN}@{host}/{found['key']}: expected the name of a bucket only, found something "
+            "before an '@'; credentials are given as options or in the environment"
+        )
     if not bucket or (kind == AZURE and not host):
         expected = "container@account.dfs.core.windows.net" if kind == AZURE else "the name of a bucket"
         raise OptionError(f"{path}: expected {expected} after {found['scheme']}://, found {found['bucket']!r}")

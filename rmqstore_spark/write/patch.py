@@ -13,7 +13,7 @@ from rmqstore_spark.store.files import ReadFile
 from rmqstore_spark.write.disk import BLOCK, NewFile, Tree
 
 _PART = struct.Struct("=qi")
-_MOST_BYTES = 256 * 1024 * 1024
+_MOST_BYTES = 512 * 1024 * 1024  # a small append of messages that are all keys has 350 million
 
 
 class PatchWriter:
@@ -75,7 +75,9 @@ def parts(tree: Tree, patch: str, path: str) -> list[tuple[int, bytes]]:
         RmqStoreError: it is none, or does not fit the file.
     """
     with ReadFile(patch, tree) as file:
-        data = file.read(0, file.size) if file.size <= _MOST_BYTES else b""
+        if file.size > _MOST_BYTES:
+            raise RmqStoreError(f"{patch}: expected at most {_MOST_BYTES} bytes, found {file.size}")
+        data = file.read(0, file.size)
     found: list[tuple[int, bytes]] = []
     at, most = 0, tree.status(path).st_size
     while at + _PART.size <= len(data):

@@ -113,7 +113,8 @@ def fits(tree: Tree, segment: Segment, end: int, nbytes: int) -> bool:
     if position % _SECTOR > _SECTOR - _HEAD or not tree.may_be_changed(segment.path):
         return False
     following = os.path.join(os.path.dirname(segment.path), name_of(segment.end))
-    return not _any(tree, segment.path, position, nbytes + _HEAD) and _is_spare(tree, following, segment.size)
+    # Farther off, too: units that a broker has cut off would be live again after a message that is older than they.
+    return not _any(tree, segment.path, position, segment.size - position) and _is_spare(tree, following, segment.size)
 
 
 def _is_spare(tree: Tree, path: str, size: int) -> bool:

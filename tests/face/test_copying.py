@@ -77,6 +77,21 @@ def test_a_queue_as_large_as_no_broker_makes_them(tmp_path: Path) -> None:
     assert sizes == {6_000_000}
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_time_in_no_calendar(tmp_path: Path, others: int) -> None:
+    """A broker with a broken clock, or noise: the message comes along as it is."""
+    roots = []
+    for number in range(1 + others):
+        roots.append(tmp_path / f"source{number}")
+        store = stores.StoreBuilder(roots[-1], segment_size=2048)
+        for time in (1_700_000_000_000, 10**16, 1_700_000_000_001):
+            store.append(topic=f"T{number}", body=b"%d" % time, store_timestamp=time)
+        store.close()
+    assert Store(roots).copy(tmp_path / "target").messages == 3 * len(roots)
+    found = [row["body"] for row in reference.read_store(tmp_path / "target") if row["topic"] == "T0"]
+    assert found == [b"1700000000000", b"10000000000000000", b"1700000000001"]
+
+
 def test_whole_store(tmp_path: Path, rng: random.Random) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     write(source, writing.some_rows(rng, 400))
@@ -219,6 +234,25 @@ def damage(root: Path, rng: random.Random, count: int) -> None:
         at, size = rng.randrange(3000), rng.randrange(10, 5000)
         data[at : at + size] = rng.randbytes(size)
         segment.write_bytes(data)
+
+
+@pytest.mark.parametrize(("at", "bit"), [(14, 0), (15, 0), (20, 3), (24, 1), (26, 2), (27, 1), (27, 5)])
+def test_salvage_of_a_message_in_a_wrong_place(tmp_path: Path, rng: random.Random, at: int, bit: int) -> None:
+    """One bit of its queueId or queueOffset is flipped, which no checksum covers: it alone is lost."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    write(source, [row(number % 2, number) for number in range(200)], sizes=SMALL)
+    units = list(reference.read_units(source))
+    position, _ = units[rng.randrange(len(units))]
+    segment = next(path for path in reference.segment_files(source) if 0 <= position - int(path.name) < 8192)
+    data = bytearray(segment.read_bytes())
+    data[position - int(segment.name) + at] ^= 1 << bit
+    segment.write_bytes(data)
+    made = Store(source).salvage(target)
+    assert made.messages == 199
+    lost = {(row["problem"], row["commitLogOffset"], row["count"]) for row in made.lost.to_pylist()}
+    assert ("damagedUnit", position, None) in lost
+    assert len(lost) <= 2
+    assert len(reference.read_store(target)) == 199
 
 
 def test_salvage(tmp_path: Path, rng: random.Random) -> None:

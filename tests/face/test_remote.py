@@ -343,3 +343,13 @@ def test_typed_options_are_those_that_there_are() -> None:
     assert set(StorageOptions.__annotations__) == set(STORAGE_OPTIONS)
     names = [name for option in STORAGE_OPTIONS.values() for name in (option.name, *option.aliases)]
     assert len(set(names)) == len(names)
+
+
+def test_copies(server: Server, tmp_path: Path) -> None:
+    """From a backup in a bucket to a store that a broker starts on; the same as from a disk."""
+    for made in (opened(server).copy(tmp_path / "there"), Store(server.root / "broker").copy(tmp_path / "here")):
+        assert made.messages > 100
+        assert made.lost.num_rows == 0
+    there, here = (Store(tmp_path / name).messages().read_all() for name in ("there", "here"))
+    assert there == here
+    assert opened(server).salvage(tmp_path / "salvaged").messages == here.num_rows

@@ -13,11 +13,12 @@ import pytest
 from oracle import golden
 from support import reading, remote
 
-from rmqstore_spark.errors import StorageError
+from rmqstore_spark.errors import NotAStoreError, OptionError, StorageError
 from rmqstore_spark.store import remote_files
 from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.remote_files import PRICES, RemoteFile, RemoteFiles
-from rmqstore_spark.store.storage import Storage
+from rmqstore_spark.store.storage import Storage, location
 
 SIZE = 300_000
 
@@ -151,6 +152,21 @@ def test_a_store_is_listed_once(tmp_path: Path) -> None:
     assert [what for what, _ in remote.DIRECTORY.asked if what != "get"] == ["below"]
 
 
+def test_what_is_no_store_is_not_listed_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who gives a whole bucket, or a lake of tables, hears at once that it is no store."""
+    monkeypatch.setattr(remote_files, "_SURVEYED", 10)
+    for number in range(20):
+        (tmp_path / f"part-{number}").write_bytes(b"x")
+    files = remote.remote_files()
+    remote.DIRECTORY.asked.clear()
+    files.survey(str(tmp_path))
+    with pytest.raises(NotAStoreError, match="expected a directory commitlog/"):
+        OpenStore.find(str(tmp_path), files)
+    assert [what for what, _ in remote.DIRECTORY.asked] == ["below", "inside"]
+    root = golden.unpack(golden.VERSIONS[-1], tmp_path / "store")
+    assert reading.read(root, files=remote.remote_files(reading.FREE)) == reading.read(root, prices=reading.FREE)
+
+
 def test_marks_of_directories(tmp_path: Path) -> None:
     """As tools leave them, and what comes from nowhere."""
     (tmp_path / "store" / "queue").mkdir(parents=True)
@@ -202,3 +218,11 @@ def test_many_at_once_and_in_order(rng: random.Random) -> None:
             most = rng.randrange(least, least + 5000)
             answer = rng.randrange(least, most + 1)
             assert files.first_not(least, most, lambda number, answer=answer: number < answer) == answer  # type: ignore[misc]
+
+
+def test_no_secret_stands_in_a_path() -> None:
+    """As Hadoop once took them: they would be in every message that names the file."""
+    with pytest.raises(OptionError, match=r"s3a://\(hidden\)@bucket/a: expected the name of a bucket only") as error:
+        RemoteFiles().names("s3a://key:secret@bucket/a")
+    assert "secret" not in str(error.value)
+    assert location("abfss://container@account.dfs.core.windows.net/a").bucket == "container"

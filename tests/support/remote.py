@@ -5,6 +5,7 @@ Paths stay as they are, so that rows are the same as those of a local read, to t
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Iterator
@@ -32,12 +33,11 @@ class Directory:
         with self._lock:
             self.asked.append((what, key))
 
-    def below(self, key: str) -> Iterator[Entry]:
+    def below(self, key: str, most: int | None = None) -> Iterator[Entry]:
         self._note("below", key)
-        for above, _, names in os.walk(f"/{key}"):
-            for name in names:
-                path = os.path.join(above, name)
-                yield Entry(path[1:], self._pin(path))
+        paths = (os.path.join(above, name) for above, _, names in os.walk(f"/{key}") for name in names)
+        for path in itertools.islice(paths, most):
+            yield Entry(path[1:], self._pin(path))
 
     def inside(self, key: str) -> tuple[list[str], list[Entry]]:
         self._note("inside", key)

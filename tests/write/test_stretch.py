@@ -34,6 +34,7 @@ from rmqstore_spark.store import checkpoint
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.write import patch
 from rmqstore_spark.write.commit import Settings, commit
 from rmqstore_spark.write.disk import Tree
 from rmqstore_spark.write.journal import Change
@@ -93,6 +94,22 @@ def test_else_it_is_copied(tmp_path: Path, rng: random.Random) -> None:
         file.seek(end + 100)
         file.write(b"left over")
     assert is_copied()
+
+
+def test_what_a_broker_has_cut_off_stays_so(tmp_path: Path) -> None:
+    """A whole message far behind the end of the log, older than the last one, but not than one that is appended."""
+    old = old_store(tmp_path)
+    position, unit = list(reference.read_units(tmp_path))[-1]
+    left = position + 1000
+    data = bytearray(unit)
+    data[20:36] = struct.pack(">qq", 500, left)  # its queue offset, as no message has it now
+    data[56:64] = struct.pack(">q", 1_700_000_000_020)
+    with last_used(tmp_path).open("r+b") as file:
+        file.seek(left % 8192)
+        file.write(data)
+    write(tmp_path, rows(1, "New", 10), sizes=SIZES)
+    found = rmqstore_spark.Store(tmp_path).messages(["msgId"]).read_all().column(0).to_pylist()
+    assert found == [*old, "New-10"]
 
 
 @pytest.mark.slow
@@ -292,6 +309,14 @@ def test_the_index_file_stays(tmp_path: Path) -> None:
     writing.assert_whole(root, SIZES)
 
 
+def test_no_index_lacks_entries_in_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = old_store(tmp_path, 20)
+    monkeypatch.setattr(patch, "_MOST_BYTES", 100)
+    with pytest.raises(RmqStoreError, match="expected at most 100 bytes, found"):
+        write(tmp_path, rows(2, "New"), sizes=SIZES)
+    assert ids(tmp_path) == old
+
+
 @pytest.mark.parametrize("wrong", ["cut", "beyond", "linked", "noise"])
 def test_changes_of_an_index_file_are_data(home: Path, wrong: str) -> None:
     """Between the commit point and the index somebody meddles: the messages are there all the same, once."""
@@ -306,15 +331,15 @@ def test_changes_of_an_index_file_are_data(home: Path, wrong: str) -> None:
         patched.setattr(Change, "_patch_index", kill)
         with pytest.raises(Killed):
             commit(str(root), staged, Settings(SIZES))
-    (patch,) = (root / ".rmqstore-spark" / "commit" / "new" / "patches").iterdir()
-    data = patch.read_bytes()
+    (changes,) = (root / ".rmqstore-spark" / "commit" / "new" / "patches").iterdir()
+    data = changes.read_bytes()
     (index,) = (root / "index").iterdir()
     if wrong == "cut":
-        patch.write_bytes(data[:-1])
+        changes.write_bytes(data[:-1])
     elif wrong == "beyond":
-        patch.write_bytes(data + struct.pack("=qi", 1 << 40, 1) + b"x")
+        changes.write_bytes(data + struct.pack("=qi", 1 << 40, 1) + b"x")
     elif wrong == "noise":
-        patch.write_bytes(b"noise")
+        changes.write_bytes(b"noise")
     else:
         (home / "link").hardlink_to(index)
     taken = index.read_bytes()
