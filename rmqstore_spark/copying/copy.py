@@ -13,10 +13,10 @@ import pyarrow as pa
 from rmqstore_spark.copying.config import config_files
 from rmqstore_spark.copying.report import report
 from rmqstore_spark.copying.rows import COLUMNS, DAMAGE_COLUMNS, Chunks, Halves, Source, merged
-from rmqstore_spark.copying.twins import refuse_twins
 from rmqstore_spark.copying.waiting import Offsets, waiting_of
 from rmqstore_spark.errors import DamagedStoreError, OptionError
 from rmqstore_spark.read.stored import StoredUnits
+from rmqstore_spark.read.twins import refuse_twins
 from rmqstore_spark.store.geometry import indexes_tags
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import FileSizes, Sizes
@@ -69,7 +69,7 @@ def copy(
             refuse_inside(directory, target)
         if store.faults and not is_salvage:
             raise _to_salvage(store.faults[0])
-    refuse_twins(stores)
+    refuse_twins(stores, "name one of them")
     sources = _sources(stores, read, table, is_salvage)
     sizes = _sizes(stores)
     span = sum(segment.end - segment.start for store in stores for segment in store.segments)

@@ -20,6 +20,7 @@ from rmqstore_spark.read.stores import open_stores
 from rmqstore_spark.read.stream_offset import Queue, StoreOffset, StreamOffset
 from rmqstore_spark.read.stream_start import check_word, start_of_new, starts_of
 from rmqstore_spark.read.task import Range, Task
+from rmqstore_spark.read.twins import refuse_twins
 from rmqstore_spark.selection import Numbers, Selection, Texts
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.layout import expand
@@ -71,6 +72,7 @@ class Follower:
         self._is_new_list = False  # new since stores were looked for that join
         self._list_at = 0.0
         self._turn = 0
+        self._apart: set[str] = set()  # stores that are not copies of each other
         self._warned: set[str] = set()
         self.newest = StreamOffset()  # where the logs ended at the last look
 
@@ -84,6 +86,7 @@ class Follower:
         read = self._options.read
         # A store without a log joins when it has one.
         roots = [store.root for store in open_stores(read, self._files) if store.segments]
+        self._refuse_twins(roots)
         reached = {root: self._edge(root, None).look() for root in roots}
         # Opened after the look: their queues are to know what was seen.
         stores = open_stores(read, self._files)
@@ -179,6 +182,7 @@ class Follower:
                 backlog[root] = reached
         if self._is_new_list:
             self._is_new_list = False
+            self._refuse_twins(roots)
             self._join([root for root in roots if root not in start.stores], start)
         stores |= {root: joined for root, joined in self._joined.items() if root not in stores}
         for root, reached in self._admitted(start, backlog, is_limited):
@@ -193,6 +197,9 @@ class Follower:
         places = {root: Reached(known.position, known.last) for root, known in self.newest.stores.items()}
         for root in places.keys() - set(roots):
             self._vanished(root)
+        if self._is_new_list:
+            self._is_new_list = False
+            self._refuse_twins(roots)
         for root in filter(self._has_log, roots):
             try:
                 places[root] = self._edge(root, None).look()
@@ -304,6 +311,14 @@ class Follower:
             ended = self._clock()
             self._list_at = ended + max(_LIST_SECONDS, _PAUSES * (ended - now))
         return self._roots
+
+    def _refuse_twins(self, roots: Iterable[str]) -> None:
+        """See that stores that are new are no copies of those that were there."""
+        new = [root for root in roots if root not in self._apart and self._has_log(root)]
+        known = [root for root in roots if root in self._apart]
+        if new and len(new) + len(known) > 1:
+            refuse_twins([self._open(root) for root in new + known], "name one of them")
+        self._apart |= set(new)
 
     def _edge(self, root: str, known: Reached | None) -> Edge:
         if root not in self._edges:

@@ -13,6 +13,7 @@ from rmqstore_spark.read.prune import in_time, pruned
 from rmqstore_spark.read.split import Splitter
 from rmqstore_spark.read.stores import files_of, open_stores
 from rmqstore_spark.read.task import Range, Task
+from rmqstore_spark.read.twins import refuse_twins
 from rmqstore_spark.selection import Selection
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.opened import OpenStore
@@ -46,12 +47,15 @@ def plan(options: ReadOptions, files: Files | None = None, columns: Collection[s
 
     Raises:
         NotAStoreError: a path is no store.
-        OptionError: storePathCommitLog is given for more than one store; `assign` or the offsets name a queue, or
-            `subscribe` a topic, or startingOffsets a group, that no store has.
+        OptionError: two stores are copies of one; storePathCommitLog is given for more than one; `assign` or the
+            offsets name a queue, `subscribe` a topic, or startingOffsets a group, that no store has.
         DamagedStoreError: mode FAILFAST, and names or sizes of segments are wrong.
     """
     files = files or files_of(options)
-    return plan_stores(open_stores(options, files), options, files, columns)
+    stores = open_stores(options, files)
+    if not options.selection.is_nothing:
+        refuse_twins(stores, "name one of them, or read them apart")
+    return plan_stores(stores, options, files, columns)
 
 
 def plan_stores(

@@ -59,12 +59,17 @@ def store_timestamp_at(sys_flag: int) -> int:
     return FORMAT["AT_BORN_HOST"] + _host_size(sys_flag, FORMAT["SYSFLAG_BORNHOST_V6"])
 
 
+def _store_host_in(sys_flag: int) -> tuple[int, int]:
+    """Where a unit's storeHost begins, and where it ends."""
+    start = store_timestamp_at(sys_flag) + _I64.size
+    return start, start + _host_size(sys_flag, FORMAT["SYSFLAG_STOREHOST_V6"])
+
+
 def body_end(head: memoryview) -> int:
     """Where a unit's body ends, by what its head says; `head` is all that can stand before a body."""
     (sys_flag,) = _I32.unpack_from(head, FORMAT["AT_SYSFLAG"])
-    store_host_at = store_timestamp_at(sys_flag) + _I64.size
     # After storeHost: reconsumeTimes, preparedTransactionOffset, bodyLength.
-    body_length_at = store_host_at + _host_size(sys_flag, FORMAT["SYSFLAG_STOREHOST_V6"]) + _I32.size + _I64.size
+    body_length_at = _store_host_in(sys_flag)[1] + _I32.size + _I64.size
     return body_length_at + _I32.size + int(_I32.unpack_from(head, body_length_at)[0])
 
 
@@ -98,6 +103,28 @@ def store_time_in(unit: bytes, sys_flag: int | None = None) -> int | None:
     """
     time_at = store_timestamp_at(Head.of(unit).sys_flag if sys_flag is None else sys_flag)
     return int(_I64.unpack_from(unit, time_at)[0]) if time_at + _I64.size <= len(unit) else None
+
+
+FIXED_SIZE = _store_host_in(FORMAT["SYSFLAG_BORNHOST_V6"] | FORMAT["SYSFLAG_STOREHOST_V6"])[1]  # bytes: the most
+
+
+class Fixed(NamedTuple):
+    """What a unit has before reconsumeTimes. Two units for which it is the same are of one message.
+
+    Attributes:
+        fields: the bytes, but for physicalOffset.
+        store_host: storeHost among them.
+    """
+
+    fields: bytes
+    store_host: bytes
+
+    @staticmethod
+    def of(unit: bytes) -> "Fixed":
+        """The fields of a unit, of which FIXED_SIZE bytes are given, or all."""
+        start, end = _store_host_in(Head.of(unit).sys_flag)
+        at = FORMAT["AT_PHYSICAL_OFFSET"]
+        return Fixed(unit[:at] + unit[at + _I64.size : end], unit[start:end])
 
 
 class Mark(NamedTuple):

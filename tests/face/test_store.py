@@ -254,7 +254,7 @@ def test_glance_at_hostile_names_and_damage(tmp_path: Path) -> None:
 def test_positions_belong_to_one_store(tmp_path: Path) -> None:
     for name in ("a", "b"):
         builder = stores.StoreBuilder(tmp_path / name)
-        builder.append("T")
+        builder.append("T", body=name.encode())
         builder.close()
     store = Store([tmp_path / "a", tmp_path / "b"])
     assert store.topics(columns="store").num_rows == 2

@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import time
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,11 @@ def builder(root: Path, count: int = 30, **arguments: Any) -> stores.StoreBuilde
 
 
 def add(store: stores.StoreBuilder, count: int, **fields: Any) -> None:
+    """Messages of a broker of its own for each directory."""
+    fields = {"store_host": f"10.0.0.{zlib.crc32(store.root.name.encode()) % 256}:10911", "tags": "A", **fields}
     for _ in range(count):
         i = len(store.messages)
-        store.append(**{"topic": f"T{i % 3}", "body": b"b%d " % i * (i % 50), "queue_id": i % 2, "tags": "A", **fields})
+        store.append(**{"topic": f"T{i % 3}", "body": b"b%d " % i * (i % 50), "queue_id": i % 2, **fields})
     store.flush()
 
 
@@ -251,6 +254,28 @@ def test_options_that_make_no_sense(name: str) -> None:
 
 
 # ---- several stores
+
+
+def test_a_copy_of_a_store_does_not_join(tmp_path: Path) -> None:
+    """Neither at the start, nor when it appears under the glob, nor when a query goes on."""
+    store = builder(tmp_path / "a", 20)
+    query = Query(tmp_path / "*", startingOffsets="earliest")
+    query.run()
+    shutil.copytree(store.root, tmp_path / "b")
+    add(store, 10)
+    query.clock.pass_(5)
+    why = r"a and .*b: expected stores of different brokers, .* twice; name one of them|b and .*a: expected stores of"
+    with pytest.raises(OptionError, match=why):
+        query.trigger()
+    query.restart()
+    with pytest.raises(OptionError, match=why):
+        query.run()
+    with pytest.raises(OptionError, match=why):
+        Query(tmp_path / "*", startingOffsets="earliest").run()
+    shutil.rmtree(tmp_path / "b")
+    query.restart()
+    query.run()
+    assert positions(query.rows) == [m.position for m in store.messages]
 
 
 def test_stores_join_and_leave(tmp_path: Path) -> None:
