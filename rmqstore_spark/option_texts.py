@@ -85,6 +85,7 @@ class MessageOptions(TableOptions, total=False):
     """Options of a read of messages."""
 
     decompress: bool
+    deduplicate: bool
 
 
 def option_texts(given: Mapping[str, object]) -> dict[str, str]:

@@ -91,11 +91,13 @@ class Task:
         ranges: in log order.
         faults: damage that planning met already: (store, damage).
         selection: which messages, where each store has an answer of its own; None where it is that of the whole read.
+        spares: what other copies of the store have of its segments, to be read where these are damaged.
     """
 
     ranges: tuple[Range, ...] = ()
     faults: tuple[tuple[str, Damage], ...] = ()
     selection: Selection | None = None
+    spares: tuple[Range, ...] = ()
 
     @property
     def nbytes(self) -> int:
