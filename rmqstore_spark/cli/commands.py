@@ -27,7 +27,7 @@ _MESSAGE_COLUMNS = ["storeTimestamp", "topic", "keys", "body", "tags", "queueId"
 _HOW = frozenset({"storePathCommitLog", "columns", "dropCache", "maxTaskBytesPerSecond"})
 # Of Spark's side, or said in another way here.
 _NOT_HERE = {"path", "paths", "table", "pushdown", "minPartitions", "maxPartitionBytes"}
-_NOT_FOR_COPIES = {"columns", "mode", "decompress", "trust", "deduplicate"}
+_NOT_FOR_COPIES = {"columns", "mode", "decompress", "trust"}
 _NOT_FOR_ONE = {"deduplicate"}
 _REBUILD = ("mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum", "messageIndexEnable")
 

@@ -37,6 +37,18 @@ class Copies:
     stores: list[OpenStore]
     segments: dict[int, list[Range]]
 
+    @property
+    def newest(self) -> OpenStore:
+        """The one whose log ends last."""
+        return max(self.stores, key=lambda store: store.end)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the log."""
+        if len(self.stores) == 1:
+            return self.stores[0].log.size
+        return sum(found[0].stop - found[0].start for found in self.segments.values())
+
     def is_read(self, store: OpenStore) -> bool:
         """Is anything read of a store, unless another one is damaged?"""
         return len(self.stores) == 1 or any(found[0].store is store for found in self.segments.values())
