@@ -97,15 +97,15 @@ class _TaskReader:
     def read_all(self, task: Task) -> Iterator[pa.RecordBatch]:
         for store, fault in task.faults:
             yield from self.damaged(store, fault)
-        for piece in (*task.ranges, *task.spares):
-            if self._settings.storage is not None:
-                piece.store.files.use(self._settings.storage)
         for piece in task.ranges:
+            if self._settings.storage is not None:
+                for read in (piece, *piece.spares):
+                    read.store.files.use(self._settings.storage)
             if isinstance(piece, Covered):
                 for rows, arrays in self._queue_rows.read(piece):
                     yield self._batch(arrays, rows)
             else:
-                yield from self._read(piece, [spare for spare in task.spares if spare.store is not piece.store], [])
+                yield from self._read(piece, piece.spares, [])
 
     def _read(self, piece: Range, spares: Sequence[Range], given: list[Positions]) -> Iterator[pa.RecordBatch]:
         """The messages of a piece.

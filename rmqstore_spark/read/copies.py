@@ -15,7 +15,7 @@ from native_io import Status
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.read.pack import Pieces
 from rmqstore_spark.read.prune import ranges_of
-from rmqstore_spark.read.task import Range, Task
+from rmqstore_spark.read.task import Range
 from rmqstore_spark.read.twins import Seen, twins
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Damage, Segment, damage_in
@@ -59,14 +59,10 @@ class Copies:
             return ranges
         return [r for r in ranges if self.segments[r.segment.start][0].store is store]
 
-    def with_spares(self, task: Task) -> Task:
-        """The same task with what other copies have of its segments."""
-        if len(self.stores) == 1:
-            return task
-        read = {(piece.segment.start, piece.store) for piece in task.ranges}
-        starts = sorted({start for start, _ in read if start in self.segments})
-        spares = [r for start in starts for r in self.segments[start] if (start, r.store) not in read]
-        return replace(task, spares=(*task.spares, *spares))
+    def with_spares(self, piece: Range) -> Range:
+        """The same piece with what other copies have of its segment."""
+        spares = self.segments.get(piece.segment.start, [])
+        return replace(piece, spares=tuple(r for r in spares if r.store is not piece.store)) if spares else piece
 
     def faults(self) -> list[tuple[str, Damage]]:
         """What no copy has: between what is read, and after it; each with its store."""
@@ -133,11 +129,11 @@ def _is_cut(segment: Segment) -> bool:
 
 
 def in_order(logs: list[Copies], pieces: dict[OpenStore, Pieces]) -> Pieces:
-    """The pieces of stores in the order in which they are read: log by log, and in the order of each."""
+    """The pieces of stores in the order in which they are read, log by log, with their spares."""
     return [
-        piece
+        (log.with_spares(piece), nbytes)
         for log in logs
-        for piece in sorted((p for store in log.stores for p in pieces[store]), key=lambda p: p[0].start)
+        for piece, nbytes in sorted((p for store in log.stores for p in pieces[store]), key=lambda p: p[0].start)
     ]
 
 

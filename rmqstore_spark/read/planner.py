@@ -151,8 +151,6 @@ def _planned(
     ]
     pieces = in_order(logs, {store: access.pieces for store, access in accesses})
     tasks = [replace(task, selection=own) for task in pack(pieces, options)]
-    for log in logs:
-        tasks = [log.with_spares(task) for task in tasks]
     return Plan(tasks, accesses, files, splitter.target)
 
 

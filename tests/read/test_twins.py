@@ -251,7 +251,7 @@ SELECTIONS: list[dict[str, object]] = [
 ]
 
 
-@pytest.mark.parametrize("number", range(8))
+@pytest.mark.parametrize("number", range(4))
 def test_two_damaged_copies(tmp_path: Path, rng: random.Random, number: int) -> None:
     """Together they have each message, once and in its order, whichever way it is looked for."""
     pair = []
@@ -288,6 +288,19 @@ def test_what_no_copy_has(tmp_path: Path) -> None:
     assert [row["commitLogOffset"] for row in rows] == [message.position for message in one.messages]
     assert [row["commitLogOffset"] for row in rows if row["corrupt"]] == [lost.position]
     assert len(read(one.root, other.root, mode="DROPMALFORMED", deduplicate=True)) == 99
+
+
+def test_another_broker_is_no_spare(tmp_path: Path) -> None:
+    """Of the same offsets in one task."""
+    one, other = twice(tmp_path)
+    third = broker(tmp_path / "c", "10.0.0.3:10911")
+    spoil(one.root, one.messages[20].position)
+    spoil(third.root, one.messages[20].position)
+    roots = (one.root, other.root, third.root)
+    assert len(make_plan(*roots, mode="PERMISSIVE", deduplicate=True).tasks) == 1
+    with pytest.raises(DamagedStoreError, match="c/commitlog"):
+        once(*roots)
+    assert len(once(*roots, mode="DROPMALFORMED")) == 199
 
 
 def test_rows_say_which_copy_they_are_from(tmp_path: Path) -> None:
