@@ -11,9 +11,17 @@ from typing import TYPE_CHECKING, Unpack
 import pyarrow as pa
 
 from rmqstore_spark.errors import OptionError
-from rmqstore_spark.option_texts import MessageOptions, Names, StoreOptions, TableOptions, Time, option_texts
+from rmqstore_spark.option_texts import (
+    MessageOptions,
+    Names,
+    StoreOptions,
+    TableOptions,
+    Time,
+    of_stores,
+    option_texts,
+)
 from rmqstore_spark.option_values import parse_instant
-from rmqstore_spark.options import MESSAGES, ReadOptions, parse_options
+from rmqstore_spark.options import MESSAGES, NOT_FOR_COPIES, ReadOptions, parse_options
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.read.stores import files_of, open_stores
 from rmqstore_spark.store.opened import OpenStore
@@ -198,7 +206,7 @@ class Store(TableMethods):
         Args:
             target: the new store's directory, which does not exist yet or is empty.
             messageIndexEnable: whether to make index files.
-            options: which messages, as of `messages`; without them all.
+            options: which messages, as of `messages`; without them all. Not those that say what comes of a message.
 
         Raises:
             RmqStoreError: it cannot be done; nothing was written.
@@ -217,16 +225,22 @@ class Store(TableMethods):
         from rmqstore_spark.copying.copy import copy
         from rmqstore_spark.store.layout import place_to_write
 
-        given = {**options, "mode": "PERMISSIVE" if is_salvage else "FAILFAST", "decompress": False}
+        refused = {name.lower(): name for name in NOT_FOR_COPIES}
+        for name in options:
+            if name.lower() in refused:
+                raise OptionError(f"option {refused[name.lower()]!r} is not for copies, which have whole messages")
+        how = {"mode": "PERMISSIVE" if is_salvage else "FAILFAST", "decompress": False, "trust": "log"}
+        given = {**options, **how}
         understood = self._options(given)
+        own: StoreOptions = {**self._own, **of_stores(options)}
 
         def read(stores: list[OpenStore], columns: list[str]) -> pa.RecordBatchReader:
             paths = [store.root for store in stores]
-            return Store(paths, **self._own).messages(columns, **given)  # type: ignore[arg-type]
+            return Store(paths, **own).messages(columns, **given)  # type: ignore[arg-type]
 
         def table(store: OpenStore, name: str, **options: object) -> pa.Table:
             mode = {"mode": "DROPMALFORMED"} if is_salvage else {}
-            return Store(store.root, **self._own).table(name, **{**mode, **options})  # type: ignore[arg-type]
+            return Store(store.root, **own).table(name, **{**mode, **options})  # type: ignore[arg-type]
 
         return copy(
             self._open(understood),

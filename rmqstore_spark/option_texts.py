@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import Literal, TypedDict
 
+from rmqstore_spark.store.storage import is_storage_option
+
 Names = str | Iterable[str]
 Time = str | int | date
 Offsets = str | Mapping[str, Mapping[str, int] | Mapping[int, int]]
@@ -86,6 +88,14 @@ class MessageOptions(TableOptions, total=False):
 
     decompress: bool
     deduplicate: bool
+
+
+def of_stores(given: Mapping[str, object]) -> StoreOptions:
+    """Those of the options that say where a store's files are, and how they are read."""
+    names = {name.lower() for name in StoreOptions.__annotations__}
+    return {  # type: ignore[return-value]
+        name: value for name, value in given.items() if name.lower() in names or is_storage_option(name)
+    }
 
 
 def option_texts(given: Mapping[str, object]) -> dict[str, str]:

@@ -38,6 +38,8 @@ Pushdown = Literal["auto", "on", "off"]
 Trust = Literal["log", "queues"]
 
 NO_STORAGE = Storage()
+# A copy has all of each message, as the log has it; what is damaged, copy and salvage are there to tell.
+NOT_FOR_COPIES = {"columns", "mode", "decompress", "trust"}
 
 _SIZE = re.compile(r"([0-9]+)\s*(b|k|kb|m|mb|g|gb|t|tb|)", re.IGNORECASE)
 _UNITS = {"": 0, "b": 0, "k": 10, "m": 20, "g": 30, "t": 40}

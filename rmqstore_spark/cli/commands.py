@@ -15,7 +15,8 @@ from rmqstore_spark.cli import formats
 from rmqstore_spark.cli.exit_codes import WRONG
 from rmqstore_spark.columns import DEFAULT_COLUMNS
 from rmqstore_spark.errors import OptionError
-from rmqstore_spark.options import MESSAGES, OPTIONS, WRITE_OPTIONS, Option, check_columns
+from rmqstore_spark.option_texts import of_stores
+from rmqstore_spark.options import MESSAGES, NOT_FOR_COPIES, OPTIONS, WRITE_OPTIONS, Option, check_columns
 from rmqstore_spark.tables.registry import TABLES, table
 
 _ROWS_SHOWN = 100
@@ -27,7 +28,6 @@ _MESSAGE_COLUMNS = ["storeTimestamp", "topic", "keys", "body", "tags", "queueId"
 _HOW = frozenset({"storePathCommitLog", "columns", "dropCache", "maxTaskBytesPerSecond"})
 # Of Spark's side, or said in another way here.
 _NOT_HERE = {"path", "paths", "table", "pushdown", "minPartitions", "maxPartitionBytes"}
-_NOT_FOR_COPIES = {"columns", "mode", "decompress", "trust"}
 _NOT_FOR_ONE = {"deduplicate"}
 _REBUILD = ("mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum", "messageIndexEnable")
 
@@ -421,10 +421,11 @@ def _copying(name: str, text: str, example: str) -> click.Command:
         if len(paths) < 2:
             raise click.UsageError("give the store, and the directory of the new one")
         *sources, target = paths
-        store = Store(sources)
+        given = _given(options)
+        store = Store(sources, **of_stores(given))
         with progress_bars():
             make: Callable[..., Any] = store.salvage if name == "salvage" else store.copy
-            made = make(target, messageIndexEnable=index, **_given(options))
+            made = make(target, messageIndexEnable=index, **given)
         click.echo(f"{target} has {made.messages:,} message{'' if made.messages == 1 else 's'}", err=True)
         if output is not None or (kind or "table") != "table":
             _put_out(made.lost.schema, iter(made.lost.to_batches()), kind, output, limit)
@@ -440,7 +441,7 @@ def _copying(name: str, text: str, example: str) -> click.Command:
         *(
             _option(option, short.get(option.name, ""))
             for option in OPTIONS.values()
-            if option.name not in _NOT_HERE | _NOT_FOR_COPIES
+            if option.name not in _NOT_HERE | NOT_FOR_COPIES
         ),
         click.Option(["--index/--no-index"], default=True, help="make index files. [default: yes]"),
         *_output(),

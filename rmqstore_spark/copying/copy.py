@@ -69,7 +69,8 @@ def copy(
         RmqStoreError: nothing was written.
     """
     for store in stores:
-        refuse_inside(store.root, target)
+        for directory in {store.root, *(os.path.dirname(segment.path) for segment in store.segments)}:
+            refuse_inside(directory, target)
     logs = _logs(stores, deduplicate)
     for log in logs:
         if (faults := log.faults()) and not is_salvage:

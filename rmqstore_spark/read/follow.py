@@ -133,6 +133,8 @@ class Follower:
             DataLossError: what is between them is gone, and that is an error (failOnDataLoss).
             DamagedStoreError: mode FAILFAST, and names or sizes of segments are wrong.
         """
+        for root in sorted(start.stores.keys() - end.stores.keys()):
+            self._vanished(root)
         parts: list[tuple[OpenStore, list[Range], Selection]] = []
         tasks: list[Task] = []
         for root, to in sorted(end.stores.items()):
@@ -189,15 +191,20 @@ class Follower:
         return StreamOffset(stores, start.since)
 
     def _untold(self) -> StreamOffset:
-        """The edges, where nobody tells where the stream is."""
-        places: dict[str, Reached] = {}
+        """The edges, where nobody tells where the stream is. A store that is gone keeps its place: if it comes back, it
+        goes on there."""
         roots = self._list()
+        places = {root: Reached(known.position, known.last) for root, known in self.newest.stores.items()}
+        for root in places.keys() - set(roots):
+            self._vanished(root)
         if self._is_new_list:
             self._is_new_list = False
             self._refuse_twins(roots)
         for root in filter(self._has_log, roots):
             try:
                 places[root] = self._edge(root, None).look()
+            except NotAStoreError as why:
+                self._lose(why)
             except DataLossError as why:
                 self._lose(why)
                 self._edges.pop(root)

@@ -11,6 +11,7 @@ from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.units import BatchBuilder
 
 _ENTRIES_TO_LOOK_AT = 64
+_MOST_BYTES = (1 << 31) - 1  # of a file: a broker maps it, and Java maps no more
 
 
 def queue_file_size(store: OpenStore, topics: Iterable[str] | None = None) -> int | None:
@@ -20,7 +21,7 @@ def queue_file_size(store: OpenStore, topics: Iterable[str] | None = None) -> in
         topics: whose files are looked at, and one other; None for all topics.
 
     Raises:
-        DamagedStoreError: they differ, or hold no whole number of units.
+        DamagedStoreError: they differ, hold no whole number of units, or are larger than any broker's.
     """
     first, size = next((queue.sizes[0] for queue in store.queues.some() if queue.sizes), ("", None))
     some = store.queues if topics is None else (q for topic in topics for q in store.queues.of_topic(topic))
@@ -31,6 +32,11 @@ def queue_file_size(store: OpenStore, topics: Iterable[str] | None = None) -> in
                     f"{path}: expected a ConsumeQueue file of {size} bytes like {first}, found {found}; "
                     "call rmqstore_spark.rebuild(store)"
                 )
+    if size is not None and size > _MOST_BYTES:
+        raise DamagedStoreError(
+            f"{first}: expected a ConsumeQueue file of at most {_MOST_BYTES} bytes, as a broker can map no more, found "
+            f"{size}; call rmqstore_spark.rebuild(store)"
+        )
     return size
 
 

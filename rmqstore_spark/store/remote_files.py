@@ -291,16 +291,16 @@ class RemoteFiles(Files):
                 coming: Future[memoryview] = Future()
                 for number in missing:
                     self._pages[path, pin.tag, number] = _Page(coming, number * _PAGE - start)
-                while len(self._pages) > _PAGES:
-                    self._pages.popitem(last=False)
-            found = [self._pages.get(key) for key in keys]
+            found = [self._pages[key] for key in keys]  # before one of them is forgotten
+            while len(self._pages) > _PAGES:
+                self._pages.popitem(last=False)
         if missing:
             work = functools.partial(self._bring, path, pin, start, stop, coming)
             if soon:
                 _pools(os.getpid())[0].submit(work)
             else:
                 work()
-        return [page for page in found if page is not None]
+        return found
 
     def _bring(self, path: str, pin: Pin, start: int, stop: int, coming: "Future[memoryview]") -> None:
         try:

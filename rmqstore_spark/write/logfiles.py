@@ -17,7 +17,7 @@ from rmqstore_spark.store.message import store_time_in
 from rmqstore_spark.write import disk
 from rmqstore_spark.write.background import Lane
 from rmqstore_spark.write.staging import CHUNK_SIZE
-from rmqstore_spark.write.stretch import Stretch
+from rmqstore_spark.write.stretch import Stretch, digest_of
 from rmqstore_spark.write.target import Target
 
 _IN_FLIGHT = 2
@@ -208,7 +208,7 @@ class StretchWriter:
 
     def __init__(self, target: Target, nbytes: int) -> None:
         self._target = target
-        self._read = self._taken = 0
+        self._read = 0
         self.units = memoryview(bytearray(nbytes))
         self._chunks: list[memoryview] = []
 
@@ -259,6 +259,7 @@ class StretchWriter:
             start=self._target.end,
             size=len(self.units),
             head=bytes(self.units[: _BLANK.size]).hex(),
+            digest=digest_of(self.units),
         )
 
 

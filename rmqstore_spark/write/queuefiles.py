@@ -4,8 +4,10 @@ import os
 import stat
 from collections.abc import Callable
 
+import numpy as np
+
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
-from rmqstore_spark.store.consumequeue import PRE_BLANK, UNIT, UNIT_SIZE, QueueUnit
+from rmqstore_spark.store.consumequeue import PRE_BLANK, UNIT, UNIT_SIZE, QueueUnit, is_used, parsed
 from rmqstore_spark.store.layout import name_of, queue_path
 from rmqstore_spark.write import disk
 from rmqstore_spark.write.background import for_each
@@ -88,7 +90,8 @@ class QueueWriter:
         if queue_offset == 0:
             return
         units = (queue_offset - 1) % (self._file_size // UNIT_SIZE) + 1
-        self.put(queue, queue_offset - units, memoryview(UNIT.pack(*expired) * units))
+        tail = self._tails[queue] = self._begin(queue, queue_offset - units)
+        self._append_lost(tail, expired, units)
 
     def finish(self, store_timestamp: Callable[[int], int]) -> None:
         """Bring everything to disk.
@@ -197,7 +200,9 @@ class QueueWriter:
 
 def _last_used(units: bytes) -> bytes:
     """The last unit that stands for a message; the first one if none does."""
-    for at in range(len(units) - UNIT_SIZE, 0, -UNIT_SIZE):
-        if QueueUnit(*UNIT.unpack_from(units, at)).is_used:
-            return units[at : at + UNIT_SIZE]
-    return units[:UNIT_SIZE]
+    last = units[-UNIT_SIZE:]
+    if QueueUnit(*UNIT.unpack(last)).is_used:
+        return last
+    used = np.flatnonzero(is_used(parsed(units)))  # millions may be lost
+    at = UNIT_SIZE * int(used[-1]) if len(used) else 0
+    return units[at : at + UNIT_SIZE]

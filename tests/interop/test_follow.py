@@ -13,7 +13,7 @@ from support import reading
 from support.following import Query, RealClock
 
 from interop import scenario
-from interop.rocketmq import VERSIONS, Broker, Sizes
+from interop.rocketmq import NEWEST, OLDEST, Broker, Sizes
 
 pytestmark = pytest.mark.interop
 
@@ -21,7 +21,7 @@ SIZES = Sizes()
 SECONDS = 2.0  # of writing, before each kill or stop
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
 def test_each_message_once(real: None, tmp_path: Path, rng: random.Random, version: str) -> None:
     """A producer's every acknowledged message is a row, none is there twice or torn, and they are what the broker has
     after its recovery, whatever happens to it and to the query. What was read after a kill, before the next start or
@@ -43,7 +43,7 @@ def test_each_message_once(real: None, tmp_path: Path, rng: random.Random, versi
                 query.trigger()
                 if rng.random() < 0.1:
                     query.restart()
-            assert len(query.offsets) > batches + 3
+            assert len(query.offsets) > batches
             if ending == "kill":
                 broker.kill()
             else:

@@ -83,8 +83,9 @@ def test_a_rebuilt_one(store_of: StoreOf, accept_ours: AcceptOurs, version: str)
     accept_ours("rebuilt", version, rebuild)
 
 
-@pytest.mark.parametrize("small", [False, True], ids=["copied", "stretch"])
-@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@pytest.mark.parametrize(
+    ("version", "small"), [(NEWEST, False), (OLDEST, True), (NEWEST, True)], ids=["copied", "stretch-old", "stretch"]
+)
 def test_killed_writers(
     pool: ThreadPoolExecutor,
     tmp_path: Path,

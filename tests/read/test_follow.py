@@ -9,13 +9,14 @@ import random
 import shutil
 import time
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from oracle import reference, stores
 from support import reading
-from support.following import Query, stream_options
+from support.following import Clock, Query, stream_options
 from support.writing import some_rows, write
 
 from rmqstore_spark.errors import DamagedStoreError, DataLossError, OptionError, RmqStoreError
@@ -643,3 +644,25 @@ def test_where_nobody_tells_where_the_stream_is(tmp_path: Path) -> None:
     assert sorted((row["store"], row["commitLogOffset"]) for row in rows) == sorted(expected)
     with pytest.raises(OptionError, match=r"before Spark 4\.2 a stream can begin at latest or earliest only"):
         Follower(stream_options(tmp_path / "a", startingOffsets="group:G"), is_told=False)
+
+
+def test_a_store_that_is_away_for_a_while_is_not_read_twice(tmp_path: Path) -> None:
+    """As above, where nobody tells: its place is kept, or it is an error."""
+    followed = [builder(tmp_path / "stores" / name, 10) for name in "ab"]
+    (tmp_path / "away").mkdir()
+    clock, rows = Clock(), 0
+    options = stream_options(tmp_path / "stores" / "*", startingOffsets="earliest", failOnDataLoss=False)
+    follower = Follower(options, is_told=False, clock=clock)
+    at = follower.initial()
+    for where, other in (("stores", "away"), ("away", "stores"), ("stores", "away")):
+        end = follower.latest(None, is_limited=False)
+        tasks = follower.plan(at, end)
+        rows += sum(len(reading.read_one(task, options.read, ["commitLogOffset"])) for task in tasks)
+        assert list(end.stores) == [str(store.root) for store in followed]
+        at = end
+        (tmp_path / where / "b").rename(tmp_path / other / "b")
+        clock.pass_(100)
+    assert rows == 20
+    restarted = Follower(replace(options, fail_on_data_loss=True), is_told=False)
+    with pytest.raises(DataLossError, match="b: this store was read so far"):
+        restarted.plan(at, restarted.latest(None, is_limited=False))

@@ -11,8 +11,13 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-# In both places where Jupyter may start; the one without Spark, which is quicker, in the other.
-PLACES = {"explore_store.ipynb": ROOT / "notebooks", "follow_one_message.ipynb": ROOT}
+# In both places where Jupyter may start.
+PLACES = {
+    "after_a_crash.ipynb": ROOT,
+    "explore_store.ipynb": ROOT / "notebooks",
+    "follow_a_broker.ipynb": ROOT,
+    "follow_one_message.ipynb": ROOT,
+}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.name)

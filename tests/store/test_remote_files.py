@@ -67,6 +67,15 @@ def test_all_ways_of_reading_give_the_bytes(tmp_path: Path, content: bytes, rng:
         file.__exit__()
 
 
+@pytest.mark.usefixtures("small")
+def test_a_page_that_is_forgotten_just_then(tmp_path: Path, content: bytes) -> None:
+    """The oldest page of all that are kept, and its neighbour that is still to come."""
+    file, _ = opened(tmp_path / "object")
+    for number in (0, *range(2, 9)):
+        file.read(number * 4096, 20)
+    assert file.read(4090, 20) == content[4090:4110]
+
+
 def assert_gathers(file: RemoteFile, content: bytes, rng: random.Random) -> None:
     count = rng.randrange(1, 40)
     offsets = np.sort(np.array([rng.randrange(SIZE + 50) for _ in range(count)], np.int64))

@@ -28,6 +28,7 @@ from support.writing import write
 
 import rmqstore_spark
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
+from rmqstore_spark.option_values import Transaction
 from rmqstore_spark.read.edge import Edge
 from rmqstore_spark.store import checkpoint
 from rmqstore_spark.store.files import Files
@@ -184,12 +185,39 @@ def test_a_broker_goes_on_after_a_kill(home: Path, stop: Stopper) -> None:
     assert outcomes == {False, True}
 
 
+def test_a_message_as_long_as_ours_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer is killed before any of its messages is there, and a broker writes one of the same size in their place:
+    the write that is tried again must not be taken for done."""
+    root, other = tmp_path / "store", tmp_path / "other"
+    old = old_store(root)
+    shutil.copytree(root, other)
+    new = rows(1, "New", 1000)
+    write(other, new, sizes=SIZES)
+    unit = list(reference.read_units(other))[-1][1]
+    settings = Settings(SIZES, transaction=Transaction("application", 1))
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Laying, "lay", kill)
+        with pytest.raises(Killed):
+            commit(str(root), writing.stage_rows(root, [new])[1], settings)
+    go_on_as_a_broker(root, unit[:-1] + b"\0")  # its last property ends otherwise
+    (root / "checkpoint").write_bytes(checkpoint.encode(0, 0, 0))
+    (root / "abort").unlink()
+    rmqstore_spark.rebuild(root)
+    commit(str(root), writing.stage_rows(root, [new])[1], settings)
+    assert len(ids(root)) == len(old) + 2
+
+
 def trap(root: Path, start: int, size: int, segment: int) -> None:
     """What a killed writer may have left, but for the place that it names."""
     home = root / ".rmqstore-spark" / "commit"
     (home / "new").mkdir(parents=True)
     (home / "old").mkdir()
     stretch = {"segment": segment, "segment_size": 8192, "start": start, "size": size, "head": "00" * 8}
+    stretch["digest"] = "00" * 32
     text = {"version": 1, "made": {}, "had_topics": True, "has_topics": False, "stretch": stretch}
     (home / "journal").write_text(json.dumps(text))
     (root / "checkpoint").unlink()
@@ -216,6 +244,18 @@ def test_no_journal_takes_a_message(home: Path, rng: random.Random, broker: bool
         rmqstore_spark.rebuild(root)
         assert ids(root) == old
         shutil.rmtree(root)
+
+
+def test_no_journal_takes_for_ever(tmp_path: Path) -> None:
+    """A stretch of a terabyte no writer makes."""
+    old = old_store(tmp_path)
+    end = OpenStore.find(str(tmp_path), Files()).end
+    trap(tmp_path, end, 1 << 40, end - end % 8192)
+    journal = tmp_path / ".rmqstore-spark" / "commit" / "journal"
+    journal.write_text(journal.read_text().replace('"segment_size": 8192', '"segment_size": 2199023255552'))
+    rmqstore_spark.rebuild(tmp_path)
+    assert ids(tmp_path) == old
+    assert list((tmp_path / ".rmqstore-spark").glob("aside-*/journal"))
 
 
 def test_a_segment_is_read_again_only_if_it_was_touched(tmp_path: Path) -> None:

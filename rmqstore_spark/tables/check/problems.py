@@ -45,11 +45,13 @@ PROBLEMS = {
     "damagedUnit": Problem(
         "error",
         "log",
-        "bring the segment back from a replica or a backup; else copy what is whole into a new store (read it with "
-        "mode=DROPMALFORMED and write that): a broker that recovers over it deletes all that comes after",
+        "bring the segment back from a replica or a backup; else make a new store of what is whole (rmqstore salvage): "
+        "a broker that recovers over it deletes all that comes after",
     ),
     "missingSegment": Problem(
-        "error", "log", "bring the missing segments back; option storePathCommitLog says where others are"
+        "error",
+        "log",
+        "bring the missing segments back (option storePathCommitLog says where others are); else: rmqstore salvage",
     ),
     "wrongFileSize": Problem(
         "error", "layout", "copy the file again from where it came from: most brokers do not start with another size"
