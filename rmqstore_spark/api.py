@@ -199,8 +199,9 @@ class Store(TableMethods):
 
         Each message keeps its queue offset, and each consumer group its place: what config/ says of topics and groups
         comes along. Where several stores become one, the queues of a topic come one after the other: the second store's
-        queue 0 gets the number after the first one's last, and its groups' offsets go with it. README (Copy) tells what
-        becomes of delayed and half messages.
+        queue 0 gets the number after the first one's last, and its groups' offsets go with it. With `deduplicate=True`
+        copies of one store become that one, with what is whole in any of them. README (Copying) tells what becomes of
+        delayed and half messages.
 
         Args:
             target: the new store's directory, which does not exist yet or is empty.
@@ -233,8 +234,9 @@ class Store(TableMethods):
         understood = self._options(given)
         own: StoreOptions = {**self._own, **of_stores(options)}
 
-        def read(store: OpenStore, columns: list[str]) -> pa.RecordBatchReader:
-            return Store(store.root, **own).messages(columns, **given)  # type: ignore[arg-type]
+        def read(stores: list[OpenStore], columns: list[str]) -> pa.RecordBatchReader:
+            paths = [store.root for store in stores]
+            return Store(paths, **own).messages(columns, **given)  # type: ignore[arg-type]
 
         def table(store: OpenStore, name: str, **options: object) -> pa.Table:
             mode = {"mode": "DROPMALFORMED"} if is_salvage else {}
@@ -248,6 +250,7 @@ class Store(TableMethods):
             is_salvage=is_salvage,
             is_whole=understood.selection.is_everything,
             index=index,
+            deduplicate=understood.deduplicate,
         )
 
     def __repr__(self) -> str:

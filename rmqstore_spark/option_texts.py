@@ -87,6 +87,7 @@ class MessageOptions(TableOptions, total=False):
     """Options of a read of messages."""
 
     decompress: bool
+    deduplicate: bool
 
 
 def of_stores(given: Mapping[str, object]) -> StoreOptions:

@@ -220,6 +220,13 @@ _READ_TABLE = (
         "at damage: `FAILFAST` stops with an error; `DROPMALFORMED` logs it and reads on after it; `PERMISSIVE` also "
         "gives a row for it, told in column `corrupt`",
     ),
+    Option(
+        "deduplicate",
+        "false",
+        _boolean,
+        "of several copies of one broker's store (master and slave, two backups) each message once: of each commitlog "
+        "file the copy that reaches furthest, and what is damaged there from another; without it copies are an error",
+    ),
     Option("verifyCrc", "true", _boolean, "check each body against its `bodyCRC`"),
     Option("decompress", "true", _boolean, "decompress zlib, LZ4 and zstd bodies; `false` gives them as stored"),
     Option(
@@ -380,6 +387,7 @@ class ReadOptions:
     subscribe: frozenset[str] = frozenset()
     pushdown: Pushdown = "auto"
     trust: Trust = "log"
+    deduplicate: bool = False
     table: str = MESSAGES
     starting_group: str | None = None
     given: frozenset[str] = frozenset()
@@ -442,6 +450,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         subscribe=values["subscribe"] or frozenset(),
         pushdown=values["pushdown"],
         trust=values["trust"],
+        deduplicate=values["deduplicate"],
         table=values["table"],
         starting_group=start.group if isinstance(start, GroupOffsets) else None,
         given=frozenset(named),

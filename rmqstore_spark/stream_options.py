@@ -15,6 +15,7 @@ _REFUSED = {
     "key": "a stream reads all that comes; look messages up with a batch read, or filter",
     "msgId": "a stream reads all that comes; look messages up with a batch read, or filter",
     "trust": "a stream reads the log itself",
+    "deduplicate": "each store is followed by itself, so name one copy",
     "pushdown": "Spark pushes no filters to streams",
 }
 # Understood here, and not as options of a read.

@@ -28,6 +28,7 @@ _MESSAGE_COLUMNS = ["storeTimestamp", "topic", "keys", "body", "tags", "queueId"
 _HOW = frozenset({"storePathCommitLog", "columns", "dropCache", "maxTaskBytesPerSecond"})
 # Of Spark's side, or said in another way here.
 _NOT_HERE = {"path", "paths", "table", "pushdown", "minPartitions", "maxPartitionBytes"}
+_NOT_FOR_ONE = {"deduplicate"}
 _REBUILD = ("mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum", "messageIndexEnable")
 
 Batches = Iterator[pa.RecordBatch]
@@ -232,7 +233,8 @@ def _tail() -> click.Command:
         return _put_out(*last_batches(path, given, count), kind, output, None)
 
     follow = click.Option(["--follow", "-f"], is_flag=True, help="go on with those that come, until Ctrl-C")
-    parameters = [_path(), follow, *_options([name for name in OPTIONS if name not in _NOT_HERE]), *_output()]
+    names = [name for name in OPTIONS if name not in _NOT_HERE | _NOT_FOR_ONE]
+    parameters = [_path(), follow, *_options(names), *_output()]
     text = (
         f"The last messages, {_LINES_OF_TAIL} of them unless --limit says else. With --follow also those that come, or "
         "with --starting-offsets all from there on."
@@ -290,7 +292,7 @@ def _get() -> click.Command:
             return _show(MESSAGES, [path], kind, output, limit, given)
         return _show_messages(path, given, limit or 0)
 
-    how = [*_HOW, "key", "subscribe", "startingTimestamp", "endingTimestamp", "mode", "trust"]
+    how = [*_HOW, "key", "subscribe", "startingTimestamp", "endingTimestamp", "mode", "trust", "deduplicate"]
     parameters = [_path(), click.Argument(["wanted"], metavar="[ID]", required=False), *_options(how), *_output()]
     text = "One message, by its msgId or offsetMsgId; or those with a key. All that is known of them, and their bodies."
     return _command("get", run, parameters, text, "/data/store --key order-4711")

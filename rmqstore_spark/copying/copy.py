@@ -15,6 +15,7 @@ from rmqstore_spark.copying.report import report
 from rmqstore_spark.copying.rows import COLUMNS, DAMAGE_COLUMNS, Chunks, Halves, Source, merged
 from rmqstore_spark.copying.waiting import Offsets, waiting_of
 from rmqstore_spark.errors import DamagedStoreError, OptionError
+from rmqstore_spark.read.copies import Copies, alone, copies_of
 from rmqstore_spark.read.stored import StoredUnits
 from rmqstore_spark.read.twins import refuse_twins
 from rmqstore_spark.store.geometry import indexes_tags
@@ -42,24 +43,27 @@ class Copied:
 
 def copy(
     stores: list[OpenStore],
-    read: Callable[[OpenStore, list[str]], Iterable[pa.RecordBatch]],
+    read: Callable[[list[OpenStore], list[str]], Iterable[pa.RecordBatch]],
     table: Callable[..., pa.Table],
     target: str,
     *,
     is_salvage: bool,
     is_whole: bool,
     index: bool,
+    deduplicate: bool = False,
 ) -> Copied:
     """Make a new store of others.
 
     Args:
         stores: those that are copied.
-        read: gives the messages of a store that are to be copied, with the named columns, in the order of the log.
+        read: gives the messages of a store, or of several copies of one, that are to be copied, with the named columns,
+            in the order of the log.
         table: reads a table of a store by name: table(store, name, ...).
         target: the new store's directory, absolute.
         is_salvage: whether damage is passed over.
         is_whole: whether all topics are copied.
         index: whether to make index files.
+        deduplicate: whether several of the stores may be copies of one; then all are.
 
     Raises:
         RmqStoreError: nothing was written.
@@ -67,20 +71,24 @@ def copy(
     for store in stores:
         for directory in {store.root, *(os.path.dirname(segment.path) for segment in store.segments)}:
             refuse_inside(directory, target)
-        if store.faults and not is_salvage:
-            raise _to_salvage(store.faults[0])
-    refuse_twins(stores, "name one of them")
-    sources = _sources(stores, read, table, is_salvage)
+    logs = _logs(stores, deduplicate)
+    for log in logs:
+        if (faults := log.faults()) and not is_salvage:
+            raise _to_salvage(faults[0][1])
+    sources = _sources(logs, read, table, is_salvage)
     sizes = _sizes(stores)
     span = sum(segment.end - segment.start for store in stores for segment in store.segments)
-    order = KeptOffsets(stores[0].root if len(stores) == 1 else target, span)
+    order = KeptOffsets(sources[0].store.root if len(sources) == 1 else target, span)
     chunks = Chunks(order, Halves(NewPlaces(sizes.segment)))
     with contextlib.ExitStack() as opened, _telling_of_salvage(is_salvage):
-        streams = [source.rows(opened.enter_context(StoredUnits(source.store))) for source in sources]
+        streams = [
+            source.rows({store.root: opened.enter_context(StoredUnits(store)) for store in log.stores})
+            for source, log in zip(sources, logs, strict=True)
+        ]
         write_copy(
             target,
             chunks.of(merged(streams)),
-            sum(store.log.size for store in stores),
+            sum(log.size for log in logs),
             sizes,
             lambda: _ends(sources) if is_whole else {},
             functools.partial(config_files, sources, is_whole=is_whole),
@@ -116,23 +124,44 @@ def refuse_inside(source: str, target: str) -> None:
         raise OptionError(f"{target}: expected a directory outside {source}, which is only read; give another one")
 
 
+def _logs(stores: list[OpenStore], deduplicate: bool) -> list[Copies]:
+    """What is copied, as logs.
+
+    Raises:
+        OptionError: there are copies of one store, and that is not asked for, or other stores come, too.
+    """
+    if not deduplicate:
+        refuse_twins(stores, "name one of them, or give deduplicate=true to have each message once")
+        return alone(stores)
+    logs = copies_of(stores)
+    if 1 < len(logs) < len(stores):
+        raise OptionError(
+            f"{logs[0].stores[0].root} and others: deduplicate=true makes one store of copies of one, and these are of "
+            f"{len(logs)}; copy those of each alone, and what comes of that into one"
+        )
+    return logs
+
+
 def _sources(
-    stores: list[OpenStore],
-    read: Callable[[OpenStore, list[str]], Iterable[pa.RecordBatch]],
+    logs: list[Copies],
+    read: Callable[[list[OpenStore], list[str]], Iterable[pa.RecordBatch]],
     table: Callable[..., pa.Table],
     is_salvage: bool,
 ) -> list[Source]:
     """Each store with what has to be known of it before its messages. What config says is read first: of a store that a
     broker goes on with, no group is then further than the copy."""
     columns = [*COLUMNS, *(DAMAGE_COLUMNS if is_salvage else [])]
-    is_one = len(stores) == 1
+    is_one = len(logs) == 1
     offsets, first_queue = Offsets(), dict[str, int]()
     sources = []
-    for store in stores:
+    for log in logs:
+        store = log.newest
         _ = store.consumer_offsets, store.log
+        if len(log.stores) > 1:
+            columns = [*columns, "store"]
         waiting = waiting_of(store, functools.partial(table, store), is_one, offsets)
         queues = None if is_one else _queue_counts(store)
-        sources.append(Source(store, read(store, columns), waiting, {}, queues))
+        sources.append(Source(store, read(log.stores, columns), waiting, {}, queues))
         if queues is not None:
             sources[-1].first_queue = {topic: at for topic, at in first_queue.items() if not waiting.begins_anew(topic)}
             for topic, count in queues.items():

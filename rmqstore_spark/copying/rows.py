@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from rmqstore_spark.read.stored import StoredUnits
 from rmqstore_spark.store.layout import queue_path
 from rmqstore_spark.store.message import TRANSACTION_COMMIT, TRANSACTION_TYPE
 from rmqstore_spark.store.opened import OpenStore
-from rmqstore_spark.store.system_topics import HALF_TOPIC, ROCKSDB_HALF_TOPIC
+from rmqstore_spark.store.system_topics import HALF_TOPIC, ROCKSDB_HALF_TOPIC, TIMER_TOPIC
 from rmqstore_spark.write.kept_offsets import KeptOffsets
 from rmqstore_spark.write.kept_units import NewPlaces, put_fields
 from rmqstore_spark.write.staging import CHUNK_SIZE, Chunk
@@ -76,7 +76,9 @@ class Source:
     """A store that is copied.
 
     Attributes:
-        batches: its messages, with COLUMNS; where DAMAGE_COLUMNS come too, a row with `corrupt` is one for damage.
+        store: the store; of several copies of one, which are copied as one, the newest.
+        batches: its messages, with COLUMNS; where DAMAGE_COLUMNS come too, a row with `corrupt` is one for damage; of
+            several copies with column `store`.
         waiting: what becomes of messages that a broker keeps for itself.
         first_queue: the number that queue 0 of each topic gets; 0 where a topic is not in it.
         queues: how many queues each topic has; None where nothing comes after them.
@@ -90,8 +92,12 @@ class Source:
     queues: dict[str, int] | None
     damages: list[tuple[str, int, str]] = field(default_factory=list)
 
-    def rows(self, units: StoredUnits) -> Iterator[Rows]:
-        """Its messages."""
+    def rows(self, units: Mapping[str, StoredUnits]) -> Iterator[Rows]:
+        """Its messages.
+
+        Args:
+            units: reads them; of several copies, each by its path.
+        """
         misplaced = Misplaced(self.store)
         for batch in self.batches:
             is_salvage = "corrupt" in batch.schema.names
@@ -100,8 +106,24 @@ class Source:
             batch = self._without_nameless(batch)
             if is_salvage:
                 batch = self._without(batch, misplaced.look(batch))
-            if batch.num_rows:
-                yield self._rows(batch, units)
+            if batch.num_rows and "store" in batch.schema.names:
+                for root, part in _of_each_store(batch):
+                    self._refuse_timers(root, part)
+                    yield self._rows(part, units[root])
+            elif batch.num_rows:
+                yield self._rows(batch, units[self.store.root])
+
+    def _refuse_timers(self, root: str, batch: pa.RecordBatch) -> None:
+        """Which timed messages wait is told by the newest copy alone, so all have to be in it.
+
+        Raises:
+            RmqStoreError: there are some in another one.
+        """
+        if root != self.store.root and TIMER_TOPIC in batch.column("topic").to_pylist():
+            raise RmqStoreError(
+                f"{root}: timed messages ({TIMER_TOPIC}) are missing or damaged in {self.store.root}, whose log ends "
+                "last: nothing tells which of them were delivered; copy or salvage one of the stores"
+            )
 
     def _without_damages(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         corrupt = batch.column("corrupt")
@@ -196,6 +218,15 @@ class Source:
         return replace(rows, queue_ids=rows.queue_ids + firsts[rows.codes], renamed=True)
 
 
+def _of_each_store(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows one after the other, those of one store together."""
+    at = 0
+    for root, rows in itertools.groupby(batch.column("store").to_pylist()):
+        count = len(list(rows))
+        yield root, batch.slice(at, count)
+        at += count
+
+
 def _integers(batch: pa.RecordBatch, name: str) -> Integers:
     return batch.column(name).to_numpy().astype(np.int64)  # type: ignore[no-any-return]
 
@@ -259,14 +290,14 @@ class Halves:
                 here = np.flatnonzero(rows.codes == code)
                 new = positions[here].tolist()
                 for old, position in zip(rows.positions[here].tolist(), new, strict=True):
-                    self._halves[id(rows.units), old] = position
+                    self._halves[id(rows.waiting), old] = position
         committed = np.flatnonzero((rows.flags & TRANSACTION_TYPE) == TRANSACTION_COMMIT).tolist()
         if not committed or not self._halves:
             return rows
         prepared = rows.prepared.copy()
         for row in committed:
             old = int(prepared[row])
-            prepared[row] = self._halves.get((id(rows.units), old), old)
+            prepared[row] = self._halves.get((id(rows.waiting), old), old)
         return replace(rows, prepared=prepared, renamed=True)
 
 

@@ -40,7 +40,7 @@ class Access:
     """How the selected messages of one store are found.
 
     Attributes:
-        name: `index`, `consumequeue` or `scan`.
+        name: `index`, `consumequeue` or `scan`; `copy` where another copy is read instead.
         why: in words.
         pieces: what to read.
         unused: what could have helped, and why it did not.
@@ -81,6 +81,11 @@ def choose(
             unused += why.reasons
     path, not_used = without.path_and_reasons
     return Access(path.name, path.why, path.pieces(selection, splitter), [*not_used, *unused])
+
+
+def unread(copied: OpenStore) -> Access:
+    """Of a copy of a store, which is read only where that is damaged."""
+    return Access("copy", f"it is read where {copied.root} is damaged", [], [])
 
 
 def scanned(store: OpenStore, ranges: list[Range], selection: Selection, splitter: Splitter) -> Pieces:

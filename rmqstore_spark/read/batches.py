@@ -1,9 +1,10 @@
 """From a task's byte ranges to record batches: decoding, decompression, and what to do about damage."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 
 from native_io import COLUMNS as UNIT_COLUMNS
@@ -13,12 +14,12 @@ from rmqstore_spark.options import Mode
 from rmqstore_spark.read.find import SelectedUnits
 from rmqstore_spark.read.origins import ORIGIN_COLUMNS, ORIGIN_NEEDS, Origins
 from rmqstore_spark.read.queue_rows import QueueRows
-from rmqstore_spark.read.task import Covered, Range, Task
+from rmqstore_spark.read.task import Covered, Indexed, Queued, Range, Scan, Task
 from rmqstore_spark.selection import EVERYTHING, Selection
 from rmqstore_spark.store.bodies import BadBodyError, decompress
 from rmqstore_spark.store.segments import Damage, damage_in
 from rmqstore_spark.store.storage import Storage
-from rmqstore_spark.store.units import BatchBuilder
+from rmqstore_spark.store.units import BatchBuilder, Positions
 
 log = logging.getLogger(__name__)
 
@@ -98,23 +99,47 @@ class _TaskReader:
             yield from self.damaged(store, fault)
         for piece in task.ranges:
             if self._settings.storage is not None:
-                piece.store.files.use(self._settings.storage)
-            yield from self._read(piece)
+                for read in (piece, *piece.spares):
+                    read.store.files.use(self._settings.storage)
+            if isinstance(piece, Covered):
+                for rows, arrays in self._queue_rows.read(piece):
+                    yield self._batch(arrays, rows)
+            else:
+                yield from self._read(piece, piece.spares, [])
 
-    def _read(self, piece: Range) -> Iterator[pa.RecordBatch]:
-        if isinstance(piece, Covered):
-            for rows, arrays in self._queue_rows.read(piece):
-                yield self._batch(arrays, rows)
-            return
-        found = self._all(piece) if self._selected_units is None else self._selected(piece, self._selected_units)
+    def _read(self, piece: Range, spares: Sequence[Range], given: list[Positions]) -> Iterator[pa.RecordBatch]:
+        """The messages of a piece.
+
+        Args:
+            spares: copies that are read where it is damaged.
+            given: which messages an accelerator has led to already: these are added here, and do not come again from
+                a copy that is read because of damage before them.
+        """
+        units = self._selected_units
+        found = self._all(piece) if units is None else self._selected(piece, units, given)
         for damage in found:
             if damage is not None:
                 yield from self._finish(piece)
-                yield from self.damaged(piece.store.root, damage)
+                yield from self._mended(piece, damage, spares, given)
             elif self._free_rows() <= 0 or self._builder.decoder.nbytes >= BATCH_BYTES:
                 yield from self._finish(piece)
                 self._most_rows = min(self._most_rows * 4, BATCH_ROWS)
         yield from self._finish(piece)
+
+    def _mended(
+        self, piece: Range, damage: Damage, spares: Sequence[Range], given: list[Positions]
+    ) -> Iterator[pa.RecordBatch]:
+        """What copies have instead of something damaged, and what the mode makes of the rest."""
+        fitting = [spare for spare in spares if spare.start <= damage.start < spare.stop]
+        if not fitting:
+            yield from self.damaged(piece.store.root, damage)
+            return
+        spare, others = fitting[0], [other for other in spares if other is not fitting[0]]
+        log.warning("%s; it is read in the copy %s", damage.place, spare.segment.path)
+        stop = min(damage.stop, spare.stop)
+        yield from self._read(Scan(spare.segment, damage.start, stop, spare.store), others, given)
+        if stop < damage.stop:
+            yield from self._mended(piece, damage.after(stop), others, given)
 
     def _free_rows(self) -> int:
         return self._most_rows - self._builder.decoder.rows
@@ -125,12 +150,16 @@ class _TaskReader:
             damage = piece.store.past_damage(reader)
             yield from damage.decode(piece.start, piece.stop, self._builder.decoder, self._free_rows)
 
-    def _selected(self, piece: Range, units: SelectedUnits) -> Iterator[Damage | None]:
+    def _selected(self, piece: Range, units: SelectedUnits, given: list[Positions]) -> Iterator[Damage | None]:
         """The same with the selected units alone."""
         for found in units.read(piece):
             if isinstance(found, Damage):
                 yield found
                 continue
+            if isinstance(piece, Queued | Indexed):
+                given.append(found.positions.copy())
+            elif given:
+                found = found.only(~np.isin(found.positions, np.concatenate(given)))
             while len(found.positions):
                 free = self._free_rows()
                 found.only(slice(free)).add_to(self._builder)

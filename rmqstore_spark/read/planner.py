@@ -3,10 +3,11 @@
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from rmqstore_spark.errors import DamagedStoreError
+from rmqstore_spark.errors import DamagedStoreError, OptionError
 from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.read.access_path import Access, choose, scanned
+from rmqstore_spark.read.access_path import Access, choose, scanned, unread
 from rmqstore_spark.read.check_names import check_queues, check_topics
+from rmqstore_spark.read.copies import Copies, alone, copies_of, in_order
 from rmqstore_spark.read.groups import of_group
 from rmqstore_spark.read.pack import pack, target_size
 from rmqstore_spark.read.prune import in_time, pruned
@@ -53,26 +54,38 @@ def plan(options: ReadOptions, files: Files | None = None, columns: Collection[s
     """
     files = files or files_of(options)
     stores = open_stores(options, files)
+    if options.deduplicate:
+        return _plan_logs(copies_of(stores), options, files, columns)
     if not options.selection.is_nothing:
-        refuse_twins(stores, "name one of them, or read them apart")
+        refuse_twins(stores, "name one of them, or give deduplicate=true to have each message once")
     return plan_stores(stores, options, files, columns)
 
 
 def plan_stores(
     stores: list[OpenStore], options: ReadOptions, files: Files, columns: Collection[str] | None = None
 ) -> Plan:
-    """The same of stores that are open; what the options say of paths does not count."""
-    faults = [(store.root, fault) for store in stores for fault in store.faults]
+    """The same of stores that are open, no two of them copies of one; what the options say of paths does not count."""
+    return _plan_logs(alone(stores), options, files, columns)
+
+
+def _plan_logs(logs: list[Copies], options: ReadOptions, files: Files, columns: Collection[str] | None) -> Plan:
+    stores = [store for log in logs for store in log.stores]
+    faults = [fault for log in logs for fault in log.faults()]
     if faults and options.mode == "FAILFAST":
         raise DamagedStoreError(str(faults[0][1]))
     check_topics(options.subscribe, stores)
     check_queues(options.selection, stores)
     if options.starting_group is None:
-        planned = _planned(stores, options, files, columns)
+        planned = _planned(logs, options, files, columns)
+    elif len(logs) < len(stores):
+        raise OptionError(
+            f"option 'startingOffsets': group:{options.starting_group} does not go with copies (deduplicate=true): "
+            "each has the group's offsets of another time; give those of one, as `Store.offsets_of` says them"
+        )
     else:
         planned = _joined(
             [
-                _planned([store], replace(options, selection=selection), files, columns, selection)
+                _planned(alone([store]), replace(options, selection=selection), files, columns, selection)
                 for store, selection in of_group(stores, options.starting_group, options.selection)
             ],
             files,
@@ -109,7 +122,7 @@ def _size(ranges: list[Range]) -> int:
 
 
 def _planned(
-    stores: list[OpenStore],
+    logs: list[Copies],
     options: ReadOptions,
     files: Files,
     columns: Collection[str] | None,
@@ -120,16 +133,25 @@ def _planned(
     Args:
         own: what the tasks select, where it is not the same for all stores of the read.
     """
-    splitter = _splitter(options, stores)
+    splitter = _splitter(options, [store for log in logs for store in log.stores])
     selection = options.selection
-    ranges = [[] if selection.is_nothing else pruned(store, selection, splitter) for store in stores]
-    splitter.target = target_size(sum(map(_size, ranges)), options)
+    ranges = {
+        store: [] if selection.is_nothing else log.ranges(store, pruned(store, selection, splitter))
+        for log in logs
+        for store in log.stores
+        if log.is_read(store)
+    }
+    splitter.target = target_size(sum(map(_size, ranges.values())), options)
     accesses = [
-        (store, choose(store, each, selection, splitter, options.trust, columns))
-        for store, each in zip(stores, ranges, strict=True)
+        (store, choose(store, ranges[store], selection, splitter, options.trust, columns))
+        if store in ranges
+        else (store, unread(log.stores[0]))
+        for log in logs
+        for store in log.stores
     ]
-    tasks = pack([piece for _, access in accesses for piece in access.pieces], options)
-    return Plan([replace(task, selection=own) for task in tasks], accesses, files, splitter.target)
+    pieces = in_order(logs, {store: access.pieces for store, access in accesses})
+    tasks = [replace(task, selection=own) for task in pack(pieces, options)]
+    return Plan(tasks, accesses, files, splitter.target)
 
 
 def _joined(plans: list[Plan], files: Files) -> Plan:

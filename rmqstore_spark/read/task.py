@@ -1,6 +1,6 @@
 """What the planner hands to a task: pieces of the log, and how to find the selected messages in each."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -15,9 +15,14 @@ _UNITS_OF_A_VISIT = 8192  # to open a queue and search in it costs a task as muc
 
 @dataclass(frozen=True)
 class Range(Extent):
-    """An extent of a store's log."""
+    """An extent of a store's log.
+
+    Attributes:
+        spares: what copies of the store have of its segment, to be read where it is damaged.
+    """
 
     store: OpenStore
+    spares: tuple["Range", ...] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True)

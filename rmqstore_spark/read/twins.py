@@ -9,6 +9,7 @@ Stores of brokers that have nothing to do with each other have different message
 import itertools
 from collections.abc import Iterator
 from functools import cached_property
+from typing import NamedTuple
 
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.store.message import FIXED_SIZE, Fixed
@@ -29,22 +30,36 @@ def refuse_twins(stores: list[OpenStore], advice: str) -> None:
     Raises:
         OptionError: naming two that are.
     """
-    for one, other in twins(stores):
+    for one, other, _ in twins(stores):
         raise OptionError(
             f"{one.root} and {other.root}: expected stores of different brokers, found two copies of one (master and "
             f"slave, or a backup): their messages would come twice; {advice}"
         )
 
 
-def twins(stores: list[OpenStore]) -> Iterator[tuple[OpenStore, OpenStore]]:
+class Twins(NamedTuple):
+    """Two stores that are copies of one.
+
+    Attributes:
+        is_in_place: whether messages have the same physical offsets in both.
+    """
+
+    one: OpenStore
+    other: OpenStore
+    is_in_place: bool
+
+
+def twins(stores: list[OpenStore]) -> Iterator[Twins]:
     """Each two of the stores that are copies of one."""
     if len(stores) < 2:
         return
     seen = [Seen(store) for store in stores]
     list(stores[0].files.each(lambda each: each.hosts, seen))
     for one, other in itertools.combinations(seen, 2):
-        if (one.hosts is None or other.hosts is None or one.hosts & other.hosts) and _are_twins(one, other):
-            yield one.store, other.store
+        if one.hosts is None or other.hosts is None or one.hosts & other.hosts:
+            is_in_place = _are_in_place(one, other)
+            if is_in_place or _are_elsewhere(one, other):
+                yield Twins(one.store, other.store, is_in_place)
 
 
 class Seen:
@@ -93,7 +108,7 @@ class Seen:
         return unit is not None and self.at(unit.position) == message
 
 
-def _are_twins(one: Seen, other: Seen) -> bool:
+def _are_in_place(one: Seen, other: Seen) -> bool:
     different = 0
     for position in _common_places(one, other):
         here, there = one.at(position), other.at(position)
@@ -101,7 +116,12 @@ def _are_twins(one: Seen, other: Seen) -> bool:
             return True
         different += here is not None and there is not None
         if different == _MOST_DIFFERENT:
-            break
+            return False
+    return False
+
+
+def _are_elsewhere(one: Seen, other: Seen) -> bool:
+    """Has one the first or the last message of the other, by its queue?"""
     return any(one.has_moved(other, at) for at in other.ends) or any(other.has_moved(one, at) for at in one.ends)
 
 

@@ -4,7 +4,7 @@ Source: org.apache.rocketmq.store.MappedFileQueue.
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rmqstore_spark.errors import DamagedStoreError, one_line
 from rmqstore_spark.store.files import Pin
@@ -45,12 +45,20 @@ class Damage:
     position: int  # of start, in the file
     reason: str
 
-    def __str__(self) -> str:
+    @property
+    def place(self) -> str:
+        """Where it is, and what is wrong there."""
         return one_line(
             f"{self.path}: position {self.position} (commitLogOffset {self.start}): {self.reason}; "
-            f"{self.stop - self.start} bytes cannot be read: "
-            "mode=DROPMALFORMED reads the rest, mode=PERMISSIVE shows the place in column 'corrupt'"
+            f"{self.stop - self.start} bytes cannot be read"
         )
+
+    def after(self, start: int) -> "Damage":
+        """The part of it from a physical offset on."""
+        return replace(self, start=start, position=self.position + start - self.start)
+
+    def __str__(self) -> str:
+        return f"{self.place}: mode=DROPMALFORMED reads the rest, mode=PERMISSIVE shows the place in column 'corrupt'"
 
 
 def damage_in(segment: Segment, start: int, stop: int, reason: str) -> Damage:

@@ -382,6 +382,70 @@ def test_two_copies_of_one_broker(tmp_path: Path, how: str) -> None:
     assert not (tmp_path / "target").exists()
 
 
+def test_two_damaged_copies_become_one(tmp_path: Path, rng: random.Random) -> None:
+    """What is whole in one of them is in the new store; the groups' places are those of the newest."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    write(source, *([{**each, "sysFlag": 0} for each in writing.some_rows(rng, 150, 150 * n)] for n in range(2)))
+    configure(source, "consumerOffset", {"offsetTable": {"TopicA@g": {"0": 7}}})
+    copies = [tmp_path / "one", tmp_path / "other"]
+    for copied in copies:
+        shutil.copytree(source, copied)
+    segments = sorted(path.name for path in (source / "commitlog").iterdir())[1:-1]
+    size, units = SMALL.segment or 0, [position for position, _ in reference.read_units(source)]
+    for number, name in enumerate(segments):
+        hurt = copies[number % 2] / "commitlog" / name
+        data = bytearray(hurt.read_bytes())
+        at = rng.choice([position for position in units if position // size == int(name) // size]) % size
+        data[at : at + 2000] = rng.randbytes(2000)
+        hurt.write_bytes(data[:size])
+    with pytest.raises(DamagedStoreError, match=SALVAGE):
+        Store(copies[0]).copy(target)
+    with pytest.raises(OptionError, match="deduplicate=true"):
+        Store(copies).salvage(target)
+    assert not target.exists()
+    whole = reference.read_store(source)
+    made = Store(copies).copy(target, deduplicate=True)
+    assert (made.messages, made.lost.num_rows) == (len(whole), 0)
+    assert without_places(reference.read_store(target)) == without_places(whole)
+    assert bounds(target) == bounds(source)
+    assert config(target, "consumerOffset") == config(source, "consumerOffset")
+    Store(source).copy(tmp_path / "whole")
+    assert problems(target) == problems(tmp_path / "whole")
+    # What is lost in both, a salvage leaves out; and another broker's store does not come with it.
+    for copied in copies:
+        (copied / "commitlog" / segments[1]).unlink()
+    kept = [row for row in whole if row["commitLogOffset"] // size != int(segments[1]) // size]
+    made = Store(copies).salvage(tmp_path / "salvaged", deduplicate=True)
+    assert without_places(reference.read_store(tmp_path / "salvaged")) == without_places(kept)
+    assert made.lost.num_rows
+    write(tmp_path / "stranger", [row(0, 1)])
+    with pytest.raises(OptionError, match="makes one store of copies of one, and these are of 2"):
+        Store([*copies, tmp_path / "stranger"]).salvage(tmp_path / "both", deduplicate=True)
+
+
+def test_timed_messages_of_copies(tmp_path: Path) -> None:
+    """The newest alone tells which of them wait."""
+    pair = []
+    for name in ("one", "other"):
+        builder = stores.StoreBuilder(tmp_path / name)
+        for number in range(4):
+            builder.append("rmq_sys_wheel_timer", b"t%d" % number)
+        pair.append(builder)
+    pair[1].append("Orders", b"later")
+    for builder in pair:
+        builder.close()
+    segment = pair[1].segment(0)
+    data = bytearray(segment.read_bytes())
+    data[8:80] = bytes(72)
+    segment.write_bytes(data)
+    roots = [builder.root for builder in pair]
+    with pytest.raises(DamagedStoreError, match="other/commitlog"):
+        Store(roots).copy(tmp_path / "target", deduplicate=True)
+    with pytest.raises(RmqStoreError, match=r"missing or damaged in .*/other, whose log ends last: nothing tells"):
+        Store(roots).salvage(tmp_path / "target", deduplicate=True)
+    assert not (tmp_path / "target").exists()
+
+
 def test_delayed_messages_of_several(tmp_path: Path) -> None:
     """Only those that wait still, in the order of their times: a broker begins with them at the beginning."""
     schedule = "SCHEDULE_TOPIC_XXXX"

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 from oracle import reference, stores
-from support.reading import make_plan, new_files, read
+from support.reading import FREE, MODES, make_plan, new_files, options_of, read
 
-from rmqstore_spark.errors import OptionError
+from rmqstore_spark import Store
+from rmqstore_spark.errors import DamagedStoreError, OptionError
+from rmqstore_spark.read.explain import explained
 from rmqstore_spark.read.twins import twins
 from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.stream_options import parse_stream_options
 
 Change = Callable[[stores.StoreBuilder, stores.StoreBuilder], None]
 
@@ -176,3 +179,192 @@ def test_costs(tmp_path: Path, rng: random.Random) -> None:
     assert requests(1) == 0
     assert requests(8) == 4 * requests(2)
     assert requests(2) <= 2 * 2 * 4
+
+
+# ---- deduplicate=true
+
+NAMES = ["topic", "queueId", "queueOffset", "commitLogOffset", "body", "storeTimestamp", "storeHost"]
+
+
+def once(*roots: Path, **options: object) -> list[dict[str, object]]:
+    return read(*roots, columns=NAMES, deduplicate=True, **options)
+
+
+def of(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+    return [{name: row[name] for name in NAMES} for row in rows]
+
+
+@pytest.mark.parametrize("change", [c for c in CHANGES if c not in (other_tails, damaged_head)])
+def test_each_message_once(tmp_path: Path, change: Change) -> None:
+    one = broker(tmp_path / "a")
+    whole = of(reference.read_store(one.root))
+    shutil.copytree(one.root, tmp_path / "b")
+    other = broker(tmp_path / "b")
+    change(one, other)
+    third = broker(tmp_path / "c", "10.0.0.3:10911")
+    beside = of(reference.read_store(third.root))
+    assert once(one.root, third.root, other.root) == whole + beside
+    assert once(third.root, other.root, one.root) == beside + whole
+    assert once(other.root, one.root, subscribe="T1") == [row for row in whole if row["topic"] == "T1"]
+
+
+def hurt(store: stores.StoreBuilder, message: stores.Stored, rng: random.Random) -> None:
+    """Damages one message so that its checks tell."""
+    path = store.segment(message.position)
+    data = bytearray(path.read_bytes())
+    at = message.position % store.segment_size
+    match rng.randrange(4):
+        case 0:
+            data[at : at + 80] = rng.randbytes(80)
+        case 1:
+            data[at : at + message.size] = bytes(message.size)
+        case 2:
+            data[at : at + 4] = rng.randrange(1, 5000).to_bytes(4, "big")
+        case 3:
+            data[at + 88] ^= 1 << rng.randrange(8)  # its body
+    path.write_bytes(data)
+
+
+def damage_both(pair: list[stores.StoreBuilder], rng: random.Random) -> None:
+    """Each message stays whole in one of them at least."""
+    one = pair[0]
+    for start in range(0, one.end, one.segment_size):
+        if rng.random() < 0.3:
+            path = rng.choice(pair).segment(start)
+            data = path.read_bytes()
+            path.unlink()
+            if rng.random() < 0.5:
+                path.write_bytes(data[: rng.randrange(len(data))])
+            continue
+        for message in one.messages:
+            if start <= message.position < start + one.segment_size and rng.random() < 0.3:
+                hurt(rng.choice(pair), message, rng)
+
+
+SELECTIONS: list[dict[str, object]] = [
+    {},
+    {"subscribe": "T1"},
+    {"key": "k7"},
+    {"assign": '{"T0": [1]}', "startingOffsets": '{"T0": {"1": 5}}'},
+    {"startingTimestamp": stores.FIRST_TIMESTAMP + 40, "endingTimestamp": stores.FIRST_TIMESTAMP + 90},
+    {"maxPartitionBytes": 1000},
+]
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_two_damaged_copies(tmp_path: Path, rng: random.Random, number: int) -> None:
+    """Together they have each message, once and in its order, whichever way it is looked for."""
+    pair = []
+    for name in "ab":
+        store = stores.StoreBuilder(tmp_path / name, segment_size=4096, index=True)
+        for i in range(150):
+            store.append(f"T{i % 3}", b"b" * (1 + i % 90), queue_id=i % 2, keys=f"k{i % 10}", msg_id=f"{i:032X}")
+        store.close()
+        pair.append(store)
+    whole = [read(pair[0].root, columns=NAMES, **options) for options in SELECTIONS]
+    damage_both(pair, rng)
+    roots = [store.root for store in pair]
+    for options, expected in zip(SELECTIONS, whole, strict=True):
+        for prices in (None, FREE):
+            rng.shuffle(roots)
+            assert once(*roots, prices=prices, mode=rng.choice(MODES[::2]), **options) == expected
+
+
+def twice(tmp_path: Path) -> list[stores.StoreBuilder]:
+    return [broker(tmp_path / name) for name in "ab"]
+
+
+def test_what_no_copy_has(tmp_path: Path) -> None:
+    """An error, or a row for the part that is damaged in both."""
+    one, other = twice(tmp_path)
+    for number in (20, 21, 22):
+        spoil(one.root, one.messages[number].position)
+    for number in (22, 23):
+        spoil(other.root, one.messages[number].position)
+    lost = one.messages[22]
+    with pytest.raises(DamagedStoreError, match=rf"commitLogOffset {lost.position}\): .*; {lost.size} bytes cannot be"):
+        once(one.root, other.root)
+    rows = read(one.root, other.root, mode="PERMISSIVE", deduplicate=True)
+    assert [row["commitLogOffset"] for row in rows] == [message.position for message in one.messages]
+    assert [row["commitLogOffset"] for row in rows if row["corrupt"]] == [lost.position]
+    assert len(read(one.root, other.root, mode="DROPMALFORMED", deduplicate=True)) == 99
+
+
+def test_another_broker_is_no_spare(tmp_path: Path) -> None:
+    """Of the same offsets in one task."""
+    one, other = twice(tmp_path)
+    third = broker(tmp_path / "c", "10.0.0.3:10911")
+    spoil(one.root, one.messages[20].position)
+    spoil(third.root, one.messages[20].position)
+    roots = (one.root, other.root, third.root)
+    assert len(make_plan(*roots, mode="PERMISSIVE", deduplicate=True).tasks) == 1
+    with pytest.raises(DamagedStoreError, match="c/commitlog"):
+        once(*roots)
+    assert len(once(*roots, mode="DROPMALFORMED")) == 199
+
+
+def test_rows_say_which_copy_they_are_from(tmp_path: Path) -> None:
+    one, other = twice(tmp_path)
+    spoil(one.root, one.messages[20].position)
+    rows = read(one.root, other.root, columns=["commitLogOffset", "store", "file"], deduplicate=True)
+    assert [Path(str(row["store"])) for row in rows] == [other.root if n == 20 else one.root for n in range(100)]
+    assert all(Path(str(row["file"])).parent.parent == Path(str(row["store"])) for row in rows)
+
+
+def test_a_segment_that_no_copy_has(tmp_path: Path) -> None:
+    """Also where it is the old backup that ends, and the other copy that begins later."""
+    one, other = twice(tmp_path)
+    third = broker(tmp_path / "c")
+    segments = sorted(path.name for path in (one.root / "commitlog").iterdir())
+    (one.root / "commitlog" / segments[1]).unlink()
+    (other.root / "commitlog" / segments[1]).unlink()
+    lost = sum(4096 <= message.position < 8192 for message in one.messages)
+    with pytest.raises(DamagedStoreError, match=r"a gap in the commitlog: expected a file 00000000000000004096"):
+        once(one.root, other.root)
+    assert len(once(one.root, other.root, mode="DROPMALFORMED")) == 100 - lost
+    assert len(once(one.root, other.root, third.root)) == 100
+
+
+def test_logs_that_differ(tmp_path: Path) -> None:
+    """Two that went on by themselves after a cut; damage hides neither where nor that."""
+    one, other = twice(tmp_path)
+    end = one.end
+    other_tails(one, other)
+    for number in range(2):
+        for roots in ((one.root, other.root), (other.root, one.root)):
+            with pytest.raises(OptionError, match=rf"but from {end} on these have different messages"):
+                once(*roots)
+        spoil((one, other)[number].root, (one, other)[number].messages[-1].position)
+
+
+def test_copies_with_other_offsets(tmp_path: Path) -> None:
+    one = broker(tmp_path / "a")
+    Store(one.root).copy(tmp_path / "b")
+    with pytest.raises(OptionError, match=r"the same messages in different places, as a copy by `rmqstore"):
+        once(one.root, tmp_path / "b")
+
+
+def test_explained(tmp_path: Path) -> None:
+    one, other = twice(tmp_path)
+    cut(other.root, keep=90)
+    lines = explained(options_of(one.root, other.root, deduplicate=True)).splitlines()
+    assert f"  access: copy: it is read where {one.root} is damaged" in lines
+    assert sum("access: scan" in line for line in lines) == 1
+
+
+def test_what_goes_with_it(tmp_path: Path) -> None:
+    one, other = twice(tmp_path)
+    for root in (one.root, other.root):
+        (root / "config").mkdir(exist_ok=True)
+        (root / "config" / "consumerOffset.json").write_text('{"offsetTable": {"T0@G": {"0": 3}}}')
+    with pytest.raises(OptionError, match="group:G does not go with copies"):
+        once(one.root, other.root, startingOffsets="group:G")
+    assert len(once(one.root, startingOffsets="group:G")) == 14 + 17
+    with pytest.raises(OptionError, match="'deduplicate' does not go with table 'queues'"):
+        Store(one.root).table("queues", deduplicate=True)  # type: ignore[call-arg]
+    with pytest.raises(OptionError, match="'deduplicate' is not for streams"):
+        parse_stream_options({"path": str(one.root), "deduplicate": "true"})
+    rows = read(one.root, other.root, columns=["commitLogOffset"], trust="queues", deduplicate=True)
+    assert sorted(row["commitLogOffset"] for row in rows) == [message.position for message in one.messages]
+    found = Store([one.root, other.root]).messages(["commitLogOffset"], deduplicate=True).read_all()
+    assert found["commitLogOffset"].to_pylist() == [message.position for message in one.messages]
