@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +39,14 @@ class Home:
         self.checkpoint = path / "checkpoint"
         self.source = path / "source"
         self.source.mkdir()
+        self.time = time.time() - 1000
 
     def arrive(self, *names: str) -> None:
         for name in names:
             (self.source / name).write_text("".join(f"{name}{i}\n" for i in range(20)))
+            # Spark takes the oldest first, and files of the same millisecond in any order.
+            self.time += 1
+            os.utime(self.source / name, (self.time, self.time))
 
     @property
     def lines(self) -> DataFrame:
