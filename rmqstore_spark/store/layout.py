@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError, one_line
 from rmqstore_spark.store.files import Files, Pin, cannot_read, kind_of
-from rmqstore_spark.store.storage import plain_uri, scheme_of
+from rmqstore_spark.store.storage import location, plain_uri, scheme_of
 
 SEGMENT_NAME = re.compile(r"[0-9]{20}")
 _MOST_START = 1 << 62  # so that a file's end fits an i64, too
@@ -154,6 +154,7 @@ def refuse_remote(path: str) -> None:
         OptionError: it is a remote store's URI.
     """
     if scheme_of(path) is not None:
+        location(path)  # a URI with a secret in it is refused without being shown
         raise OptionError(
             f"{path}: a store there can only be read; write to a local or mounted directory, and copy that"
         )

@@ -72,8 +72,8 @@ def test_all_batches_are_a_batch_read(tmp_path: Path, rng: random.Random, clean:
         query = Query(root, startingOffsets="earliest", **limits)
         expected: dict[int, Row] = {}
         for _ in range(12):
-            query.trigger()
-            if len(query.offsets) > 1 and rng.random() < 0.5:
+            # What an earlier batch has read may have expired since.
+            if query.trigger() is not None and rng.random() < 0.5:
                 again = query.rows_between(-2, -1)
                 assert query.rows[len(query.rows) - len(again) :] == again
             for _ in range(rng.randrange(12)):
