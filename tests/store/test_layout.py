@@ -23,7 +23,7 @@ from rmqstore_spark.spark.writer import RmqStoreWriter
 def _store(root: Path, count: int = 20) -> list[dict[str, Any]]:
     store = stores.StoreBuilder(root)
     for i in range(count):
-        store.append(topic=f"T{i % 2}", body=b"body %d" % i)
+        store.append(topic=f"T{i % 2}", body=b"body %d of %s" % (i, root.name.encode()))
     store.close()
     return reference.read_store(root)
 
@@ -174,9 +174,9 @@ def test_where_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(tmp_path)
     for path in ("a b", "./a b/", f"file:{tmp_path}/a%20b", f"file://localhost{tmp_path}/a%20b"):
         assert _root_to_write(path) == f"{tmp_path}/a b"
-    for scheme in ("s3a", "gs", "abfss"):
-        with pytest.raises(OptionError, match=f"{scheme}://bucket/store: a store there can only be read"):
-            rmqstore_spark.rebuild(f"{scheme}://bucket/store")
+    for place in ("s3a://bucket", "gs://bucket", "abfss://container@account.dfs.core.windows.net"):
+        with pytest.raises(OptionError, match=f"{place}/store: a store there can only be read"):
+            rmqstore_spark.rebuild(f"{place}/store")
 
 
 # ---- other things that RocketMQ writes

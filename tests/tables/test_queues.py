@@ -166,8 +166,8 @@ def test_a_group_starts_in_each_store_where_it_is_there(tmp_path: Path) -> None:
     for name, offset in (("a", 3), ("b", 5)):
         builder = stores.StoreBuilder(tmp_path / name)
         for number in range(8):
-            builder.append("T", b"%d" % number, queue_id=number % 2)
-        builder.append("Other")
+            builder.append("T", b"%d of %s" % (number, name.encode()), queue_id=number % 2)
+        builder.append("Other", name.encode())
         builder.close()
         table = f'{{"offsetTable":{{"T@G":{{0:{offset - 2},7:9}},"Gone@G":{{0:1}}}}}}'
         (tmp_path / name / "config" / "consumerOffset.json").write_text(table)
