@@ -7,8 +7,10 @@ import random
 import re
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,6 +47,10 @@ hypothesis.settings.load_profile("rmq")
 # localhost whatever the machine's name resolves to. Before any JVM starts, and for the subprocesses of tests too.
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+# A shell starts what runs in the background with interrupts ignored, and so would be the processes of tests.
+if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> list[str]:

@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -325,6 +326,8 @@ def test_tail_follows(tmp_path: Path) -> None:
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             assert process.stderr is not None
+            guard = threading.Timer(60, process.kill)  # then there is nothing more to read
+            guard.start()
             lines = [process.stdout.readline() for _ in range(2 if arguments else 4)]
             assert f"k{len(builder.messages) - 1}" in lines[-1]
             for _ in range(3):
@@ -333,8 +336,8 @@ def test_tail_follows(tmp_path: Path) -> None:
                 builder.flush()
                 assert f"k{len(builder.messages) - 1}" in process.stdout.readline()
             process.send_signal(signal.SIGINT)
-            assert process.wait(20) == 130
-            assert process.stdout.read() + process.stderr.read() == ""
+            assert (process.stdout.read() + process.stderr.read(), process.wait()) == ("", 130)
+            guard.cancel()
 
 
 @pytest.mark.parametrize(

@@ -60,5 +60,5 @@ def test_with_spark(spark: SparkSession, kitchen: Path, capfd: pytest.CaptureFix
     assert pq.read_table(kitchen / "lake" / "plain").num_rows == 60
     assert pq.read_table(kitchen / "lake" / "live").num_rows == Store("sample_store").messages().read_all().num_rows
     assert Store(kitchen / "salvaged_store").messages(columns=["topic"]).read_all().num_rows == 305
-    assert Store(kitchen / "merged_store").messages(columns=["topic"]).read_all().num_rows == 120
+    assert Store(kitchen / "merged_store").messages(columns=["topic"]).read_all().num_rows == 65
     assert Store(kitchen / "test_store").messages(columns=["keys"]).read_all().num_rows == 100
