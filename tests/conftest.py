@@ -131,6 +131,14 @@ def small_store() -> Path:
     return ROOT / "tests" / "data" / "rocketmq-5.3.3"
 
 
+@pytest.fixture
+def storage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How stores are reached (support/storages.py)."""
+    from support import reading
+
+    monkeypatch.setattr(reading, "STORAGE", request.param)
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
