@@ -6,7 +6,7 @@ import pytest
 from support import storages
 
 ALSO_AS_OBJECTS = {"test_golden", "test_damage", "test_read", "test_twins", "test_unqueued"}
-TOO_LONG = {"test_flip_every_bit"}
+TOO_LONG = {"test_flip_every_bit", "test_cut_at_every_byte"}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -69,7 +69,7 @@ def test_stopped_again_while_cleaning_up(home: Path, stop: Stopper, rng: random.
     stop.at(None)
     commit(str(root), staged, Settings(SIZES))
     total = stop.calls
-    for _ in range(60):
+    for _ in range(30):
         shutil.rmtree(root)
         shutil.copytree(before, root)
         _, staged = writing.stage_rows(root, [new])
@@ -187,7 +187,7 @@ def test_sigkill_at_random_moments(home: Path, rng: random.Random) -> None:
             assert writers.stdout
             return writers.stdout.readline().strip() or pytest.fail(writers.communicate()[1])
 
-        for number in range(int(os.environ.get("RMQ_KILLS", "40"))):
+        for number in range(int(os.environ.get("RMQ_KILLS", "25"))):
             root = home / f"store-{number}"
             shutil.copytree(before, root)
             tell(str(root))
