@@ -69,7 +69,7 @@ class Ran(NamedTuple):
 def _waiting() -> socket.socket:
     ours, theirs = socket.socketpair()
     with theirs:
-        process = subprocess.Popen([sys.executable, "-c", _WAITING, json.dumps(sys.path), str(_HANGS)], stdin=theirs)
+        process = subprocess.Popen([sys.executable, "-c", _WAITING, json.dumps(sys.path), str(_HANGS)], stdin=theirs.fileno())
 
     def end() -> None:
         ours.close()
