@@ -69,7 +69,8 @@ class Ran(NamedTuple):
 def _waiting() -> socket.socket:
     ours, theirs = socket.socketpair()
     with theirs:
-        process = subprocess.Popen([sys.executable, "-c", _WAITING, json.dumps(sys.path), str(_HANGS)], stdin=theirs.fileno())
+        command = [sys.executable, "-c", _WAITING, json.dumps(sys.path), str(_HANGS)]
+        process = subprocess.Popen(command, stdin=theirs.fileno())
 
     def end() -> None:
         ours.close()
