@@ -38,7 +38,7 @@ from rmqstore_spark.store.files import Prices
 
 COLUMNS = ["topic", "queueId", "queueOffset", "tags", "keys", "msgId", "offsetMsgId", "commitLogOffset"]
 COLUMNS += ["storeTimestamp", "bodyCRC"]
-EXAMPLES = 200
+EXAMPLES = 120
 
 
 @dataclass
