@@ -6,7 +6,7 @@ import pytest
 from support import reading
 
 # In the quick suite tests/store/test_remote_files.py does.
-ALSO_AS_OBJECTS = {"test_golden", "test_damage", "test_read", "test_twins", "test_unqueued"}
+ALSO_AS_OBJECTS = {"test_follow", "test_golden", "test_damage", "test_read", "test_twins", "test_unqueued"}
 
 TOO_LONG = {"test_flip_every_bit"}
 
