@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from rmqstore_spark.copying.config import config_files
+from rmqstore_spark.copying.config import config_files, say_what_stays_behind
 from rmqstore_spark.copying.report import report
 from rmqstore_spark.copying.rows import COLUMNS, DAMAGE_COLUMNS, Chunks, Halves, Source, merged
 from rmqstore_spark.copying.waiting import Offsets, waiting_of
@@ -75,6 +75,8 @@ def copy(
     for log in logs:
         if (faults := log.faults()) and not is_salvage:
             raise _to_salvage(faults[0][1])
+    for log in logs:
+        say_what_stays_behind(log.newest)
     sources = _sources(logs, read, table, is_salvage)
     sizes = _sizes(stores)
     span = sum(segment.end - segment.start for store in stores for segment in store.segments)
