@@ -1,5 +1,4 @@
-"""What lies in RocksDB, a log of DLedger or a tiered store: check has a row for it, and tables say that they do not know
-it."""
+"""What lies in RocksDB, in a log of DLedger or in a tiered store: check and tables say that they do not know it."""
 
 from __future__ import annotations
 
