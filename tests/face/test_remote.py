@@ -24,7 +24,7 @@ import rmqstore_spark
 from rmqstore_spark import NotAStoreError, OptionError, RmqStoreError, StorageError, Store
 from rmqstore_spark.option_texts import StorageOptions
 from rmqstore_spark.read.stores import files_of
-from rmqstore_spark.store import objects
+from rmqstore_spark.store import objects, tries
 from rmqstore_spark.store.storage import STORAGE_OPTIONS
 from rmqstore_spark.stream_options import parse_stream_options
 from rmqstore_spark.tables.registry import TABLES
@@ -41,8 +41,8 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         if name.startswith("AWS_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setattr(objects, "_FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(objects, "_LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(tries, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(tries, "_LONGEST_PAUSE", 0.05)
     golden.unpack(VERSION, tmp_path / "stores" / "broker")
     with Server(tmp_path / "stores") as running:
         yield running
@@ -148,17 +148,17 @@ FAULTS: dict[str, Callable[[], Fault]] = {
 def test_what_passes(server: Server, name: str) -> None:
     """Each request fails twice before it is answered."""
     expected = opened(server).messages().read_all()
-    tries: dict[tuple[str, str | None], int] = {}
+    asked_for: dict[tuple[str, str | None], int] = {}
 
     def fail(number: int, key: str) -> None:
         _, path, asked = server.asked[number]
-        tries[path, asked] = tries.get((path, asked), 0) + 1
-        if tries[path, asked] <= 2 and not (name == "short" and asked is None):
+        asked_for[path, asked] = asked_for.get((path, asked), 0) + 1
+        if asked_for[path, asked] <= 2 and not (name == "short" and asked is None):
             raise FAULTS[name]()
 
     server.fault = fail
     assert opened(server).messages().read_all() == expected
-    assert max(tries.values()) >= 3
+    assert max(asked_for.values()) >= 3
 
 
 @pytest.mark.parametrize("name", FAULTS)
