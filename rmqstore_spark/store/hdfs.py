@@ -41,6 +41,7 @@ _LISTED = 1000  # entries that have to come within the time of a request
 
 _CLASS = re.compile(r"RPCError\(\"(?:[\w$]+\.)*([\w$]+)\", \"(.*)", re.DOTALL)
 _DENIED = {"AccessControlException", "AuthorizationException"}
+_BELOW_A_FILE = "(is not a directory)"  # a NameNode calls that a denied access
 _UNKNOWN_USER = re.compile("SASL|GSSAPI|authentication is not enabled|InvalidToken|[Kk]erberos")
 _NO_NAMENODE = re.compile("No NameNode hosts found|No fs.defaultFS setting|URL must contain a host")
 _LASTING = re.compile("InvalidArgument|InvalidPath|UrlParseError|XmlParseError|Unsupported")
@@ -190,8 +191,8 @@ class _Cluster:
         try:
             return tried(work, (RuntimeError, OSError, ChangedError), _may_pass)
         except FailedError as failed:
-            if isinstance(failed.why, FileNotFoundError):
-                raise failed.why from None
+            if isinstance(failed.why, FileNotFoundError) or _BELOW_A_FILE in str(failed.why):
+                raise FileNotFoundError(key) from None
             self._fail(key, failed.why, failed.again)
 
     def _fail(self, key: str, why: Exception, again: str) -> NoReturn:

@@ -277,6 +277,13 @@ def test_what_does_not_pass(
         assert "FSPermissionChecker" not in str(raised.value)
 
 
+def test_below_a_file_there_is_nothing(machine: Machine, cluster: _Cluster) -> None:
+    error = f'RPCError("org.apache.hadoop.security.AccessControlException", "/a (is not a directory){STACK}")'
+    machine.fault = failing("list_status", RuntimeError(error), RuntimeError(error))
+    assert list(cluster.below("a/b")) == []
+    assert cluster.inside("a/b") == ([], [])
+
+
 class Panic(BaseException):
     """As pyo3 raises them."""
 
