@@ -233,6 +233,26 @@ def test_replaced_or_deleted_since_it_was_planned(server: Server) -> None:
         plan_and_read(server, lambda path: path.unlink())
 
 
+def test_a_stale_list(server: Server) -> None:
+    """A list may be older than what there is. Then it is an error, or the store as it was; never a mixture."""
+    expected = opened(server).messages().read_all()
+    first, second = sorted((server.root / "broker" / "commitlog").iterdir())
+    content = second.read_bytes()
+    second.unlink()
+    server.stop_listing()
+    rows = opened(server).messages().read_all()
+    assert 0 < rows.num_rows < expected.num_rows
+    second.write_bytes(content)  # comes, and is not listed yet
+    assert opened(server).messages().read_all() == rows
+    with first.open("ab") as out:
+        out.write(b"x")
+    with pytest.raises(StorageError, match="is another one since the read was planned; load the store again"):
+        opened(server).messages().read_all()
+    first.unlink()
+    with pytest.raises(StorageError, match="is gone since the read was planned; load the store again"):
+        opened(server).messages().read_all()
+
+
 def test_who_may_not(server: Server) -> None:
     with pytest.raises(StorageError, match=r"access denied \(AccessDenied\); give credentials"):
         Store(URI, **{**server.options, "aws_access_key_id": "ANOTHER"})  # type: ignore[arg-type]
