@@ -1,4 +1,5 @@
-"""Files of stores in object storage: listed in few requests, pinned, read in large blocks ahead or small ones at once.
+"""Files of stores in object storage or HDFS: listed in few requests, pinned, read in large blocks ahead or small ones
+at once.
 
 A request takes tens of milliseconds, however little it brings, and many can be under way at a time. So what is read one
 byte after the other comes in large blocks, several ahead; what is read here and there is merged where it lies close
@@ -25,10 +26,11 @@ import numpy.typing as npt
 
 from native_io import follow_chains
 from rmqstore_spark.errors import DamagedStoreError, StorageError
+from rmqstore_spark.store import hdfs, objects
 from rmqstore_spark.store.files import Files, OpenFile, Pin, Prices, cannot_read
 from rmqstore_spark.store.guest import Manners
-from rmqstore_spark.store.objects import Objects, connect
-from rmqstore_spark.store.storage import Storage, location, plain_uri
+from rmqstore_spark.store.objects import Objects
+from rmqstore_spark.store.storage import HDFS, Storage, location, plain_uri
 
 _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
@@ -128,8 +130,8 @@ class RemoteFiles(Files):
             self._surveyed.add(path)
 
     @staticmethod
-    def _add(found: dict[str, _Directory], root: str, below: str, pin: Pin) -> None:
-        """Add an object, and the directories above it."""
+    def _add(found: dict[str, _Directory], root: str, below: str, pin: Pin | None) -> None:
+        """Add an object, or without a pin a directory, and the directories above it."""
         if not below or _is_mark(below):
             return
         *above, name = below.split("/")
@@ -137,6 +139,8 @@ class RemoteFiles(Files):
         for directory in above:
             found.setdefault(path, _Directory({})).children[directory] = None
             path = f"{path}/{directory}"
+        if pin is None:
+            found.setdefault(f"{path}/{name}", _Directory({}))
         # Where tools mark a directory with an object of its name, it is one.
         found.setdefault(path, _Directory({})).children.setdefault(name, pin)
 
@@ -602,6 +606,7 @@ class _Blocks:
 def _bucket_of(path: str, storage: Storage) -> tuple[Objects, str]:
     where = location(path)
     scheme, _, rest = path.partition("://")
+    connect = hdfs.connect if where.kind == HDFS else objects.connect
     return connect(where, f"{scheme}://{rest.partition('/')[0]}", storage), where.key
 
 
