@@ -28,7 +28,7 @@ def command_rows(stores: Stores, repeat: int, directory: Path, scratch: Path) ->
     keys = next(batches_of(large, names=["keys"])).column("keys")
     key = str(keys.filter(pc.is_valid(keys))[0].as_py()).split(" ")[0]
     shape = Shape(QUEUES, SEGMENTS)
-    wide = wide_store(directory / f"wide-{QUEUES}-{SEGMENTS}", shape)
+    wide = wide_store(directory / f"wide-queues{QUEUES}-segments{SEGMENTS}", shape)
     sizes = {f"{large.end / 1e9:.1f} GB": (large.root, key), f"{QUEUES:,} queues": (wide.root, wide.message.key)}
     for size, (root, wanted) in sizes.items():
         store = _with_groups(root, scratch / size.replace(" ", ""))
