@@ -192,8 +192,8 @@ def local_path(path: str, files: Files) -> str:
         return unquote(uri.path)
     if len(uri.scheme) > 1 and "/" in path:
         raise OptionError(
-            f"{path}: only local or mounted directories, s3://, s3a://, gs:// and abfss:// can be used, not "
-            f"{uri.scheme!r}; copy the store"
+            f"{path}: only local or mounted directories, s3://, s3a://, gs://, abfss:// and hdfs:// can be used, "
+            f"not {uri.scheme!r}; copy the store"
         )
     return path
 

@@ -425,6 +425,19 @@ def test_what_is_only_said(store: Planted) -> None:
         assert ("brokerRuns", 1) in said(store.root)
 
 
+def test_index_file_of_one_item(tmp_path: Path) -> None:
+    """The last message's keys may be the last of a full file and the only one of the next."""
+    builder = StoreBuilder(tmp_path, index=True, index_slots=3, index_items=5)
+    for number in range(3):
+        builder.append(msg_id=f"{number:032X}", keys="one two")
+    builder.close()
+    counts = [len(reference.read_index(path.read_bytes(), 3)) for path in sorted(tmp_path.glob("index/*"))]
+    assert counts == [4, 4, 1]
+    one_message = str(builder.messages[0].size)
+    assert brief(check(tmp_path, maxPartitionBytes=one_message)) == brief(check(tmp_path))
+    assert "notIndexed" not in {row["problem"] for row in check(tmp_path)}
+
+
 def test_long_topic_and_long_recovery(tmp_path: Path) -> None:
     builder = StoreBuilder(tmp_path, segment_size=1024)
     for _ in range(12):
