@@ -1,4 +1,4 @@
-"""Every option: its name, default, how its text is read, and one line of help. README's table is made from this one."""
+"""Every option: its name, default, how its text is read, and one line of help. docs/options.md is made from it."""
 
 import json
 import re

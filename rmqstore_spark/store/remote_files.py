@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from native_io import follow_chains
-from rmqstore_spark.errors import DamagedStoreError
+from rmqstore_spark.errors import DamagedStoreError, StorageError
 from rmqstore_spark.store import hdfs, objects
 from rmqstore_spark.store.files import Files, OpenFile, Pin, Prices, cannot_read
 from rmqstore_spark.store.guest import Manners
@@ -71,7 +71,7 @@ class _Directory:
 
 
 class RemoteFiles(Files):
-    """Files whose paths are URIs. What it has listed it keeps, so it is a snapshot.
+    """Files whose paths are URIs. What it has listed it keeps.
 
     When it is pickled, for a task, it loses that, and how storage is reached: `use` says that again.
 
@@ -79,6 +79,8 @@ class RemoteFiles(Files):
         storage: how it is reached.
         bucket: what gives the objects of a path's bucket, and the key of the path in it.
     """
+
+    is_snapshot = True
 
     def __init__(
         self,
@@ -94,9 +96,13 @@ class RemoteFiles(Files):
         self._surveyed: set[str] = set()
         self._found: dict[str, Pin | None] = {}  # what was looked for alone
         self._pages: OrderedDict[tuple[str, str | None, int], _Page] = OrderedDict()
+        self._gone_on: dict[tuple[str, str | None], Pin] = {}  # what has taken an object's place and is the same
 
     def __reduce__(self) -> tuple[type["RemoteFiles"], tuple[object, ...]]:  # type: ignore[override]
         return type(self), (self.prices, self.manners, None, self._bucket)
+
+    def fresh(self) -> "RemoteFiles":
+        return type(self)(self.prices, self.manners, self._storage, self._bucket)
 
     def use(self, storage: Storage) -> None:
         self._storage = storage
@@ -278,9 +284,28 @@ class RemoteFiles(Files):
         if self._pace is not None:
             self._pace.wait(stop - start)
         objects, key = self._bucket(path, self._storage)
-        data = objects.get(key, start, stop, pin)
+        there = self._gone_on.get((path, pin.tag), pin)
+        try:
+            data = objects.get(key, start, stop, there)
+        except StorageError:
+            newer = self._newer(objects, key, pin)
+            if newer is None or newer == there:
+                raise
+            self._gone_on[path, pin.tag] = newer
+            data = objects.get(key, start, stop, newer)
         self.count(1, stop - start)
         return data
+
+    def _newer(self, objects: Objects, key: str, pin: Pin) -> Pin | None:
+        """The object that stands there now, if it is the same one, gone on."""
+        if pin.proof is None:
+            return None
+        offset, expected = pin.proof
+        found = objects.look(key)
+        self.count(2, len(expected))
+        if found is None or found.size < pin.size:
+            return None
+        return found if objects.get(key, offset, offset + len(expected), found) == expected else None
 
     def ahead(self, path: str, pin: Pin, start: int, stop: int) -> "Future[memoryview]":
         """fetch() by another thread."""

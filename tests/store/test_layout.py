@@ -198,7 +198,7 @@ def test_dledger_file(tmp_path: Path) -> None:
     entry = struct.pack(">iiqqqiiii", 1, 48 + len(unit), 0, 1, 0, 0, 0, 0, len(unit)) + unit
     path.write_bytes(entry.ljust(4096, b"\0"))
     for mode in reading.MODES:
-        assert _refusal(tmp_path, mode=mode).startswith(f"{path}: a DLedger log (storePathDLedgerCommitLog)")
+        assert _refusal(tmp_path, mode=mode).startswith(f"{path}: a DLedger commitlog (enableDLegerCommitLog)")
 
 
 @pytest.mark.parametrize("depth", range(5))
