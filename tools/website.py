@@ -19,6 +19,9 @@ ROOT = Path(__file__).resolve().parents[1]
 _ROOTS = {name: name for name in ("SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md")} | {"README.md": "index.md"}
 _FENCE = re.compile(r"^```python .*$", re.MULTILINE)  # what the tests know of a block, highlighting does not
 _LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
+_CODE = re.compile(r"`[^`\n]+`")
+_NAME = re.compile(r"(?<=<td><code>)[\w.%]+(?=</code>)")
+_BETWEEN_WORDS = re.compile(r"(?<=[a-z.])(?=[A-Z])|(?<=_)")
 _STYLE = re.compile(r"<style.*?</style>", re.DOTALL)
 
 
@@ -38,7 +41,18 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """A page as the website has it."""
     if page.file.generated_by is None:
         markdown = _on_site(markdown, "docs")
-    return _FENCE.sub("```python", markdown)
+    lines = _FENCE.sub("```python", markdown).split("\n")
+    return "\n".join(_unescaped(line) if line.startswith("|") else line for line in lines)
+
+
+def _unescaped(row: str) -> str:
+    """A row of a table: in code, Python's Markdown shows the backslash that others want before a bar."""
+    return _CODE.sub(lambda code: code[0].replace(r"\|", "|"), row)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Long names in the first column of a table may break between their words, where a screen is small."""
+    return _NAME.sub(lambda name: _BETWEEN_WORDS.sub("<wbr>", name[0]), html)
 
 
 def notebook(path: Path) -> tuple[str, dict[str, bytes]]:
