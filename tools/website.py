@@ -22,6 +22,8 @@ _LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 _CODE = re.compile(r"`[^`\n]+`")
 _NAME = re.compile(r"(?<=<td><code>)[\w.%]+(?=</code>)")
 _BETWEEN_WORDS = re.compile(r"(?<=[a-z.])(?=[A-Z])|(?<=_)")
+# How pandas wants its tables to look; the website has its own way.
+_FRAME = re.compile(r'<(table|tr) (?:border="1" class="dataframe"|style="text-align: right;")>')
 _STYLE = re.compile(r"<style.*?</style>", re.DOTALL)
 
 
@@ -51,15 +53,16 @@ def _unescaped(row: str) -> str:
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Long names in the first column of a table may break between their words, where a screen is small."""
-    return _NAME.sub(lambda name: _BETWEEN_WORDS.sub("<wbr>", name[0]), html)
+    """Long names in a table may break between their words, where a screen is small."""
+    html = _NAME.sub(lambda name: _BETWEEN_WORDS.sub("<wbr>", name[0]), html)
+    return html.replace("<code>map&lt;string,string&gt;", "<code>map&lt;string,<wbr>string&gt;")
 
 
 def notebook(path: Path) -> tuple[str, dict[str, bytes]]:
     """A notebook, with what its cells have put out, as Markdown; and the pictures in it, by their names."""
     content = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     text, resources = MarkdownExporter().from_notebook_node(content, {"unique_key": path.stem})
-    return _STYLE.sub("", text), resources["outputs"]
+    return _FRAME.sub(r"<\1>", _STYLE.sub("", text)), resources["outputs"]
 
 
 def _on_site(text: str, directory: str) -> str:
