@@ -8,13 +8,15 @@ VENV ?= .venv
 VENV41 ?= .venv-spark41
 VENV_DOCS ?= .venv-docs
 SANITIZED := build/sanitized
+PLATFORM := manylinux_2_17_$(shell uname -m)
 
 PACKAGE := rmqstore_spark native_io pyspark_rmqstore.py
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-fast interop golden lint format house reference docs docs-serve bench wheel build sanitize sanitize-machine sanitize-portable test-spark41 clean
+.PHONY: help demo test test-fast interop golden lint format house reference docs docs-serve bench wheel sdist try-wheel build \
+	sanitize sanitize-machine sanitize-portable test-spark41 clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -60,9 +62,17 @@ docs-serve: $(VENV_DOCS)/.installed ## show that website on this machine, and ma
 bench: build ## measure speed and memory; prints a table of ratios
 	$(BIN)/python tools/with_spark.py benchmarks/bench.py $(ARGS)
 
-wheel: $(VENV)/.installed ## build a wheel into dist/
-	rm -rf build/lib.* build/bdist.*  # setuptools would pack modules that are long deleted
-	$(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist .
+# The kernel calls nothing that glibc 2.17 lacks, wherever it is built; auditwheel fails should that change.
+wheel: $(VENV)/.installed ## build a wheel into dist/, for all Pythons and Linuxes on this kind of processor
+	rm -rf build/lib.* build/bdist.* build/wheel  # setuptools would pack modules that are long deleted
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --strip --plat $(PLATFORM) --wheel-dir dist build/wheel/*.whl
+
+sdist: $(VENV)/.installed ## build a source distribution into dist/
+	$(BIN)/python setup.py -q sdist --dist-dir dist
+
+try-wheel: ## install the wheel in dist/ where no compiler is, and use it (ARGS="--pyspark 4.1.*")
+	$(PYTHON) tools/try_wheel.py $(ARGS)
 
 build: $(VENV)/.installed ## install into .venv (the source tree itself) and compile the kernel
 	@$(BIN)/python setup.py -q build_ext --parallel 2
@@ -110,7 +120,7 @@ clean: ## remove all that was made, the virtual environments too
 # An environment is made anew only when the requirements change. (The kernel needs no stamp: setuptools compiles it
 # only when its sources changed.)
 $(VENV)/.installed: setup.cfg pyproject.toml
-	$(call install,$(VENV),test$(comma)lint)
+	$(call install,$(VENV),test$(comma)lint$(comma)wheel)
 
 $(VENV41)/.installed: setup.cfg pyproject.toml
 	$(call install,$(VENV41),test,"pyspark==4.1.*")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -78,9 +78,7 @@ def commit_rows(stores: Stores, repeat: int, scratch: Path) -> Iterator[Row]:
     def copy() -> None:
         target.mkdir()
         subprocess.run(["cp", *(f"{path}-kept" for path in files), str(target)], check=True)
-        for path in target.iterdir():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
+        _sync(target.iterdir())
 
     def write() -> None:
         commit(str(root), staged, Settings(Sizes()))
@@ -110,9 +108,7 @@ def _copy_rows(root: Path, target: Path, size: int, repeat: int, total_bytes: in
 
     def copy() -> None:
         subprocess.run(["cp", "-r", "--sparse=always", str(root), str(target)], check=True)
-        for path in filter(Path.is_file, target.rglob("*")):
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
+        _sync(filter(Path.is_file, target.rglob("*")))
 
     best = in_turns(repeat, {"cp": copy, "copy": lambda: rmqstore_spark.Store(root).copy(target)}, clear)
     yield Row(
@@ -179,8 +175,13 @@ def _rows(spark: SparkSession, count: int, size: int) -> DataFrame:
 def _durably(frame: DataFrame, path: Path) -> None:
     """As Parquet that is on disk when this returns, as what `df.write` has written into a store is."""
     _into(frame, path, "parquet")()
-    for each in (*path.iterdir(), path, path.parent):
-        fd = os.open(each, os.O_RDONLY)
+    _sync((*path.iterdir(), path, path.parent))
+
+
+def _sync(paths: Iterable[Path]) -> None:
+    """Puts these files and directories on disk."""
+    for path in paths:
+        fd = os.open(path, os.O_RDONLY)
         os.fsync(fd)
         os.close(fd)
 

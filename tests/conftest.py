@@ -46,6 +46,10 @@ hypothesis.settings.load_profile("rmq")
 # localhost whatever the machine's name resolves to. Before any JVM starts, and for the subprocesses of tests too.
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+# Its JVMs live for a minute, and would spend half of it on compiling well what hardly runs again.
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JVM)
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK_JVM)
 
 # A shell starts what runs in the background with interrupts ignored, and so would be the processes of tests.
 if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -128,6 +132,14 @@ def public_path() -> Iterator[Path]:
 def small_store() -> Path:
     """60 messages of TopicA in two queues, as RocketMQ 5.3.3's store code wrote them."""
     return ROOT / "tests" / "data" / "rocketmq-5.3.3"
+
+
+@pytest.fixture
+def storage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How stores are reached (support/storages.py)."""
+    from support import reading
+
+    monkeypatch.setattr(reading, "STORAGE", request.param)
 
 
 @pytest.fixture(scope="session")

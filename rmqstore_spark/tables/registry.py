@@ -15,6 +15,7 @@ from rmqstore_spark.progress import Progress
 from rmqstore_spark.read.parallel import in_order
 from rmqstore_spark.read.stores import files_of, open_stores
 from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.tables.elsewhere import say_what_is_unknown
 from rmqstore_spark.tables.table import Part, Table
 
 # What every table takes: which stores, which columns, with what manners towards others.
@@ -201,6 +202,8 @@ def plan_table(table: Table, options: ReadOptions, stores: list[OpenStore] | Non
     """
     if stores is None:
         stores = open_stores(options, files_of(options))
+    for store in stores:
+        say_what_is_unknown(store, table.name)
     return [TableTask(store.root, part) for store in stores for part in table.parts(store, options)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import time
@@ -164,9 +165,11 @@ def test_delayed_messages(real: None, tmp_path: Path, version: str) -> None:
     Store(tmp_path / "0").copy(one)
     Store([tmp_path / "0", tmp_path / "1"]).copy(both)
     wanted = {one: expected[0], both: [body for pair in zip(*expected, strict=True) for body in pair]}
+    with contextlib.ExitStack() as running:
+        for root in wanted:
+            running.enter_context(Broker(version, root, tmp_path / f"home-{root.name}", SMALL))
+        time.sleep(max(0.0, now / 1000 + 10 - time.time()) + 8)
     for root, bodies in wanted.items():
-        with Broker(version, root, tmp_path / f"home-{root.name}", SMALL):
-            time.sleep(max(0.0, now / 1000 + 10 - time.time()) + 8)
         found = Store(root).messages(["body", "properties", "storeTimestamp"], subscribe=TOPIC).read_all().to_pylist()
         delivered = [row for row in found if "REAL_TOPIC" in dict(row["properties"])]
         assert len(found) == len(delivered) + (1 if root == one else 2)

@@ -51,7 +51,7 @@ def assert_acknowledged(acks: list[Record], rows: list[Record]) -> None:
         assert (row["queueId"], row["queueOffset"]) == (ack["queueId"], ack["queueOffset"]) or parked
 
 
-@pytest.fixture(params=rocketmq.VERSIONS)
+@pytest.fixture(params=rocketmq.TRIED)
 def written(request: pytest.FixtureRequest, store_of: Callable[[str], Written]) -> Written:
     return store_of(request.param)
 

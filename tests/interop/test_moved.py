@@ -18,7 +18,7 @@ from rmqstore_spark.tables.traces import TRACES
 pytestmark = pytest.mark.interop
 
 
-@pytest.mark.parametrize("version", rocketmq.VERSIONS)
+@pytest.mark.parametrize("version", rocketmq.TRIED)
 def test_delayed_transactions_and_in_flight(version: str, store_of: Callable[[str], Written]) -> None:
     assert_scenario(store_of(version).root, version)
 

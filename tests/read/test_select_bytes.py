@@ -1,4 +1,4 @@
-"""What selections read of a store of 1 GiB: byte counters make pruning an assertion.
+"""What selections read of a store of 256 MiB: byte counters make pruning an assertion.
 
 The counters are ours, so for each read Linux's own count of what this process has read is held against them.
 """
@@ -30,7 +30,8 @@ from rmqstore_spark.read.planner import plan
 from rmqstore_spark.read.task import Range
 from rmqstore_spark.selection import Numbers, Selection, Texts
 
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+KIB, MIB = 1 << 10, 1 << 20
+TOTAL = 256 * MIB
 GENERATOR = Path(__file__).parents[2] / "benchmarks" / "generate.py"
 SYSTEM_COUNTS = Path("/proc/self/io")  # Linux has it
 TOPICS, QUEUES = 8, 4
@@ -54,6 +55,7 @@ def generate() -> Iterator[ModuleType]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "generate", module)  # where dataclasses looks for it
         spec.loader.exec_module(module)
+        patch.setattr(module, "UNITS_PER_MS", 1)  # so that a store is some minutes long
         yield module
 
 
@@ -157,7 +159,7 @@ def store_of(generate: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> 
     """Generates stores, which are not kept: pytest would keep those of three runs."""
     directory = tmp_path_factory.mktemp("generated")
 
-    def make(total: int, segment: int = 64 * MIB) -> Generated:
+    def make(total: int, segment: int = TOTAL // 16) -> Generated:
         root = directory / f"{total}-{segment}"
         generate.generate(root, total, KIB, segment, TOPICS, QUEUES)
         store = Generated(root, segment, generate.START_TIME, generate.UNITS_PER_MS)
@@ -170,9 +172,9 @@ def store_of(generate: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def large(store_of: Callable[..., Generated]) -> Generated:
-    store = store_of(GIB)
+    store = store_of(TOTAL)
     assert len(list((store.root / "commitlog").iterdir())) == 16
-    assert store.units["position"][-1] > 0.99 * GIB
+    assert store.units["position"][-1] > 0.99 * TOTAL
     return store
 
 
@@ -253,8 +255,8 @@ def test_lookups_do_not_cost_more_in_a_larger_store(
 ) -> None:
     """Neither with a segment of 4 times the size, nor with 16 segments; but where there is more than one, some bytes
     show what of the message's segment is live."""
-    small = store_of(64 * MIB)
-    one_segment = store_of(256 * MIB, 256 * MIB)
+    small = store_of(TOTAL // 16)
+    one_segment = store_of(TOTAL // 4, TOTAL // 4)
     for name in LOOKUPS:
         least, larger, many = (costs(store, name, rng, 3) for store in (small, one_segment, large))
         assert larger[0] <= 2 * least[-1], (name, least, larger)
@@ -284,7 +286,7 @@ def test_a_tag_reads_the_queues_and_its_messages(large: Generated) -> None:
     found = measured(large, subscribe="BenchTopic02", tags="TagA")
     assert positions_of(found) == positions_in(large, chosen)
     assert set(found.table["tags"].to_pylist()) == {"TagA"}
-    assert chosen.sum() > 10_000
+    assert chosen.sum() > 2_500
     assert found.bytes <= 2 * large.queue_bytes + large.bytes_around(chosen) + MIB
 
 
@@ -300,7 +302,7 @@ def test_a_tag_that_no_message_has_reads_the_queues_alone(large: Generated) -> N
 @pytest.fixture
 def exact_clock(monkeypatch: pytest.MonkeyPatch) -> int:
     """Clocks that go back by no more than these milliseconds. With the minute that is allowed for otherwise all that a
-    generated store of this size holds, 170 seconds, would be near any time."""
+    generated store of this size holds, some minutes, would be near any time."""
     slack = 50
     monkeypatch.setattr(clock, "CLOCK_SLACK", slack)
     return slack

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 SIZES = Sizes(segment=64 * 1024, queue_file=2000, slots=50, items=500)
 
 JOB = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -35,6 +35,7 @@ master, store, notes = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 settings = {
     "spark.driver.memory": "1g",
     "spark.executor.memory": "500m",
+    "spark.executor.extraJavaOptions": os.environ["SPARK_SUBMIT_OPTS"],
     "spark.ui.enabled": "false",
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
@@ -79,6 +80,7 @@ def master(tmp_path: Path) -> Iterator[str]:
         probe.bind(("127.0.0.1", 0))
         address = f"spark://127.0.0.1:{probe.getsockname()[1]}"
     environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "256m"}
+    environment["SPARK_DAEMON_JAVA_OPTS"] = environment["SPARK_SUBMIT_OPTS"]
 
     def start(name: str, *arguments: str) -> subprocess.Popen[bytes]:
         kind = "master.Master" if name == "master" else "worker.Worker"

@@ -1,18 +1,62 @@
-"""The command `rmqstore` as a process: with pipes, or at a terminal."""
+"""The command `rmqstore` as a process: with pipes, or at a terminal.
+
+Most of what a command takes is to start Python and to import. One process has done both and waits; for each command it
+makes a copy of itself, which runs what `python -m rmqstore_spark` runs. Only COMMAND shows that a command imports all
+that it needs.
+"""
 
 from __future__ import annotations
 
+import atexit
 import fcntl
+import json
 import os
 import pty
+import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 COMMAND = [sys.executable, "-m", "rmqstore_spark"]
+_HANGS = 120  # seconds after which a command is ended
+
+# Standard input is a socket. Over it comes a request, with what is to be standard input, output and error; what goes
+# back is the exit code.
+_WAITING = """
+import json, os, runpy, signal, socket, sys
+sys.path[:0] = json.loads(sys.argv[1])
+import rmqstore_spark.cli.commands
+requests = socket.socket(fileno=0)
+while True:
+    text, fds, *_ = socket.recv_fds(requests, 1 << 20, 3)
+    if not text:
+        sys.exit()
+    process = os.fork()
+    if process == 0:
+        break
+    for fd in fds:
+        os.close(fd)
+    requests.sendall(b"%d" % os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
+requests.detach()
+signal.alarm(int(sys.argv[2]))
+for number, fd in enumerate(fds):
+    os.dup2(fd, number)
+    os.close(fd)
+sys.stdin, sys.stdout = open(0), open(1, "w")
+sys.stderr = open(2, "w", buffering=1, errors="backslashreplace")
+told = json.loads(text)
+os.chdir(told["directory"])
+os.environ.clear()
+os.environ.update(told["environment"])
+sys.argv[1:] = told["arguments"]
+runpy.run_module("rmqstore_spark", run_name="__main__", alter_sys=True)
+"""
 
 
 class Ran(NamedTuple):
@@ -21,29 +65,56 @@ class Ran(NamedTuple):
     err: str
 
 
-def run(*arguments: str | Path, stdin: bytes = b"") -> Ran:
+@cache
+def _waiting() -> socket.socket:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        command = [sys.executable, "-c", _WAITING, json.dumps(sys.path), str(_HANGS)]
+        process = subprocess.Popen(command, stdin=theirs.fileno())
+
+    def end() -> None:
+        ours.close()
+        process.wait()
+
+    atexit.register(end)
+    return ours
+
+
+def _begin(arguments: tuple[str | Path, ...], streams: list[int], environment: Mapping[str, str]) -> socket.socket:
+    """Whoever calls this reads the exit code from the socket."""
+    told = {"arguments": [*map(str, arguments)], "directory": os.getcwd(), "environment": dict(environment)}
+    waiting = _waiting()
+    socket.send_fds(waiting, [json.dumps(told).encode()], streams)
+    return waiting
+
+
+def run(*arguments: str | Path) -> Ran:
     """With pipes."""
-    ran = subprocess.run([*COMMAND, *map(str, arguments)], input=stdin, capture_output=True, check=False, timeout=120)
-    return Ran(ran.returncode, ran.stdout.decode(), ran.stderr.decode())
+    ours, theirs = os.pipe()
+    with open(os.devnull, "rb") as nothing, tempfile.TemporaryFile() as err:
+        running = _begin(arguments, [nothing.fileno(), theirs, err.fileno()], os.environ)
+        os.close(theirs)
+        with open(ours, "rb") as pipe:
+            out = pipe.read()
+        code = int(running.recv(10))
+        err.seek(0)
+        return Ran(code, out.decode(), err.read().decode())
 
 
 def at_terminal(columns: int, *arguments: str | Path) -> Ran:
     """At a terminal of a width; what goes to standard error is shown there, too."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    env = {**os.environ, "TERM": "xterm-256color"} | {"COLUMNS": "", "LINES": ""}
-    with subprocess.Popen(
-        [*COMMAND, *map(str, arguments)], stdin=theirs, stdout=theirs, stderr=theirs, env=env, close_fds=True
-    ) as process:
-        os.close(theirs)
-        shown = b""
-        while True:
-            try:
-                part = os.read(ours, 1 << 16)
-            except OSError:  # how Linux says that the other side is closed
-                break
-            if not part:
-                break
-            shown += part
+    running = _begin(arguments, [theirs] * 3, {**os.environ, "TERM": "xterm-256color", "COLUMNS": "", "LINES": ""})
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            part = os.read(ours, 1 << 16)
+        except OSError:  # how Linux says that the other side is closed
+            break
+        if not part:
+            break
+        shown += part
     os.close(ours)
-    return Ran(process.returncode, shown.decode().replace("\r\n", "\n"), "")
+    return Ran(int(running.recv(10)), shown.decode().replace("\r\n", "\n"), "")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from oracle import reference
 
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.write import disk
-from rmqstore_spark.write.commit import Settings, check
+from rmqstore_spark.write.commit import Settings, check, commit
 from support import reading, writing
 from support.writing import Row, assert_whole, write
 
@@ -110,6 +112,47 @@ def assert_all_or_none(root: Path, none: list[str], all_: list[str]) -> bool:
     else:
         assert not (root / "checkpoint").exists()
     return found == all_
+
+
+def stopped_at_every_change(
+    home: Path, stop: Stopper, error: type[BaseException], new: list[Row], sizes: Sizes = SIZES
+) -> Iterator[tuple[Path, bool]]:
+    """A write to a copy of `home`/before, or to a new store where there is none, that is stopped at its first change,
+    at its second, and so on to a whole one.
+
+    Yields:
+        What it left: the store, and whether all of the messages are there, or none.
+    """
+    before, root = home / "before", home / "store"
+    none = ids(before)
+    all_ = none + [row["msgId"] for row in new]
+    outcomes: list[bool] = []
+    for number in itertools.count():
+        if before.exists():
+            shutil.copytree(before, root)
+        _, staged = writing.stage_rows(root, [new])
+        stop.at(number, error)
+        done = True
+        try:
+            commit(str(root), staged, Settings(sizes))
+        except error:
+            done = False
+        finally:
+            calls = stop.calls
+            stop.at(None)
+        outcomes.append(assert_all_or_none(root, none, all_))
+        if error is not Killed:
+            # What fails has left nothing. What has been published does not fail any more.
+            assert open_files(home) == []
+            assert done == outcomes[-1]
+        yield root, outcomes[-1]
+        assert_goes_on(root, sizes)
+        shutil.rmtree(root)
+        if calls <= number:
+            break
+    assert outcomes == sorted(outcomes)  # first none, then all
+    assert outcomes.count(False) > 30
+    assert outcomes.count(True) > 10
 
 
 def state(root: Path) -> dict[str, bytes]:

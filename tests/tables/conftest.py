@@ -1,22 +1,12 @@
-"""These tests also read stores as if they were in object storage: the same rows have to come (support/remote.py)."""
+"""What of these tests is also for object storage."""
 
 from __future__ import annotations
 
 import pytest
-from support import reading
+from support import storages
 
-# In the quick suite tests/store/test_remote_files.py does.
 ALSO_AS_OBJECTS = {"test_check", "test_consumequeue", "test_index", "test_log", "test_queues", "test_registry"}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if metafunc.module.__name__.rpartition(".")[2] in ALSO_AS_OBJECTS:
-        metafunc.fixturenames.append("storage")
-        ways = ["disk", pytest.param("objects", marks=pytest.mark.slow)]
-        metafunc.parametrize("storage", ways, indirect=True)
-
-
-@pytest.fixture
-def storage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How stores are reached."""
-    monkeypatch.setattr(reading, "STORAGE", request.param)
+    storages.parametrize(metafunc, ALSO_AS_OBJECTS)
