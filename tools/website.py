@@ -53,8 +53,9 @@ def _unescaped(row: str) -> str:
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Long names in a table may break between their words, where a screen is small."""
+    """On a small screen long names in a table may break between their words, and options not after their hyphens."""
     html = _NAME.sub(lambda name: _BETWEEN_WORDS.sub("<wbr>", name[0]), html)
+    html = html.replace("<code>--", '<code class="option">--')
     return html.replace("<code>map&lt;string,string&gt;", "<code>map&lt;string,<wbr>string&gt;")
 
 
