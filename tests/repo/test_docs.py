@@ -163,13 +163,15 @@ def test_against_a_bucket_with_spark(spark: SparkSession, server: Server) -> Non
         "fs.s3a.access.key": server.options["aws_access_key_id"],
         "fs.s3a.secret.key": server.options["aws_secret_access_key"],
         "fs.s3a.endpoint.region": server.options["aws_region"],
+        "fs.s3a.path.style.access": "true",
     }
+    before = {name: configuration.get(name) for name in said}
     try:
         for name, value in said.items():
             configuration.set(name, value)
         names: dict[str, object] = {"spark": spark, "rmqstore_spark": rmqstore_spark}
         ran(found[0], names)
     finally:
-        for name in said:
-            configuration.unset(name)
+        for name, value in before.items():
+            configuration.unset(name) if value is None else configuration.set(name, value)
     assert "broker" in "".join(asked for _, asked, _ in server.asked)
