@@ -6,14 +6,17 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 VENV ?= .venv
 VENV41 ?= .venv-spark41
+VENV_DOCS ?= .venv-docs
 SANITIZED := build/sanitized
+PLATFORM := manylinux_2_17_$(shell uname -m)
 
 PACKAGE := rmqstore_spark native_io pyspark_rmqstore.py
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-fast interop golden lint format house bench wheel build sanitize sanitize-machine sanitize-portable test-spark41 clean
+.PHONY: help demo test test-fast interop golden lint format house reference docs docs-serve bench wheel sdist try-wheel build \
+	sanitize sanitize-machine sanitize-portable test-spark41 clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -46,12 +49,30 @@ format: $(VENV)/.installed ## format the Python code and repair what ruff can
 house: $(VENV)/.installed ## draw docs/house.svg, the picture of who imports whom
 	$(BIN)/python tools/house.py
 
+reference: build ## write the parts of README and docs/ that the code says, and their pictures
+	$(BIN)/python tools/reference.py
+
+# Material for MkDocs prints an advertisement of its successor at every run; the variable turns it off.
+docs: $(VENV_DOCS)/.installed ## make the website of README and docs/ in build/site
+	NO_MKDOCS_2_WARNING=1 $(VENV_DOCS)/bin/mkdocs build --quiet --strict
+
+docs-serve: $(VENV_DOCS)/.installed ## show that website on this machine, and make it anew when a page changes
+	NO_MKDOCS_2_WARNING=1 $(VENV_DOCS)/bin/mkdocs serve --strict
+
 bench: build ## measure speed and memory; prints a table of ratios
 	$(BIN)/python tools/with_spark.py benchmarks/bench.py $(ARGS)
 
-wheel: $(VENV)/.installed ## build a wheel into dist/
-	rm -rf build/lib.* build/bdist.*  # setuptools would pack modules that are long deleted
-	$(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist .
+# The kernel calls nothing that glibc 2.17 lacks, wherever it is built; auditwheel fails should that change.
+wheel: $(VENV)/.installed ## build a wheel into dist/, for all Pythons and Linuxes on this kind of processor
+	rm -rf build/lib.* build/bdist.* build/wheel  # setuptools would pack modules that are long deleted
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --strip --plat $(PLATFORM) --wheel-dir dist build/wheel/*.whl
+
+sdist: $(VENV)/.installed ## build a source distribution into dist/
+	$(BIN)/python setup.py -q sdist --dist-dir dist
+
+try-wheel: ## install the wheel in dist/ where no compiler is, and use it (ARGS="--pyspark 4.1.*")
+	$(PYTHON) tools/try_wheel.py $(ARGS)
 
 build: $(VENV)/.installed ## install into .venv (the source tree itself) and compile the kernel
 	@$(BIN)/python setup.py -q build_ext --parallel 2
@@ -91,7 +112,7 @@ test-spark41: $(VENV41)/.installed ## run the tests that use Spark on PySpark 4.
 	$(VENV41)/bin/python tools/with_spark.py -m pytest -m "spark and not slow" $(ARGS)
 
 clean: ## remove all that was made, the virtual environments too
-	rm -rf $(VENV) $(VENV41) build dist *.egg-info spark-warehouse metastore_db derby.log
+	rm -rf $(VENV) $(VENV41) $(VENV_DOCS) build dist *.egg-info spark-warehouse metastore_db derby.log
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -f native_io/*.so native_io/_*.c
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -99,10 +120,17 @@ clean: ## remove all that was made, the virtual environments too
 # An environment is made anew only when the requirements change. (The kernel needs no stamp: setuptools compiles it
 # only when its sources changed.)
 $(VENV)/.installed: setup.cfg pyproject.toml
-	$(call install,$(VENV),test$(comma)lint)
+	$(call install,$(VENV),test$(comma)lint$(comma)wheel)
 
 $(VENV41)/.installed: setup.cfg pyproject.toml
 	$(call install,$(VENV41),test,"pyspark==4.1.*")
+
+# The website needs nothing of the package: what the code says stands in the pages (`make reference`).
+$(VENV_DOCS)/.installed: requirements-docs.txt
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; none was found" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV_DOCS)
+	$(VENV_DOCS)/bin/python -m pip install --quiet --requirement requirements-docs.txt
+	@touch $@
 
 comma := ,
 # install(environment, extras, more requirements)

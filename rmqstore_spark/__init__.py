@@ -104,9 +104,9 @@ def write_store(
     Args:
         path: the store directory; it is made if it is not there.
         data: an Arrow table, a reader (as `Store.messages` gives), record batches, or anything that is an Arrow stream,
-            such as a DataFrame of Polars or pandas. The columns are those of a read; README (Write) tells which.
+            such as a DataFrame of Polars or pandas. The columns are those of a read; docs/writing.md tells which.
         mode: `append` adds to a store; `overwrite` replaces all of it.
-        options: the write options; README has the table of them.
+        options: the write options; docs/options.md has the table of them.
 
     Returns:
         How many messages were written.

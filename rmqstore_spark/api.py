@@ -82,7 +82,7 @@ class Store(TableMethods):
         return read_table(self._options({"columns": columns, **options}, name))
 
     def messages(self, columns: Names | None = None, **options: Unpack[MessageOptions]) -> pa.RecordBatchReader:
-        """The messages, in the order of the log: README has the tables of columns and of options.
+        """The messages, in the order of the log: docs/columns.md and docs/options.md have the tables.
 
         All cores decode ahead of what is taken, up to a limit. DuckDB, Polars and pandas read it as it is. It can be
         read once.
@@ -200,7 +200,7 @@ class Store(TableMethods):
         Each message keeps its queue offset, and each consumer group its place: what config/ says of topics and groups
         comes along. Where several stores become one, the queues of a topic come one after the other: the second store's
         queue 0 gets the number after the first one's last, and its groups' offsets go with it. With `deduplicate=True`
-        copies of one store become that one, with what is whole in any of them. README (Copying) tells what becomes of
+        copies of one store become that one, with what is whole in any of them. docs/copying.md tells what becomes of
         delayed and half messages.
 
         Args:
@@ -229,7 +229,7 @@ class Store(TableMethods):
         for name in options:
             if name.lower() in refused:
                 raise OptionError(f"option {refused[name.lower()]!r} is not for copies, which have whole messages")
-        how = {"mode": "PERMISSIVE" if is_salvage else "FAILFAST", "decompress": False, "trust": "log"}
+        how = {"mode": "PERMISSIVE" if is_salvage else "FAILFAST", "decompress": is_salvage, "trust": "log"}
         given = {**options, **how}
         understood = self._options(given)
         own: StoreOptions = {**self._own, **of_stores(options)}

@@ -51,7 +51,7 @@ class StorageOptions(TypedDict, total=False):
 
 
 class StoreOptions(StorageOptions, total=False):
-    """Options that say where a store's files are, and how they are read. README has the table of options."""
+    """Options that say where a store's files are, and how they are read. docs/options.md has the table of options."""
 
     storePathCommitLog: Names
     mode: Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
@@ -62,7 +62,7 @@ class StoreOptions(StorageOptions, total=False):
 
 
 class SelectOptions(TypedDict, total=False):
-    """Options that select rows. README has the table of options."""
+    """Options that select rows. docs/options.md has the table of options."""
 
     subscribe: Names
     subscribePattern: str

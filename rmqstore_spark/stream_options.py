@@ -61,7 +61,6 @@ def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
     for path in read.paths:
         if scheme_of(path) is not None:
             location(path)  # a URI with a secret in it is refused without being shown
-            raise OptionError(f"{path}: only a store on a disk can be followed as a stream; use spark.read")
     if read.table != MESSAGES:
         raise OptionError(f"option 'table': only messages can be read as a stream, not {read.table!r}; use spark.read")
     start, since = own["startingOffsets"], read.selection.store_timestamp

@@ -32,9 +32,12 @@ def show_findings(found: pa.Table, limit: int | None) -> None:
                 out.print(Text("  " + _place(row)), soft_wrap=True)
             if limit is not None and len(some) > limit:
                 out.print(Text(f"  ... and {len(some) - limit:,} more; --limit 0 shows all"))
+    unseen = [row for row in rows if row["problem"] == "notLookedAt"]
     if not serious:
-        out.print("nothing is wrong")
-    notes = Counter(row["problem"] for row in rows if row["severity"] not in _STYLES)
+        out.print("nothing is wrong in what was looked at" if unseen else "nothing is wrong")
+    for row in unseen:
+        out.print(Text(one_line(f"not looked at: {row['file']}: {row['found']}"), "dim"), soft_wrap=True)
+    notes = Counter(row["problem"] for row in rows if row["severity"] not in _STYLES and row not in unseen)
     if notes:
         told = ", ".join(f"{problem} ({count:,})" if count > 1 else problem for problem, count in notes.items())
         out.print(Text(f"notes, in --format json: {told}", "dim"))

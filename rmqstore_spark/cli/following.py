@@ -9,8 +9,8 @@ from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.read.batches import ReadSettings, read_task
 from rmqstore_spark.read.follow import Follower
+from rmqstore_spark.read.stores import files_of
 from rmqstore_spark.read.stream_offset import StreamOffset
-from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.stream_options import StreamOptions, parse_stream_options
 from rmqstore_spark.tables.messages import last_messages
@@ -38,7 +38,8 @@ def followed(path: str, given: Mapping[str, str], count: int) -> tuple[pa.Table,
     last = arrow_schema(columns).empty_table()
     if options.start == "latest":
         for root, place in start.stores.items():
-            store = OpenStore.find(root, Files(), options.read.store_path_commit_log, place.position)
+            files = files_of(options.read)
+            store = OpenStore.find(root, files, options.read.store_path_commit_log, place.position)
             last = last_messages(store, options.read, columns, count)
     return last, _coming(follower, start, options, columns)
 

@@ -23,7 +23,7 @@ def show_summary(summary: Summary) -> None:
     out = console(_PIPED)
     out.print(Text.assemble((one_line(summary.root), "bold")), soft_wrap=True)
     for line in _facts(summary):
-        out.print(Text("  " + line))
+        out.print(Text("  " + line), soft_wrap=True)
     if summary.topics:
         out.print()
         _show_topics(out, summary)
@@ -41,6 +41,7 @@ def _facts(summary: Summary) -> list[str]:
         lines.append(f"stored from {first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S} UTC: {length}")
     topics = f"{summary.messages:,} messages in {summary.queues:,} queues of {len(summary.topics):,} topics"
     lines.append(topics + (f"; {summary.empty_topics:,} more topics are empty" if summary.empty_topics else ""))
+    lines += [one_line(f"not read: {place.path}: {place.what}") for place in summary.unknown]
     return lines
 
 

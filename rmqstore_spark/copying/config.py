@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from rmqstore_spark.copying.rows import Source
+from rmqstore_spark.errors import one_line
 from rmqstore_spark.store.config import Table, consumer_offsets, delay_offsets, is_count, load, member_of, topic_entries
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.tables.elsewhere import elsewhere
 from rmqstore_spark.write.copying import Ends
 from rmqstore_spark.write.topics import merge
+
+log = logging.getLogger(__name__)
 
 # Files that are taken over as they are; of several stores the first one counts for what it names.
 _MEMBERS = {
@@ -20,6 +26,14 @@ _MEMBERS = {
 }
 _OF_ONE = ("consumerFilter.json", "consumerOrderInfo.json")
 _NUMBERS = ("readQueueNums", "writeQueueNums")
+_NEEDED = {"topics", "groups", "inflight"}  # what these tables do not know, a copy does not have
+
+
+def say_what_stays_behind(store: OpenStore) -> None:
+    """Say in the log what a copy should have, and where it is not read."""
+    for place in elsewhere(store):
+        if place.tables & _NEEDED:
+            log.warning("%s: %s: not read, so the new store does not have it", one_line(place.path), place.what)
 
 
 def config_files(sources: list[Source], ends: Ends, is_whole: bool) -> dict[str, bytes]:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from rmqstore_spark.copying.config import config_files
+from rmqstore_spark.copying.config import config_files, say_what_stays_behind
 from rmqstore_spark.copying.report import report
 from rmqstore_spark.copying.rows import COLUMNS, DAMAGE_COLUMNS, Chunks, Halves, Source, merged
+from rmqstore_spark.copying.told_once import told_once
 from rmqstore_spark.copying.waiting import Offsets, waiting_of
 from rmqstore_spark.errors import DamagedStoreError, OptionError
 from rmqstore_spark.read.copies import Copies, alone, copies_of
@@ -75,6 +76,23 @@ def copy(
     for log in logs:
         if (faults := log.faults()) and not is_salvage:
             raise _to_salvage(faults[0][1])
+    for log in logs:
+        say_what_stays_behind(log.newest)
+    with told_once() if is_salvage else contextlib.nullcontext():
+        return _copy(stores, logs, read, table, target, is_salvage=is_salvage, is_whole=is_whole, index=index)
+
+
+def _copy(
+    stores: list[OpenStore],
+    logs: list[Copies],
+    read: Callable[[list[OpenStore], list[str]], Iterable[pa.RecordBatch]],
+    table: Callable[..., pa.Table],
+    target: str,
+    *,
+    is_salvage: bool,
+    is_whole: bool,
+    index: bool,
+) -> Copied:
     sources = _sources(logs, read, table, is_salvage)
     sizes = _sizes(stores)
     span = sum(segment.end - segment.start for store in stores for segment in store.segments)

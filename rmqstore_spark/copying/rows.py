@@ -26,7 +26,7 @@ COLUMNS = [
     *("commitLogOffset", "storeSize", "topic", "queueId", "queueOffset", "sysFlag", "storeTimestamp"),
     "preparedTransactionOffset",
 ]
-DAMAGE_COLUMNS = ["file", "corrupt"]
+DAMAGE_COLUMNS = ["file", "corrupt", "body"]  # with the body, one that cannot be decompressed is damage
 _HALF_TOPICS = (HALF_TOPIC, ROCKSDB_HALF_TOPIC)
 _INNER_BATCH = 0x80  # sysFlag: a unit holds several messages
 
@@ -126,6 +126,7 @@ class Source:
             )
 
     def _without_damages(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        batch = batch.select([name for name in batch.schema.names if name != "body"])  # it has been tried by now
         corrupt = batch.column("corrupt")
         if corrupt.null_count == len(corrupt):
             return batch

@@ -8,11 +8,13 @@ whole machine loses, and what a replicated broker cuts when another one becomes 
 then the log does not have the message any more that was last before the edge, and that is found.
 
 An idle look is one request, or two where the last message is large: the last message's head, and zeros where the next
-one will be. Only where something new stands is anything else of the store looked at.
+one will be. Only where something new stands is anything else of the store looked at. In object storage the segments are
+listed before, as nothing else shows there what is new.
 """
 
 import bisect
 import contextlib
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -20,16 +22,19 @@ from typing import NamedTuple
 
 from rmqstore_spark.errors import DamagedStoreError, DataLossError
 from rmqstore_spark.store.commitlog import SegmentReader
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.files import Files, Pin
 from rmqstore_spark.store.layout import segment_paths
 from rmqstore_spark.store.log_end import End, LogEnd
 from rmqstore_spark.store.message import MARK_SIZE, Mark, mark_of
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Segment
 
+log = logging.getLogger(__name__)
+
 _NEXT_SIZE = 8  # bytes of the next unit: a total size and a magic, never zero both
 _NEAR = 4096  # bytes of a last message that are rather read than asked around
 _SECONDS = 1.0  # between looks at what seldom changes
+_COPIES = 3  # of another segment, each newer than the one before: then a copy that lacked something is surely through
 _MOST_SECONDS = 60.0  # between looks at something that stays where the next unit should be and is none
 
 
@@ -109,9 +114,11 @@ class Edge:
         self._clock = clock
         self._store: OpenStore | None = None
         self._reached = known
-        self._was_started: int | None = -1  # as _started() was; at the first look it counts as new
+        self._was_started: list[object] | None = None  # as _started() was; at the first look it counts as new
         self._look_again = clock() + _SECONDS
         self._patience = _SECONDS
+        # The segment that a copy lacks the rest of; and of each segment, which objects stood there since.
+        self._incomplete: tuple[tuple[int, Pin | None], dict[int, set[Pin | None]]] | None = None
 
     def look(self) -> Reached:
         """The edge as of now; never before where it was. It costs as much as there is new.
@@ -131,7 +138,10 @@ class Edge:
     # ---- a look
 
     def _look(self, reached: Reached) -> Reached:
-        store = self._store or self._open()
+        store = self._store
+        if store is None or self._files.is_snapshot:
+            store = self._open()
+            check(store, reached)
         segment = _segment_at(store.segments, reached.position)
         if segment is None:
             if not self._is_there(reached.position) and not self._is_due():
@@ -179,12 +189,15 @@ class Edge:
         """
         known = self._reached
         store = self._open()
+        self._files.survey(self._root)
         if known is not None:
             check(store, known)
         last = None if known is None or self._started() != self._was_started else known.last
         self._was_started = self._started()
         hint = None if known is None or last is None else (known.position, last.store_timestamp)
         found = _reached_by(store, _end_of(store).find(hint), known)
+        if known is not None and self._files.is_snapshot:
+            found = self._complete(store, known, found)
         if known is not None and found.position < known.position:
             # Unless the message that was last needs a proof again, which it had before.
             if known.last is None or found.position != known.last.position:
@@ -195,6 +208,7 @@ class Edge:
 
     def _open(self) -> OpenStore:
         """The store with its segments as they are now."""
+        self._files = self._files.fresh()
         self._store = OpenStore.find(self._root, self._files, self._commitlogs)
         return self._store
 
@@ -206,15 +220,40 @@ class Edge:
         self._look_again = now + _SECONDS
         return True
 
-    def _started(self) -> int | None:
-        """When a broker started here last, in nanoseconds, as it writes its lock file then; None where nobody knows."""
-        with contextlib.suppress(OSError):
-            return self._files.status(os.path.join(self._root, "lock")).st_mtime_ns
-        return None
+    def _started(self) -> list[object]:
+        """What is another one once a broker has started here: when it wrote its files, in nanoseconds; in object
+        storage which objects they are. That need not tell, but then a cut is found when the message is overwritten
+        that was last."""
+        found = list[object]()
+        for name in ("lock", "abort") if self._files.is_snapshot else ("lock",):
+            with contextlib.suppress(OSError):
+                path = os.path.join(self._root, name)
+                found.append(self._files.pin(path) or self._files.status(path).st_mtime_ns)
+        return found
 
     def _is_there(self, start: int) -> bool:
         """Is there a segment of this name?"""
         return any(self._files.exists(path) for path in segment_paths(self._root, self._commitlogs, start))
+
+    def _complete(self, store: OpenStore, known: Reached, found: Reached) -> Reached:
+        """How far a log goes that is copied to object storage again and again, where the newest segments may come
+        before the rest of older ones. That is waited for until so much else came that it never will."""
+        there = _reached_by(store, _end_of(store).onward(known.position), known)
+        at = _segment_at(store.segments, there.position)
+        if found.position <= (there.position if at is None else at.end):
+            return found
+        start, pin = (there.position, None) if at is None else (at.start, at.pin)
+        if self._incomplete is None or self._incomplete[0] != (start, pin):
+            log.warning(
+                "%s: the log goes on in a later segment, but what comes after commitLogOffset %d is not there yet; it "
+                "is waited for",
+                *(store.root, there.position),
+            )
+            self._incomplete = (start, pin), {}
+        seen = self._incomplete[1]
+        for segment in store.segments:
+            seen.setdefault(segment.start, set()).add(segment.pin)
+        return found if max(map(len, seen.values())) > _COPIES else there
 
     def _begins_with_unit(self, start: int) -> bool:
         for path in segment_paths(self._root, self._commitlogs, start):
@@ -225,7 +264,7 @@ class Edge:
 
 
 def _end_of(store: OpenStore) -> LogEnd:
-    return LogEnd(store.layout, store.segments, store.queues, store.files)
+    return LogEnd(store.layout, store.segments, store.queues, store.files, is_followed=True)
 
 
 def _reached_by(store: OpenStore, end: End, known: Reached | None) -> Reached:

@@ -16,14 +16,16 @@ from rmqstore_spark.read.check_names import check_queues, check_topics
 from rmqstore_spark.read.edge import Edge, Reached, after_loss, check
 from rmqstore_spark.read.planner import plan_parts
 from rmqstore_spark.read.prune import ranges_of
-from rmqstore_spark.read.stores import open_stores
+from rmqstore_spark.read.stores import files_of, open_stores
 from rmqstore_spark.read.stream_offset import Queue, StoreOffset, StreamOffset
 from rmqstore_spark.read.stream_start import check_word, start_of_new, starts_of
 from rmqstore_spark.read.task import Range, Task
 from rmqstore_spark.read.twins import refuse_twins
 from rmqstore_spark.selection import Numbers, Selection, Texts
 from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.guest import Manners
 from rmqstore_spark.store.layout import expand
+from rmqstore_spark.store.message import MARK_SIZE, Mark
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.stream_options import StreamOptions
 
@@ -59,8 +61,8 @@ class Follower:
         if not is_told:
             check_word(options.start)
         self._options = options
-        self._files = files or Files()  # to look with; manners are for what tasks read
-        self._files_of_tasks = files or Files(manners=options.read.manners)
+        self._files = files or files_of(replace(options.read, manners=Manners()))  # to look with
+        self._files_of_tasks = files or files_of(options.read)
         self._is_told = is_told
         self._clock = clock
         self._edges: dict[str, Edge] = {}
@@ -89,6 +91,7 @@ class Follower:
         self._refuse_twins(roots)
         reached = {root: self._edge(root, None).look() for root in roots}
         # Opened after the look: their queues are to know what was seen.
+        self._files = self._files.fresh()
         stores = open_stores(read, self._files)
         check_topics(read.subscribe, stores)
         check_queues(self._selection_of_options(), stores)
@@ -109,6 +112,7 @@ class Follower:
         began = self._clock()
         if self._known is not None and self._known[:2] == (start, is_limited) and began < self._look_at:
             return self._known[2]
+        self._files = self._files.fresh()
         found = self._untold() if start is None else self._after(start, is_limited)
         ended = self._clock()
         self._look_at = ended + max(_LEAST_SECONDS, _PAUSES * (ended - began))
@@ -117,6 +121,7 @@ class Follower:
 
     def stop_here(self) -> None:
         """Go no further than what is there now, from now on."""
+        self._files = self._files.fresh()
         self._target = {
             root: Edge(root, self._files, self._options.read.store_path_commit_log).look()
             for root in self._list()
@@ -135,6 +140,7 @@ class Follower:
         """
         for root in sorted(start.stores.keys() - end.stores.keys()):
             self._vanished(root)
+        files = self._files_of_tasks.fresh()
         parts: list[tuple[OpenStore, list[Range], Selection]] = []
         tasks: list[Task] = []
         for root, to in sorted(end.stores.items()):
@@ -144,8 +150,8 @@ class Follower:
             if begin is not None and to.position <= begin.position:
                 continue
             try:
-                commitlogs = self._options.read.store_path_commit_log
-                store = OpenStore.find(root, self._files_of_tasks, commitlogs, to.position)
+                files.survey(root)
+                store = OpenStore.find(root, files, self._options.read.store_path_commit_log, to.position)
                 check(store, Reached(to.position, to.last))
                 since = store.segments[0].start if begin is None else self._surviving(store, begin)
             except (NotAStoreError, DataLossError) as why:
@@ -160,7 +166,8 @@ class Follower:
                 tasks.append(Task(faults=faults))
             selection = self._selection(begin or StoreOffset(since), start.since)
             if not selection.is_nothing:
-                parts.append((store, _clipped(store, since), selection))
+                ranges = [_with_proof(r, to.last) for r in _clipped(store, since)]
+                parts.append((store, ranges, selection))
         return plan_parts(parts, self._options.read, columns) + tasks
 
     # ---- how far it goes
@@ -384,6 +391,17 @@ class Follower:
 def _clipped(store: OpenStore, begin: int) -> list[Range]:
     """The ranges of a log from a physical offset on."""
     return [replace(r, start=max(r.start, begin)) for r in ranges_of(store) if r.stop > begin]
+
+
+def _with_proof(r: Range, last: Mark | None) -> Range:
+    """A range whose segment may be copied anew before a task reads it: another object is right that has the last
+    planned message, too."""
+    pin, at = r.segment.pin, -1 if last is None else last.position - r.segment.start
+    if pin is None or not 0 <= at < r.segment.size:
+        return r
+    with r.store.reader(r.segment) as reader:
+        proof = at, reader.window.read(r.segment.start + at, MARK_SIZE)
+    return replace(r, segment=replace(r.segment, pin=replace(pin, proof=proof)))
 
 
 def _has_passed(store: OpenStore, name: Queue, first: int) -> bool:

@@ -107,8 +107,8 @@ def _by_queue_offset(store: OpenStore, selection: Selection) -> list[tuple[int, 
     """The parts of the log that can hold the selected queue offsets, as physical offsets [start, stop) where units
     begin, in order; None: all of it.
 
-    Along a queue physical offsets ascend with queue offsets, and a broker gives each out once (README says so): where
-    the log confirms a queue's unit, no other message has its queue offset.
+    Along a queue physical offsets ascend with queue offsets, and a broker gives each out once (docs/find.md): where the
+    log confirms a queue's unit, no other message has its queue offset.
     """
     named = _named_queues(selection)
     if named is None or any(store.queues.of_topic(topic, is_batch=True) for topic in dict(named)):

@@ -10,8 +10,8 @@ import stat
 import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -61,10 +61,13 @@ class Pin:
     Attributes:
         size: bytes.
         tag: its ETag, None where the storage gave none.
+        proof: (offset, bytes): another object that is at least as long and has these bytes there is this one, gone on.
+            None: no other one will do.
     """
 
     size: int
     tag: str | None
+    proof: tuple[int, bytes] | None = field(default=None, compare=False, kw_only=True)
 
 
 def allocated(status: os.stat_result) -> int:
@@ -82,7 +85,10 @@ class Files:
         prices: of this file system.
         manners: towards others who work on the same disk.
         requests, bytes: what was read by now: what pruning saves is measured here.
+        is_snapshot: whether files stay as they were when they were seen first: fresh() shows them as they are now.
     """
+
+    is_snapshot: ClassVar[bool] = False
 
     def __init__(self, prices: Prices | None = None, manners: Manners | None = None) -> None:
         self.prices = prices or Prices()
@@ -105,6 +111,10 @@ class Files:
         """What is to be done about an open file before it is read from; None: nothing."""
         traces = Traces(fd, os.fstat(fd).st_size) if is_log and self.manners.drop_cache else None
         return Guest(self._pace, traces) if traces or self._pace else None
+
+    def fresh(self) -> "Files":
+        """The files as they are now: those of a snapshot anew, else the same."""
+        return self
 
     def use(self, storage: Storage) -> None:
         """Reach remote stores so from now on. A task calls it: pickled files know no secrets."""

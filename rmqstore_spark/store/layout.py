@@ -84,6 +84,7 @@ class Layout:
         batchconsumequeue: that directory, or None.
         index: that directory, or None.
         abort: whether the broker runs, or did not stop cleanly.
+        dledger: a log of DLedger that has the messages instead of the commitlog, or None. There are no segments then.
     """
 
     root: str
@@ -93,6 +94,19 @@ class Layout:
     batchconsumequeue: str | None
     index: str | None
     abort: bool
+    dledger: str | None = None
+
+    def refuse_dledger(self) -> None:
+        """Refuse a store whose messages are in a log of DLedger.
+
+        Raises:
+            NotAStoreError: they are.
+        """
+        if self.dledger is not None:
+            raise NotAStoreError(
+                f"{self.dledger}: a DLedger commitlog (enableDLegerCommitLog), which is not supported; "
+                "read the store of a broker without DLedger, or consume from the broker itself"
+            )
 
     @property
     def checkpoint(self) -> str:
@@ -178,8 +192,8 @@ def local_path(path: str, files: Files) -> str:
         return unquote(uri.path)
     if len(uri.scheme) > 1 and "/" in path:
         raise OptionError(
-            f"{path}: only local or mounted directories, s3://, s3a://, gs:// and abfss:// can be used, not "
-            f"{uri.scheme!r}; copy the store"
+            f"{path}: only local or mounted directories, s3://, s3a://, gs://, abfss:// and hdfs:// can be used, "
+            f"not {uri.scheme!r}; copy the store"
         )
     return path
 
@@ -211,7 +225,9 @@ def find_store(root: str, commitlogs: list[str] | None, files: Files) -> Layout:
         DamagedStoreError: what has the name of a commitlog file is none.
     """
     entries = _entries(root, files)
-    _refuse_dledger_directories(root, entries, files)
+    dledger = _dledger_directory(root, entries, files)
+    if dledger is not None:
+        return _layout(root, entries, files, dledger=dledger)
     if commitlogs is None:
         if "commitlog" not in entries:
             raise NotAStoreError(_not_a_store(root, entries, files))
@@ -235,16 +251,28 @@ def find_store(root: str, commitlogs: list[str] | None, files: Files) -> Layout:
                 raise DamagedStoreError(f"{path}: expected a commitlog file, found {kind_of(found)}; move it away")
             segments.append(SegmentFile(path, start, found.st_size, files.pin(path)))
     segments.sort(key=lambda segment: segment.start)
-    if segments:
-        _refuse_dledger_file(segments[0], files)
+    if segments and _is_dledger_file(segments[0], files):
+        return _layout(root, entries, files, dledger=segments[0].path)
+    return _layout(root, entries, files, tuple(segments), tuple(strays))
+
+
+def _layout(
+    root: str,
+    entries: list[str],
+    files: Files,
+    segments: tuple[SegmentFile, ...] = (),
+    strays: tuple[str, ...] = (),
+    dledger: str | None = None,
+) -> Layout:
     return Layout(
         root=root,
-        segments=tuple(segments),
-        strays=tuple(strays),
+        segments=segments,
+        strays=strays,
         consumequeue=_consumequeue(root, entries, files),
         batchconsumequeue=os.path.join(root, "batchconsumequeue") if "batchconsumequeue" in entries else None,
         index=os.path.join(root, "index") if "index" in entries else None,
         abort="abort" in entries,
+        dledger=dledger,
     )
 
 
@@ -282,26 +310,19 @@ def _consumequeue(root: str, entries: list[str], files: Files) -> str | None:
     return None if "CURRENT" in names and any(name.startswith("MANIFEST-") for name in names) else directory
 
 
-def _refuse_dledger_directories(root: str, entries: list[str], files: Files) -> None:
-    for name in entries:
-        if name.startswith("dledger-") and files.is_directory(os.path.join(root, name, "data")):
-            raise NotAStoreError(
-                f"{os.path.join(root, name)}: a DLedger commitlog (enableDLegerCommitLog), which is not supported; "
-                "read the store of a broker without DLedger, or consume from the broker itself"
-            )
+def _dledger_directory(root: str, entries: list[str], files: Files) -> str | None:
+    directories = (os.path.join(root, name) for name in entries if name.startswith("dledger-"))
+    return next((path for path in directories if files.is_directory(os.path.join(path, "data"))), None)
 
 
-def _refuse_dledger_file(segment: SegmentFile, files: Files) -> None:
+def _is_dledger_file(segment: SegmentFile, files: Files) -> bool:
+    """Is it one of those that storePathDLedgerCommitLog has put where others look for the commitlog?"""
     with files.file(segment.path) as file:
         head = file.read(0, _DLEDGER_ENTRY.size)
     if len(head) < _DLEDGER_ENTRY.size:
-        return
+        return False
     magic, size, _index, _term, position = _DLEDGER_ENTRY.unpack(head)
-    if magic in (1, 2, 3) and size >= 48 and position == segment.start:
-        raise NotAStoreError(
-            f"{segment.path}: a DLedger log (storePathDLedgerCommitLog), which is not supported; "
-            "read the store of a broker without DLedger, or consume from the broker itself"
-        )
+    return magic in (1, 2, 3) and size >= 48 and position == segment.start
 
 
 def _not_a_store(root: str, entries: list[str], files: Files) -> str:

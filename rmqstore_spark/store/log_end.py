@@ -85,13 +85,23 @@ class LogEnd:
         segments: its segments, by start.
         queues: its ConsumeQueues. All of them are asked only where something is left after the end.
         files: how to reach files, and where requests and bytes are counted.
+        is_followed: whether who asks will ask again. Then a last unit that nothing proves waits where files are a
+            snapshot: what was copied while a broker wrote it stays the same without being whole.
     """
 
-    def __init__(self, layout: Layout, segments: list[Segment], queues: ConsumeQueues, files: Files) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        segments: list[Segment],
+        queues: ConsumeQueues,
+        files: Files,
+        is_followed: bool = False,
+    ) -> None:
         self._layout = layout
         self._segments = list(segments)
         self._queues = queues
         self._files = files
+        self._must_prove = is_followed and files.is_snapshot
 
     def find(self, known: tuple[int, int] | None = None) -> End:
         """The end as of now.
@@ -214,12 +224,12 @@ class LogEnd:
         last = stop.last
         if last is None or last.position + last.size != stop.at or stop.status is Status.BLANK:
             return stop.at
-        is_written = self._files.is_locked(self._layout.lock)
+        is_written = self._must_prove or self._files.is_locked(self._layout.lock)
         seen = b""
         for _ in range(_SETTLE_TRIES):
             if self._queues.vouch_for(last):
                 return stop.at
-            if is_written and not may_wait:
+            if self._must_prove or (is_written and not may_wait):
                 break
             with self._open(self._segment_of(last.position), verify_crc=True) as reader:
                 data = reader.window.read(last.position, last.size)

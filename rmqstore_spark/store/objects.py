@@ -1,22 +1,21 @@
 """Objects of a bucket: listed, and read by position. What goes wrong there, in one line each.
 
-Who stands behind it is obstore (the extra `remote`), a wrapper of Rust's object_store. A client is made once in a
-process for each bucket and its options.
+What stands behind it for S3, GCS and Azure is obstore (the extra `remote`), a wrapper of Rust's object_store. A client
+is made once in a process for each bucket and its options.
 """
 
 import functools
 import itertools
 import os
-import random
 import re
-import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeVar
 
 from rmqstore_spark.errors import OptionError, StorageError
 from rmqstore_spark.store.files import Pin
-from rmqstore_spark.store.storage import AZURE, GCS, S3, Location, Storage
+from rmqstore_spark.store.storage import AZURE, GCS, S3, TIME, Location, Storage
+from rmqstore_spark.store.tries import LIMIT, ChangedError, FailedError, tried
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -24,10 +23,6 @@ if TYPE_CHECKING:
 _CONNECT_TIMEOUT = "5s"
 _REQUEST_TIMEOUT = "60s"  # 8 MiB come in it even at 140 kB/s
 _STALL_TIMEOUT = "15s"  # without a byte
-_TRIES = 4
-_LIMIT = 90.0  # seconds, after which a request is not tried again
-# Seconds between tries. Each is cut by chance, so that not all come back at once.
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 
 _CODE = re.compile(r"<Code>([A-Za-z0-9_.]{1,80})</Code>")
 _STATUS = re.compile(r"status code: ([0-9]{3})")
@@ -41,10 +36,15 @@ _Answer = TypeVar("_Answer")
 
 
 class Entry(NamedTuple):
-    """An object: its key, and which one it is."""
+    """What is in a directory.
+
+    Attributes:
+        key: its key.
+        pin: which object it is; None for a directory, where a storage has such a thing.
+    """
 
     key: str
-    pin: Pin
+    pin: Pin | None
 
 
 class Objects(Protocol):
@@ -54,7 +54,8 @@ class Objects(Protocol):
     """
 
     def below(self, key: str, most: int | None = None) -> Iterator[Entry]:
-        """All objects in a directory and below it; '' is the whole bucket. None where there is no such directory.
+        """All objects in a directory and below it, and all directories where the storage has such; '' is the whole
+        bucket. Nothing where there is no such directory.
 
         Args:
             most: so many are enough.
@@ -104,7 +105,7 @@ def _connected(process: int, where: Location, name: str, storage: Storage) -> Ob
         client["proxy_url"] = options.pop("proxy_url")
     if options.pop("allow_http", "").lower() == "true" or _says_http(where.kind, options):
         client["allow_http"] = "true"
-    retry = {"max_retries": 0, "retry_timeout": timedelta(seconds=_LIMIT)}  # tried again here, with what was read
+    retry = {"max_retries": 0, "retry_timeout": timedelta(seconds=LIMIT)}  # tried again here, with what was read
     kinds: dict[str, Any] = {S3: store.S3Store, GCS: store.GCSStore, AZURE: store.AzureStore}
     own = {"azure_storage_account_name": where.account} if where.kind == AZURE else {}
     try:
@@ -116,7 +117,7 @@ def _connected(process: int, where: Location, name: str, storage: Storage) -> Ob
 
 _URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?"), "a URL that begins with http:// or https://"
 _YES_OR_NO = re.compile("true|false", re.IGNORECASE), "true or false"
-_TIME = re.compile(r"[0-9]+ *(ms|s|m)"), "a time such as 60s"
+_TIME = TIME, "a time such as 60s"
 # obstore does not take it well where these are something else. None is shown, as a secret may stand there by mistake.
 _FORMS = {
     "aws_endpoint_url": _URL,
@@ -174,7 +175,7 @@ class _Bucket:
         import obstore
 
         try:
-            return _entry(self._tried(key, lambda: obstore.head(self._store, key))).pin
+            return _pin(self._tried(key, lambda: obstore.head(self._store, key)))
         except FileNotFoundError:
             return None
 
@@ -186,10 +187,10 @@ class _Bucket:
             if pin.tag is not None:
                 options["if_match"] = pin.tag
             found = obstore.get(self._store, key, options=options)
-            there = _entry(found.meta).pin
+            there = _pin(found.meta)
             # Not every server heeds If-Match.
             if there.size != pin.size or (None not in (there.tag, pin.tag) and _bare(there.tag) != _bare(pin.tag)):
-                raise _ChangedError
+                raise ChangedError
             data = memoryview(found.bytes())
             if len(data) != stop - start:
                 raise ConnectionError(f"expected {stop - start} bytes, got {len(data)}")
@@ -211,27 +212,24 @@ class _Bucket:
         """
         from obstore import exceptions
 
-        begun, tried = time.monotonic(), 0
-        while True:
-            tried += 1
-            try:
-                return work()
-            except FileNotFoundError as why:
-                if "NoSuchBucket" in str(why):
-                    self._fail(key, why, tried, begun)
-                raise
-            except (exceptions.PreconditionError, _ChangedError):
+        changed = (exceptions.PreconditionError, ChangedError)
+
+        def may_pass(why: Exception) -> bool:
+            return not isinstance(why, (FileNotFoundError, *changed)) and _may_pass(why)
+
+        try:
+            return tried(work, (exceptions.BaseError, OSError, ChangedError), may_pass)
+        except FailedError as failed:
+            if isinstance(failed.why, changed):
                 raise StorageError(
                     f"{self._name}/{key}: the object is another one since the read was planned; load the store again, "
                     "and do not write over a copy that is read"
                 ) from None
-            except (exceptions.BaseError, OSError) as why:
-                pause = min(_FIRST_PAUSE * 4 ** (tried - 1), _LONGEST_PAUSE) * random.uniform(0.5, 1)
-                if tried == _TRIES or time.monotonic() + pause - begun > _LIMIT or not _may_pass(why):
-                    self._fail(key, why, tried, begun)
-            time.sleep(pause)
+            if isinstance(failed.why, FileNotFoundError) and "NoSuchBucket" not in str(failed.why):
+                raise failed.why from None
+            self._fail(key, failed.why, failed.again)
 
-    def _fail(self, key: str, why: Exception, tried: int, begun: float) -> NoReturn:
+    def _fail(self, key: str, why: Exception, again: str) -> NoReturn:
         text, code, status = str(why), _code(why), _status(why)
         where = f"{self._name}/{key}" if key else self._name
         if code in _EXPIRED:
@@ -244,17 +242,16 @@ class _Bucket:
             ) from None
         if code == "NoSuchBucket" or code == "ContainerNotFound":
             raise StorageError(f"{where}: there is no such bucket ({code}); check its name and the endpoint") from None
-        again = f", tried {tried} times in {time.monotonic() - begun:.0f} s" if tried > 1 else ""
         what = f"{code} (status {status})" if code else self._storage.hidden(_first_line(why))
         raise StorageError(f"{where}: the storage does not answer as it should{again}: {what}; try later") from None
 
 
-class _ChangedError(Exception):
-    """An object is not the one that it was."""
-
-
 def _entry(meta: Any) -> Entry:
-    return Entry(meta["path"], Pin(meta["size"], meta["e_tag"] or None))
+    return Entry(meta["path"], _pin(meta))
+
+
+def _pin(meta: Any) -> Pin:
+    return Pin(meta["size"], meta["e_tag"] or None)
 
 
 def _bare(tag: str | None) -> str:

@@ -50,6 +50,7 @@ class OpenStore:
 
     @cached_property
     def _segments_of(self) -> tuple[list[Segment], list[Damage]]:
+        self.layout.refuse_dledger()
         return segments_of(self.layout.segments)
 
     @property
@@ -58,6 +59,7 @@ class OpenStore:
 
         Raises:
             DamagedStoreError: two files claim the same physical offsets.
+            NotAStoreError: the messages are in a log of DLedger.
         """
         return self._segments_of[0]
 
@@ -67,6 +69,7 @@ class OpenStore:
 
         Raises:
             DamagedStoreError: two files claim the same physical offsets.
+            NotAStoreError: the messages are in a log of DLedger.
         """
         return self._segments_of[1]
 

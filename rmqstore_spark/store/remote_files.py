@@ -1,4 +1,5 @@
-"""Files of stores in object storage: listed in few requests, pinned, read in large blocks ahead or small ones at once.
+"""Files of stores in object storage or HDFS: listed in few requests, pinned, read in large blocks ahead or small ones
+at once.
 
 A request takes tens of milliseconds, however little it brings, and many can be under way at a time. So what is read one
 byte after the other comes in large blocks, several ahead; what is read here and there is merged where it lies close
@@ -24,11 +25,12 @@ import numpy as np
 import numpy.typing as npt
 
 from native_io import follow_chains
-from rmqstore_spark.errors import DamagedStoreError
+from rmqstore_spark.errors import DamagedStoreError, StorageError
+from rmqstore_spark.store import hdfs, objects
 from rmqstore_spark.store.files import Files, OpenFile, Pin, Prices, cannot_read
 from rmqstore_spark.store.guest import Manners
-from rmqstore_spark.store.objects import Objects, connect
-from rmqstore_spark.store.storage import Storage, location, plain_uri
+from rmqstore_spark.store.objects import Objects
+from rmqstore_spark.store.storage import HDFS, Storage, location, plain_uri
 
 _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
@@ -69,7 +71,7 @@ class _Directory:
 
 
 class RemoteFiles(Files):
-    """Files whose paths are URIs. What it has listed it keeps, so it is a snapshot.
+    """Files whose paths are URIs. What it has listed it keeps.
 
     When it is pickled, for a task, it loses that, and how storage is reached: `use` says that again.
 
@@ -77,6 +79,8 @@ class RemoteFiles(Files):
         storage: how it is reached.
         bucket: what gives the objects of a path's bucket, and the key of the path in it.
     """
+
+    is_snapshot = True
 
     def __init__(
         self,
@@ -92,9 +96,13 @@ class RemoteFiles(Files):
         self._surveyed: set[str] = set()
         self._found: dict[str, Pin | None] = {}  # what was looked for alone
         self._pages: OrderedDict[tuple[str, str | None, int], _Page] = OrderedDict()
+        self._gone_on: dict[tuple[str, str | None], Pin] = {}  # what has taken an object's place and is the same
 
     def __reduce__(self) -> tuple[type["RemoteFiles"], tuple[object, ...]]:  # type: ignore[override]
         return type(self), (self.prices, self.manners, None, self._bucket)
+
+    def fresh(self) -> "RemoteFiles":
+        return type(self)(self.prices, self.manners, self._storage, self._bucket)
 
     def use(self, storage: Storage) -> None:
         self._storage = storage
@@ -122,8 +130,8 @@ class RemoteFiles(Files):
             self._surveyed.add(path)
 
     @staticmethod
-    def _add(found: dict[str, _Directory], root: str, below: str, pin: Pin) -> None:
-        """Add an object, and the directories above it."""
+    def _add(found: dict[str, _Directory], root: str, below: str, pin: Pin | None) -> None:
+        """Add an object, or without a pin a directory, and the directories above it."""
         if not below or _is_mark(below):
             return
         *above, name = below.split("/")
@@ -131,6 +139,8 @@ class RemoteFiles(Files):
         for directory in above:
             found.setdefault(path, _Directory({})).children[directory] = None
             path = f"{path}/{directory}"
+        if pin is None:
+            found.setdefault(f"{path}/{name}", _Directory({}))
         # Where tools mark a directory with an object of its name, it is one.
         found.setdefault(path, _Directory({})).children.setdefault(name, pin)
 
@@ -274,9 +284,28 @@ class RemoteFiles(Files):
         if self._pace is not None:
             self._pace.wait(stop - start)
         objects, key = self._bucket(path, self._storage)
-        data = objects.get(key, start, stop, pin)
+        there = self._gone_on.get((path, pin.tag), pin)
+        try:
+            data = objects.get(key, start, stop, there)
+        except StorageError:
+            newer = self._newer(objects, key, pin)
+            if newer is None or newer == there:
+                raise
+            self._gone_on[path, pin.tag] = newer
+            data = objects.get(key, start, stop, newer)
         self.count(1, stop - start)
         return data
+
+    def _newer(self, objects: Objects, key: str, pin: Pin) -> Pin | None:
+        """The object that stands there now, if it is the same one, gone on."""
+        if pin.proof is None:
+            return None
+        offset, expected = pin.proof
+        found = objects.look(key)
+        self.count(2, len(expected))
+        if found is None or found.size < pin.size:
+            return None
+        return found if objects.get(key, offset, offset + len(expected), found) == expected else None
 
     def ahead(self, path: str, pin: Pin, start: int, stop: int) -> "Future[memoryview]":
         """fetch() by another thread."""
@@ -577,6 +606,7 @@ class _Blocks:
 def _bucket_of(path: str, storage: Storage) -> tuple[Objects, str]:
     where = location(path)
     scheme, _, rest = path.partition("://")
+    connect = hdfs.connect if where.kind == HDFS else objects.connect
     return connect(where, f"{scheme}://{rest.partition('/')[0]}", storage), where.key
 
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from rmqstore_spark.errors import OptionError, nearest
 
-S3, GCS, AZURE = "s3", "gs", "azure"
-_KINDS = {"s3": S3, "s3a": S3, "s3n": S3, "gs": GCS, "abfs": AZURE, "abfss": AZURE}
+S3, GCS, AZURE, HDFS = "s3", "gs", "azure", "hdfs"
+_KINDS = {"s3": S3, "s3a": S3, "s3n": S3, "gs": GCS, "abfs": AZURE, "abfss": AZURE, "hdfs": HDFS}
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)://(?P<bucket>[^/]*)/*(?P<key>.*?)/*", re.DOTALL)
 _HIDDEN = "(hidden)"
 
@@ -79,8 +79,8 @@ class Location(NamedTuple):
     """What a URI names.
 
     Attributes:
-        kind: S3, GCS or AZURE.
-        bucket: or Azure's container.
+        kind: S3, GCS, AZURE or HDFS.
+        bucket: or Azure's container; or HDFS' NameNode as host:port, its name service, or '' for the default one.
         account: Azure's storage account; else ''.
         key: of the object or the directory, without a slash at either end.
     """
@@ -109,14 +109,34 @@ def location(path: str) -> Location:
         raise OptionError(f"{path}: expected a URI such as s3://bucket/path, found another path; give all of one kind")
     bucket, _, host = found["bucket"].partition("@")
     if host and kind != AZURE:
+        expected = "a host only" if kind == HDFS else "the name of a bucket only"
+        given = "as options or in the environment" if kind != HDFS else "in the environment, as HADOOP_USER_NAME"
         raise OptionError(
-            f"{found['scheme']}://{_HIDDEN}@{host}/{found['key']}: expected the name of a bucket only, found something "
-            "before an '@'; credentials are given as options or in the environment"
+            f"{found['scheme']}://{_HIDDEN}@{host}/{found['key']}: expected {expected}, found something before an "
+            f"'@'; credentials are given {given}"
         )
-    if not bucket or (kind == AZURE and not host):
+    if (kind != HDFS and not bucket) or (kind == AZURE and not host):
         expected = "container@account.dfs.core.windows.net" if kind == AZURE else "the name of a bucket"
         raise OptionError(f"{path}: expected {expected} after {found['scheme']}://, found {found['bucket']!r}")
     return Location(kind, bucket, host.partition(".")[0], found["key"])
+
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0}
+TIME = re.compile(r"([0-9]+) *(ms|s|m)")
+
+
+def seconds(name: str, text: str | None, default: float) -> float:
+    """The seconds of an option that is a time such as `60s`.
+
+    Raises:
+        OptionError: it is none. The text is not shown, as a secret may stand there by mistake.
+    """
+    if text is None:
+        return default
+    found = TIME.fullmatch(text)
+    if found is None or not int(found[1]):
+        raise OptionError(f"option {name!r}: expected a time such as 60s, found another text")
+    return int(found[1]) * _SECONDS[found[2]]
 
 
 def plain_uri(path: str) -> str:

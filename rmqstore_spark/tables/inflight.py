@@ -3,20 +3,17 @@ at the last message of the log. Those whose time has come are popped again, or i
 
 Each pop leaves a checkpoint of the messages it gave, and each acknowledgement a record, as JSON in messages for the
 timer; one that asks for more time is both. Messages popped in order have their state in config/consumerOrderInfo.json.
-A broker with popConsumerKVServiceEnable keeps all of it in RocksDB (kvStore/) instead, where it is not looked for.
+A broker with popConsumerKVServiceEnable keeps all of it in RocksDB (kvStore/) instead (tables/elsewhere.py).
 Source: org.apache.rocketmq.broker.processor.PopMessageProcessor, PopReviveService, store.pop.PopCheckPoint, AckMsg,
 BatchAckMsg; broker.offset.ConsumerOrderInfoManager.
 """
 
 import json
-import logging
-import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from rmqstore_spark.errors import one_line
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.selection import Numbers, Selection, Texts
 from rmqstore_spark.store.config import order_entries
@@ -26,8 +23,6 @@ from rmqstore_spark.store.system_topics import RETRY_PREFIX, REVIVE_PREFIX, TIME
 from rmqstore_spark.tables.columns import INT, LONG, TEXT, TIME, batches
 from rmqstore_spark.tables.picked import HOW_TO_READ, picked
 from rmqstore_spark.tables.table import Part, Table
-
-log = logging.getLogger(__name__)
 
 _MOST_BODY = 1 << 20  # bytes; a checkpoint has some hundred
 _MOST_MESSAGES = 1 << 16  # in a checkpoint; a broker gives 32 at most, as bits of an int say which are acknowledged
@@ -49,11 +44,6 @@ class _Message(NamedTuple):
 
 
 def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
-    if store.files.exists(os.path.join(store.root, "kvStore", "CURRENT")):
-        log.warning(
-            "%s: with popConsumerKVServiceEnable a broker keeps what is in flight there, and it is not looked at",
-            one_line(os.path.join(store.root, "kvStore")),
-        )
     popped = _popped(store, options)
     counts = _reconsumed(store, options, popped)
     rows = [

@@ -46,7 +46,12 @@ class QueueFacts:
 
 
 def queue_facts(store: OpenStore, selection: Selection = EVERYTHING) -> Iterator[QueueFacts]:
-    """The queues of a store whose topic and queueId are selected, by topic and queueId."""
+    """The queues of a store whose topic and queueId are selected, by topic and queueId.
+
+    Raises:
+        NotAStoreError: the messages are in a log of DLedger.
+    """
+    store.layout.refuse_dledger()
     if store.layout.consumequeue is None and store.layout.batchconsumequeue is None and store.log.extents:
         yield from _from_log(store, selection)
         return

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from rmqstore_spark.store.config import topic_entries
 from rmqstore_spark.store.message import Header
 from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.tables.elsewhere import Elsewhere, elsewhere
 from rmqstore_spark.tables.offsets import progress
 from rmqstore_spark.tables.queues import QueueFacts, queue_facts
 from rmqstore_spark.tables.topics import kind_of
@@ -18,6 +19,7 @@ from rmqstore_spark.tables.topics import kind_of
 _TOPICS_SAMPLED = 20  # those with most messages
 _QUEUES_SAMPLED = 2  # of a topic, the largest ones
 _SAMPLES = 16  # messages of a queue
+_TABLES = {"topics", "queues", "groups", "offsets"}  # that are shown here in short
 RATES = 24  # parts of the store's time that a topic's rate is told of
 
 
@@ -63,6 +65,7 @@ class Summary:
         topics: those with messages, the one with most of them first.
         empty_topics: how many others the configuration knows.
         groups: the one that lags most first.
+        unknown: the places that the tables of topics, queues, groups and offsets do not know.
     """
 
     root: str
@@ -75,6 +78,7 @@ class Summary:
     topics: list[TopicSummary]
     empty_topics: int
     groups: list[GroupSummary]
+    unknown: list[Elsewhere]
 
 
 def summarize(store: OpenStore) -> Summary:
@@ -104,6 +108,7 @@ def summarize(store: OpenStore) -> Summary:
         topics=topics,
         empty_topics=len(entries.keys() - by_topic.keys()),
         groups=_groups(store, facts),
+        unknown=[place for place in elsewhere(store) if place.tables & _TABLES],
     )
 
 

@@ -163,7 +163,9 @@ def refuse_foreign_files(tree: Tree) -> None:
         NotAStoreError: naming it.
     """
     foreign = sorted(set(tree.names(tree.path)) - _BROKERS_OWN)
-    foreign += find_store(tree.path, None, tree).strays
+    layout = find_store(tree.path, None, tree)
+    layout.refuse_dledger()
+    foreign += layout.strays
     if foreign:
         raise NotAStoreError(
             f"{os.path.join(tree.path, foreign[0])}: mode overwrite would delete this, which is no part of a store; "

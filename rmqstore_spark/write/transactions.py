@@ -1,7 +1,10 @@
 """`.rmqstore-spark/transactions.json`: for each application the version of its last write, so that one that is tried
 again writes nothing twice.
 
-Like Delta Lake's `txn`: an application numbers its writes upwards. The file comes into the store with the messages
+Like Delta Lake's `txn`: an application numbers its writes upwards, and nothing is forgotten. A line has less than 100
+bytes, of a stream's query or an application each; without it, a write that is tried again after a long time would come
+twice. Delta keeps its own for ever, too, unless told otherwise. Whoever knows that no write will be tried again may
+delete the file. The file comes into the store with the messages
 (journal.py), never before and never without them. A broker does not look there.
 """
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import random
 import shutil
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -253,6 +255,59 @@ def test_salvage_of_a_message_in_a_wrong_place(tmp_path: Path, rng: random.Rando
     assert ("damagedUnit", position, None) in lost
     assert len(lost) <= 2
     assert len(reference.read_store(target)) == 199
+
+
+@pytest.mark.parametrize("queues", ["a unit", "all"])
+@pytest.mark.parametrize(("at", "bit"), [(15, 0), (20, 3), (24, 1), (27, 1), (27, 5)])
+def test_salvage_where_the_queue_is_damaged_too(tmp_path: Path, at: int, bit: int, queues: str) -> None:
+    """The same where the message's own unit of the queue, or all of the queues, are lost: the message is told of, and
+    consumers pass over it."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    write(source, [row(number % 2, number) for number in range(200)], sizes=SMALL)
+    position, _ = list(reference.read_units(source))[101]
+    change(source, position + at, lambda data: bytes([data[0] ^ 1 << bit]))
+    if queues == "all":
+        shutil.rmtree(source / "consumequeue")
+    else:
+        where = 20 * 50
+        path = source / "consumequeue" / "Orders" / "1" / f"{where // 200 * 200:020d}"
+        with path.open("r+b") as file:
+            file.seek(where % 200)
+            file.write(b"\1" * 20)
+    made = Store(source).salvage(target)
+    assert made.messages == 199
+    lost = [(row["problem"], row["commitLogOffset"], row["queueOffset"], row["count"]) for row in made.lost.to_pylist()]
+    assert lost == [("damagedUnit", position, None, None), ("lostMessages", None, 50, 1)]
+    assert [unit["queueOffset"] for unit in reference.read_store(target)] == [n // 2 for n in range(200) if n != 101]
+
+
+def change(root: Path, position: int, how: Callable[[bytes], bytes], size: int = 1) -> None:
+    """Change bytes of the log."""
+    segment = max(path for path in reference.segment_files(root) if int(path.name) <= position)
+    data = bytearray(segment.read_bytes())
+    at = position - int(segment.name)
+    data[at : at + size] = how(bytes(data[at : at + size]))
+    segment.write_bytes(data)
+
+
+def test_salvage_of_a_body_that_cannot_be_decompressed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its checksum is right, but its flag is wrong: readers and consumers would stop at it. It is told of once, however
+    often the store is gone through."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    write(source, [row(0, number) for number in range(100)], sizes=SMALL)
+    units = [position for position, _ in reference.read_units(source)]
+    change(source, units[40] + 39, lambda data: bytes([data[0] | 1]))  # sysFlag: compressed by zlib
+    change(source, units[61] + 38, lambda _: bytes([1, 1]), 2)  # by LZ4
+    caplog.set_level(logging.WARNING)
+    made = Store(source).salvage(target)
+    assert made.messages == 98
+    lost = [(row["problem"], row["commitLogOffset"], row["queueOffset"]) for row in made.lost.to_pylist()]
+    expected = [("damagedUnit", units[at], None) for at in (40, 61)]
+    assert lost == [*expected, *(("lostMessages", None, at) for at in (40, 61))]
+    bodies = Store(source).messages(["body"], mode="DROPMALFORMED").read_all()
+    assert Store(target).messages(["body"]).read_all().equals(bodies)
+    for at in (40, 61):
+        assert sum(f"commitLogOffset {units[at]}" in text for text in caplog.messages) == 2  # here and in `messages`
 
 
 def test_salvage(tmp_path: Path, rng: random.Random) -> None:

@@ -16,15 +16,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from oracle import golden
+from oracle.stores import StoreBuilder
 from support import reading
 from support.command import run
+from support.following import Clock
 from support.s3_server import ACCESS_KEY, SECRET_KEY, Fault, Server
 
 import rmqstore_spark
 from rmqstore_spark import NotAStoreError, OptionError, RmqStoreError, StorageError, Store
 from rmqstore_spark.option_texts import StorageOptions
+from rmqstore_spark.read.follow import Follower
 from rmqstore_spark.read.stores import files_of
-from rmqstore_spark.store import objects
+from rmqstore_spark.store import objects, tries
 from rmqstore_spark.store.storage import STORAGE_OPTIONS
 from rmqstore_spark.stream_options import parse_stream_options
 from rmqstore_spark.tables.registry import TABLES
@@ -41,8 +44,8 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         if name.startswith("AWS_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setattr(objects, "_FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(objects, "_LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(tries, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(tries, "_LONGEST_PAUSE", 0.05)
     golden.unpack(VERSION, tmp_path / "stores" / "broker")
     with Server(tmp_path / "stores") as running:
         yield running
@@ -148,17 +151,17 @@ FAULTS: dict[str, Callable[[], Fault]] = {
 def test_what_passes(server: Server, name: str) -> None:
     """Each request fails twice before it is answered."""
     expected = opened(server).messages().read_all()
-    tries: dict[tuple[str, str | None], int] = {}
+    asked_for: dict[tuple[str, str | None], int] = {}
 
     def fail(number: int, key: str) -> None:
         _, path, asked = server.asked[number]
-        tries[path, asked] = tries.get((path, asked), 0) + 1
-        if tries[path, asked] <= 2 and not (name == "short" and asked is None):
+        asked_for[path, asked] = asked_for.get((path, asked), 0) + 1
+        if asked_for[path, asked] <= 2 and not (name == "short" and asked is None):
             raise FAULTS[name]()
 
     server.fault = fail
     assert opened(server).messages().read_all() == expected
-    assert max(tries.values()) >= 3
+    assert max(asked_for.values()) >= 3
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -233,6 +236,26 @@ def test_replaced_or_deleted_since_it_was_planned(server: Server) -> None:
         plan_and_read(server, lambda path: path.unlink())
 
 
+def test_a_stale_list(server: Server) -> None:
+    """A list may be older than what there is. Then it is an error, or the store as it was; never a mixture."""
+    expected = opened(server).messages().read_all()
+    first, second = sorted((server.root / "broker" / "commitlog").iterdir())
+    content = second.read_bytes()
+    second.unlink()
+    server.stop_listing()
+    rows = opened(server).messages().read_all()
+    assert 0 < rows.num_rows < expected.num_rows
+    second.write_bytes(content)  # comes, and is not listed yet
+    assert opened(server).messages().read_all() == rows
+    with first.open("ab") as out:
+        out.write(b"x")
+    with pytest.raises(StorageError, match="is another one since the read was planned; load the store again"):
+        opened(server).messages().read_all()
+    first.unlink()
+    with pytest.raises(StorageError, match="is gone since the read was planned; load the store again"):
+        opened(server).messages().read_all()
+
+
 def test_who_may_not(server: Server) -> None:
     with pytest.raises(StorageError, match=r"access denied \(AccessDenied\); give credentials"):
         Store(URI, **{**server.options, "aws_access_key_id": "ANOTHER"})  # type: ignore[arg-type]
@@ -268,9 +291,25 @@ def test_nothing_is_written_there(server: Server) -> None:
         opened(server).rebuild()
 
 
-def test_nothing_there_is_followed(server: Server) -> None:
-    with pytest.raises(OptionError, match="s3://stores/broker: only a store on a disk can be followed"):
-        parse_stream_options({"path": URI, **server.options})
+def test_followed(server: Server) -> None:
+    """Objects that are replaced by longer ones, and others that come."""
+    store = StoreBuilder(server.root / "live", segment_size=4096)
+    options = parse_stream_options({"path": "s3://stores/live", "startingOffsets": "earliest", **server.options})
+    clock = Clock()
+    follower = Follower(options, clock=clock)
+    place, read = None, []
+    for count in (20, 1, 0, 30, 2):
+        for number in range(count):
+            store.append(body=b"b" * number)
+        store.flush()
+        place = follower.initial() if place is None else place
+        clock.pass_(60)
+        end = follower.latest(place, is_limited=False)
+        assert (end == place) == (count == 0)
+        tasks = [] if end == place else follower.plan(place, end)
+        read += [row["commitLogOffset"] for task in tasks for row in reading.read_one(task, options.read)]
+        assert read == [message.position for message in store.messages]
+        place = end
 
 
 def test_without_the_extra() -> None:

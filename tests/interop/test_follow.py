@@ -13,12 +13,18 @@ from support import reading
 from support.following import Query, RealClock
 
 from interop import scenario
-from interop.rocketmq import NEWEST, OLDEST, Broker, Sizes
+from interop.rocketmq import NEWEST, OLDEST, Broker, Client, Sizes
 
 pytestmark = pytest.mark.interop
 
 SIZES = Sizes()
-SECONDS = 2.0  # of writing, before each kill or stop
+SECONDS = 2.0  # of writing, before a stop; before a kill it goes on until MESSAGES have come
+MESSAGES = 50, 200  # acknowledged, between these numbers
+PATIENCE = 60.0  # seconds: a broker that is slower than that does not answer
+
+
+def acks_of(client: Client) -> list[dict[str, Any]]:
+    return [record for record in client.seen if record["kind"] == "ack"]
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
@@ -36,10 +42,10 @@ def test_each_message_once(real: None, tmp_path: Path, rng: random.Random, versi
             client = broker.client()
             if not number:
                 client.run("create", "Stream", 4)
-            client.begin("stream", "Stream", int(1000 * SECONDS), rng.randrange(1 << 31))
-            end = time.monotonic() + (SECONDS if ending == "stop" else rng.uniform(SECONDS / 2, SECONDS))
-            batches = len(query.offsets)
-            while time.monotonic() < end:
+            seconds = SECONDS if ending == "stop" else PATIENCE
+            client.begin("stream", "Stream", int(1000 * seconds), rng.randrange(1 << 31))
+            end, enough, batches = time.monotonic() + seconds, rng.randint(*MESSAGES), len(query.offsets)
+            while time.monotonic() < end and (ending == "stop" or len(acks_of(client)) < enough):
                 query.trigger()
                 if rng.random() < 0.1:
                     query.restart()
@@ -48,12 +54,12 @@ def test_each_message_once(real: None, tmp_path: Path, rng: random.Random, versi
                 broker.kill()
             else:
                 client.wait()
-            acks += [record for record in client.seen if record["kind"] == "ack"]
+            acks += acks_of(client)
             if ending == "stop":
                 broker.stop()
             if rng.random() < 0.5 or number == 2:
                 query.run()
-    assert len(acks) > 300
+    assert len(acks) > 2 * MESSAGES[0]
     positions = [row["commitLogOffset"] for row in query.rows]
     assert len(set(positions)) == len(positions)
     found = {row["offsetMsgId"] for row in query.rows}

@@ -406,7 +406,7 @@ def test_an_emptied_store(tmp_path: Path) -> None:
     query.run()
     for path in (tmp_path / "commitlog").iterdir():
         path.unlink()
-    lost(query, "the log is empty|are gone|is not the one")
+    lost(query, "the log is empty|are gone|is not the one|expected a directory commitlog")
     assert store.messages
 
 
@@ -529,6 +529,7 @@ def test_damage_is_met(tmp_path: Path, what: str) -> None:
         for _ in range(100):
             query.clock.pass_(1)
             query.trigger()
+            add(store, 1)  # in object storage, a segment may still come anew as long as nothing else does
 
     with pytest.raises(DamagedStoreError):
         until_error()

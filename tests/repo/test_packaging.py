@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
@@ -61,6 +60,7 @@ def test_sdist_has_sources_only(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = archive.getnames()
     assert not [name for name in names if name.endswith((".so", ".c", ".pyc"))]
+    assert not [name for name in names if {"tests", "sample_store", "benchmarks"} & set(Path(name).parts)]
     for name in ("_common.pyx", "_common.pxd", "unit.h", "README.md"):
         assert any(found.endswith(f"/native_io/{name}") for found in names), name
 
@@ -70,12 +70,13 @@ def test_wheel_contents(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         metadata = archive.read(next(name for name in names if name.endswith(".dist-info/METADATA"))).decode()
+    assert "-cp311-abi3-" in wheel.name  # one for all Pythons
     packaged = {name for name in names if ".dist-info/" not in name}
 
     modules = {path.relative_to(ROOT).as_posix() for name in PACKAGES for path in (ROOT / name).rglob("*.py")}
     assert packaged == modules | {
         "pyspark_rmqstore.py",
-        *(f"native_io/{part}{end}" for part in KERNEL for end in (sysconfig.get_config_var("EXT_SUFFIX"), ".pyi")),
+        *(f"native_io/{part}{end}" for part in KERNEL for end in (".abi3.so", ".pyi")),
         "native_io/py.typed",
         "rmqstore_spark/py.typed",
     }

@@ -90,9 +90,9 @@ def test_uris(tmp_path: Path) -> None:
     quoted = str(root).replace("%", "%25").replace(" ", "%20").replace("#", "%23")
     for uri in (f"file://{quoted}", f"file://localhost{quoted}", f"file:{quoted}", f"file://{quoted}/"):
         assert read(uri) == rows, uri
-    for uri in ("hdfs://host/store", "viewfs://host/store", "dbfs:/store", "https://host/store"):
+    for uri in ("webhdfs://host/store", "viewfs://host/store", "dbfs:/store", "https://host/store"):
         scheme = uri.partition(":")[0]
-        said = "only local or mounted directories, s3://, s3a://, gs:// and abfss:// can be used"
+        said = "only local or mounted directories, s3://, s3a://, gs://, abfss:// and hdfs:// can be used"
         assert f"{uri}: {said}, not {scheme!r}; copy the store" in _refusal(uri, OptionError)
     assert "only local" in _refusal("file://otherhost/store", OptionError)
 
@@ -198,7 +198,7 @@ def test_dledger_file(tmp_path: Path) -> None:
     entry = struct.pack(">iiqqqiiii", 1, 48 + len(unit), 0, 1, 0, 0, 0, 0, len(unit)) + unit
     path.write_bytes(entry.ljust(4096, b"\0"))
     for mode in reading.MODES:
-        assert _refusal(tmp_path, mode=mode).startswith(f"{path}: a DLedger log (storePathDLedgerCommitLog)")
+        assert _refusal(tmp_path, mode=mode).startswith(f"{path}: a DLedger commitlog (enableDLegerCommitLog)")
 
 
 @pytest.mark.parametrize("depth", range(5))

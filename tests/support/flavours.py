@@ -14,10 +14,16 @@ DIRECTORY = Path(__file__).resolve().parents[3] / "shared" / "stores" / "flavour
 
 def unpack(name: str, target: Path) -> tuple[Path, list[dict[str, Any]]]:
     """A store in a new directory, and what its clients saw. Skips the test where there is none."""
+    root = unpack_store(name, target)
+    expected = (DIRECTORY / f"{name}-5.5.0.expected.jsonl").read_text()
+    return root, [json.loads(line) for line in expected.splitlines()]
+
+
+def unpack_store(name: str, target: Path) -> Path:
+    """A store in a new directory. Skips the test where there is none."""
     packed = DIRECTORY / f"{name}-5.5.0.tar.xz"
     if not packed.exists():
         pytest.skip(f"no {packed.name} beside the checkout")
     with tarfile.open(packed) as archive:
         archive.extractall(target, filter="data")
-    expected = packed.with_name(f"{name}-5.5.0.expected.jsonl").read_text()
-    return target / f"{name}-5.5.0" / "store", [json.loads(line) for line in expected.splitlines()]
+    return target / f"{name}-5.5.0" / "store"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Any
 from rmqstore_spark.columns import DEFAULT_COLUMNS
 from rmqstore_spark.read.follow import Follower
 from rmqstore_spark.read.stream_offset import StreamOffset, stream_offset
-from rmqstore_spark.store.files import Files
 from rmqstore_spark.stream_options import StreamOptions, parse_stream_options
 from support import reading
 from support.reading import Row
@@ -62,7 +62,7 @@ class Query:
         self.rows: list[Row] = []
         self.offsets: list[str] = []
         self.clock = clock or Clock()
-        self.files = Files()
+        self.files = reading.new_files()
         self.follower = self._follower()
 
     def _follower(self) -> Follower:
@@ -80,7 +80,12 @@ class Query:
         """Where it is."""
         return stream_offset(json.loads(self.offsets[-1]))
 
-    def trigger(self, is_limited: bool = True, before_reading: Callable[[], object] | None = None) -> list[Row] | None:
+    def trigger(
+        self,
+        is_limited: bool = True,
+        before_reading: Callable[[], object] | None = None,
+        after_planning: Callable[[], object] | None = None,
+    ) -> list[Row] | None:
         """One micro-batch; None where there is nothing new."""
         if not self.offsets:
             self.offsets.append(json.dumps(self.follower.initial().as_json()))
@@ -94,7 +99,7 @@ class Query:
         self.offsets.append(text)
         if before_reading:
             before_reading()
-        rows = self.rows_between(-2, -1)
+        rows = self.rows_between(-2, -1, after_planning)
         self.rows += rows
         return rows
 
@@ -105,8 +110,10 @@ class Query:
             rows += some
         return rows
 
-    def rows_between(self, first: int, second: int) -> list[Row]:
+    def rows_between(self, first: int, second: int, after_planning: Callable[[], object] | None = None) -> list[Row]:
         """The rows of a batch between two offsets of the checkpoint, planned anew."""
         start, end = (stream_offset(json.loads(self.offsets[number])) for number in (first, second))
-        tasks = self.follower.plan(start, end, self._columns)
+        tasks = pickle.loads(pickle.dumps(self.follower.plan(start, end, self._columns)))
+        if after_planning:
+            after_planning()
         return [row for task in tasks for row in reading.read_one(task, self._options.read, self._columns)]

@@ -5,6 +5,7 @@ Paths stay as they are, so that rows are the same as those of a local read, to t
 
 from __future__ import annotations
 
+import glob
 import itertools
 import os
 import threading
@@ -84,9 +85,16 @@ def bucket(path: str, storage: Storage) -> tuple[Objects, str]:
     return DIRECTORY, path.strip("/")
 
 
+class Globbing(RemoteFiles):
+    """Paths without a scheme have patterns without one, too."""
+
+    def matching(self, pattern: str) -> list[str]:
+        return [path for path in sorted(glob.glob(pattern)) if self.exists(path)]
+
+
 def remote_files(prices: Any = None, manners: Any = None) -> RemoteFiles:
     """Files in the one bucket that this disk is. Without prices those of a local disk count, so that the same ways are
     chosen."""
     from rmqstore_spark.store.files import Prices
 
-    return RemoteFiles(replace(prices or Prices(), at_once=4), manners, bucket=bucket)
+    return Globbing(replace(prices or Prices(), at_once=4), manners, bucket=bucket)

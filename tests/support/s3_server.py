@@ -48,6 +48,7 @@ class Server:
         self.page = page
         self.asked: list[tuple[str, str, str | None]] = []
         self.fault: Callable[[int, str], None] = lambda number, key: None
+        self._listing: list[tuple[str, str, int]] | None = None
         self.lock = threading.Lock()
         self.under_way = self.most_under_way = 0
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"owner": self}))
@@ -77,6 +78,17 @@ class Server:
     def tag(self, path: Path) -> str:
         status = path.stat()
         return f'"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"'
+
+    def listing(self) -> list[tuple[str, str, int]]:
+        """Of each object the key, the tag and the size, as lists give them."""
+        if self._listing is not None:
+            return self._listing
+        paths = [Path(above, name) for above, _, names in os.walk(self.root) for name in names]
+        return [(str(path.relative_to(self.root)), self.tag(path), path.stat().st_size) for path in paths]
+
+    def stop_listing(self) -> None:
+        """Lists from now on show what there is now."""
+        self._listing = self.listing()
 
     @contextlib.contextmanager
     def one(self) -> Iterator[None]:
@@ -136,20 +148,16 @@ class _Handler(BaseHTTPRequestHandler):
         after = query.get("continuation-token", [""])[0]
         found: list[tuple[str, str]] = []
         prefixes: set[str] = set()
-        for above, _, names in os.walk(self.owner.root):
-            for name in names:
-                path = Path(above, name)
-                key = str(path.relative_to(self.owner.root))
-                if not key.startswith(prefix):
-                    continue
-                if delimiter and delimiter in key[len(prefix) :]:
-                    prefixes.add(prefix + key[len(prefix) :].split(delimiter)[0] + delimiter)
-                    continue
-                tag, size = escape(self.owner.tag(path)), path.stat().st_size
-                date = "2026-01-01T00:00:00.000Z"
-                xml = f"<Key>{escape(key)}</Key><LastModified>{date}</LastModified>"
-                xml += f"<ETag>{tag}</ETag><Size>{size}</Size>"
-                found.append((key, f"<Contents>{xml}</Contents>"))
+        for key, tag, size in self.owner.listing():
+            if not key.startswith(prefix):
+                continue
+            if delimiter and delimiter in key[len(prefix) :]:
+                prefixes.add(prefix + key[len(prefix) :].split(delimiter)[0] + delimiter)
+                continue
+            date = "2026-01-01T00:00:00.000Z"
+            xml = f"<Key>{escape(key)}</Key><LastModified>{date}</LastModified>"
+            xml += f"<ETag>{escape(tag)}</ETag><Size>{size}</Size>"
+            found.append((key, f"<Contents>{xml}</Contents>"))
         found += [(p, f"<CommonPrefixes><Prefix>{escape(p)}</Prefix></CommonPrefixes>") for p in prefixes]
         left = sorted(each for each in found if each[0] > after)
         page, more = left[: self.owner.page], len(left) > self.owner.page

@@ -9,6 +9,7 @@ from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.system_topics import GIVEN_UP_TOPIC, SCHEDULE_TOPIC
 from rmqstore_spark.tables.check.layout import has_queue_files
 from rmqstore_spark.tables.check.problems import Finding
+from rmqstore_spark.tables.elsewhere import config_is_elsewhere
 
 # A broker makes these itself when it starts (TopicConfigManager), or serves them without an entry.
 _BROKERS_OWN = (SCHEDULE_TOPIC, "RMQ_SYS_", "rmq_sys_", GIVEN_UP_TOPIC, "OFFSET_MOVED_EVENT")
@@ -31,7 +32,7 @@ def _topics(store: OpenStore) -> Iterator[Finding]:
     path = os.path.join(store.root, "config", "topics.json")
     topics = {topic for topic in store.queues.topics if store.queues.all_of_topic(topic)}
     if not any(store.files.exists(candidate) for candidate in with_backup(path)):
-        if topics:
+        if topics and not config_is_elsewhere(store):
             yield Finding("noTopicConfig", path, expected="a file", found="none", count=len(topics))
         return
     table = member_of(store.root, "topics.json", "topicConfigTable", store.files)

@@ -43,7 +43,8 @@ def number_at(reader: IndexReader, span: IndexSpan, position: int) -> int:
     """The number of the first item from a physical offset on. One that is wrong does not lead astray."""
 
     def position_of(number: int) -> int:
-        near = reader.item_array(span.slots, max(1, number - 1), 3 if 1 < number < span.stop - 1 else 2)
+        first, after = max(1, number - 1), min(number + 2, span.stop)
+        near = reader.item_array(span.slots, first, after - first)
         return int(np.sort(near["position"])[len(near) // 2 if len(near) == 3 else (0 if number == 1 else -1)])
 
     return 1 + bisect.bisect_left(range(1, span.stop), position, key=position_of)

@@ -9,16 +9,11 @@ from rmqstore_spark.store import checkpoint
 from rmqstore_spark.store.layout import queue_id_of, start_in
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.tables.check.problems import Finding
+from rmqstore_spark.tables.elsewhere import elsewhere
 
 _RECOVERED_SEGMENTS = 10  # MessageStoreConfig.commitLogRecoverMaxNum
+_TIMER = ("timerwheel", "timerlog")
 _LONG_TOPIC = 127  # bytes that version 1 of a unit has room for
-# What is looked at by nobody here, and where it says that it is there.
-_ELSEWHERE = (
-    *(("consumequeue", "CURRENT"), ("consumequeue_rocksdb", "CURRENT"), ("rocksdbstore", None), ("kvStore", None)),
-    *(("config/topics", None), ("config/subscriptionGroups", None), ("config/consumerOffsets", None)),
-    *(("config/metadata", None), ("config/rdb", None), ("config/tieredStoreMetadata.json", None)),
-    *(("tiered_index_file", None), ("timerwheel", None), ("timerlog", None), ("compaction", None)),
-)
 
 
 def has_queue_files(store: OpenStore) -> bool:
@@ -34,7 +29,8 @@ def check_layout(store: OpenStore) -> Iterator[Finding]:
     yield from _checkpoint(store)
     yield from _index_directory(store)
     yield from _entries(store)
-    yield from _elsewhere(store)
+    yield from not_looked_at(store)
+    yield from _timer(store)
     directory = os.path.join(store.root, "consumequeue")
     if store.log.size and not store.files.exists(directory):
         yield Finding("noQueues", directory, expected="a directory with the ConsumeQueues", found="none")
@@ -165,11 +161,14 @@ def check_queue_directories(store: OpenStore, topics: list[str], is_batch: bool)
     yield from kinds(store, paths, owner)
 
 
-def _elsewhere(store: OpenStore) -> Iterator[Finding]:
-    found = [
-        path
-        for path, inside in _ELSEWHERE
-        if store.files.exists(os.path.join(store.root, path, inside) if inside else os.path.join(store.root, path))
-    ]
+def not_looked_at(store: OpenStore) -> Iterator[Finding]:
+    """What only RocksDB, DLedger or a tiered store knows: a row for each."""
+    for place in elsewhere(store):
+        yield Finding("notLookedAt", place.path, expected="nothing that only this has", found=place.what)
+
+
+def _timer(store: OpenStore) -> Iterator[Finding]:
+    paths = [os.path.join(store.root, name) for name in _TIMER]
+    found = [path for path in paths if store.files.exists(path)]
     if found:
-        yield Finding("notLookedAt", store.root, expected="none of these", found=", ".join(found), count=len(found))
+        yield Finding("timerNotLookedAt", found[0], expected="none of these", found=", ".join(found), count=len(found))

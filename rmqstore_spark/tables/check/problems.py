@@ -126,7 +126,10 @@ PROBLEMS = {
         "warning", "layout", "change the owner to the store's (chown): a broker may not write to it"
     ),
     "notLookedAt": Problem(
-        "info", "layout", "what is only there was not checked: RocksDB's own tools, or a broker, can tell"
+        "info", "layout", "what is only there was not checked: a broker's admin tool (mqadmin) can tell"
+    ),
+    "timerNotLookedAt": Problem(
+        "info", "layout", "the timer's own files were not checked; which messages it has to deliver, the log tells, too"
     ),
     # ---- config and offsets
     "noTopicConfig": Problem(

@@ -1,0 +1,218 @@
+"""What lies in RocksDB, in a log of DLedger or in a tiered store: check and tables say that they do not know it."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+from support import flavours
+from support.tables import rows_of
+
+import rmqstore_spark
+from rmqstore_spark import NotAStoreError, Store
+from rmqstore_spark.cli.findings import show_findings
+from rmqstore_spark.cli.show import show_summary
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.tables.check.table import TABLE
+from rmqstore_spark.tables.registry import TABLES
+from rmqstore_spark.tables.summary import summarize
+
+ROOT = Path(__file__).resolve().parents[2]
+
+Rows = list[tuple[str, str]]  # of check: where, and what is there
+CONFIG = {"topics", "groups", "offsets", "transactions"}
+IN_ROCKSDB = "configuration and consumers' offsets in RocksDB"
+# What a broker would have put there, what check says of it, and which tables warn.
+PLACES = {
+    "consumequeue_rocksdb": ("CURRENT", "ConsumeQueues in RocksDB", {"queues", "consumequeue"}),
+    "config/topics": ("CURRENT", "topics' configuration in RocksDB", {"topics"}),
+    "config/subscriptionGroups": ("CURRENT", "groups' configuration in RocksDB", {"groups"}),
+    "config/consumerOffsets": ("CURRENT", "consumers' offsets in RocksDB", CONFIG),
+    "config/metadata": ("CURRENT", IN_ROCKSDB, CONFIG),
+    "config/rdb": ("CURRENT", IN_ROCKSDB, CONFIG),
+    "kvStore": ("CURRENT", "popped messages in flight, in RocksDB", {"inflight"}),
+    "config/tieredStoreMetadata.json": (None, "what is in a tiered store", {"topics", "queues", "offsets", "index"}),
+    "rocksdbstore": ("000013.sst", "an index, timers or transactions in RocksDB", {"index"}),
+    "compaction": (
+        "compactionLog",
+        "the compacted copy of topics, which may outlive the commitlog's messages",
+        set[str](),
+    ),
+}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    root = tmp_path / "store"
+    shutil.copytree(ROOT / "tests" / "data" / "rocketmq-5.3.3", root)
+    return root
+
+
+def not_looked_at(root: Path) -> Rows:
+    rows = [row for row in rows_of(TABLE, root) if row["problem"] == "notLookedAt"]
+    assert all((row["severity"], row["area"], row["count"]) == ("info", "layout", 1) for row in rows)
+    return sorted((str(Path(row["file"]).relative_to(root)), row["found"]) for row in rows)
+
+
+def warnings(root: Path, table: str, caplog: pytest.LogCaptureFixture) -> list[str]:
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        Store(root).table(table)
+    return [text for text in caplog.messages if text.endswith(f"table {table!r} does not know what is only there")]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_place(store: Path, place: str, caplog: pytest.LogCaptureFixture) -> None:
+    inside, what, tables = PLACES[place]
+    assert not_looked_at(store) == []
+    path = store / place
+    (path if inside is None else path / inside).parent.mkdir(parents=True, exist_ok=True)
+    (path if inside is None else path / inside).touch()
+    assert not_looked_at(store) == [(place, what)]
+    for table in TABLES:
+        expected = [f"{path}: {what}: not read, so table {table!r} does not know what is only there"]
+        assert warnings(store, table, caplog) == (expected if table in tables else [])
+
+
+def test_copies_say_what_stays_behind(store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("config/consumerOffsets", "config/subscriptionGroups", "consumequeue_rocksdb"):
+        (store / name).mkdir(parents=True)
+        (store / name / "CURRENT").touch()
+    with caplog.at_level(logging.WARNING):
+        Store(store).copy(tmp_path / "new")
+    assert [text for text in caplog.messages if "not read" in text] == [
+        f"{store}/config/{name}: {what} in RocksDB: not read, so the new store does not have it"
+        for name, what in (("subscriptionGroups", "groups' configuration"), ("consumerOffsets", "consumers' offsets"))
+    ]
+
+
+def test_empty_places(store: Path) -> None:
+    """What every broker makes."""
+    (store / "compaction").mkdir()
+    (store / "compaction" / "position-checkpoint").write_text("{}")
+    (store / "rocksdbstore").mkdir()
+    (store / "rocksdbstore" / "CURRENT").touch()
+    assert not_looked_at(store) == []
+
+
+def test_queues_that_are_there_twice(store: Path) -> None:
+    for name in ("CURRENT", "MANIFEST-000005"):
+        (store / "consumequeue" / name).touch()
+    expected = "ConsumeQueues in RocksDB, and beside it files of queues of 1 topic"
+    assert not_looked_at(store) == [("consumequeue", expected)]
+
+
+def test_config_in_rocksdb_is_not_missed(store: Path) -> None:
+    """Topics that only RocksDB knows are not told to have no configuration."""
+    problems = {row["problem"] for row in rows_of(TABLE, store)}
+    (store / "config" / "topics").mkdir(parents=True)
+    (store / "config" / "topics" / "CURRENT").touch()
+    assert problems - {row["problem"] for row in rows_of(TABLE, store)} == {"noTopicConfig"}
+
+
+# ---- real ones
+
+_QUEUES = ("consumequeue", "ConsumeQueues in RocksDB")
+_STORE = ("rocksdbstore", "an index, timers or transactions in RocksDB")
+_POP = ("kvStore", "popped messages in flight, in RocksDB")
+_V1 = [
+    ("config/consumerOffsets", "consumers' offsets in RocksDB"),
+    ("config/subscriptionGroups", "groups' configuration in RocksDB"),
+    ("config/topics", "topics' configuration in RocksDB"),
+]
+_COMPACTED = ("compaction", "the compacted copy of topics, which may outlive the commitlog's messages")
+FLAVOURS: dict[str, Rows] = {
+    "batchcq": [],
+    "combined": [("consumequeue", "ConsumeQueues in RocksDB, and beside it files of queues of 1 topic")],
+    "compaction": [_COMPACTED],
+    "compaction2": [_COMPACTED],
+    "dledger": [("dledger-n0", "all messages, in a log of DLedger")],
+    "recover": [],
+    "retry": [],
+    "rocksdb-all": [*_V1, _QUEUES, _POP, _STORE],
+    "rocksdb-all-v2": [("config/rdb", IN_ROCKSDB), _QUEUES, _POP, _STORE],
+    "rocksdb-metadata": [("config/metadata", IN_ROCKSDB), ("consumequeue_rocksdb", "ConsumeQueues in RocksDB")],
+    "rocksdb-trans": [*_V1, _QUEUES, _STORE],
+    "system": [],
+    "tiered": [("config/tieredStoreMetadata.json", "what is in a tiered store")],
+}
+
+
+@pytest.mark.parametrize("name", FLAVOURS)
+def test_flavours(name: str, tmp_path: Path) -> None:
+    assert not_looked_at(flavours.unpack_store(name, tmp_path)) == FLAVOURS[name]
+
+
+# ---- DLedger
+
+
+@pytest.fixture
+def dledger(store: Path) -> Path:
+    """A store as a broker leaves it that was switched to DLedger."""
+    (store / "dledger-n0" / "data").mkdir(parents=True)
+    return store
+
+
+def test_check_of_dledger(dledger: Path) -> None:
+    """Nothing else is said: what queues and index say of messages cannot be compared with them."""
+    (row,) = Store(dledger).check().to_pylist()
+    assert (row["problem"], row["file"]) == ("notLookedAt", f"{dledger}/dledger-n0")
+    assert row["found"] == "all messages, in a log of DLedger"
+
+
+def files(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_tables_of_dledger(dledger: Path, table: str) -> None:
+    """Those that need no message are read, the others say why not."""
+    if table in ("check", "groups", "checkpoint", "consumequeue", "indexfiles", "index"):
+        assert Store(dledger).table(table).num_columns
+        return
+    with pytest.raises(NotAStoreError, match=r"dledger-n0: a DLedger commitlog .*, which is not supported") as error:
+        Store(dledger).table(table)
+    assert "\n" not in str(error.value)
+
+
+def test_nothing_else_is_done_with_dledger(dledger: Path, tmp_path: Path) -> None:
+    before = files(dledger)
+    store, target = Store(dledger), tmp_path / "new"
+    rows = Store(ROOT / "tests" / "data" / "rocketmq-5.3.3").messages().read_all()
+    for work in (
+        lambda: store.messages().read_all(),
+        lambda: store.get("0" * 32),
+        lambda: store.history("key"),
+        lambda: store.explain(),
+        lambda: store.offsets_at(0),
+        lambda: store.copy(target),
+        lambda: store.salvage(target),
+        lambda: store.rebuild(),
+        lambda: store.write(rows),
+        lambda: store.write(rows, "overwrite"),
+        lambda: rmqstore_spark.rebuild(dledger),
+    ):
+        with pytest.raises(NotAStoreError, match="a DLedger commitlog"):
+            work()
+    assert not target.exists()
+    assert files(dledger).items() - before.items() <= {("lock", b"")}
+    assert "DLedger" in repr(store)
+
+
+# ---- on a terminal
+
+
+def test_screens(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (store / "config" / "topics").mkdir(parents=True)
+    (store / "config" / "topics" / "CURRENT").touch()
+    place = f"{store}/config/topics: topics' configuration in RocksDB"
+    show_findings(Store(store).check(), None)
+    shown = capsys.readouterr().out
+    assert "nothing is wrong in what was looked at" in shown
+    assert f"not looked at: {place}\n" in shown
+    assert "notLookedAt" not in shown
+    show_summary(summarize(OpenStore.find(str(store), Files())))
+    assert f"  not read: {place}\n" in capsys.readouterr().out

@@ -1,0 +1,173 @@
+"""Writes what README and docs/ have from the code: options, columns, tables, problems, commands, figures and pictures.
+
+`make reference` runs it. Such a part stands in a page between `<!-- NAME: ... -->` and `<!-- end -->`.
+tests/repo/test_reference.py fails where it is not what the code says.
+"""
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import figures
+import pyarrow as pa
+import screenshot
+
+from rmqstore_spark.cli.commands import Rmqstore
+from rmqstore_spark.columns import COLUMNS
+from rmqstore_spark.options import OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS, Option
+from rmqstore_spark.store.storage import STORAGE_OPTIONS
+from rmqstore_spark.tables.check.problems import PROBLEMS
+from rmqstore_spark.tables.registry import TABLES
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def options(table: dict[str, Option] = OPTIONS) -> str:
+    """A table of options."""
+    rows = [f"| `{option.name}` | {option.default or ''} | {option.help} |" for option in table.values()]
+    return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows])
+
+
+def storage_options() -> str:
+    """The options of object storage."""
+    rows = [
+        f"| `{option.name}` | {', '.join(f'`{alias}`' for alias in option.aliases)} | {option.help} |"
+        for option in STORAGE_OPTIONS.values()
+    ]
+    return "\n".join(["| option | also | meaning |", "|---|---|---|", *rows])
+
+
+def columns() -> str:
+    """The columns of messages."""
+    rows = [
+        f"| `{column.name}` | `{column.spark}` | {column.meaning}{'' if column.default else ' *'} |"
+        for column in COLUMNS.values()
+    ]
+    head = ["| column | type | what it is |", "|---|---|---|"]
+    return "\n".join([*head, *rows, "", "\\* only when asked for by name."])
+
+
+def tables() -> str:
+    """All tables but messages."""
+    parts = []
+    for make in TABLES.values():
+        table = make()
+        fit = ", ".join(f"`{name}`" for name in sorted(table.options)) or "none"
+        rows = [f"| `{field.name}` | `{_type(field.type)}` |" for field in table.schema]
+        head = [f"### {table.name}", "", f"One row is {table.row}. Options of its own: {fit}.", ""]
+        parts.append("\n".join([*head, "| column | type |", "|---|---|", *rows]))
+    return "\n\n".join(parts)
+
+
+def _type(type: pa.DataType) -> str:
+    """As Spark says it."""
+    if pa.types.is_map(type):
+        return f"map<{_type(type.key_type)},{_type(type.item_type)}>"
+    if pa.types.is_list(type):
+        return f"array<{_type(type.value_type)}>"
+    if pa.types.is_timestamp(type):
+        return "timestamp"
+    return {"int64": "bigint", "int32": "int", "bool": "boolean"}.get(str(type), str(type))
+
+
+def problems() -> str:
+    """What `check` can find."""
+    rows = [
+        f"| `{name}` | {problem.severity} | {problem.area} | {_plain(problem.advice)} |"
+        for name, problem in PROBLEMS.items()
+    ]
+    return "\n".join(["| problem | severity | area | what to do |", "|---|---|---|---|", *rows])
+
+
+def commands() -> str:
+    """Each command of `rmqstore`, and a table of all their options."""
+    group = Rmqstore()
+    context = click.Context(group)
+    parts = []
+    spellings: dict[tuple[str, str], None] = {}
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        words = ["rmqstore", name]
+        names = []
+        for parameter in command.params:
+            if isinstance(parameter, click.Option):
+                spelling = ", ".join(f"`{each}`" for each in [*parameter.opts, *parameter.secondary_opts])
+                spellings[spelling, _plain(parameter.help or "")] = None
+                names.append(f"`{parameter.opts[0]}`")
+            else:
+                words.append(parameter.metavar or (parameter.name or "").upper())
+        about = [f"### {name}", "", _plain(command.help or ""), "", f"`{' '.join(words)}`", ""]
+        about += [f"Options: {', '.join(names)}.", "", f"{_example(command)}"]
+        parts.append("\n".join(about))
+    rows = [f"| {spelling} | {meaning} |" for spelling, meaning in spellings]
+    table = ["### The options of the commands", "", "| option | meaning |", "|---|---|", *rows]
+    return "\n\n".join([*parts, "\n".join(table)])
+
+
+def _example(command: click.Command) -> str:
+    before, _, line = (command.epilog or "").partition(": ")
+    return f"{before}: `{line}`"
+
+
+def _plain(text: str) -> str:
+    """Text in which nothing means anything to Markdown."""
+    return re.sub(r"([*|<_])", r"\\\1", text)
+
+
+def _figures(area: str) -> str:
+    return figures.area_table(figures.read(), area)
+
+
+PARTS: dict[str, dict[str, Callable[[], str]]] = {
+    "README.md": {"speed": lambda: figures.front_table(figures.read())},
+    "docs/options.md": {
+        "options": options,
+        "stream-options": lambda: options(STREAM_OPTIONS),
+        "write-options": lambda: options(WRITE_OPTIONS),
+    },
+    "docs/remote.md": {"storage-options": storage_options},
+    "docs/columns.md": {"columns": columns, "tables": tables},
+    "docs/damage.md": {"problems": problems},
+    "docs/command-line.md": {"commands": commands},
+    "docs/performance.md": {
+        "reading": lambda: _figures("reading"),
+        "selecting": lambda: _figures("selecting"),
+        "writing": lambda: _figures("writing"),
+    },
+}
+
+
+def part(name: str) -> re.Pattern[str]:
+    """Finds a part of a page: what opens it, what is in it, what ends it."""
+    return re.compile(rf"(<!-- {name}: [^>]*-->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+
+def page(name: str) -> str:
+    """The text of a page with its parts as the code says them."""
+    text = (ROOT / name).read_text()
+    for each, make in PARTS[name].items():
+        said = f"\n{make()}\n\n"
+        text = part(each).sub(lambda found, said=said: found[1] + said + found[3], text)  # type: ignore[misc]
+    return text
+
+
+PICTURES: dict[Path, Callable[[], str]] = {
+    figures.PICTURE: lambda: figures.draw([figure for figure in figures.read() if figure.front]),
+    screenshot.PICTURE: lambda: screenshot.draw(screenshot.shown()),
+}
+
+
+def main() -> int:
+    """Write all pages and pictures."""
+    for name in PARTS:
+        (ROOT / name).write_text(page(name))
+    for path, draw in PICTURES.items():
+        (ROOT / path).write_text(draw())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
