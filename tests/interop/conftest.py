@@ -81,7 +81,7 @@ def accepted(
     """Whether the one version accepts the store of the other."""
 
     def accept(writer: str, version: str, home: Path) -> None:
-        assert_broker_accepts(store_of(writer).root, home, [version])
+        assert_broker_accepts(store_of(writer).root, home, [version], restart=False)
 
     tasks: dict[object, Future[None]] = {}
     for pair in wanted(request, "accepted_pair"):

@@ -70,7 +70,7 @@ def test_queues_by_key(spark: SparkSession, tmp_path: Path) -> None:
         assert row["queueId"] == abs(reference.java_hash(row["keys"])) % 7
 
 
-@pytest.mark.parametrize("version", golden.VERSIONS)
+@pytest.mark.parametrize("version", [golden.VERSIONS[0], golden.VERSIONS[-1]])
 def test_copy_of_a_store_with_a_filter(spark: SparkSession, tmp_path: Path, version: str) -> None:
     source = golden.unpack(version, tmp_path / "source")
     df = spark.read.format("rmqstore").option("minPartitions", 5).load(str(source)).where("topic != 'Sizes'")
