@@ -32,6 +32,7 @@ TOGETHER = {
     "tests/repo/test_notebook.py": "Spark",
     "tests/repo/test_packaging.py": "Spark",
     "tests/interop/test_writing.py": "brokers on what we wrote",
+    "tests/interop/test_hdfs.py": "brokers' HDFS",
     "tests/interop/": "brokers",
     "tests/read/test_select_bytes.py": "generated",
 }
