@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from broker_rebuild import rebuild_rows
+from commands import command_rows
 from covering import covering_rows
 from generate import Store, size_of
 from lookups import lookup_rows, selection_rows
@@ -34,7 +35,7 @@ from pyspark.sql import SparkSession
 from remote import remote_rows
 from scale import QUEUES, SEGMENTS, scale_rows
 from write_kernel import write_kernel_rows
-from write_store import commit_rows, write_rows
+from write_store import commit_rows, spark_copy_rows, write_rows
 
 from native_io import Decoder
 from rmqstore_spark.read.batches import BATCH_BYTES, BATCH_ROWS
@@ -51,6 +52,7 @@ SECTIONS = (
     "peers",
     "scale",
     "remote",
+    "command",
 )
 MEMCPY_BYTES = 256 * MIB
 WINDOW_BYTES = 256 * MIB  # far more than any cache holds
@@ -283,6 +285,9 @@ def main() -> None:
         rows += scale_rows(args.dir.resolve(), args.repeat, args.most_queues, args.most_segments)
     if "remote" in sections:
         rows += remote_rows(stores, args.repeat)
+    if "command" in sections:
+        with tempfile.TemporaryDirectory(prefix="rmqstore-bench-") as scratch:
+            rows += command_rows(stores, args.repeat, args.dir.resolve(), Path(scratch))
     if "peers" in sections:
         rows += decoder_rows(stores, args.repeat)
         rows += rebuild_rows(stores, args.repeat)
@@ -298,6 +303,7 @@ def main() -> None:
                 rows += covering_rows(stores, args.repeat, spark, Path(scratch))
             if "write" in sections:
                 rows += write_rows(stores, args.repeat, spark, Path(scratch))
+                rows += spark_copy_rows(stores, args.repeat, spark, Path(scratch))
             if "peers" in sections:
                 rows += consumer_rows(stores, args.repeat, spark)
                 rows += parquet_rows(stores, args.repeat, spark)

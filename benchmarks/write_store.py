@@ -160,6 +160,34 @@ def write_rows(stores: Stores, repeat: int, spark: SparkSession, scratch: Path) 
         yield Row(durable, rate, "M messages/s", best["durable"] / best["ours"], ">= 1.0")
 
 
+def spark_copy_rows(stores: Stores, repeat: int, spark: SparkSession, scratch: Path) -> Iterator[Row]:
+    """A whole store to a new one: Spark reads it and writes it."""
+    source, target, copied = stores.large, scratch / "spark-copied", scratch / "copied"
+
+    def clear() -> None:
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.rmtree(copied, ignore_errors=True)
+        claim_memory(2 * stores.total_bytes)
+
+    def copy() -> None:
+        subprocess.run(["cp", "-r", "--sparse=always", str(source.root), str(copied)], check=True)
+        for path in filter(Path.is_file, copied.rglob("*")):
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+
+    def write() -> None:
+        spark.read.format("rmqstore").load(str(source.root)).write.format("rmqstore").mode("append").save(str(target))
+
+    best = in_turns(repeat, {"cp": copy, "write": write}, clear)
+    yield Row(
+        "copy of a store with Spark, 1 KiB bodies / cp and fsync",
+        source.end / best["write"] / 1e9,
+        "GB/s",
+        best["cp"] / best["write"],
+    )
+    clear()
+
+
 def _rows(spark: SparkSession, count: int, size: int) -> DataFrame:
     number = F.col("id").cast("string")
     return spark.range(0, count, numPartitions=_TASKS).select(

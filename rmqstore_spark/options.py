@@ -338,6 +338,14 @@ _WRITE_TABLE = (
         "allow topics of 128 to 255 bytes; brokers before 5.1.0 delete such messages and all after them",
     ),
     Option(
+        "configFrom",
+        "",
+        _text,
+        "for rows of a broker's store that become a new one: that store's directory. What it knows of topics and "
+        "consumer groups comes along, and each group goes on where it was, though queue offsets are given anew. Needs "
+        "columns `topic`, `queueId` and `queueOffset`, and the rows of each queue in their order",
+    ),
+    Option(
         "txnAppId",
         "",
         _text,
@@ -400,6 +408,7 @@ class WriteOptions:
 
     Attributes:
         sizes: those that the user gives; a store has its own, and RocketMQ's are for what neither says.
+        config_from: the store whose topics and groups come along.
         transaction: what `txnAppId` and `txnVersion` say; None where they are not given.
     """
 
@@ -412,6 +421,7 @@ class WriteOptions:
     born_host: bytes
     decompress: bool
     auto_message_version_on_topic_len: bool
+    config_from: str | None = None
     transaction: Transaction | None = None
 
 
@@ -485,6 +495,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         born_host=values["bornHost"],
         decompress=values["decompress"],
         auto_message_version_on_topic_len=values["autoMessageVersionOnTopicLen"],
+        config_from=values["configFrom"],
         transaction=None if application is None else Transaction(application, version),
     )
 

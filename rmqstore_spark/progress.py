@@ -43,7 +43,7 @@ class Progress:
             if now - self._reported >= _SHOW_SECONDS or self.done >= self.total:
                 self._reported = now
                 _shows(self)
-        elif self._is_said and now - self._reported >= REPORT_SECONDS:
+        elif self._is_said and self.done < self.total and now - self._reported >= REPORT_SECONDS:
             self._reported = now
             # A worker of Spark's shows warnings only, and who waits wants to know.
             log.warning("%s: %s (%d %%)%s", self.what, *self._how_far(now - self._begin))

@@ -7,7 +7,7 @@ from rmqstore_spark.errors import OptionError
 from rmqstore_spark.option_values import GroupOffsets, Offsets, Word, check_offsets
 from rmqstore_spark.options import MESSAGES, OPTIONS, STREAM_OPTIONS, ReadOptions, parse_options, understand
 from rmqstore_spark.selection import ALL
-from rmqstore_spark.store.storage import taken_out
+from rmqstore_spark.store.storage import location, scheme_of, taken_out
 
 _REFUSED = {
     "endingOffsets": "a stream has no end",
@@ -58,6 +58,9 @@ def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
     known = {name: option for name, option in {**OPTIONS, **STREAM_OPTIONS}.items() if name not in _REFUSED}
     understand(taken_out(others)[1], known)  # so that an unknown one is told with the names of a stream's
     read = parse_options(others)
+    for path in read.paths:
+        if scheme_of(path) is not None:
+            location(path)  # a URI with a secret in it is refused without being shown
     if read.table != MESSAGES:
         raise OptionError(f"option 'table': only messages can be read as a stream, not {read.table!r}; use spark.read")
     start, since = own["startingOffsets"], read.selection.store_timestamp

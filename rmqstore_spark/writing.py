@@ -14,6 +14,7 @@ from rmqstore_spark.errors import OptionError
 from rmqstore_spark.option_texts import option_texts
 from rmqstore_spark.options import WriteOptions, check_columns, parse_write_options
 from rmqstore_spark.store.layout import place_to_write
+from rmqstore_spark.write.brought import brought_by
 from rmqstore_spark.write.commit import Settings, check, commit, forget, prepare
 from rmqstore_spark.write.rows import stage
 
@@ -29,11 +30,12 @@ def write(path: str | os.PathLike[str], data: Any, mode: WriteMode, options: Map
     wanted = _schema(schema, understood)
     root, job = place_to_write(understood.path), uuid.uuid4().hex
     overwrite = mode == "overwrite"
-    settings = Settings(understood.sizes, understood.message_index_enable, overwrite, understood.transaction)
+    brought = brought_by(understood)
+    settings = Settings(understood.sizes, understood.message_index_enable, overwrite, understood.transaction, brought)
     check(root, settings)
     prepare(root, job)
     try:
-        staged = stage(_cast(batches, wanted), understood, root, job, "00000", 0)
+        staged = stage(_cast(batches, wanted), understood, root, job, "00000", 0, brought)
         commit(root, [staged], settings)
     finally:
         forget(root, job)
@@ -83,7 +85,9 @@ def _schema(found: pa.Schema, options: WriteOptions) -> pa.Schema:
         raise OptionError("column 'body': expected one of type binary or string, found none")
     if "topic" not in found.names and options.topic is None:
         raise OptionError("column 'topic': expected one of type string, or option 'topic', found neither")
-    names = [name for name in found.names if not COLUMNS[name].derived]
+    names = [
+        name for name in found.names if not COLUMNS[name].derived or (options.config_from and name == "queueOffset")
+    ]
     return pa.schema([(name, COLUMNS[name].arrow) for name in names])
 
 

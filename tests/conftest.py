@@ -29,10 +29,10 @@ ROOT = Path(__file__).resolve().parents[1]
 # ignores xdist's own groups.)
 TOGETHER = {
     "tests/spark/": "Spark",
-    "tests/repo/test_docs.py": "Spark",
     "tests/repo/test_notebook.py": "Spark",
     "tests/repo/test_packaging.py": "Spark",
     "tests/interop/test_writing.py": "brokers on what we wrote",
+    "tests/interop/test_hdfs.py": "brokers' HDFS",
     "tests/interop/": "brokers",
     "tests/read/test_select_bytes.py": "generated",
 }

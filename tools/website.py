@@ -19,6 +19,11 @@ ROOT = Path(__file__).resolve().parents[1]
 _ROOTS = {name: name for name in ("SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md")} | {"README.md": "index.md"}
 _FENCE = re.compile(r"^```python .*$", re.MULTILINE)  # what the tests know of a block, highlighting does not
 _LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
+_CODE = re.compile(r"`[^`\n]+`")
+_NAME = re.compile(r"(?<=<td><code>)[\w.%]+(?=</code>)")
+_BETWEEN_WORDS = re.compile(r"(?<=[a-z.])(?=[A-Z])|(?<=_)")
+# How pandas wants its tables to look; the website has its own way.
+_FRAME = re.compile(r'<(table|tr) (?:border="1" class="dataframe"|style="text-align: right;")>')
 _STYLE = re.compile(r"<style.*?</style>", re.DOTALL)
 
 
@@ -38,14 +43,27 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """A page as the website has it."""
     if page.file.generated_by is None:
         markdown = _on_site(markdown, "docs")
-    return _FENCE.sub("```python", markdown)
+    lines = _FENCE.sub("```python", markdown).split("\n")
+    return "\n".join(_unescaped(line) if line.startswith("|") else line for line in lines)
+
+
+def _unescaped(row: str) -> str:
+    """A row of a table: in code, Python's Markdown shows the backslash that others want before a bar."""
+    return _CODE.sub(lambda code: code[0].replace(r"\|", "|"), row)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """On a small screen long names in a table may break between their words, and options not after their hyphens."""
+    html = _NAME.sub(lambda name: _BETWEEN_WORDS.sub("<wbr>", name[0]), html)
+    html = html.replace("<code>--", '<code class="option">--')
+    return html.replace("<code>map&lt;string,string&gt;", "<code>map&lt;string,<wbr>string&gt;")
 
 
 def notebook(path: Path) -> tuple[str, dict[str, bytes]]:
     """A notebook, with what its cells have put out, as Markdown; and the pictures in it, by their names."""
     content = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     text, resources = MarkdownExporter().from_notebook_node(content, {"unique_key": path.stem})
-    return _STYLE.sub("", text), resources["outputs"]
+    return _FRAME.sub(r"<\1>", _STYLE.sub("", text)), resources["outputs"]
 
 
 def _on_site(text: str, directory: str) -> str:

@@ -96,8 +96,8 @@ def _option(option: Option, also: str = "") -> click.Option:
     return click.Option([*spellings, option.name], help=text + default, metavar="TEXT")
 
 
-def _paths() -> click.Argument:
-    return click.Argument(["paths"], metavar="PATH...", nargs=-1, required=True)
+def _paths(metavar: str = "PATH...") -> click.Argument:
+    return click.Argument(["paths"], metavar=metavar, nargs=-1, required=True)
 
 
 def _path() -> click.Argument:
@@ -393,18 +393,18 @@ def _rebuild() -> click.Command:
 
 def _copy() -> click.Command:
     text = (
-        "Make a new store of one, or of several: SOURCE... TARGET. Messages keep their queue offsets, and groups their "
-        "place. TARGET does not exist yet, or is empty; sources are only read. Where several become one, the queues "
-        "of a topic come one after the other. Retried and dead messages come along. So do delayed and half messages, "
-        "with the broker's state; of timers, and of all of them where several stores become one, only those that wait "
-        "still. With --topic, name %RETRY%GROUP and the like, too, where these are to come."
+        "Make a new store of one, or of several. Messages keep their queue offsets, and groups their place. TARGET "
+        "does not exist yet, or is empty; sources are only read. Where several become one, the queues of a topic come "
+        "one after the other. Retried and dead messages come along. So do delayed and half messages, with the "
+        "broker's state; of timers, and of all of them where several stores become one, only those that wait still. "
+        "With --topic, name %RETRY%GROUP and the like, too, where these are to come."
     )
     return _copying("copy", text, "/data/store /new/store")
 
 
 def _salvage() -> click.Command:
     text = (
-        "Make a new store of what is whole in a damaged one: SOURCE TARGET. Messages keep their queue offsets; a "
+        "Make a new store of what is whole in a damaged one. Messages keep their queue offsets; a "
         "broker passes over lost ones as over expired ones. What is lost is shown, as by check. Exit code 1: "
         "something is. Otherwise it is like copy."
     )
@@ -437,7 +437,7 @@ def _copying(name: str, text: str, example: str) -> click.Command:
 
     short = {"subscribe": "--topic", "startingTimestamp": "--from", "endingTimestamp": "--to"}
     parameters: list[click.Parameter] = [
-        _paths(),
+        _paths("SOURCE... TARGET"),
         *(
             _option(option, short.get(option.name, ""))
             for option in OPTIONS.values()

@@ -46,6 +46,8 @@ class RmqStoreStreamWriter(DataSourceStreamArrowWriter):
                 "options 'txnAppId' and 'txnVersion' are not for streams: the store remembers each batch by the ids of "
                 "the query and the batch, which are in the checkpoint; leave them away"
             )
+        if options.config_from is not None:
+            raise OptionError("option 'configFrom' is for a new store, and a stream goes on with one; leave it away")
         self._writer = RmqStoreWriter(options, overwrite)
 
     def prepare(self) -> None:

@@ -37,7 +37,9 @@ class RmqStoreWriter(DataSourceArrowWriter):
 
     def __init__(self, options: WriteOptions, overwrite: bool) -> None:
         from rmqstore_spark.store.layout import place_to_write
+        from rmqstore_spark.write.brought import brought_by
 
+        self._brought = brought_by(options)
         self.root = place_to_write(options.path)
         self._options = options
         self._overwrite = overwrite
@@ -49,7 +51,8 @@ class RmqStoreWriter(DataSourceArrowWriter):
         from rmqstore_spark.write.commit import Settings
 
         options = self._options
-        return Settings(options.sizes, options.message_index_enable, self._overwrite, options.transaction)
+        index, transaction = options.message_index_enable, options.transaction
+        return Settings(options.sizes, index, self._overwrite, transaction, self._brought)
 
     def prepare(self) -> None:
         """Refuse what can be refused already, and make the directory in which the tasks stage.
@@ -72,7 +75,8 @@ class RmqStoreWriter(DataSourceArrowWriter):
             task = TaskContext.get()
             partition, attempt = (task.partitionId(), task.taskAttemptId()) if task else (0, 0)
             name = f"{partition:05d}-{attempt}-{uuid.uuid4().hex}"
-            return StagedMessage(stage(iterator, self._options, self.root, self.job, name, partition))
+            staged = stage(iterator, self._options, self.root, self.job, name, partition, self._brought)
+            return StagedMessage(staged)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Publish what the tasks have encoded, in the order of the partitions."""

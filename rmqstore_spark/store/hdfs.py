@@ -122,17 +122,22 @@ class _Cluster:
     def get(self, key: str, start: int, stop: int, pin: Pin) -> memoryview:
         def once() -> memoryview:
             reader = self._reader(key, pin)
+            length = len(reader)
             try:
                 # To read over the end is no error for hdfs-native, but its end.
-                size = max(min(stop, len(reader)) - start, 0)
-                data = self._within(lambda: reader.read_range(start, size))
+                data = self._within(lambda: reader.read_range(start, max(min(stop, length) - start, 0)))
             except Exception:
-                with self._lock:  # blocks move from DataNode to DataNode
-                    self._readers.pop((key, pin), None)
+                self._forget(key, pin)  # blocks move from DataNode to DataNode
                 raise
             there = self._pin(key)
             if there is None or there.tag != pin.tag or there.size < pin.size:
                 raise ChangedError
+            if length < stop:
+                self._forget(key, pin)
+                raise StorageError(
+                    f"{self._name}/{key}: position {length}: the file is being written, and what comes from here on of "
+                    f"its {there.size} bytes cannot be read yet; read it when it is closed, or a copy that is complete"
+                )
             if len(data) != stop - start:
                 raise ConnectionError(f"expected {stop - start} bytes, got {len(data)}")
             return memoryview(data)
@@ -163,6 +168,10 @@ class _Cluster:
                 while len(self._readers) > _READERS:
                     self._readers.popitem(last=False)
         return reader
+
+    def _forget(self, key: str, pin: Pin) -> None:
+        with self._lock:
+            self._readers.pop((key, pin), None)
 
     def _within(self, work: Callable[[], _Answer]) -> _Answer:
         """What some work answers, within the time of a request. hdfs-native waits for a NameNode for ever, and cannot

@@ -1,11 +1,14 @@
 """Each table as a method, so that people and type checkers see which there are. tests/face/test_store.py holds them
 against the registry."""
 
+import contextlib
+from collections.abc import Callable
 from typing import Unpack
 
 import pyarrow as pa
 
 from rmqstore_spark.option_texts import Names, TableOptions
+from rmqstore_spark.progress import Progress, shown
 
 
 class TableMethods:
@@ -126,11 +129,21 @@ class TableMethods:
         """
         return self.table("traces", columns, **options)
 
-    def check(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
+    def check(
+        self,
+        columns: Names | None = None,
+        progress: Callable[[Progress], None] | None = None,
+        **options: Unpack[TableOptions],
+    ) -> pa.Table:
         """A row is something that is wrong, or suspicious. The whole log is read, once.
 
         Columns: severity (error, warning, info), area (log, queue, index, config, offsets, layout), problem,
         file, filePosition, commitLogOffset, topic, queueId, queueOffset, expected, found, advice, count (in a
         row, of which this is the first).
+
+        Args:
+            progress: is told ten times a second how far it is, as an object with `what`, `done` and `total`, in bytes
+                where its `noun` is None. Without it, the log says so every few seconds.
         """
-        return self.table("check", columns, **options)
+        with contextlib.nullcontext() if progress is None else shown(progress):
+            return self.table("check", columns, **options)

@@ -4,6 +4,7 @@ A table's module is loaded when the table is asked for. `messages` is not among 
 without option `table`, and read/planner.py plans it.
 """
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -240,22 +241,28 @@ def table_batches(options: ReadOptions, stores: list[OpenStore] | None = None) -
         stores = open_stores(options, files_of(options))
     schema = schema_of(found, options.columns)
     tasks = plan_table(found, options, stores)
-    progress = Progress(f"table {found.name}", len(tasks), "parts")
+
+    def done_by(task: TableTask) -> int:
+        return 1 if found.nbytes is None else found.nbytes(task.part)
+
+    progress = Progress(f"table {found.name}", sum(map(done_by, tasks)), None if found.nbytes else "parts")
     if len(tasks) > len(stores):
-        yield from in_order([_reading(found, task, options, schema, progress) for task in tasks])
+        yield from in_order(
+            [_reading(found, task, options, schema, functools.partial(progress.add, done_by(task))) for task in tasks]
+        )
         return
     by_root = {store.root: store for store in stores}  # one task each: what a store has found out by now is of use
     for task in tasks:
         yield from read_part(found, task, options, schema, by_root[task.root])
-        progress.add()
+        progress.add(done_by(task))
 
 
 def _reading(
-    table: Table, task: TableTask, options: ReadOptions, schema: pa.Schema, progress: Progress
+    table: Table, task: TableTask, options: ReadOptions, schema: pa.Schema, done: Callable[[], None]
 ) -> Callable[[], Iterator[pa.RecordBatch]]:
     def read() -> Iterator[pa.RecordBatch]:
         yield from read_part(table, task, options, schema)
-        progress.add()
+        done()
 
     return read
 

@@ -28,6 +28,7 @@ class Table:
         options: the read options that select rows of it, or say how they are read; any other is refused.
         rows: the rows of one part of a store, in record batches of the whole schema.
         parts: what a store's rows are read in, each by a task of its own. A part can be pickled.
+        nbytes: how much of a part there is to read, of a table whose parts take long; None of others.
     """
 
     name: str
@@ -36,3 +37,4 @@ class Table:
     options: frozenset[str]
     rows: Callable[[OpenStore, ReadOptions, Part], Iterator[pa.RecordBatch]]
     parts: Callable[[OpenStore, ReadOptions], Sequence[Part]] = whole
+    nbytes: Callable[[Part], int] | None = None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from native_io import Dispatched, Dispatcher, Status
-from rmqstore_spark.errors import RmqStoreError, one_line
+from rmqstore_spark.errors import OptionError, RmqStoreError, one_line
 from rmqstore_spark.option_values import Transaction
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.store import checkpoint
@@ -21,6 +21,7 @@ from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.write import checked, disk, journal, stretch, topics, transactions
 from rmqstore_spark.write.background import Lane
+from rmqstore_spark.write.brought import Brought, Counts
 from rmqstore_spark.write.indexfiles import IndexWriter
 from rmqstore_spark.write.lock import StoreLock, check_lock
 from rmqstore_spark.write.logfiles import LogReader, LogWriter, StretchWriter
@@ -52,12 +53,14 @@ class Settings:
         index: whether the messages get index entries (messageIndexEnable).
         overwrite: whether the whole store is replaced.
         transaction: the write is skipped if its application has written this version already, or a later one.
+        brought: what option configFrom brings into a new store.
     """
 
     sizes: Sizes
     index: bool = True
     overwrite: bool = False
     transaction: Transaction | None = None
+    brought: Brought | None = None
 
 
 def commit(root: str, staged: Sequence[Staged], settings: Settings) -> None:
@@ -86,8 +89,11 @@ def commit(root: str, staged: Sequence[Staged], settings: Settings) -> None:
                 return
             check_writable(tree)
             messages = _Messages(tree, staged)
+            if settings.brought is not None and not new and not settings.overwrite:
+                raise _not_new(root)
             if settings.overwrite and not new:
                 refuse_foreign_files(tree)
+            if settings.brought is not None or (settings.overwrite and not new):
                 _replace(messages, settings, known)
             else:
                 sizes = settings.sizes
@@ -121,6 +127,20 @@ class _Messages:
                 needed[topic] = max(count, needed.get(topic, 0))
         return needed
 
+    def entries_in(self, entries: Mapping[str, Table]) -> dict[str, Table]:
+        """What is said of its topics."""
+        return {topic: entry for topic, entry in entries.items() if topic in self.topics}
+
+    def counts(self, brought: Brought) -> Counts:
+        """Where the queue offsets of the store that they are of are now.
+
+        Raises:
+            OptionError: they do not come in the order of its queues.
+        """
+        found = Counts(brought.positions())
+        found.extend([part.counts for part in self.staged if part.counts is not None])
+        return found
+
 
 @dataclass(frozen=True)
 class _Work:
@@ -142,7 +162,13 @@ class _Work:
 def _replace(messages: _Messages, settings: Settings, known: Mapping[str, int]) -> None:
     with journal.Replacement(messages.tree) as replacement, StoreLock(replacement.tree):
         tree = replacement.tree
-        _make(_Work(tree, tree.path), Target(tree.path, settings.sizes.or_defaults()), messages, settings)
+        brought = settings.brought
+        table = {} if brought is None else {"topicConfigTable": messages.entries_in(brought.topics)}
+        work = _Work(tree, tree.path, topics=table)
+        _make(work, Target(tree.path, settings.sizes.or_defaults()), messages, settings)
+        if brought is not None:
+            for name, text in brought.files(messages.counts(brought), messages.topics).items():
+                tree.write_file(os.path.join(tree.path, "config", name), text)
         transactions.put(tree, journal.transactions_path(tree.path), known, settings.transaction)
         replacement.publish()
 
@@ -207,12 +233,21 @@ def check(root: str, settings: Settings) -> None:
                 change.recover()
         if is_new(tree):
             return
+        if settings.brought is not None and not settings.overwrite:
+            raise _not_new(root)
         check_lock(tree)
         check_writable(tree)
         if settings.overwrite:
             refuse_foreign_files(tree)
         else:
             sizes_of(OpenStore.find(root, tree), settings.sizes)
+
+
+def _not_new(root: str) -> OptionError:
+    return OptionError(
+        f"{root}: option 'configFrom' is for a new store, as the groups of this one have places of their own; use mode "
+        "overwrite, or another directory"
+    )
 
 
 def prepare(root: str, job: str) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.errors import BadRowError
 from rmqstore_spark.options import WriteOptions
 from rmqstore_spark.store.message import COMPRESSION_TYPE, host_bytes
+from rmqstore_spark.write.brought import Brought, Counts
 from rmqstore_spark.write.disk import Tree
 from rmqstore_spark.write.journal import staging
 from rmqstore_spark.write.staging import Staged, StagingWriter, UnitSizes
@@ -42,7 +43,13 @@ class Encoded:
 
 
 def stage(
-    batches: Iterable[pa.RecordBatch], options: WriteOptions, root: str, job: str, name: str, partition: int
+    batches: Iterable[pa.RecordBatch],
+    options: WriteOptions,
+    root: str,
+    job: str,
+    name: str,
+    partition: int,
+    brought: Brought | None = None,
 ) -> Staged:
     """Encode a task's rows into a file.
 
@@ -51,17 +58,22 @@ def stage(
         job: the job's name.
         name: of the file, unlike that of every other task and attempt.
         partition: its number; rows of different tasks that go to queues in turn begin at different ones.
+        brought: what option configFrom brings.
 
     Raises:
         BadRowError: naming row and column. The file is deleted.
+        OptionError: the rows are none that configFrom can be used for.
     """
+    counts = None if brought is None else Counts(brought.positions())
     with Tree(root) as tree, StagingWriter(tree, staging(root, job), name) as file:
         encoder = RowEncoder(options, partition)
         for batch in batches:
             if batch.num_rows:
+                if counts is not None:
+                    counts.add(batch)
                 encoded = encoder.encode(batch)
                 file.write(encoded.units, encoded.sizes, encoded.topics)
-        return file.finish()
+        return replace(file.finish(), counts=counts)
 
 
 class RowEncoder:

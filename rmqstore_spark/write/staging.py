@@ -16,6 +16,7 @@ from native_io import FORMAT
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.files import ReadFile
 from rmqstore_spark.write import disk
+from rmqstore_spark.write.brought import Counts
 
 CHUNK_SIZE = 4 * 1024 * 1024
 _SIZE = np.dtype(np.int32)
@@ -33,12 +34,14 @@ class Staged:
         nbytes: all of them together.
         rows: how many there are.
         topics: their topics, with the number of queues that each needs.
+        counts: of them, with option configFrom.
     """
 
     path: str
     nbytes: int
     rows: int
     topics: dict[str, int] = field(default_factory=dict)
+    counts: Counts | None = None
 
 
 class Chunk(NamedTuple):

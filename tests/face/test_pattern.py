@@ -67,20 +67,29 @@ def test_it_forgets_before_it_grows_too_large(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("text", CATASTROPHES)
 @pytest.mark.parametrize("length", [60, 255, 30_000])
 def test_no_topic_makes_it_slow(text: str, length: int) -> None:
+    """What is slow here takes years."""
     start = time.process_time()
     assert compiled(text).matches("a" * length) == text.endswith("$")
     assert not compiled(text).matches("a" * length + "!")
-    assert time.process_time() - start < 1
+    assert time.process_time() - start < 30
 
 
 def test_many_topics_are_matched_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    pattern = compiled("Topic.*7")
-    topics = [f"Topic{i}" for i in range(20_000)]
-    start = time.process_time()
-    pattern.learn(topics)
-    monkeypatch.setattr(Pattern, "_ask", None)  # no further call of RE2
-    assert sum(topic in Texts(patterns=(pattern,)) for topic in topics) == 2000
-    assert time.process_time() - start < 0.5
+    """In time that grows with them, and not with their square."""
+    ask = Pattern._ask
+
+    def seconds(count: int) -> float:
+        pattern = compiled("Topic.*7")
+        topics = [f"Topic{i}" for i in range(count)]
+        start = time.process_time()
+        monkeypatch.setattr(Pattern, "_ask", ask)
+        pattern.learn(topics)
+        monkeypatch.setattr(Pattern, "_ask", None)  # no further call of RE2
+        assert sum(topic in Texts(patterns=(pattern,)) for topic in topics) == count // 10
+        return time.process_time() - start
+
+    few, many = (min(seconds(count) for _ in range(5)) for count in (2000, 20_000))
+    assert many < 40 * few
 
 
 @pytest.mark.parametrize("text", CATASTROPHES)
@@ -97,6 +106,6 @@ def test_a_hostile_store_is_read_at_once(text: str, queues: bool, tmp_path: Path
     start = time.process_time()
     found = read(tmp_path, subscribePattern=text)
     assert [row["topic"] for row in read(tmp_path, subscribePattern=text, key="k")] == [row["topic"] for row in found]
-    assert time.process_time() - start < 5
+    assert time.process_time() - start < 60
     last = "a" if text[-1] == "$" else "b"
     assert {row["topic"] for row in found} == {topic for topic in topics if topic[-1] == last}

@@ -22,7 +22,11 @@ def test_shown(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     assert told[0] == ("reading", 4, 100, None)
     assert told[-2:] == [("reading", 100, 100, None), ("listing", 1, 1, "topics")]
     assert not caplog.messages
+    work = Progress("reading", 5_000_000)
     now += 10
-    work.add(0)
+    work.add(2_500_000)
     assert len(told) == 14
-    assert "reading: 0.0 of 0.0 MB (100 %)" in caplog.text
+    assert caplog.messages == ["reading: 2.5 of 5.0 MB (50 %), 0 MB/s"]
+    now += 10
+    work.add(2_500_000)
+    assert len(caplog.messages) == 1, "whoever waited has it now"

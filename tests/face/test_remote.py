@@ -181,7 +181,7 @@ def test_what_does_not_pass(server: Server, name: str) -> None:
     assert f"{URI}/commitlog/" in text
     assert "tried 4 times" in text
     assert "\n" not in text
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 90  # it could go on for minutes
 
 
 @pytest.mark.parametrize("part", ["consumequeue", "index", "config"])
@@ -214,7 +214,7 @@ def test_a_body_that_stalls(server: Server, monkeypatch: pytest.MonkeyPatch) -> 
     begun = time.monotonic()
     assert opened(server, timeout="5s").messages().read_all() == expected
     assert stalled
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < 60
 
 
 def plan_and_read(server: Server, between: Callable[[Path], object]) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 from oracle import reference, truth
 
 from interop import rocketmq
-from interop.rocketmq import VERSIONS, Broker, ChildError, Client, Sizes, User
+from interop.child import ChildError, User
+from interop.rocketmq import VERSIONS, Broker, Client, Sizes
 
 Record = dict[str, Any]
 Queue = tuple[str, int]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from interop import rocketmq, scenario
+from interop import jars, rocketmq, scenario
 from interop.accept import assert_broker_accepts
 from interop.rocketmq import TRIED, VERSIONS, Sizes
 from interop.scenario import Written
@@ -28,7 +28,7 @@ def real() -> None:
     try:
         for version in VERSIONS:
             rocketmq.runtime(version)
-    except rocketmq.Unavailable as why:
+    except jars.Unavailable as why:
         if os.environ.get("RMQ_INTEROP"):
             pytest.fail(f"no real RocketMQ: {why}", pytrace=False)
         pytest.skip(f"no real RocketMQ: {why}")

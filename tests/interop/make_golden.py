@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from oracle import golden
 
-from interop import rocketmq, scenario
+from interop import jars, scenario
 from interop.rocketmq import NEWEST, VERSIONS, Sizes
 from interop.scenario import Written
 
@@ -69,5 +69,5 @@ def _packed(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
 if __name__ == "__main__":
     try:
         main(sys.argv[1:] or list(VERSIONS))
-    except rocketmq.Unavailable as why:
+    except jars.Unavailable as why:
         sys.exit(f"no real RocketMQ: {why}")

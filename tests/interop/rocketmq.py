@@ -1,23 +1,17 @@
 """Real RocketMQ, as processes of ours: jars from Maven, a namesrv with a broker on a store, and the real client.
 
-Needs Maven and a JDK the first time; what they made is kept (see `CACHE`) and then only Java runs.
+Needs Maven and a JDK the first time (jars.py).
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import hashlib
 import json
 import os
 import queue
 import random
 import shutil
-import signal
 import socket
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 import zlib
@@ -30,6 +24,9 @@ from typing import IO, Any
 
 from oracle import golden
 
+from interop.child import ChildError, Process, User
+from interop.jars import class_path, compiled, directory_of, java
+
 # The last 4.9.x with a broker on Maven Central, a 5.1.x, 5.3.0, and the newest 5.x that is there in all its parts.
 VERSIONS = ("4.9.7", "5.1.4", "5.3.0", "5.5.0")
 OLDEST, NEWEST = VERSIONS[0], VERSIONS[-1]
@@ -38,11 +35,7 @@ _BETWEEN = zlib.crc32(os.environ.get("RMQ_TEST_SEED", "").encode()) % (len(VERSI
 TRIED = (OLDEST, VERSIONS[_BETWEEN], NEWEST)
 _NAMESRV = {"5.3.0": "5.3.3"}  # where Maven Central has no namesrv of the broker's version
 
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rmqstore-spark" / "interop"
 _JAVA = Path(__file__).parent / "java"
-_MAVEN_SECONDS = 600
-_START_SECONDS = 90
-_STOP_SECONDS = 60
 _ANSWER_SECONDS = 180
 
 # Small heaps, quick starts. To unmap files RocketMQ reaches into what Java 16 has closed; without that no clean stop.
@@ -63,10 +56,6 @@ _JVM = (
 )
 
 Record = dict[str, Any]
-
-
-class Unavailable(Exception):
-    """Why there is no RocketMQ to run: no Maven, no JDK, no answer from the repository."""
 
 
 # ---- jars
@@ -99,179 +88,21 @@ class Runtime:
         return replace(self, namesrv=namesrv, broker=broker)
 
 
-@dataclass(frozen=True)
-class User:
-    """Whom processes run as, instead of as root."""
-
-    uid: int
-    gid: int
-    jars: Path  # a directory that everyone can enter, for copies
-
-
 @cache
 def runtime(version: str) -> Runtime:
     """
     Raises:
         Unavailable: it is not cached, and cannot be had.
     """
-    java, javac = _java("java"), _java("javac")
     pom = _JAVA / "pom.xml"
-    key = hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
-    directory = CACHE / f"{version}-{key}"
-    directory.mkdir(parents=True, exist_ok=True)
-    broker = _class_path(directory / "broker.txt", version, "broker")
-    namesrv = _class_path(directory / "namesrv.txt", version, "namesrv")
-    classes = _compile(javac, directory, broker)
-    return Runtime(version, java, namesrv, f"{classes}{os.pathsep}{broker}")
-
-
-def _java(program: str) -> str:
-    home = os.environ.get("JAVA_HOME")
-    if home and (Path(home) / "bin" / "javac").exists():
-        return str(Path(home) / "bin" / program)
-    compiler = shutil.which("javac")
-    if not compiler:
-        raise Unavailable("no JDK: javac is neither in JAVA_HOME nor on the PATH")
-    return str(Path(compiler).resolve().parent / program)
-
-
-def _class_path(kept: Path, version: str, profile: str) -> str:
-    if kept.exists():
-        class_path = kept.read_text()
-        if all(Path(jar).exists() for jar in class_path.split(os.pathsep)):
-            return class_path
-    maven = shutil.which("mvn")
-    if not maven:
-        raise Unavailable(f"no Maven (mvn) on the PATH, and RocketMQ {version} is not in {CACHE}")
-    found = kept.with_suffix(".new")
-    command = [maven, "-B", "-q", "-f", str(_JAVA / "pom.xml"), f"-P{profile}", f"-Drocketmq.version={version}"]
-    command += [f"-Dnamesrv.version={_NAMESRV.get(version, version)}", "dependency:build-classpath"]
-    command += ["-Dmdep.includeScope=runtime", f"-Dmdep.outputFile={found}"]
-    try:
-        told = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=_MAVEN_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise Unavailable(f"Maven did not bring RocketMQ {version} within {_MAVEN_SECONDS} s") from None
-    if told.returncode != 0:
-        lines = (told.stdout + told.stderr).splitlines()
-        why = next((line for line in lines if line.startswith("[ERROR]")), "no reason given")
-        raise Unavailable(f"Maven does not bring RocketMQ {version}: {why.removeprefix('[ERROR] ')[:300]}")
-    found.replace(kept)
-    return kept.read_text()
-
-
-def _compile(javac: str, directory: Path, class_path: str) -> Path:
-    sources = sorted(_JAVA.glob("src/main/java/**/*.java"))
-    key = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
-    classes = directory / f"classes-{key}"
-    if not classes.exists():
-        with tempfile.TemporaryDirectory(dir=directory) as temporary:
-            command = [javac, "--release", "11", "-encoding", "UTF-8", "-nowarn", "-proc:none", "-d", f"{temporary}/c"]
-            command += ["-cp", class_path, *map(str, sources)]
-            subprocess.run(command, check=True, capture_output=True, text=True)
-            with contextlib.suppress(OSError):  # another run was faster
-                os.rename(f"{temporary}/c", classes)
-    return classes
-
-
-# ---- processes
-
-_alive: set[_Process] = set()
-
-
-@atexit.register
-def _kill_all() -> None:
-    for process in list(_alive):
-        process.kill()
-
-
-# Not even a killed pytest leaves a broker behind: PR_SET_PDEATHSIG, which Linux alone has, outlives the exec. (What
-# subprocess offers for it, preexec_fn, is not for processes with threads. And with its user=, Python would have to be
-# where that user can run it.) The system forgets it when the user changes, so that comes first.
-_DIE_WITH_PARENT = """
-import ctypes, os, signal, sys
-if sys.argv[1]:
-    uid, gid = map(int, sys.argv[1].split(":"))
-    os.setgroups([])
-    os.setgid(gid)
-    os.setuid(uid)
-if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-os.execv(sys.argv[2], sys.argv[2:])
-"""
-
-
-class _Process:
-    """A child in a process group of its own. Its output goes to a file, unless it is asked for."""
-
-    def __init__(
-        self,
-        name: str,
-        command: list[str],
-        log: Path,
-        environment: Mapping[str, str],
-        user: User | None,
-        pipes: bool = False,
-    ):
-        self.name = name
-        self.log = log
-        owner = f"{user.uid}:{user.gid}" if user else ""
-        with log.open("ab") as out:
-            self.popen = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, owner, *command],
-                stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
-                stdout=subprocess.PIPE if pipes else out,
-                stderr=out,
-                env={**os.environ, **environment},
-                cwd=log.parent,
-                start_new_session=True,
-            )
-        _alive.add(self)
-
-    def wait_for(self, text: str) -> None:
-        end = time.monotonic() + _START_SECONDS
-        while text not in self.log.read_text(errors="replace"):
-            if self.popen.poll() is not None:
-                raise ChildError(f"{self.name} ended with {self.popen.returncode} before it served:\n{self.tail()}")
-            if time.monotonic() > end:
-                raise ChildError(f"{self.name} did not serve within {_START_SECONDS} s:\n{self.tail()}")
-            time.sleep(0.05)
-
-    def tail(self, size: int = 4000) -> str:
-        return self.log.read_text(errors="replace")[-size:]
-
-    def stop(self) -> None:
-        """Cleanly.
-
-        Raises:
-            ChildError: it had to be killed.
-        """
-        if self.popen.poll() is None:
-            self.popen.terminate()
-            try:
-                self.popen.wait(_STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                self.kill()
-                raise ChildError(f"{self.name} did not stop within {_STOP_SECONDS} s:\n{self.tail()}") from None
-        self._close()
-
-    def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.popen.pid, signal.SIGKILL)
-        self.popen.wait()
-        self._close()
-
-    def _close(self) -> None:
-        for stream in (self.popen.stdin, self.popen.stdout):
-            if stream:
-                with contextlib.suppress(OSError):
-                    stream.close()
-        _alive.discard(self)
-
-
-class ChildError(Exception):
-    """A process of ours did not do its part."""
+    directory = directory_of(pom, version)
+    versions = [f"-Drocketmq.version={version}", f"-Dnamesrv.version={_NAMESRV.get(version, version)}"]
+    broker, namesrv = (
+        class_path(directory / f"{profile}.txt", f"RocketMQ {version}", pom, f"-P{profile}", *versions)
+        for profile in ("broker", "namesrv")
+    )
+    classes = compiled(directory, sorted(_JAVA.glob("src/main/java/**/*.java")), broker)
+    return Runtime(version, java("java"), namesrv, f"{classes}{os.pathsep}{broker}")
 
 
 # ---- a broker
@@ -320,8 +151,8 @@ class Broker:
         if self.user:
             self.runtime = self.runtime.copied_to(self.user.jars)
             os.chown(self.home, self.user.uid, self.user.gid)
-        self._namesrv: _Process | None = None
-        self._broker: _Process | None = None
+        self._namesrv: Process | None = None
+        self._broker: Process | None = None
         self._clients: list[Client] = []
 
     def __enter__(self) -> Broker:
@@ -407,14 +238,14 @@ class Broker:
         path.write_text(_properties(given))
         return path
 
-    def _spawn(self, name: str, class_path: str, main: str, *arguments: str, pipes: bool = False) -> _Process:
+    def _spawn(self, name: str, class_path: str, main: str, *arguments: str, pipes: bool = False) -> Process:
         log = self.home / f"{name}.log"
         log.unlink(missing_ok=True)
         command = [self.runtime.java, *_JVM, f"-Duser.home={self.home}", f"-Drocketmq.client.logRoot={self.home}"]
         command += [f"-Dlogback.configurationFile={self.home}/conf/logback_broker.xml"]
         command += ["-cp", class_path, main, *arguments]
         environment = {"ROCKETMQ_HOME": str(self.home), "NAMESRV_ADDR": "", "JAVA_TOOL_OPTIONS": ""}
-        return _Process(f"{name} {self.version}", command, log, environment, self.user, pipes)
+        return Process(f"{name} {self.version}", command, log, environment, self.user, pipes)
 
     def stop(self) -> None:
         """Cleanly: the clients, the broker; the namesrv stays."""
@@ -461,7 +292,7 @@ class Broker:
 class Client:
     """interop.Client: commands in, records out."""
 
-    def __init__(self, process: _Process) -> None:
+    def __init__(self, process: Process) -> None:
         self._process = process
         self._records: queue.SimpleQueue[Record | None] = queue.SimpleQueue()
         self.seen: list[Record] = []  # all that has come so far; grows while a command runs

@@ -10,7 +10,8 @@ from oracle import reference
 
 from interop import rocketmq
 from interop.accept import assert_broker_accepts
-from interop.rocketmq import TRIED, ChildError
+from interop.child import ChildError
+from interop.rocketmq import TRIED
 from interop.scenario import Written
 
 pytestmark = pytest.mark.interop

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,11 +18,14 @@ from interop.rocketmq import NEWEST, OLDEST, Broker, Client
 from interop.scenario import Written
 from rmqstore_spark import Store
 from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.store.system_topics import HALF_TOPIC
 
 pytestmark = pytest.mark.interop
 
 TOPIC = "Orders"
 GROUP = "billing"
+PRODUCERS = "payers"
+_CHECKS = {"transactionCheckInterval": 1000, "transactionTimeOut": 1000}
 SIZES = Sizes(SMALL.segment, SMALL.queue_file, SMALL.index_slots, SMALL.index_items)
 QUEUES = 3
 
@@ -41,9 +45,9 @@ def rows(rng: random.Random, count: int) -> list[writing.Row]:
     ]
 
 
-def damage(root: Path, rng: random.Random, count: int) -> None:
-    """Some stretches in the middle of segments in the middle of the log."""
-    segments = sorted((root / "commitlog").iterdir())[1:-1]
+def damage(root: Path, rng: random.Random, count: int, which: slice = slice(None)) -> None:
+    """Some stretches in the middle of segments in the middle of the log, or of some of these."""
+    segments = sorted((root / "commitlog").iterdir())[1:-1][which]
     for segment in rng.sample(segments, count):
         data = bytearray(segment.read_bytes())
         at = rng.randrange(5000, 20000)
@@ -60,7 +64,8 @@ def pulled(client: Client, topic: str, queue_id: int, start: int, stop: int) -> 
 def left_in(root: Path) -> dict[int, list[int]]:
     """The queue offsets that can still be read, by queue."""
     left: dict[int, list[int]] = {queue_id: [] for queue_id in range(QUEUES)}
-    for row in Store(root).messages(["queueId", "queueOffset"], mode="DROPMALFORMED").read_all().to_pylist():
+    rows = Store(root).messages(["queueId", "queueOffset"], mode="DROPMALFORMED", subscribe=TOPIC).read_all()
+    for row in rows.to_pylist():
         left[row["queueId"]].append(row["queueOffset"])
     return left
 
@@ -98,10 +103,18 @@ def consumed(root: Path, offsets: dict[int, int]) -> None:
     (root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
 
 
+def open_transaction(name: str) -> writing.Row:
+    """A half message, of which its producer has not said yet what is to become of it."""
+    properties = {"TRAN_MSG": "true", "PGROUP": PRODUCERS, "REAL_TOPIC": TOPIC, "REAL_QID": "0"}
+    names = {"topic": HALF_TOPIC, "queueId": 0, "msgId": name, "body": name.encode(), "storeHost": "127.0.0.1:10911"}
+    return {**names, "properties": {**properties, "__transactionId__": name}}
+
+
 @pytest.mark.parametrize("version", [NEWEST])
 def test_groups_go_on(real: None, tmp_path: Path, rng: random.Random, version: str) -> None:
     """A group that had consumed half of three stores consumes the other halves, each message once and in order, after
-    two of the stores were copied with what was expired or damaged in them, and all have become one."""
+    one was made of two damaged copies, two were copied with what was expired or damaged in them, and all have become
+    one. The broker asks for the transactions that were open in them."""
     stores = []
     expected = []
     for number in range(3):
@@ -109,7 +122,7 @@ def test_groups_go_on(real: None, tmp_path: Path, rng: random.Random, version: s
         made = rows(rng, 300)
         for row in made:
             row["body"] = f"{number}-".encode() + row["body"]
-        writing.write(root, made, sizes=SIZES)
+        writing.write(root, made, [open_transaction(f"half-{number}")], sizes=SIZES)
         at = {queue_id: rng.randrange(60, 80) for queue_id in range(QUEUES)}
         consumed(root, at)
         stores.append(root)
@@ -123,11 +136,20 @@ def test_groups_go_on(real: None, tmp_path: Path, rng: random.Random, version: s
             (Store(root).salvage if number == 2 else Store(root).copy)(other)
             stores[-1] = other
         left = left_in(root)
+        if number == 0:
+            twin, whole = tmp_path / "twin", tmp_path / "whole"
+            shutil.copytree(root, twin)
+            damage(root, rng, 2, slice(0, None, 2))
+            damage(twin, rng, 2, slice(1, None, 2))
+            Store([root, twin]).copy(whole, deduplicate=True)
+            stores[-1] = whole
         expected += [(f"{number}-", [o for o in left[queue_id] if o >= at[queue_id]]) for queue_id in range(QUEUES)]
     target = tmp_path / "target"
     Store(stores).copy(target)
-    with Broker(version, target, tmp_path / "home", SMALL) as broker:
+    with Broker(version, target, tmp_path / "home", SMALL, _CHECKS) as broker:
         client = broker.client()
+        asked = client.run("checked", PRODUCERS, 3, 60_000)
+        assert {(answer["topic"], answer["body"]) for answer in asked} == {(TOPIC, f"half-{n}") for n in range(3)}
         answers = client.run("consume", TOPIC, GROUP, sum(len(offsets) for _, offsets in expected), 5000)
     found: dict[int, list[int]] = {queue_id: [] for queue_id in range(3 * QUEUES)}
     for answer in answers:

@@ -17,8 +17,9 @@ from support import writing
 import rmqstore_spark
 from interop import rocketmq
 from interop.accept import assert_broker_accepts
+from interop.child import User
 from interop.ours import BENCH, SIZES, SMALL, rows, small_store
-from interop.rocketmq import NEWEST, Broker, User
+from interop.rocketmq import NEWEST, Broker
 from rmqstore_spark.store.sizes import Sizes
 
 pytestmark = [pytest.mark.interop, pytest.mark.parametrize("version", [NEWEST])]

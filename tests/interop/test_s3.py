@@ -18,7 +18,7 @@ import pytest
 from oracle import golden
 from support import reading
 
-from interop.rocketmq import CACHE
+from interop.jars import CACHE
 from rmqstore_spark import StorageError, Store
 from rmqstore_spark.tables.registry import TABLES
 

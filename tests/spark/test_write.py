@@ -80,6 +80,28 @@ def test_copy_of_a_store_with_a_filter(spark: SparkSession, tmp_path: Path, vers
     assert kept(writing.assert_whole(tmp_path / "copy", sizes, index=False)) == plain(kept(wanted))
 
 
+def test_groups_go_on_where_they_were(spark: SparkSession, tmp_path: Path) -> None:
+    """Of some rows of a store, by several tasks; a stream is not for that."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    rows = [{"topic": "T", "queueId": n % 2, "msgId": f"m{n}", "body": b"%d" % n} for n in range(200)]
+    writing.write(source, rows)
+    (source / "config" / "consumerOffset.json").write_text('{"offsetTable":{"T@G":{0:60,1:7}}}')
+    df = spark.read.format("rmqstore").option("minPartitions", 4).load(str(source)).where("msgId not like '%3'")
+    assert df.rdd.getNumPartitions() > 1
+    save(df, target, configFrom=source, **SIZES)
+    left = rmqstore_spark.Store(target).messages(["msgId"], startingOffsets="group:G").read_all()
+    expected = [f"m{n}" for n in range(200) if n // 2 >= (60, 7)[n % 2] and n % 10 != 3]
+    assert left.column("msgId").to_pylist() == expected
+    shuffled = df.orderBy(F.desc("commitLogOffset"))
+    assert "expected the rows of each queue in the order" in refusal(shuffled, tmp_path / "other", configFrom=source)
+    with pytest.raises(PySparkException, match="'configFrom' is for a new store, and a stream goes on with one"):
+        spark.readStream.format("rate").load().selectExpr("'T' topic", "'b' body").writeStream.format(
+            "rmqstore"
+        ).option("configFrom", str(source)).option("checkpointLocation", str(tmp_path / "checkpoint")).start(
+            str(tmp_path / "other")
+        ).awaitTermination()
+
+
 def test_a_pattern_is_no_place_to_write(spark: SparkSession, tmp_path: Path) -> None:
     df = spark.range(1).select(F.lit("b").alias("body"), F.lit("T").alias("topic"))
     for mode in ("append", "overwrite"):

@@ -195,6 +195,18 @@ def test_a_file_is_the_one_that_was_planned_with(cluster: _Cluster, tmp_path: Pa
         cluster.get(key_of(path), 2, 5, pin)
 
 
+def test_a_file_that_is_being_written(cluster: _Cluster, tmp_path: Path) -> None:
+    """hdfs-native reads complete blocks alone, and a list tells of more."""
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    pin = pin_of(path)
+    reader = cluster._reader(key_of(path), pin)
+    reader._content = b"01234"  # type: ignore[attr-defined]
+    assert bytes(cluster.get(key_of(path), 2, 5, pin)) == b"234"
+    with pytest.raises(StorageError, match=f"^{NAME}{path}: position 5: the file is being written, .* of its 10 bytes"):
+        cluster.get(key_of(path), 2, 6, pin)
+
+
 # ---- what goes wrong
 
 

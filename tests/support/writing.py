@@ -16,6 +16,7 @@ from oracle import random_stores, reference, stores
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.options import parse_write_options
 from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.write.brought import Brought
 from rmqstore_spark.write.commit import Settings, commit, forget, prepare
 from rmqstore_spark.write.rows import stage
 from rmqstore_spark.write.staging import Staged
@@ -36,13 +37,15 @@ def batch_of(rows: Sequence[Row], **types: pa.DataType) -> pa.RecordBatch:
     return pa.record_batch(arrays, names)
 
 
-def stage_rows(root: Path, parts: Sequence[Sequence[Row]], **options: Any) -> tuple[str, list[Staged]]:
+def stage_rows(
+    root: Path, parts: Sequence[Sequence[Row]], brought: Brought | None = None, **options: Any
+) -> tuple[str, list[Staged]]:
     """What the tasks of a job do, one for each part. The job's name, and what they tell."""
     job = f"job-{next(_jobs)}"
     prepare(str(root), job)
     understood = parse_write_options({"path": str(root), **{name: str(value) for name, value in options.items()}})
     staged = [
-        stage([batch_of(part)] if part else [], understood, str(root), job, str(number), number)
+        stage([batch_of(part)] if part else [], understood, str(root), job, str(number), number, brought)
         for number, part in enumerate(parts)
     ]
     return job, staged

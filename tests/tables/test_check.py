@@ -89,6 +89,16 @@ def test_flavours(packed: Path, tmp_path: Path) -> None:
         assert [row["count"] for row in check(root) if row["problem"] == "timerNotLookedAt"] in ([1], [2])
 
 
+def test_progress() -> None:
+    """In bytes of the log, up to all of it."""
+    told: list[tuple[str, int, int, str | None]] = []
+    store = rmqstore_spark.Store(SMALL[0])
+    end = sum(row["endOffset"] - row["startOffset"] for row in store.segments().to_pylist())
+    found = store.check(progress=lambda work: told.append((work.what, work.done, work.total, work.noun)))
+    assert found.equals(store.check())
+    assert told[-1] == ("table check", end, end, None)
+
+
 # ---- what is planted in a real store
 
 

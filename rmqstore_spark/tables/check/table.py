@@ -141,5 +141,10 @@ def _findings(store: OpenStore, part: Part) -> Iterator[Finding]:
             yield from work
 
 
+def nbytes(part: Part) -> int:
+    """How much of the log it reads; what else there is to read is little beside that."""
+    return sum(piece.stop - piece.start for piece in part.work.pieces) if isinstance(part.work, LogPart) else 0
+
+
 _OPTIONS = frozenset({"storePathCommitLog", "maxPartitionBytes", "minPartitions", "dropCache", "maxTaskBytesPerSecond"})
-TABLE = Table("check", "something that is wrong, or suspicious", SCHEMA, _OPTIONS, rows, parts)
+TABLE = Table("check", "something that is wrong, or suspicious", SCHEMA, _OPTIONS, rows, parts, nbytes)

@@ -131,6 +131,9 @@ public final class Client {
             case "consume":
                 consume(words[1], words[2], Integer.parseInt(words[3]), Long.parseLong(words[4]));
                 break;
+            case "checked":
+                Checked.run(namesrv, broker, words[1], Integer.parseInt(words[2]), Long.parseLong(words[3]));
+                break;
             case "stream":
                 new Stream(producer, words[1], Long.parseLong(words[2]), Long.parseLong(words[3])).run();
                 break;

@@ -1,0 +1,82 @@
+"""A real HDFS of one NameNode and one DataNode (hdfs/Cluster.java), as a process of ours on loopback."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from pathlib import Path
+from typing import IO
+
+from interop.child import ChildError, Process
+from interop.jars import class_path, compiled, directory_of, java
+
+_SOURCES = Path(__file__).parent / "hdfs"
+_START_SECONDS = 180
+_ANSWER_SECONDS = 60
+
+# A small heap and a quick start. SIMPLE authentication: whoever asks is whom he says he is.
+_JVM = (
+    "-Xms64m",
+    "-Xmx512m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",
+    "-Djava.net.preferIPv4Stack=true",
+)
+
+
+class Cluster:
+    """The cluster, running.
+
+    Attributes:
+        uri: of its root.
+
+    Raises:
+        Unavailable: its jars are not cached, and cannot be had.
+    """
+
+    def __init__(self, home: Path) -> None:
+        kept = directory_of(_SOURCES / "pom.xml", "hdfs")
+        jars = class_path(kept / "cluster.txt", "HDFS", _SOURCES / "pom.xml")
+        classes = compiled(kept, [_SOURCES / "Cluster.java"], jars)
+        command = [java("java"), *_JVM, "-cp", f"{classes}{os.pathsep}{jars}", "Cluster", str(home / "data")]
+        environment = {"HADOOP_USER_NAME": "owner", "JAVA_TOOL_OPTIONS": "", "HADOOP_CONF_DIR": ""}
+        self._process = Process("HDFS", command, home / "hdfs.log", environment, None, pipes=True)
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        assert self._process.popen.stdout
+        threading.Thread(target=self._read, args=(self._process.popen.stdout,), daemon=True).start()
+        try:
+            self.uri = f"hdfs://127.0.0.1:{self._answer(_START_SECONDS).split()[1]}"
+        except ChildError:
+            self.kill()
+            raise
+
+    def _read(self, stdout: IO[bytes]) -> None:
+        for line in stdout:
+            if line.startswith(b"@"):
+                self._lines.put(line.decode())
+        self._lines.put("")
+
+    def _answer(self, seconds: float) -> str:
+        try:
+            line = self._lines.get(timeout=seconds)
+        except queue.Empty:
+            line = ""
+        if not line or line.startswith("@failed"):
+            raise ChildError(f"HDFS: {line or 'it is gone, or does not answer'}\n{self._process.tail()}")
+        return line
+
+    def run(self, *words: object) -> None:
+        """One command of Cluster.java's.
+
+        Raises:
+            ChildError: it failed.
+        """
+        assert self._process.popen.stdin
+        self._process.popen.stdin.write(("\t".join(map(str, words)) + "\n").encode())
+        self._process.popen.stdin.flush()
+        self._answer(_ANSWER_SECONDS)
+
+    def kill(self) -> None:
+        self._process.kill()
