@@ -25,6 +25,17 @@ SAMPLE = ROOT / "sample_store"
 # Where the shell's own tools and Java are, but no compiler: pip cannot build a kernel by accident.
 TOOLS = ("sh", "bash", "env", "cat", "dirname", "basename", "uname", "ps", "chmod", "mkdir", "rm", "readlink", "java")
 
+OPEN = """
+import sys
+
+import rmqstore_spark
+
+try:
+    rmqstore_spark.Store(sys.argv[1]).topics()
+except rmqstore_spark.RmqStoreError as why:
+    sys.exit(str(why))
+"""
+
 IN_SPARK = """
 import sys
 from pathlib import Path
@@ -113,14 +124,14 @@ def try_wheel(wheel: Path, pyspark: str, directory: Path) -> None:
     with step("without the extras"):
         rmqstore = python.with_name("rmqstore")
         one_line_naming("pip install 'rmqstore-spark[cli]'", rmqstore, "show", SAMPLE, expected=2)
-        bucket = "import rmqstore_spark, sys\ntry: rmqstore_spark.Store('s3://bucket/store').topics()\n"
-        bucket += "except rmqstore_spark.RmqStoreError as why: sys.exit(str(why))"
-        one_line_naming("pip install 'rmqstore-spark[remote]'", python, "-c", bucket, expected=1)
+        for extra, uri in (("remote", "s3://bucket/store"), ("hdfs", "hdfs://namenode/store")):
+            pip = f"pip install 'rmqstore-spark[{extra}]'"
+            one_line_naming(pip, python, "-c", OPEN, uri, expected=1)
     with step("the extras, and rmqstore show"):
-        run(*install, f"{wheel}[cli,remote]", pyspark)
+        run(*install, f"{wheel}[cli,hdfs,remote]", pyspark)
         shown = run(rmqstore, "show", SAMPLE)
         print(next(line.strip() for line in shown.splitlines() if " queues of " in line))
-        run(python, "-c", "import obstore")
+        run(python, "-c", "import hdfs_native, obstore")
     with step("Spark"):
         said = run(python, ROOT / "tools" / "with_spark.py", "-c", IN_SPARK, SAMPLE, directory)
         print(said.strip().splitlines()[-1])

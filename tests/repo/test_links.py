@@ -36,5 +36,5 @@ def test_every_page_is_in_the_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
     named = set(re.findall(r": (\S+\.md)$", navigation, re.MULTILINE))
     notebooks = {f"notebooks/{path.stem}.md" for path in (ROOT / "notebooks").glob("*.ipynb")}
-    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"cluster.md"}
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")}
     assert named == pages | notebooks | {"index.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md"}

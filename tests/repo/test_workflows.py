@@ -49,7 +49,7 @@ def test_workflow_keeps_to_the_rules(path: Path) -> None:
 
 def test_workflows_call_targets_that_exist() -> None:
     called = {target for path in WORKFLOWS for step in steps(load(path)) for target in made(step.get("run", ""))}
-    assert {"lint", "test-fast", "test", "sanitize", "interop", "wheel", "sdist", "try-wheel"} <= called
+    assert {"lint", "docs", "test-fast", "test", "sanitize", "interop", "wheel", "sdist", "try-wheel"} <= called
     assert called <= TARGETS
 
 
