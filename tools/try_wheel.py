@@ -134,7 +134,7 @@ def try_wheel(wheel: Path, pyspark: str, directory: Path) -> None:
         run(python, "-c", "import hdfs_native, obstore")
     with step("Spark"):
         said = run(python, ROOT / "tools" / "with_spark.py", "-c", IN_SPARK, SAMPLE, directory)
-        print(said.strip().splitlines()[-1])
+        print(next(line for line in said.splitlines() if line.startswith("Spark read ")))
 
 
 def environment_without_compiler(directory: Path) -> dict[str, str]:
