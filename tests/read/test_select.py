@@ -271,4 +271,4 @@ def test_times_that_no_column_holds_are_not_selected(time: int, tmp_path: Path) 
     store.append(store_timestamp=time, born_timestamp=0)
     store.close()
     for options in ({"startingTimestamp": -((1 << 63) - 1)}, {"endingTimestamp": (1 << 63) - 1}):
-        _assert_same(tmp_path, lambda row: row["storeTimestamp"] is not None, **options)
+        _assert_same(tmp_path, lambda row: row["storeTimestamp"] is not None, (), **options)
