@@ -25,7 +25,7 @@ SEED = os.environ.get("RMQ_TEST_SEED") or str(secrets.randbelow(10**9))
 os.environ["RMQ_TEST_SEED"] = SEED  # for the workers of pytest-xdist, which must agree, and for pytest in a test
 ROOT = Path(__file__).resolve().parents[1]
 # What one worker has, one after the other, where there are several: all that starts Spark, so that there is never
-# more than one; the brokers in two halves, for they wait more than they work; and the stores of 1 GiB. (pytest 9
+# more than one; the brokers in two halves, for they wait more than they work; and the store of 256 MiB. (pytest 9
 # ignores xdist's own groups.)
 TOGETHER = {
     "tests/spark/": "Spark",

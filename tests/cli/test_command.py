@@ -66,7 +66,7 @@ def test_each_command_has_help_with_an_example_that_works(command: str, store: P
     if command in ("copy", "salvage"):
         return  # test_copy.py has them
     example = example.replace("order-4711", "order-47").replace("Orders", "Orders1")
-    subprocess.run([*COMMAND, *example.split()], capture_output=True, check=True, timeout=120)
+    subprocess.run([*COMMAND, *example.split()], capture_output=True, check=True, timeout=300)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_an_interrupt_is_clean(large_store: Path, tmp_path: Path) -> None:
             assert process.poll() is None
             time.sleep(0.001)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
     assert (process.returncode, out, err) == (130, b"", b"")
     assert os.listdir(tmp_path) == []
 
@@ -326,7 +326,7 @@ def test_tail_follows(tmp_path: Path) -> None:
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             assert process.stderr is not None
-            guard = threading.Timer(60, process.kill)  # then there is nothing more to read
+            guard = threading.Timer(300, process.kill)  # then there is nothing more to read
             guard.start()
             lines = [process.stdout.readline() for _ in range(2 if arguments else 4)]
             assert f"k{len(builder.messages) - 1}" in lines[-1]

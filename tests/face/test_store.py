@@ -214,7 +214,7 @@ def test_interrupt(long_store: Path) -> None:
     assert process.stdout.readline() == "reading\n"
     time.sleep(0.5)
     os.kill(process.pid, signal.SIGINT)
-    told, _ = process.communicate(timeout=60)
+    told, _ = process.communicate(timeout=300)
     assert told.strip() == "['MainThread']"
     assert process.returncode == 0
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-_START_SECONDS = 90
-_STOP_SECONDS = 60
+_START_SECONDS = 300
+_STOP_SECONDS = 200
 
 
 @dataclass(frozen=True)

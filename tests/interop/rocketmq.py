@@ -36,7 +36,7 @@ TRIED = (OLDEST, VERSIONS[_BETWEEN], NEWEST)
 _NAMESRV = {"5.3.0": "5.3.3"}  # where Maven Central has no namesrv of the broker's version
 
 _JAVA = Path(__file__).parent / "java"
-_ANSWER_SECONDS = 180
+_ANSWER_SECONDS = 400
 
 # Small heaps, quick starts. To unmap files RocketMQ reaches into what Java 16 has closed; without that no clean stop.
 _JVM = (

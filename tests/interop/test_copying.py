@@ -139,8 +139,8 @@ def test_groups_go_on(real: None, tmp_path: Path, rng: random.Random, version: s
         if number == 0:
             twin, whole = tmp_path / "twin", tmp_path / "whole"
             shutil.copytree(root, twin)
-            damage(root, rng, 2, slice(0, None, 2))
-            damage(twin, rng, 2, slice(1, None, 2))
+            damage(root, rng, 1, slice(0, None, 2))
+            damage(twin, rng, 1, slice(1, None, 2))
             Store([root, twin]).copy(whole, deduplicate=True)
             stores[-1] = whole
         expected += [(f"{number}-", [o for o in left[queue_id] if o >= at[queue_id]]) for queue_id in range(QUEUES)]

@@ -74,7 +74,7 @@ def options(binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 120
     while time.monotonic() < until and server.poll() is None:
         try:
             urllib.request.urlopen(url, timeout=1).close()

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 COMMAND = [sys.executable, "-m", "rmqstore_spark"]
-_HANGS = 120  # seconds after which a command is ended
+_HANGS = 300  # seconds after which a command is ended
 
 # Standard input is a socket. Over it comes a request, with what is to be standard input, output and error; what goes
 # back is the exit code.

@@ -33,7 +33,7 @@ def test_each_is_done_once(count: int) -> None:
 
 def test_many_are_done_by_several_threads() -> None:
     threads = set()
-    meeting = threading.Barrier(2, timeout=10)
+    meeting = threading.Barrier(2, timeout=120)
 
     def work(item: int) -> None:
         threads.add(threading.get_ident())
