@@ -43,9 +43,14 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     return report
 
 
-def wanted(request: pytest.FixtureRequest, name: str) -> list[Any]:
-    """What the tests here have for this parameter in this run: no store is written for a test that is not run."""
+def wanted(request: pytest.FixtureRequest, name: str, test: str | None = None) -> list[Any]:
+    """What the tests here have for this parameter in this run: no store is written for a test that is not run.
+
+    Args:
+        test: only this one.
+    """
     items = (item for item in request.session.items if Path(__file__).parent in item.path.parents)
+    items = (item for item in items if test is None or getattr(item, "originalname", None) == test)
     specs = (getattr(item, "callspec", None) for item in items)
     return list(dict.fromkeys(spec.params[name] for spec in specs if spec and name in spec.params))
 
@@ -91,24 +96,32 @@ def accepted(
 
 
 @pytest.fixture(scope="session")
+def acceptances() -> dict[tuple[str, str], Future[None]]:
+    """By kind of store and version."""
+    return {}
+
+
+@pytest.fixture
 def accept_ours(
-    request: pytest.FixtureRequest, pool: ThreadPoolExecutor, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    pool: ThreadPoolExecutor,
+    tmp_path_factory: pytest.TempPathFactory,
+    acceptances: dict[tuple[str, str], Future[None]],
 ) -> Callable[..., None]:
     """Whether a version accepts the store that `make(version, root)` makes for it.
 
-    At the first version of a kind the stores for all versions of this run are made, here and now, and their brokers
+    At the first version of a kind the stores for all versions of this test are made, here and now, and their brokers
     begin. More arguments go to assert_broker_accepts.
     """
-    tasks: dict[tuple[str, str], Future[None]] = {}
 
     def accept(kind: str, version: str, make: Callable[[str, Path], object], **arguments: Any) -> None:
-        if (kind, version) not in tasks:
-            for other in dict.fromkeys([version, *wanted(request, "version")]):
+        if (kind, version) not in acceptances:
+            for other in dict.fromkeys([version, *wanted(request, "version", request.node.originalname)]):
                 directory = tmp_path_factory.mktemp(f"{kind}-{other}")
                 make(other, directory / "store")
-                tasks[kind, other] = pool.submit(
+                acceptances[kind, other] = pool.submit(
                     assert_broker_accepts, directory / "store", directory / "home", [other], **arguments
                 )
-        tasks[kind, version].result()
+        acceptances[kind, version].result()
 
     return accept
