@@ -210,6 +210,7 @@ class Tree(Files):
     Args:
         path: an existing directory. It may be a link itself, and what is above it is the user's word.
         like: a tree to whose owner belongs what is made in this one; else its own.
+        inside: a tree that the directory is in. Then it may not be a link.
 
     Attributes:
         itself: the directory.
@@ -218,11 +219,16 @@ class Tree(Files):
         RmqStoreError: there is none.
     """
 
-    def __init__(self, path: str, like: "Tree | None" = None) -> None:
+    def __init__(self, path: str, like: "Tree | None" = None, inside: "Tree | None" = None) -> None:
         super().__init__()
         self.path = path
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            if inside is None:
+                self._fd = os.open(path, flags)
+            else:
+                above, name = inside._above(path)
+                self._fd = os.open(name, flags | os.O_NOFOLLOW, dir_fd=above)
         except OSError as why:
             raise cannot_read(path, why) from None
         self.itself = os.fstat(self._fd)

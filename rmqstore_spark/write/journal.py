@@ -667,7 +667,7 @@ class Replacement:
             self._above.refuse_other_than(self._root, stat.S_ISDIR, "a directory")
             self._above.remove_tree(self._new)
             self._above.make_directory(self._new)
-            self.tree = Tree(self._new, like=self._old)
+            self.tree = Tree(self._new, like=self._old, inside=self._above)
         return self
 
     def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
@@ -678,10 +678,21 @@ class Replacement:
                     self._above.remove_tree(self._new)
 
     def publish(self) -> None:
-        """Let the two swap their names; the old store is then deleted."""
+        """Let the two swap their names; the old store is then deleted.
+
+        Raises:
+            RmqStoreError: somebody has put something else in the new one's place. The old one stays.
+        """
         self.tree.set_mode(stat.S_IMODE(self._old.itself.st_mode))
         self.tree.sync_directories(self._new)
         self._above.exchange(self._new, self._root)
+        found = self._above.find(self._root)
+        if found is None or found.st_ino != self.tree.itself.st_ino:
+            self._above.exchange(self._new, self._root)
+            raise RmqStoreError(
+                f"{self._new}: expected the new store, which was made there, found something else that somebody has put "
+                "there meanwhile; see who works in this directory, and write again"
+            )
         self._above.sync_directory(self._above.path)
 
     @staticmethod

@@ -702,6 +702,39 @@ def test_a_staged_message_that_was_changed(ground: Ground) -> None:
 # ---- somebody who is quick
 
 
+@pytest.mark.parametrize("when", ["make_directory", "exchange"])
+def test_a_new_store_is_swapped_for_a_link(ground: Ground, when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right after its directory was made, and right before it takes the old one's name."""
+    beside = ground.root.with_name(f".{ground.root.name}.rmqstore-spark-new")
+    before, expected, real = ground.outside(), messages(ground.root), getattr(Tree, when)
+    swaps = 0
+
+    def swap() -> None:
+        nonlocal swaps
+        if beside.exists() and not swaps:
+            swaps += 1
+            beside.rename(ground.home / "elsewhere")
+            beside.symlink_to(ground.victim)
+
+    def swapping(tree: Tree, path: str, *more: str) -> None:
+        if when == "exchange":
+            swap()
+        real(tree, path, *more)
+        if when == "make_directory":
+            swap()
+
+    monkeypatch.setattr(Tree, when, swapping)
+    with pytest.raises(RmqStoreError):
+        overwrite(ground.root)
+    assert swaps == 1
+    assert ground.root.is_dir()
+    assert not ground.root.is_symlink()
+    assert messages(ground.root) == expected
+    beside.unlink()
+    shutil.rmtree(ground.home / "elsewhere")
+    assert ground.outside() == before
+
+
 ATTACKER = """
 import ctypes, os, random, select, sys, time
 root, victim, seed = sys.argv[1:]
