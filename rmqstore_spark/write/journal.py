@@ -690,8 +690,8 @@ class Replacement:
         if found is None or found.st_ino != self.tree.itself.st_ino:
             self._above.exchange(self._new, self._root)
             raise RmqStoreError(
-                f"{self._new}: expected the new store, which was made there, found something else that somebody has put "
-                "there meanwhile; see who works in this directory, and write again"
+                f"{self._new}: expected the new store, which was made there, found something else that somebody has "
+                "put there meanwhile; see who works in this directory, and write again"
             )
         self._above.sync_directory(self._above.path)
 
