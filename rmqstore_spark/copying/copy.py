@@ -79,42 +79,28 @@ def copy(
     for log in logs:
         say_what_stays_behind(log.newest)
     with told_once() if is_salvage else contextlib.nullcontext():
-        return _copy(stores, logs, read, table, target, is_salvage=is_salvage, is_whole=is_whole, index=index)
-
-
-def _copy(
-    stores: list[OpenStore],
-    logs: list[Copies],
-    read: Callable[[list[OpenStore], list[str]], Iterable[pa.RecordBatch]],
-    table: Callable[..., pa.Table],
-    target: str,
-    *,
-    is_salvage: bool,
-    is_whole: bool,
-    index: bool,
-) -> Copied:
-    sources = _sources(logs, read, table, is_salvage)
-    sizes = _sizes(stores)
-    span = sum(segment.end - segment.start for store in stores for segment in store.segments)
-    order = KeptOffsets(sources[0].store.root if len(sources) == 1 else target, span)
-    chunks = Chunks(order, Halves(NewPlaces(sizes.segment)))
-    with contextlib.ExitStack() as opened, _telling_of_salvage(is_salvage):
-        streams = [
-            source.rows({store.root: opened.enter_context(StoredUnits(store)) for store in log.stores})
-            for source, log in zip(sources, logs, strict=True)
-        ]
-        write_copy(
-            target,
-            chunks.of(merged(streams)),
-            sum(log.size for log in logs),
-            sizes,
-            lambda: _ends(sources) if is_whole else {},
-            functools.partial(config_files, sources, is_whole=is_whole),
-            index,
-            any(_indexes_tags(store, sizes.slots) for store in stores),
-        )
-    lost = order.lost + (_lost_outside(sources, order) if is_salvage and is_whole else [])
-    return Copied(chunks.count, report(sources, lost))
+        sources = _sources(logs, read, table, is_salvage)
+        sizes = _sizes(stores)
+        span = sum(segment.end - segment.start for store in stores for segment in store.segments)
+        order = KeptOffsets(sources[0].store.root if len(sources) == 1 else target, span)
+        chunks = Chunks(order, Halves(NewPlaces(sizes.segment)))
+        with contextlib.ExitStack() as opened, _telling_of_salvage(is_salvage):
+            streams = [
+                source.rows({store.root: opened.enter_context(StoredUnits(store)) for store in log.stores})
+                for source, log in zip(sources, logs, strict=True)
+            ]
+            write_copy(
+                target,
+                chunks.of(merged(streams)),
+                sum(log.size for log in logs),
+                sizes,
+                lambda: _ends(sources) if is_whole else {},
+                functools.partial(config_files, sources, is_whole=is_whole),
+                index,
+                any(_indexes_tags(store, sizes.slots) for store in stores),
+            )
+        lost = order.lost + (_lost_outside(sources, order) if is_salvage and is_whole else [])
+        return Copied(chunks.count, report(sources, lost))
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rmqstore_spark.store.consumequeue import Queue
-from rmqstore_spark.store.message import TRANSACTION_COMMIT, TRANSACTION_TYPE
+from rmqstore_spark.store.message import are_queued
 from rmqstore_spark.store.opened import OpenStore
 
 _ID_BITS = 32
@@ -31,7 +31,7 @@ class Misplaced:
         messages before and after it do.
         """
         flags = batch.column("sysFlag").to_numpy()
-        queued = np.flatnonzero(np.isin(flags & TRANSACTION_TYPE, (0, TRANSACTION_COMMIT)))
+        queued = np.flatnonzero(are_queued(flags))
         if not len(queued):
             return []
         topic = batch.column("topic").dictionary_encode()

@@ -15,7 +15,7 @@ from rmqstore_spark.copying.waiting import Waiting
 from rmqstore_spark.errors import NotAStoreError, RmqStoreError
 from rmqstore_spark.read.stored import StoredUnits
 from rmqstore_spark.store.layout import queue_path
-from rmqstore_spark.store.message import TRANSACTION_COMMIT, TRANSACTION_TYPE
+from rmqstore_spark.store.message import TRANSACTION_COMMIT, TRANSACTION_TYPE, are_queued
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.system_topics import HALF_TOPIC, ROCKSDB_HALF_TOPIC, TIMER_TOPIC
 from rmqstore_spark.write.kept_offsets import KeptOffsets
@@ -63,7 +63,7 @@ class Rows:
     @property
     def is_queued(self) -> npt.NDArray[np.bool_]:
         """Which of them are in a queue."""
-        return np.isin(self.flags & TRANSACTION_TYPE, (0, TRANSACTION_COMMIT))
+        return are_queued(self.flags)
 
     def only(self, which: npt.NDArray[np.bool_] | slice) -> Rows:
         """Some of them."""

@@ -25,17 +25,16 @@ from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.system_topics import (
     HALF_TOPIC,
-    OP_TOPIC,
     REVIVE_PREFIX,
     ROCKSDB_HALF_TOPIC,
-    ROCKSDB_OP_TOPIC,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
+    TRANSACTION_TOPICS,
 )
 from rmqstore_spark.store.timer import timer_time
 
 _ANEW = frozenset({TIMER_TOPIC})
-_ALL_ANEW = frozenset({TIMER_TOPIC, SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, ROCKSDB_HALF_TOPIC, ROCKSDB_OP_TOPIC})
+_ALL_ANEW = frozenset({TIMER_TOPIC, SCHEDULE_TOPIC, *TRANSACTION_TOPICS})
 
 ReadTable = Callable[..., pa.Table]
 

@@ -10,6 +10,9 @@ import struct
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from native_io import FORMAT, Status
 
 # MessageSysFlag: two bits for the transaction, an enum and not two flags.
@@ -174,6 +177,11 @@ class Header:
 def is_queued(sys_flag: int) -> bool:
     """The same of a message with these flags."""
     return sys_flag & TRANSACTION_TYPE not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+
+
+def are_queued(sys_flags: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
+    """The same of several."""
+    return np.isin(sys_flags & TRANSACTION_TYPE, (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK), invert=True)
 
 
 def microseconds(milliseconds: int) -> int | None:

@@ -23,20 +23,12 @@ from rmqstore_spark.store import config
 from rmqstore_spark.store.config import ConsumerOffsets, Table
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.layout import find_store, place_to_write
-from rmqstore_spark.store.message import is_queued
-from rmqstore_spark.store.system_topics import (
-    HALF_TOPIC,
-    OP_TOPIC,
-    REVIVE_PREFIX,
-    ROCKSDB_HALF_TOPIC,
-    ROCKSDB_OP_TOPIC,
-    SCHEDULE_TOPIC,
-    TIMER_TOPIC,
-)
+from rmqstore_spark.store.message import are_queued
+from rmqstore_spark.store.system_topics import REVIVE_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRANSACTION_TOPICS
 from rmqstore_spark.write.queuefiles import Queue
 
 NEEDED = ("topic", "queueId", "queueOffset")  # columns
-_REFUSED = (HALF_TOPIC, OP_TOPIC, ROCKSDB_HALF_TOPIC, ROCKSDB_OP_TOPIC, TIMER_TOPIC)
+_REFUSED = (*TRANSACTION_TOPICS, TIMER_TOPIC)
 _ID_BITS = 32
 
 Integers = npt.NDArray[np.int64]
@@ -209,9 +201,7 @@ def _queued(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
     at = batch.schema.get_field_index("sysFlag")
     if at < 0:
         return np.ones(batch.num_rows, bool)
-    flags = batch.column(at).fill_null(0).dictionary_encode()
-    known = np.array([is_queued(flag) for flag in flags.dictionary.to_pylist()], bool)
-    return known[flags.indices.to_numpy()]  # type: ignore[no-any-return]
+    return are_queued(_integers(batch.column(at).fill_null(0)))
 
 
 def _refuse(topics: Iterable[str]) -> None:

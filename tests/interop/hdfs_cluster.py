@@ -8,22 +8,12 @@ import threading
 from pathlib import Path
 from typing import IO
 
-from interop.child import ChildError, Process
+from interop.child import SMALL_JVM, ChildError, Process
 from interop.jars import class_path, compiled, directory_of, java
 
 _SOURCES = Path(__file__).parent / "hdfs"
 _START_SECONDS = 180
 _ANSWER_SECONDS = 60
-
-# A small heap and a quick start. SIMPLE authentication: whoever asks is whom he says he is.
-_JVM = (
-    "-Xms64m",
-    "-Xmx512m",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "-XX:-UsePerfData",
-    "-Djava.net.preferIPv4Stack=true",
-)
 
 
 class Cluster:
@@ -40,7 +30,8 @@ class Cluster:
         kept = directory_of(_SOURCES / "pom.xml", "hdfs")
         jars = class_path(kept / "cluster.txt", "HDFS", _SOURCES / "pom.xml")
         classes = compiled(kept, [_SOURCES / "Cluster.java"], jars)
-        command = [java("java"), *_JVM, "-cp", f"{classes}{os.pathsep}{jars}", "Cluster", str(home / "data")]
+        command = [java("java"), *SMALL_JVM, "-cp", f"{classes}{os.pathsep}{jars}", "Cluster", str(home / "data")]
+        # SIMPLE authentication: whoever asks is whom he says he is.
         environment = {"HADOOP_USER_NAME": "owner", "JAVA_TOOL_OPTIONS": "", "HADOOP_CONF_DIR": ""}
         self._process = Process("HDFS", command, home / "hdfs.log", environment, None, pipes=True)
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()

@@ -24,7 +24,7 @@ from typing import IO, Any
 
 from oracle import golden
 
-from interop.child import ChildError, Process, User
+from interop.child import SMALL_JVM, ChildError, Process, User
 from interop.jars import class_path, compiled, directory_of, java
 
 # The last 4.9.x with a broker on Maven Central, a 5.1.x, 5.3.0, and the newest 5.x that is there in all its parts.
@@ -38,15 +38,10 @@ _NAMESRV = {"5.3.0": "5.3.3"}  # where Maven Central has no namesrv of the broke
 _JAVA = Path(__file__).parent / "java"
 _ANSWER_SECONDS = 400
 
-# Small heaps, quick starts. To unmap files RocketMQ reaches into what Java 16 has closed; without that no clean stop.
+# To unmap files RocketMQ reaches into what Java 16 has closed; without that no clean stop.
 _JVM = (
-    "-Xms64m",
-    "-Xmx512m",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "-XX:-UsePerfData",
+    *SMALL_JVM,
     "-Dfile.encoding=UTF-8",
-    "-Djava.net.preferIPv4Stack=true",
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",

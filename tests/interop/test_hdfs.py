@@ -18,11 +18,11 @@ from support.command import run
 
 from interop import jars
 from interop.hdfs_cluster import Cluster
+from interop.same import assert_same
 from rmqstore_spark import NotAStoreError, OptionError, StorageError, Store
 from rmqstore_spark.read.stores import files_of
 from rmqstore_spark.store import tries
 from rmqstore_spark.store.files import Pin
-from rmqstore_spark.tables.registry import TABLES
 
 pytestmark = pytest.mark.interop
 
@@ -70,15 +70,7 @@ def broker(cluster: Cluster, tmp_path: Path) -> Iterator[tuple[str, Path]]:
 @pytest.mark.parametrize("version", golden.VERSIONS)
 def test_a_store(cluster: Cluster, version: str, tmp_path: Path) -> None:
     uri, root = f"{cluster.uri}/{version}", golden.unpack(version, tmp_path / "store")
-    there, here = Store(uri), Store(root)
-    assert there.messages().read_all() == here.messages().read_all()
-    word = next(key for key in here.messages(columns=["keys"]).read_all()["keys"].to_pylist() if key).split()[0]
-    assert there.messages(key=word).read_all() == here.messages(key=word).read_all()
-    for name in set(TABLES) - {"messages"}:
-        found, expected = there.table(name), here.table(name)
-        names = [name for name in found.column_names if name not in ("allocated", "sizeOnDisk", "locked")]
-        rows = str(found.select(names).to_pylist()).replace(uri, str(root))
-        assert rows == str(expected.select(names).to_pylist()), name
+    assert_same(Store(uri), uri, root)
 
 
 def test_commands_globs_and_copies(cluster: Cluster, tmp_path: Path) -> None:

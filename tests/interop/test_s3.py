@@ -19,8 +19,8 @@ from oracle import golden
 from support import reading
 
 from interop.jars import CACHE
+from interop.same import assert_same
 from rmqstore_spark import StorageError, Store
-from rmqstore_spark.tables.registry import TABLES
 
 pytestmark = pytest.mark.interop
 
@@ -87,15 +87,7 @@ def wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
 @pytest.mark.parametrize("version", golden.VERSIONS)
 def test_a_store(options: dict[str, str], version: str, tmp_path: Path) -> None:
     uri, root = f"s3://{BUCKET}/{version}", golden.unpack(version, tmp_path / "store")
-    there, here = Store(uri, **options), Store(root)  # type: ignore[arg-type]
-    assert there.messages().read_all() == here.messages().read_all()
-    word = next(key for key in here.messages(columns=["keys"]).read_all()["keys"].to_pylist() if key).split()[0]
-    assert there.messages(key=word).read_all() == here.messages(key=word).read_all()
-    for name in set(TABLES) - {"messages"}:
-        found, expected = there.table(name), here.table(name)
-        names = [name for name in found.column_names if name not in ("allocated", "sizeOnDisk", "locked")]
-        rows = str(found.select(names).to_pylist()).replace(uri, str(root))
-        assert rows == str(expected.select(names).to_pylist()), name
+    assert_same(Store(uri, **options), uri, root)  # type: ignore[arg-type]
 
 
 def test_an_object_that_changes(options: dict[str, str]) -> None:
