@@ -26,7 +26,8 @@ COLUMNS = [
     *("commitLogOffset", "storeSize", "topic", "queueId", "queueOffset", "sysFlag", "storeTimestamp"),
     "preparedTransactionOffset",
 ]
-DAMAGE_COLUMNS = ["file", "corrupt", "body"]  # with the body, one that cannot be decompressed is damage
+BODY_COLUMNS = ["body"]  # with it, one that cannot be decompressed is damage
+DAMAGE_COLUMNS = ["file", "corrupt"]
 _HALF_TOPICS = (HALF_TOPIC, ROCKSDB_HALF_TOPIC)
 _INNER_BATCH = 0x80  # sysFlag: a unit holds several messages
 
@@ -78,7 +79,7 @@ class Source:
     Attributes:
         store: the store; of several copies of one, which are copied as one, the newest.
         batches: its messages, with COLUMNS; where DAMAGE_COLUMNS come too, a row with `corrupt` is one for damage; of
-            several copies with column `store`.
+            several copies with column `store`. BODY_COLUMNS are passed over.
         waiting: what becomes of messages that a broker keeps for itself.
         first_queue: the number that queue 0 of each topic gets; 0 where a topic is not in it.
         queues: how many queues each topic has; None where nothing comes after them.
@@ -100,6 +101,7 @@ class Source:
         """
         misplaced = Misplaced(self.store)
         for batch in self.batches:
+            batch = batch.select([name for name in batch.schema.names if name not in BODY_COLUMNS])
             is_salvage = "corrupt" in batch.schema.names
             if is_salvage:
                 batch = self._without_damages(batch)
@@ -126,7 +128,6 @@ class Source:
             )
 
     def _without_damages(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        batch = batch.select([name for name in batch.schema.names if name != "body"])  # it has been tried by now
         corrupt = batch.column("corrupt")
         if corrupt.null_count == len(corrupt):
             return batch

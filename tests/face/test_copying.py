@@ -478,6 +478,30 @@ def test_two_damaged_copies_become_one(tmp_path: Path, rng: random.Random) -> No
         Store([*copies, tmp_path / "stranger"]).salvage(tmp_path / "both", deduplicate=True)
 
 
+def test_bodies_of_two_copies(tmp_path: Path) -> None:
+    """One that cannot be decompressed is taken from the other copy. What neither has, stops a copy."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    write(source, [row(0, number) for number in range(100)], sizes=SMALL)
+    units = [position for position, _ in reference.read_units(source)]
+    whole = without_places(reference.read_store(source))
+    copies = [tmp_path / "one", tmp_path / "other"]
+    for copied, number in zip(copies, (40, 61), strict=True):
+        shutil.copytree(source, copied)
+        change(copied, units[number] + 39, lambda data: bytes([data[0] | 1]))  # sysFlag: compressed by zlib
+    Store(copies).copy(target, deduplicate=True)
+    assert without_places(reference.read_store(target)) == whole
+    for copied in copies:
+        change(copied, units[80] + 39, lambda data: bytes([data[0] | 1]))
+    with pytest.raises(DamagedStoreError, match=f"commitLogOffset {units[80]}.*{SALVAGE}"):
+        Store(copies).copy(tmp_path / "copy", deduplicate=True)
+    made = Store(copies).salvage(tmp_path / "salvaged", deduplicate=True)
+    assert [(row["problem"], row["commitLogOffset"], row["queueOffset"]) for row in made.lost.to_pylist()] == [
+        ("damagedUnit", units[80], None),
+        ("lostMessages", None, 80),
+    ]
+    assert without_places(reference.read_store(tmp_path / "salvaged")) == whole[:80] + whole[81:]
+
+
 def test_timed_messages_of_copies(tmp_path: Path) -> None:
     """The newest alone tells which of them wait."""
     pair = []
