@@ -199,15 +199,22 @@ class _Bucket:
         try:
             return self._tried(key, once)
         except FileNotFoundError:
+            is_there = False
+        except ChangedError:
+            is_there = self.look(key) is not None  # azurite says so of an object that is gone, too
+        if is_there:
             raise StorageError(
-                f"{self._name}/{key}: the object is gone since the read was planned; load the store again"
-            ) from None
+                f"{self._name}/{key}: the object is another one since the read was planned; load the store again, "
+                "and do not write over a copy that is read"
+            )
+        raise StorageError(f"{self._name}/{key}: the object is gone since the read was planned; load the store again")
 
     def _tried(self, key: str, work: Callable[[], _Answer]) -> _Answer:
         """What some work answers, at the first try or a later one.
 
         Raises:
             FileNotFoundError: there is no such object.
+            ChangedError: it is another one.
             StorageError: whatever else goes wrong.
         """
         from obstore import exceptions
@@ -221,10 +228,7 @@ class _Bucket:
             return tried(work, (exceptions.BaseError, OSError, ChangedError), may_pass)
         except FailedError as failed:
             if isinstance(failed.why, changed):
-                raise StorageError(
-                    f"{self._name}/{key}: the object is another one since the read was planned; load the store again, "
-                    "and do not write over a copy that is read"
-                ) from None
+                raise ChangedError from None
             if isinstance(failed.why, FileNotFoundError) and "NoSuchBucket" not in str(failed.why):
                 raise failed.why from None
             self._fail(key, failed.why, failed.again)
