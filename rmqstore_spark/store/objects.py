@@ -26,6 +26,8 @@ _STALL_TIMEOUT = "15s"  # without a byte
 
 _CODE = re.compile(r"<Code>([A-Za-z0-9_.]{1,80})</Code>")
 _STATUS = re.compile(r"status code: ([0-9]{3})")
+# Where a cloud's machines ask who they are. object_store asks there when nobody has said it.
+_IDENTITY = re.compile(r"https?://(169\.254\.[0-9.]+|metadata\.google\.internal)/")
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"}
 _DENIED = {
     *("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "AuthorizationHeaderMalformed"),
@@ -236,6 +238,12 @@ class _Bucket:
     def _fail(self, key: str, why: Exception, again: str) -> NoReturn:
         text, code, status = str(why), _code(why), _status(why)
         where = f"{self._name}/{key}" if key else self._name
+        identity = _IDENTITY.search(text)
+        if identity:
+            raise StorageError(
+                f"{where}: no credentials are given, and the machine has no identity of its own ({identity[1]} does "
+                f"not answer{again}); give credentials as options or in the environment"
+            ) from None
         if code in _EXPIRED:
             raise StorageError(f"{where}: the credentials have expired ({code}); give new ones") from None
         if code in _DENIED or status in (401, 403) or "credential" in text.lower():

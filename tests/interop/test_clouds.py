@@ -8,8 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support import alone
 
-from interop import alone, buckets
+from interop import buckets
 from interop.jars import Unavailable
 
 pytestmark = pytest.mark.interop
@@ -21,4 +22,4 @@ def test_a_store(kind: str, tmp_path: Path) -> None:
         buckets.PROGRAMS[kind]()
     except Unavailable as why:
         pytest.skip(str(why))
-    assert alone.run("interop.inside_bucket", kind, tmp_path, seconds=600) == "done\n"
+    assert alone.run("-m", "interop.inside_bucket", kind, tmp_path, seconds=600) == "done\n"

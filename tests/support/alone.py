@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
+_CLOUDS = ("AWS_", "AZURE_", "GOOGLE_")
 
 # `ip link set lo up`, where there is no iproute2: SIOCSIFFLAGS with IFF_UP (<net/if.h>, <linux/sockios.h>).
 _WITH_LOOPBACK = """
@@ -26,11 +26,12 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
 
 
-def run(module: str, *arguments: object, seconds: float) -> str:
-    """What a module of the tests prints, which runs where there is no network but loopback. Skips the test where there
-    are no namespaces.
+def run(*arguments: object, seconds: float) -> str:
+    """What Python prints that runs where there is no network but loopback. Skips the test where there are no
+    namespaces. No cloud's credentials are there either, nor a home that may have some.
 
     Args:
+        arguments: of Python, such as "-m" and a module of the tests.
         seconds: after so long it hangs.
     """
     needs = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -41,17 +42,18 @@ def run(module: str, *arguments: object, seconds: float) -> str:
         pytest.skip(f"no namespaces here: {why.strerror}: {why.filename}")
     if tried.returncode != 0:
         pytest.skip(f"no namespaces here: {tried.stderr.strip()}")
-    paths = os.pathsep.join(map(str, [TESTS, TESTS.parent]))
-    command = [*enter, sys.executable, "-c", _WITH_LOOPBACK, "-m", module, *map(str, arguments)]
+    environment = {name: text for name, text in os.environ.items() if not name.startswith(_CLOUDS)}
+    environment |= {"PYTHONPATH": os.pathsep.join(map(str, [TESTS, TESTS.parent])), "HOME": "/nonexistent"}
+    environment["XDG_CACHE_HOME"] = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")  # servers of ours
     done = subprocess.run(
-        command,
-        stdout=subprocess.PIPE,
+        [*enter, sys.executable, "-c", _WITH_LOOPBACK, *map(str, arguments)],
+        stdout=subprocess.PIPE,  # what goes wrong is told on stderr, which is the test's own
         text=True,
-        env={**os.environ, "PYTHONPATH": paths, "AWS_EC2_METADATA_DISABLED": "true"},
+        env=environment,
         timeout=seconds,
         check=False,
     )
-    assert done.returncode == 0, done.stdout  # stderr is the test's own
+    assert done.returncode == 0, done.stdout
     return done.stdout
 
 
@@ -60,11 +62,3 @@ def blind(command: list[str], directories: Iterable[Path]) -> list[str]:
     hide = [f"mount -t tmpfs hidden {shlex.quote(str(directory))}" for directory in directories]
     script = " && ".join([*hide, 'exec "$@"'])
     return ["unshare", "--mount", "sh", "-c", script, "sh", *command]
-
-
-def tool(name: str) -> str:
-    """The path of a program. Skips the test where there is none."""
-    found = shutil.which(name)
-    if found is None:
-        pytest.skip(f"no {name} on the PATH")
-    return found
