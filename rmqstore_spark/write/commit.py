@@ -366,7 +366,7 @@ class Stream:
         Args:
             total: about how many bytes they are.
         """
-        progress = Progress(self._root, total)
+        progress = Progress(f"{self._root}: writing", total)
         with Lane(_CHUNKS_AHEAD) as derives, contextlib.closing(self._read(chunks)) as windows:
             for window in windows:
                 nbytes = len(window)
