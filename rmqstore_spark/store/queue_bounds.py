@@ -86,15 +86,24 @@ def _outer_units(store: OpenStore, queue: Queue) -> tuple[_Unit | None, _Unit | 
     """The first unit that points into the log, None where there is none; and the last one before the log's end. Of a
     short queue one small read shows both."""
     begin = _begin(store)
-    shown = parsed(queue.read_units(queue.first, _UNITS_AT_ONCE), queue.is_batch)
+    at_once = max(_UNITS_AT_ONCE, store.files.prices.narrow)
+    shown = parsed(queue.read_units(queue.first, at_once), queue.is_batch)
     beyond = np.flatnonzero((shown["position"] >= store.end) | (shown["size"] <= 0))
-    stop = queue.first + int(beyond[0]) if len(beyond) else queue.search(store.end)
+    stop = queue.first + int(beyond[0]) if len(beyond) else queue.search(store.end, _guess(queue, shown, store.end))
     last = _unit_in(queue, shown, stop - 1) if stop > queue.first else None
     if last is None or last.position < begin:
         return None, last
     inside = np.flatnonzero((shown["position"] >= begin) & is_used(shown))
     number = queue.first + int(inside[0]) if len(inside) else queue.search(begin)
     return (last if number == last.number else _unit_in(queue, shown, number)), last
+
+
+def _guess(queue: Queue, shown: Any, position: int) -> int | None:
+    """Which unit would point to a physical offset if the queue went on as evenly as it begins."""
+    if not len(shown):
+        return None
+    begin, end = int(shown["position"][0]), int(shown["position"][-1])
+    return queue.first + (position - begin) * (len(shown) - 1) // (end - begin) if end > begin else None
 
 
 def _unit_in(queue: Queue, shown: Any, number: int) -> _Unit | None:

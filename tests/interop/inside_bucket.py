@@ -1,6 +1,6 @@
 """What test_clouds.py runs where there is no network: a server of a kind, and what tests ask of it.
 
-    python -m interop.inside_bucket gs HOME
+python -m interop.inside_bucket gs HOME
 """
 
 from __future__ import annotations
