@@ -13,6 +13,9 @@ PLATFORM := manylinux_2_17_$(shell uname -m)
 PACKAGE := rmqstore_spark native_io pyspark_rmqstore.py
 BIN := $(VENV)/bin
 
+# Where a machine has this set, each of the hundreds of processes that the tests start compiles all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-fast interop golden lint format house reference docs docs-serve bench wheel sdist try-wheel build \

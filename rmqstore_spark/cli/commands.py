@@ -301,13 +301,14 @@ def _get() -> click.Command:
 def _show_messages(path: str, given: dict[str, str], limit: int) -> int:
     from rmqstore_spark.cli.message import show_message
     from rmqstore_spark.cli.reading import batches_of
+    from rmqstore_spark.cli.rows import rows_of
     from rmqstore_spark.cli.screen import console
 
     out = console()
     count = 0
     _, batches = batches_of(MESSAGES, [path], given)
     for batch in _first(batches, limit) if limit else batches:
-        for row in batch.to_pylist():
+        for row in rows_of(batch, is_for_people=True):
             if count:
                 out.print()
             show_message(out, row)

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore_spark.store.config import topic_entries
+from rmqstore_spark.store.elsewhere import Elsewhere, elsewhere
 from rmqstore_spark.store.message import Header
 from rmqstore_spark.store.opened import OpenStore
-from rmqstore_spark.tables.elsewhere import Elsewhere, elsewhere
 from rmqstore_spark.tables.offsets import progress
 from rmqstore_spark.tables.queues import QueueFacts, queue_facts
 from rmqstore_spark.tables.topics import kind_of

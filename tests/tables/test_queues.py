@@ -158,7 +158,7 @@ def test_offsets_of_a_group_are_starting_offsets(real: tuple[str, Path]) -> None
     rest = store.messages(columns, subscribe="Plain", startingOffsets=offsets).read_all().to_pylist()
     assert rest == store.messages(columns, startingOffsets="group:partial-group").read_all().to_pylist()
     assert sum(store.offsets(subscribe="Plain")["lag"].to_pylist()) == len(rest) > 0
-    with pytest.raises(OptionError, match=r"no consumer group 'partial-grop' has .* Did you mean 'partial-group'"):
+    with pytest.raises(OptionError, match=r"offsets_of: no store has .* 'partial-grop'\. Did you mean 'partial-group'"):
         store.offsets_of("partial-grop")
 
 
