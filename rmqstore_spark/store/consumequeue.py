@@ -384,9 +384,17 @@ class ConsumeQueues:
     @cached_property
     def topics(self) -> set[str]:
         """What can be topics with a queue, light message queues left out. No topic's own directory is listed."""
+        return {name for name in self._names if not _is_lmq(name)}
+
+    @property
+    def is_empty(self) -> bool:
+        """Is there nothing that can be a topic's directory?"""
+        return not self._names
+
+    @cached_property
+    def _names(self) -> set[str]:
         directories = (self._directory, self._batch_directory)
-        names = {name for directory in directories if directory for name in _children(directory, self._files)}
-        return {name for name in names if not _is_lmq(name)}
+        return {name for directory in directories if directory for name in _children(directory, self._files)}
 
     @cached_property
     def in_use(self) -> bool:
