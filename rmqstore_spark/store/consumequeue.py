@@ -435,7 +435,7 @@ def _queues(directory: str | None, files: Files, is_batch: bool) -> Iterator[Que
     if directory is None:
         return
     topics = _children(directory, files)
-    progress = Progress(f"{directory}: listing queues", len(topics), "topics")
+    progress = Progress(f"listing queues in {directory}", len(topics), "topics")
     for topic in topics:
         yield from _queues_of(os.path.join(directory, topic), topic, files, is_batch)
         progress.add()
