@@ -138,7 +138,7 @@ $(VENV_DOCS)/.installed: requirements-docs.txt
 comma := ,
 # install(environment, extras, more requirements)
 define install
-@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; none was found" >&2; exit 1; }
+@sh tools/missing.sh "$(PYTHON)"
 $(PYTHON) -m venv $(1)
 $(1)/bin/python -m pip install --quiet --upgrade pip
 $(1)/bin/python -m pip install --quiet --editable ".[$(2)]" $(3)

@@ -107,7 +107,8 @@ def _outer_units(store: OpenStore, queues: list[Queue]) -> Iterable[tuple[_Unit 
 
 def _shown(store: OpenStore, queues: list[Queue]) -> Iterator[_Shown]:
     """What each of these queues begins with; all of them are looked at together, as most are short."""
-    data = list(store.files.each(lambda queue: queue.read_units(queue.first, _UNITS_AT_ONCE), queues))
+    at_once = max(_UNITS_AT_ONCE, store.files.prices.narrow)
+    data = list(store.files.each(lambda queue: queue.read_units(queue.first, at_once), queues))
     bounds = np.cumsum([0, *(len(each) // queues[0].unit_size for each in data)])
     units = parsed(b"".join(data), queues[0].is_batch)
     beyond = _first_of_each((units["position"] >= store.end) | (units["size"] <= 0), bounds)
@@ -126,13 +127,24 @@ def _first_of_each(which: npt.NDArray[np.bool_], bounds: npt.NDArray[np.int64]) 
 
 def _outer(store: OpenStore, item: tuple[Queue, _Shown]) -> tuple[_Unit | None, _Unit | None]:
     queue, shown = item
-    stop = queue.first + shown.beyond if shown.beyond is not None else queue.search(store.end)
+    if shown.beyond is not None:
+        stop = queue.first + shown.beyond
+    else:
+        stop = queue.search(store.end, _guess(queue, shown.units, store.end))
     last = _unit_in(queue, shown.units, stop - 1) if stop > queue.first else None
     begin = _begin(store)
     if last is None or last.position < begin:
         return None, last
     number = queue.first + shown.inside if shown.inside is not None else queue.search(begin)
     return (last if number == last.number else _unit_in(queue, shown.units, number)), last
+
+
+def _guess(queue: Queue, shown: Any, position: int) -> int | None:
+    """Which unit would point to a physical offset if the queue went on as evenly as it begins."""
+    if not len(shown):
+        return None
+    begin, end = int(shown["position"][0]), int(shown["position"][-1])
+    return queue.first + (position - begin) * (len(shown) - 1) // (end - begin) if end > begin else None
 
 
 def _unit_in(queue: Queue, shown: Any, number: int) -> _Unit | None:

@@ -322,6 +322,7 @@ def test_without_click_it_says_what_to_install(tmp_path: Path) -> None:
 # ---- tail --follow
 
 
+@pytest.mark.slow
 def test_tail_follows(tmp_path: Path) -> None:
     """The last ones, then those that come; Ctrl-C ends it without a traceback."""
     builder = stores.StoreBuilder(tmp_path)

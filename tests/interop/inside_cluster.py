@@ -24,6 +24,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 import rmqstore_spark
 
@@ -64,7 +65,8 @@ def load(**options):
 
 
 rows = load(minPartitions=4).select(*given["columns"])
-placed = rows.mapInArrow(with_place, rows.schema.add("place", "string")).toArrow().to_pylist()
+schema = StructType([*rows.schema.fields]).add("place", "string")
+placed = rows.mapInArrow(with_place, schema).toArrow().to_pylist()
 found = {
     "places": [json.loads(place) for place in {row.pop("place") for row in placed}],
     "driver": where(),

@@ -128,6 +128,6 @@ def test_what_headers_cost(size: int, tmp_path: Path) -> None:
         assert files.requests - before <= (1 if is_small else 2)
         before = files.requests
         both = log.two_headers(one.position, other.position)
-        assert [each and (each.position, each.size) for each in both] == [one[:2], other[:2]]
+        assert [(found[0].position, found[0].size) for found in both] == [one[:2], other[:2]]
         if one.position >> 19 == other.position >> 19:
             assert files.requests - before <= (1 if is_small else 3)
