@@ -184,9 +184,10 @@ def test_a_look_up_costs_the_same_in_a_larger_store(
             options = replace(reading.options_of(store.root), selection=selection)
             found.setdefault(name, []).append(_cost(options))
     for name, ((requests, listed), (more_requests, more_listed)) in found.items():
-        # Binary searches in longer files; and what of a message's segment is live, up to 16 queues say.
+        # Binary searches in longer files; and what of a message's segment is live, a few of its neighbours' queues or
+        # up to 16 others say: two directories each.
         assert more_requests <= requests + 64, name
-        assert more_listed <= listed + 16, name
+        assert more_listed <= listed + 32, name
 
 
 @pytest.mark.slow
