@@ -105,7 +105,9 @@ def _with_index(
         NoIndexError: that is not possible, or costs as much as without them.
     """
     index = IndexPath(store, selection, splitter)
-    price = index.price(ranges, without.at_least)
+    price = index.price()
+    if without.may_cost(price):
+        price = index.price_of(ranges)
     if without.is_cheaper_than(price):
         raise NoIndexError("index: the look-ups cost more than what they could save")
     found = index.look_up(ranges)
@@ -222,7 +224,8 @@ def _joined(ranges: list[Range]) -> list[Range]:
 
 
 class _Without:
-    """What ranges cost without an index. The ConsumeQueues are listed only where it depends on them, and once."""
+    """What ranges cost without an index. The ConsumeQueues are looked at only where it depends on them, those of topics
+    that are not selected only where it depends on these, and all of them once."""
 
     def __init__(self, store: OpenStore, ranges: list[Range], selection: Selection, trust: Trust) -> None:
         self._arguments = store, ranges, selection, trust
@@ -234,16 +237,6 @@ class _Without:
         return _Without(store, ranges, selection, trust)
 
     @functools.cached_property
-    def at_least(self) -> int:
-        """What it costs at the least."""
-        store, _, selection, trust = self._arguments
-        if selection.wants_all_queues and selection.tags is None:
-            return self._scan.price
-        # Every topic has a queue, and every queue is asked where it is not trusted.
-        proof = 0 if trust == "queues" else len(store.queues.topics) * store.files.prices.request
-        return min(self._scan.price, proof)
-
-    @functools.cached_property
     def path_and_reasons(self) -> tuple[_ScanPath | _QueuePath, list[str]]:
         """The cheapest way, and why not through the ConsumeQueues."""
         return _without_index(*self._arguments)
@@ -251,11 +244,66 @@ class _Without:
     @property
     def path(self) -> _ScanPath | _QueuePath:
         """The cheapest way."""
-        return self._scan if self._scan.price <= self.at_least else self.path_and_reasons[0]
+        return self.path_and_reasons[0] if self._may_queues_cost(self._scan.price - 1) else self._scan
+
+    def may_cost(self, price: int) -> bool:
+        """Could it cost no more than that?"""
+        return self._scan.price <= price or self._may_queues_cost(price)
 
     def is_cheaper_than(self, price: int) -> bool:
         """Or as cheap."""
-        return price >= self.at_least and price >= self.path.price
+        return self.may_cost(price) and self.path.price <= price
+
+    def _may_queues_cost(self, price: int) -> bool:
+        """Could the way through the ConsumeQueues cost no more than that? False where it costs more by what is known of
+        them, more and more of which is asked for."""
+        store, ranges, selection, trust = self._arguments
+        if not ranges or _needs_a_scan(selection):
+            return False
+        known = _InQueues(queues=len(store.queues.topics))  # every topic has one
+        if known.price(store, ranges, selection, trust) > price:
+            return False
+        if selection.topic.among is None and selection.assigned is None:
+            return True
+        asked = asked_queues(store, selection)
+        known = replace(known, queues=max(known.queues, len(asked)), asked=len(asked))
+        for count in store.files.each(lambda queue: _selected_in(queue, selection), asked):
+            known = replace(known, messages=known.messages + count, selected=known.selected + count)
+            if known.price(store, ranges, selection, trust) > price:
+                return False
+        return True
+
+
+@dataclass(frozen=True)
+class _InQueues:
+    """What the ConsumeQueues have, or have at least.
+
+    Attributes:
+        queues, messages: in all.
+        asked, selected: selected queues, and messages in them.
+        size: bytes of a message.
+    """
+
+    queues: int = 0
+    messages: int = 0
+    asked: int = 0
+    selected: int = 0
+    size: float = 0
+
+    def price(self, store: OpenStore, ranges: list[Range], selection: Selection, trust: Trust) -> int:
+        """Of the way through them."""
+        prices = store.files.prices
+        matching = self.selected / _matching(store, selection)
+        searches = self.asked * sum(-(-(r.stop - r.start) // _LARGE_PIECE) for r in ranges)
+        proof = 0 if trust == "queues" else self.queues * _PROOF_REQUESTS * prices.request
+        walked = self.selected if trust == "queues" else self.messages
+        to_read = walked * prices.queue_unit + min(store.log.size, matching * (self.size + prices.request))
+        return int(proof + searches * prices.search + _size(ranges) / store.log.size * to_read)
+
+
+def _needs_a_scan(selection: Selection) -> bool:
+    """Do the ConsumeQueues say nothing of what is selected?"""
+    return selection.wants_all_queues and selection.tags is None
 
 
 def _without_index(
@@ -263,7 +311,7 @@ def _without_index(
 ) -> tuple[_ScanPath | _QueuePath, list[str]]:
     """Through the ConsumeQueues or the log itself, whichever is cheaper; and why not through the ConsumeQueues."""
     scan = _ScanPath(store, ranges)
-    if scan.price == 0 or (selection.wants_all_queues and selection.tags is None):
+    if scan.price == 0 or _needs_a_scan(selection):
         return scan, []
     # A queue at least would be searched in for each of the ranges: so little is not worth a list of the queues.
     if scan.price <= len(ranges) * store.files.prices.search:
@@ -272,24 +320,21 @@ def _without_index(
     queues, total, is_exact = _in_queues(store)
     if total == 0:
         return scan, ["ConsumeQueues: there are none with a message in them"]
-
-    def selected_in(queue: Queue) -> int:
-        offsets = selection.queue(queue.topic, queue.queue_id)
-        return 0 if offsets is None else max(0, min(offsets.most + 1, queue.end) - max(offsets.least, queue.first))
-
-    selected = sum(store.files.each(selected_in, asked))
+    selected = sum(store.files.each(lambda queue: _selected_in(queue, selection), asked))
     about = "" if is_exact else "about "
     why = f"{selected:,} of {about}{total:,} messages are in selected queues"
-    prices, size = store.files.prices, store.log.size
-    matching = selected / _matching(store, selection)
-    searches = len(asked) * sum(-(-(r.stop - r.start) // _LARGE_PIECE) for r in ranges)
-    proof = 0 if trust == "queues" else queues * _PROOF_REQUESTS * prices.request
-    walked = selected if trust == "queues" else total
-    to_read = walked * prices.queue_unit + min(size, matching * (size / total + prices.request))
-    price = int(proof + searches * prices.search + scan.price / size * to_read)
+    found = _InQueues(queues, total, len(asked), selected, store.log.size / total)
+    price = found.price(store, ranges, selection, trust)
     if price >= scan.price:
         return scan, [f"ConsumeQueues: {why}; it would cost as much as reading {price:,} bytes"]
-    return _QueuePath(store, ranges, trust, why, price, min(1.0, matching / total)), []
+    share = min(1.0, selected / _matching(store, selection) / total)
+    return _QueuePath(store, ranges, trust, why, price, share), []
+
+
+def _selected_in(queue: Queue, selection: Selection) -> int:
+    """How many messages are selected in a queue by their queueOffset."""
+    offsets = selection.queue(queue.topic, queue.queue_id)
+    return 0 if offsets is None else max(0, min(offsets.most + 1, queue.end) - max(offsets.least, queue.first))
 
 
 def _matching(store: OpenStore, selection: Selection) -> int:

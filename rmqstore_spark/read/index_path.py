@@ -135,8 +135,8 @@ class IndexPath:
         self._followed: set[int] = set()  # where a file begins that comes next after one whose end is proved
         self._are_in_order = True  # files, as far as is known: none has messages that another one has
 
-    def price(self, ranges: list[Range], limit: int) -> int:
-        """What the look-ups cost. Headers are read only if it could be `limit` or more.
+    def price(self) -> int:
+        """What the look-ups cost in all index files.
 
         Raises:
             NoIndexError: there are no files, or what is looked for cannot be in one.
@@ -149,14 +149,16 @@ class IndexPath:
             self._paths = index_paths(self._store.layout.index, self._store.files)
         except RmqStoreError as why:
             raise NoIndexError(f"index: {why}") from None
-        price = self._price()
-        if price >= limit:
-            self._paths = {path: size for path, size in self._paths.items() if self._is_worth_opening(path, ranges)}
-            price = self._price()
-        return price
+        return self._price()
+
+    def price_of(self, ranges: list[Range]) -> int:
+        """What they cost in those that may have messages of some ranges: their headers are read for that. price() comes
+        first."""
+        self._paths = {path: size for path, size in self._paths.items() if self._is_worth_opening(path, ranges)}
+        return self._price()
 
     def look_up(self, ranges: list[Range]) -> Found:
-        """What the index files say. price() comes first.
+        """What the index files say of some ranges. price() comes first.
 
         Raises:
             NoIndexError: there are none that help.
@@ -351,17 +353,21 @@ class IndexPath:
             self._learn(following, headers[1])  # where it is live, so is what comes before it
             self._learn(last, headers[0])
 
-    def _learn(self, position: int, header: UnitHeader | None) -> None:
-        """Keep what the log has at a physical offset, if it is live."""
+    def _learn(self, position: int, headers: list[UnitHeader]) -> None:
+        """Keep what the log has at a physical offset, if it is live.
+
+        Args:
+            headers: what LiveLog.headers_at() says.
+        """
         self._ends[position] = None
-        if header is None or header.store_timestamp is None or not self._store.log.is_live(position, header=header):
-            return
-        self._ends[position] = position + header.size, header.store_timestamp // 1000
+        timestamp = headers[0].store_timestamp if headers else None
+        if timestamp is not None and self._store.log.is_live(position, headers=headers):
+            self._ends[position] = position + headers[0].size, timestamp // 1000
 
     def _end_of(self, position: int, timestamp: int | None = None) -> int | None:
         """Where the live message at a physical offset ends, if there is one, and of this store time (ms)."""
         if position not in self._ends:
-            self._learn(position, self._store.log.header(position))
+            self._learn(position, self._store.log.headers_at(position))
         found = self._ends[position]
         return None if found is None or timestamp not in (None, found[1]) else found[0]
 

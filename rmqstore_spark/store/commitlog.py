@@ -14,10 +14,10 @@ import numpy as np
 from native_io import FORMAT, Filter, Status, find_unit, scan
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.message import Header
+from rmqstore_spark.store.message import HEAD_SIZE, Header, header_in
 from rmqstore_spark.store.segments import Segment
 from rmqstore_spark.store.units import Claims, Positions, Run
-from rmqstore_spark.store.window import Window
+from rmqstore_spark.store.window import FIRST_WINDOW, Window
 
 WINDOW_UNITS = 8192
 BIG_UNIT = 16 * 1024 * 1024  # above it a unit's far end is looked at before the rest is read
@@ -129,8 +129,10 @@ class SegmentReader:
         """The units from `start` on, as many as a window shows; None when there is none."""
         return self._run(start, stop)[0]
 
-    def first_headers(self, start: int) -> list[Header]:
-        """The headers of the units from `start` on that one small read shows, and of the first one in any case."""
+    def first_headers(self, start: int, size: int = FIRST_WINDOW) -> list[Header]:
+        """The headers of the units from `start` on that one read of so many bytes shows, and of the first one in any
+        case."""
+        self.window.show(start, 0, start + size)
         run = self._run(start, self.segment.end, may_load=False)[0]
         if run is not None:
             return run.headers()
@@ -176,22 +178,35 @@ class SegmentReader:
         Args:
             after: so many bytes after a large unit are brought along with its end.
         """
-        run, _, status, size, _ = self._run(position, self.segment.end, most=1, may_load=self._verify_crc)
+        step = functools.partial(scan, positions=self._positions[:1])
+        count, _, status, size, _ = self._scan(position, self.segment.end, step, peek=True, may_load=self._verify_crc)
+        if count:
+            return header_in(self.window.data, position - self.window.base, position)
         if status is Status.MORE and position + size <= self.window.file_end:
             outline = self.window.outline(position, size, after)
             if self._check_outline(outline, position, self.segment.end)[0] is Status.FULL:
-                run = Run(outline, position, np.array([position]))
-        return None if run is None else run.headers()[0]
+                return header_in(outline, 0, position)
+        return None
 
-    def two_headers(self, first: int, second: int) -> tuple[Header | None, Header | None]:
-        """header() of two units, for the price of the first where the second follows it, or comes soon after it."""
+    def headers_at(self, position: int) -> list[Header]:
+        """header(), and those of the next units as far as the same read shows them; none where there is no unit."""
+        header = self.header(position)
+        if header is None:
+            return []
+        run = self._run(position, self.segment.end, may_load=False)[0] if header.size <= _PEEK_SIZE else None
+        return [header] if run is None else run.headers()
+
+    def two_headers(self, first: int, second: int) -> tuple[list[Header], list[Header]]:
+        """headers_at() of two units, of the first alone, for the price of one where the second comes soon after it."""
         near = second + _PEEK_SIZE - first
         if _PEEK_SIZE < near <= _PEEK_SIZE + _NEAR:
             self.window.show(first, near, first + near)
-        return self.header(first, after=_PEEK_SIZE), self.header(second)
+        header = self.header(first, after=_PEEK_SIZE)
+        return [] if header is None else [header], self.headers_at(second)
 
     def holds(self, queue: Queue, queue_offset: int, unit: QueueUnit) -> bool:
         """Is there the message that a ConsumeQueue has this unit for?"""
+        self.window.show(unit.position, 0, unit.position + min(max(unit.size, HEAD_SIZE), _PEEK_SIZE))
         there = self.header(unit.position)
         return there is not None and (there.topic, there.queue_id, there.queue_offset, there.size) == (
             queue.topic,

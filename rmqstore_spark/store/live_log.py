@@ -12,6 +12,8 @@ of them: an offset up to which they surely reach. How that is known, the cheapes
 * A cut in a segment deletes all later files. So whatever stands in a later one was written after the last cut, and a
   queue is written in order: where one still names a unit, and after it one in a later segment that the log has, the
   first is live, whether the other is or not.
+* Live units come first in a segment. So one of the next few units answers for those before it: where a queue has no
+  later message, that of a neighbour mostly has.
 * In a queue all left-over units come after its live ones. So what comes in a queue before one of the first units of the
   next segment, which are live, is live, and so is all of the log before it.
 * How much further live units reach, a walk tells.
@@ -19,7 +21,7 @@ of them: an offset up to which they surely reach. How that is known, the cheapes
 
 import bisect
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from native_io import FORMAT
 from rmqstore_spark.store.commitlog import SegmentReader
@@ -28,7 +30,10 @@ from rmqstore_spark.store.message import HEAD_SIZE, Head, Header
 from rmqstore_spark.store.segments import Extent, Segment
 
 _LARGEST_SENT = 16 * 1024 * 1024  # bytes of a message (remoting.netty.NettySystemConfig: frameMaxLength)
-_UNITS_TO_LOOK_AT = 64  # of a queue: from a message on, whether one in a later segment comes soon
+_UNITS_TO_LOOK_AT = 32  # of a queue: from a message on, whether one in a later segment comes soon
+_GUESS = 1.5  # a queue goes on less evenly than this, mostly
+_NEAR = 4 * 1024  # bytes after a message, whose next ones are asked about in its place
+_QUEUES_NEAR = 8  # that are asked, at the most
 _QUEUES_TO_ASK = 16
 _QUEUES_TO_KEEP = 256
 _WORTH_WALKING = 128 * 1024  # bytes, where the answer may be "not sure" as well
@@ -63,7 +68,9 @@ class LiveLog:
         self._timestamps = {self._end: last_timestamp} if extents else {}
         self._first_sizes: dict[int, int] = {}  # of the message that a segment begins with, by where that is
         self._live_ends: dict[int, int] = {}  # by where the segment starts, as _find_live_end() knows them
+        self._asked_near: set[int] = set()  # likewise: where neighbours of a message were asked about
         self._reached: dict[int, int] = {}  # likewise: how far units were found to be live besides
+        self._confirmed: dict[tuple[str, int], tuple[int, int]] = {}  # by queue: a unit that the log was found to have
         self._asked_queues: dict[tuple[str, int], Queue | None] = {}
         self._live_units: dict[tuple[str, int], tuple[int, int]] = {}  # by queue, as last_live_unit() gives them
 
@@ -79,12 +86,12 @@ class LiveLog:
         live = max(self._live_end(index), self._reached.get(self.extents[index].start, 0))
         return min(max(live, extent.start), extent.stop)
 
-    def is_live(self, position: int, however_far: bool = False, header: Header | None = None) -> bool:
+    def is_live(self, position: int, however_far: bool = False, headers: Sequence[Header] = ()) -> bool:
         """Is the unit at a physical offset sure to be live?
 
         Args:
             however_far: whether to walk as far as it takes. Else False means "not sure" where that is far.
-            header: of the unit, if that is known.
+            headers: of the unit, and of some that come after it, if that is known.
         """
         extent = self.extent_at(position)
         if extent is None:
@@ -92,11 +99,16 @@ class LiveLog:
         known = max(self._live_ends.get(extent.start, 0), self._reached.get(extent.start, 0))
         if extent is self.extents[-1] or position < known:
             return True
-        header = header or self.header(position)
-        if header is None:
+        headers = headers or self.headers_at(position)
+        if not headers:
             return False
         is_first = position == extent.start
-        if not (is_first or self._is_before_left_over(position) or self._is_followed(header)):
+        if not (
+            is_first
+            or self._is_before_left_over(position)
+            or self._is_one_followed(headers, extent.segment.end)
+            or self._is_one_followed(self._more_headers(headers, extent), extent.segment.end)
+        ):
             end = self.live_end(extent)
             if position < end:
                 return True
@@ -107,7 +119,7 @@ class LiveLog:
             if reached != position:
                 self._reached[extent.start] = reached
                 return False
-        self._reached[extent.start] = position + header.size
+        self._reached[extent.start] = position + headers[0].size
         return True
 
     def last_live_unit(self, queue: Queue) -> tuple[int, int] | None:
@@ -154,17 +166,32 @@ class LiveLog:
             return None
         with self._reader(extent.segment) as reader:
             header = reader.header(position)
-        if header is not None and position == extent.start:
-            self._first_sizes[position] = header.size
+        self._note(extent, position, header)
         return header
 
-    def two_headers(self, first: int, second: int) -> tuple[Header | None, Header | None]:
-        """header() of two. Where the second unit comes soon after the first it costs nothing more."""
+    def headers_at(self, position: int) -> list[Header]:
+        """The header of the unit at a physical offset, and those of the next ones as far as the same read shows them;
+        none where there is no unit."""
+        extent = self.extent_at(position)
+        if extent is None:
+            return []
+        with self._reader(extent.segment) as reader:
+            found = reader.headers_at(position)
+        self._note(extent, position, found[0] if found else None)
+        return found
+
+    def two_headers(self, first: int, second: int) -> tuple[list[Header], list[Header]]:
+        """headers_at() of two, of the first alone. Where the second unit comes soon after the first it costs nothing
+        more."""
         extent = self.extent_at(first)
         if extent is None or extent is not self.extent_at(second):
-            return self.header(first), self.header(second)
+            return self.headers_at(first), self.headers_at(second)
         with self._reader(extent.segment) as reader:
             return reader.two_headers(first, second)
+
+    def _note(self, extent: Extent, position: int, header: Header | None) -> None:
+        if header is not None and position == extent.start:
+            self._first_sizes[position] = header.size
 
     def _index_at(self, position: int) -> int:
         return bisect.bisect_right(self._starts, position) - 1
@@ -194,22 +221,66 @@ class LiveLog:
 
     def _is_followed(self, header: Header) -> bool:
         """Does its queue know this message, and after it one in a later segment that the log has?"""
-        queue = self._queue(header.topic, header.queue_id)
-        extent = self.extent_at(header.position)
+        name = header.topic, header.queue_id
+        queue, extent = self._queue(*name), self.extent_at(header.position)
         if queue is None or extent is None:
             return False
         number, end = header.queue_offset, extent.segment.end
         units = [QueueUnit(*each) for each in UNIT.iter_unpack(queue.read_units(number, _UNITS_TO_LOOK_AT))]
         if not units or (units[0].position, units[0].size) != (header.position, header.size):
             return False
-        beyond = next((index for index, unit in enumerate(units) if unit.size <= 0 or unit.position >= end), None)
-        if beyond is None and len(units) == _UNITS_TO_LOOK_AT:
-            number = queue.search(end)
-            unit = queue.unit(number)
-        else:
-            number += beyond or 0
-            unit = units[beyond] if beyond else None
-        return number > header.queue_offset and unit is not None and self.confirms(queue, number, unit)
+        known, position = self._confirmed.get(name, (0, 0))
+        if known > number and position >= end:
+            return True
+        for later, unit in self._later_units(queue, number, units, end):
+            if later > number and unit is not None and unit.position >= end and self.confirms(queue, later, unit):
+                self._confirmed[name] = later, unit.position
+                return True
+        return False
+
+    def _later_units(
+        self, queue: Queue, number: int, units: list[QueueUnit], end: int
+    ) -> Iterator[tuple[int, QueueUnit | None]]:
+        """Units of a queue that may point to `end` or after it, each with its number, and the first that does so at the
+        last. Those that are far away come first, as they answer for more segments.
+
+        Args:
+            number, units: of some in it, which were read.
+        """
+        used = next((index for index, unit in enumerate(units) if unit.size <= 0), len(units))
+        beyond = next((index for index, unit in enumerate(units) if unit.position >= end), None)
+        if beyond is not None:
+            yield number + used - 1, units[used - 1]
+            yield number + beyond, units[beyond]
+        elif used == _UNITS_TO_LOOK_AT:
+            start, passed = units[0].position, max(units[-1].position - units[0].position, 1)
+            for distance in ((self._end - start) // 2, _GUESS * (end - start)):
+                guess = number + int(used * distance / passed)
+                yield guess, queue.unit(guess)
+            first = queue.search(end)
+            yield first, queue.unit(first)
+
+    def _is_one_followed(self, headers: Sequence[Header], end: int) -> bool:
+        """Is one of these units of a segment that ends there followed? Then the others before it are live, too."""
+        by_queue: dict[tuple[str, int], Header] = {}
+        for header in headers:
+            by_queue.setdefault((header.topic, header.queue_id), header)
+        # First those of whose queue it is known that it goes on, then those of long queues, as they mostly do.
+        asked = sorted(
+            by_queue,
+            key=lambda name: (self._confirmed.get(name, (0, 0))[1] < end, -by_queue[name].queue_offset),
+        )
+        return any(self._is_followed(by_queue[name]) for name in asked[:_QUEUES_NEAR])
+
+    def _more_headers(self, headers: Sequence[Header], extent: Extent) -> list[Header]:
+        """Those of other queues that come soon after. Once for a segment: live_end() answers for all of it."""
+        if extent.start in self._live_ends or extent.start in self._asked_near:
+            return []
+        self._asked_near.add(extent.start)
+        known = {(header.topic, header.queue_id) for header in headers}
+        with self._reader(extent.segment) as reader:
+            near = reader.first_headers(headers[-1].position, _NEAR)
+        return [header for header in near if (header.topic, header.queue_id) not in known]
 
     def _is_surely_live(self, queue: Queue, number: int, unit: QueueUnit) -> bool:
         """Does the log hold the message of a unit, before the end of what is live there? An old unit can begin in the

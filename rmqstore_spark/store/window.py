@@ -14,7 +14,7 @@ from rmqstore_spark.store.segments import Segment
 from rmqstore_spark.store.units import Positions
 
 WINDOW_SIZE = 512 * 1024  # stays in the second-level cache between reading, checking and decoding
-_FIRST_WINDOW = 16 * 1024
+FIRST_WINDOW = 16 * 1024
 _BLOCK = 4 * 1024
 _HEAD_SIZE = 72 + 2 * 20  # all that can stand before a body
 _TAIL_SIZE = 2 * (32767 + 2)  # the most that can stand after a body
@@ -43,7 +43,7 @@ class Window:
         self._buffer = memoryview(bytearray())
         self.data = self._buffer[:0]
         self.base = segment.start
-        self._ahead = min(_FIRST_WINDOW, WINDOW_SIZE)
+        self._ahead = min(FIRST_WINDOW, WINDOW_SIZE)
 
     def close(self) -> None:
         """Close the file."""
