@@ -60,8 +60,8 @@ class Meter:
         cls.files = made
         init = Files.__init__
 
-        def init_and_note(self: Files, *args: Any) -> None:
-            init(self, *args)
+        def init_and_note(self: Files, *args: Any, **named: Any) -> None:
+            init(self, *args, **named)
             made.append(self)
 
         Files.__init__ = init_and_note  # type: ignore[method-assign, assignment]

@@ -69,7 +69,8 @@ def show_rows(
     if left_out:
         print(f"not shown: {', '.join(left_out)} (--columns names columns, --format json has all)", file=sys.stderr)
     if limit is not None and next(rows, None) is not None:
-        print(f"the first {len(first):,} rows; --limit 0 shows all", file=sys.stderr)
+        rows_shown = f"{len(first):,} rows" if len(first) > 1 else "row"
+        print(f"the first {rows_shown}; --limit 0 shows all", file=sys.stderr)
 
 
 def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:

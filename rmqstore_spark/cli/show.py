@@ -33,14 +33,14 @@ def show_summary(summary: Summary) -> None:
 
 
 def _facts(summary: Summary) -> list[str]:
-    files = f"{summary.segments:,} segment{'' if summary.segments == 1 else 's'}"
-    lines = [f"{size(summary.nbytes)} of messages in {files}"]
+    lines = [f"{size(summary.nbytes)} of messages in {_counted(summary.segments, 'segment')}"]
     if summary.first_time is not None and summary.last_time is not None:
         times = pa.array([summary.first_time, summary.last_time], pa.timestamp("us"))
         first, last = (str(text).partition(".")[0].replace("T", " ") for text in time_texts(times))
         length = duration((summary.last_time - summary.first_time) // 1000)
         lines.append(f"stored from {first} to {last} UTC: {length}")
-    topics = f"{summary.messages:,} messages in {summary.queues:,} queues of {len(summary.topics):,} topics"
+    messages, queues = _counted(summary.messages, "message"), _counted(summary.queues, "queue")
+    topics = f"{messages} in {queues} of {_counted(len(summary.topics), 'topic')}"
     lines.append(topics + (f"; {summary.empty_topics:,} more topics are empty" if summary.empty_topics else ""))
     lines += [one_line(f"not read: {place.path}: {place.what}") for place in summary.unknown]
     return lines
@@ -69,7 +69,11 @@ def _rest(topics: list[TopicSummary], kind: str) -> str:
     if not topics:
         return ""
     messages = sum(topic.messages for topic in topics)
-    return f"and {len(topics):,} {kind} topic{'' if len(topics) == 1 else 's'} with {messages:,} messages"
+    return f"and {_counted(len(topics), f'{kind} topic')} with {_counted(messages, 'message')}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _show_groups(out: Console, summary: Summary) -> None:

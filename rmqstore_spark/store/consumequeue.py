@@ -395,9 +395,17 @@ class ConsumeQueues:
     @cached_property
     def topics(self) -> set[str]:
         """What can be topics with a queue, light message queues left out. No topic's own directory is listed."""
+        return {name for name in self._names if not _is_lmq(name)}
+
+    @property
+    def is_empty(self) -> bool:
+        """Is there nothing that can be a topic's directory?"""
+        return not self._names
+
+    @cached_property
+    def _names(self) -> set[str]:
         directories = (self._directory, self._batch_directory)
-        names = {name for directory in directories if directory for name in _children(directory, self._files)}
-        return {name for name in names if not _is_lmq(name)}
+        return {name for directory in directories if directory for name in _children(directory, self._files)}
 
     @cached_property
     def in_use(self) -> bool:
@@ -438,7 +446,7 @@ def _queues(directory: str | None, files: Files, is_batch: bool) -> Iterator[Que
     if directory is None:
         return
     topics = _children(directory, files)
-    progress = Progress(f"{directory}: listing queues", len(topics), "topics")
+    progress = Progress(f"listing queues in {directory}", len(topics), "topics")
     for topic in topics:
         yield from _queues_of(os.path.join(directory, topic), topic, files, is_batch)
         progress.add()

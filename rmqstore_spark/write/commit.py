@@ -366,7 +366,7 @@ class Stream:
         Args:
             total: about how many bytes they are.
         """
-        progress = Progress(f"{self._root}: writing", total)
+        progress = Progress(f"writing {self._root}", total)
         with Lane(_CHUNKS_AHEAD) as derives, contextlib.closing(self._read(chunks)) as windows:
             for window in windows:
                 nbytes = len(window)

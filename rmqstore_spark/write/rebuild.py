@@ -99,7 +99,7 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
     entries = IndexWriter(
         tree, os.path.join(new, "index"), os.path.join(new, "index"), target.sizes.slots, target.sizes.items
     )
-    progress = Progress(f"{target.root}: rebuilding", store.log.size)
+    progress = Progress(f"rebuilding {target.root}", store.log.size)
     count, last_timestamp = 0, 0
     gaps = _Gaps(target.sizes.segment, store.log.size)
     needed: dict[str, int] = {}

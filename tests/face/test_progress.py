@@ -47,17 +47,18 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_bars(monkeypatch: pytest.MonkeyPatch, is_terminal: bool) -> None:
-    """Bytes, how many in a second, and how long it takes; only where somebody sees it. Names from a store move no
-    cursor."""
+@pytest.mark.parametrize("columns", [80, 200])
+def test_bars(monkeypatch: pytest.MonkeyPatch, is_terminal: bool, columns: int) -> None:
+    """Bytes, how many in a second, and how long it takes, however long the path; only where somebody sees it. Names
+    from a store move no cursor."""
     now = 1000.0
     monkeypatch.setattr("rmqstore_spark.progress.time.monotonic", lambda: now)
     monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("COLUMNS", str(columns))
     screen = Terminal() if is_terminal else io.StringIO()
     monkeypatch.setattr("sys.stderr", screen)
     with progress_bars():
-        work = Progress("reading \x07evil", 300_000_000)
+        work = Progress(f"reading \x07evil{'/directory' * 30}", 300_000_000)
         for _ in range(2):
             now += 1
             work.add(100_000_000)

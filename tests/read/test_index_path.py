@@ -316,6 +316,42 @@ def test_six_requests_a_file_besides_chains(
     assert [row["msgId"] for row in known] == ["ID777"]
 
 
+def _looked_up(root: Path, files: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds of a plan of one message by its id and topic: as many bytes as let 200 files be below a mebibyte."""
+
+    def listed(_: object) -> None:
+        raise AssertionError("other queues are looked at")
+
+    monkeypatch.setattr("rmqstore_spark.read.access_path._in_queues", listed)
+    counted = Files()
+    planned = plan(reading.options_of(root, msgId="none", subscribe="Topic1"), counted)
+    assert planned.accesses[0][1].name == "index"
+    assert counted.bytes <= files * 4608 + 96 * 1024
+
+
+def test_a_price_needs_no_queue_of_another_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few topics there are."""
+    store = StoreBuilder(tmp_path, 1 << 18, 20_000, index=True, index_slots=30, index_items=101)
+    for number in range(2000):
+        store.append(f"Topic{number % 3}", bytes(1000), msg_id=f"ID{number}")
+    store.close()
+    _looked_up(tmp_path, 20, monkeypatch)
+
+
+def test_six_requests_a_file_where_queues_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the queue of the message that a file ends with has no later one, its neighbours' queues have."""
+    store = StoreBuilder(tmp_path, 1 << 14, 20_000, index=True, index_slots=15, index_items=61)
+    files = 20
+    for number in range(files * 60):
+        ends = number % 60 in (0, 59)  # where a file ends and begins
+        store.append(f"Ended{number}" if ends else f"Topic{number % 20}", bytes(200), msg_id=f"ID{number}")
+    store.close()
+    asked, requests, _ = _cost(tmp_path, monkeypatch, msgId="none", subscribe="Topic1")
+    assert asked == files
+    assert requests <= 6 * files
+    _looked_up(tmp_path, files, monkeypatch)
+
+
 @pytest.fixture
 def at_once(tmp_path: Path) -> StoreBuilder:
     """Five index files that go on one after the other. All messages have one store time: no time tells a lie."""

@@ -110,6 +110,46 @@ def test_a_few_requests_say_that_a_unit_is_live(tmp_path: Path) -> None:
             assert opened.files.requests - before <= 3
 
 
+def test_neighbours_answer_for_a_queue_that_has_ended(tmp_path: Path) -> None:
+    """Topics with a few messages each among others that go on: no walk, and no list of queues to be asked."""
+    store = stores.StoreBuilder(tmp_path, segment_size=1 << 16, queue_file_size=4000, index=False)
+    ended = []
+    for number in range(600):
+        if number % 3:
+            store.append(topic=f"T{number % 7}", body=b"b" * 300)
+        else:
+            ended.append(store.append(topic=f"E{number // 30}", body=b"b" * 300))
+    store.close()
+    assert store.end > 3 << 16
+    files = Files()
+    for position in ended[:-60]:
+        log = OpenStore.find(str(tmp_path), files).log
+        before = files.requests, files.bytes
+        assert log.is_live(position)
+        assert files.requests - before[0] <= 8
+        assert files.bytes - before[1] < 16 * 1024
+
+
+def test_neighbours_of_a_left_over_unit_do_not_prove_it(tmp_path: Path) -> None:
+    """The queues name all of them still, and go on in the next segment: but with other messages."""
+    store = stores.StoreBuilder(tmp_path, segment_size=8192, queue_file_size=4000, index=False)
+    while store.end < 8192 - 300:
+        store.append(topic=f"T{len(store.messages) % 3}", body=b"b" * 20)
+    once = {message.position for message in store.messages}
+    store.forget_last(12)
+    store.append(topic="T0", body=b"b" * 7000)  # it goes into a segment of its own
+    for number in range(60):
+        store.append(topic=f"T{number % 2}", body=b"b" * 20)
+    store.close()
+    live = {message.position for message in store.messages}
+    log = OpenStore.find(str(tmp_path), Files()).log
+    left_over = [position for position in sorted(once - live) if log.header(position) is not None]
+    assert len(left_over) > 5
+    for position in left_over:
+        assert not OpenStore.find(str(tmp_path), Files()).log.is_live(position)
+        assert not log.is_live(position)
+
+
 @pytest.mark.parametrize("size", [100, 1500, 3000, 100_000])
 def test_what_headers_cost(size: int, tmp_path: Path) -> None:
     """Alone, and of two messages side by side, wherever in a segment."""
