@@ -13,6 +13,9 @@ PLATFORM := manylinux_2_17_$(shell uname -m)
 PACKAGE := rmqstore_spark native_io pyspark_rmqstore.py
 BIN := $(VENV)/bin
 
+# Where a machine has this set, each of the hundreds of processes that the tests start compiles all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-fast interop golden lint format house reference docs docs-serve bench wheel sdist try-wheel build \
@@ -135,7 +138,7 @@ $(VENV_DOCS)/.installed: requirements-docs.txt
 comma := ,
 # install(environment, extras, more requirements)
 define install
-@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; none was found" >&2; exit 1; }
+@sh tools/missing.sh "$(PYTHON)"
 $(PYTHON) -m venv $(1)
 $(1)/bin/python -m pip install --quiet --upgrade pip
 $(1)/bin/python -m pip install --quiet --editable ".[$(2)]" $(3)

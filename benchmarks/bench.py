@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from all_cores import all_cores_rows
 from broker_rebuild import rebuild_rows
 from commands import command_rows
 from covering import covering_rows
@@ -53,6 +54,7 @@ SECTIONS = (
     "scale",
     "remote",
     "command",
+    "all-cores",
 )
 MEMCPY_BYTES = 256 * MIB
 WINDOW_BYTES = 256 * MIB  # far more than any cache holds
@@ -288,6 +290,8 @@ def main() -> None:
     if "command" in sections:
         with tempfile.TemporaryDirectory(prefix="rmqstore-bench-") as scratch:
             rows += command_rows(stores, args.repeat, args.dir.resolve(), Path(scratch))
+    if "all-cores" in sections:
+        rows += all_cores_rows(stores, args.repeat)
     if "peers" in sections:
         rows += decoder_rows(stores, args.repeat)
         rows += rebuild_rows(stores, args.repeat)

@@ -6,16 +6,19 @@ what is compared is the CPU time of our process.
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from generate import Store
-from measure import MIB, Row, Stores
+from measure import MIB, Row, Stores, in_turns
 
 from rmqstore_spark import Store as RmqStore
 from rmqstore_spark.options import parse_options
@@ -25,6 +28,8 @@ from rmqstore_spark.store.remote_files import BLOCK
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 DELAY = 0.03  # seconds before each answer
+PACE = 80e6  # bytes a second of a connection
+# A line of its input has it tell how many requests it answered at a time, at most.
 SERVE = """
 import json, sys, time
 from pathlib import Path
@@ -32,20 +37,42 @@ sys.path.insert(0, sys.argv[1])
 from support.s3_server import Server
 with Server(Path(sys.argv[2])) as server:
     server.fault = lambda number, key: time.sleep(float(sys.argv[3]))
+    server.pace = float(sys.argv[4])
     print(json.dumps(server.options), flush=True)
-    sys.stdin.read()
+    while sys.stdin.readline():
+        print(server.most_under_way, flush=True)
+        server.most_under_way = 0
 """
 
 
-@contextmanager
-def served(root: Path, delay: float) -> Iterator[dict[str, str]]:
-    """A server of a directory; how it is reached."""
-    import json
+@dataclass(frozen=True)
+class Served:
+    """A server of a directory.
 
-    command = [sys.executable, "-c", SERVE, str(TESTS), str(root), str(delay)]
+    Attributes:
+        options: how it is reached.
+        connections: how many requests it answered at a time, at most, since this was asked last.
+    """
+
+    options: dict[str, str]
+    connections: Callable[[], int]
+
+
+@contextmanager
+def served(root: Path, delay: float = 0, pace: float = math.inf) -> Iterator[Served]:
+    """A server of a directory, while it runs."""
+    command = [sys.executable, "-c", SERVE, str(TESTS), str(root), str(delay), str(pace)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        yield json.loads(server.stdout.readline())
+        stdin, stdout = server.stdin, server.stdout
+        assert stdin is not None
+        assert stdout is not None
+
+        def connections() -> int:
+            stdin.write("\n")
+            stdin.flush()
+            return int(stdout.readline())
+
+        yield Served(json.loads(stdout.readline()), connections)
         server.communicate()
 
 
@@ -54,26 +81,41 @@ def remote_rows(stores: Stores, repeat: int) -> Iterator[Row]:
     os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
     store = stores.segmented
     uri = f"s3://stores/{store.root.name}"
-    with served(store.root.parent, 0) as options:
+    with served(store.root.parent) as server:
+        there = RmqStore(uri, **server.options)  # type: ignore[arg-type]
         costs = best_costs(
             repeat,
             {
-                "remote": lambda: scan(RmqStore(uri, **options)),  # type: ignore[arg-type]
+                "remote": lambda: scan(there),
                 "local": lambda: scan(RmqStore(store.root)),
-                "fetch": lambda: fetch(store, options),
+                "fetch": lambda: fetch(store, server.options),
             },
         )
         ratio = costs["remote"] / (costs["fetch"] + costs["local"])
         yield Row("remote scan, CPU / (obstore's fetch + local scan)", costs["remote"], "CPU s", ratio, "<= 1.15")
+        direct = store.end / in_turns(repeat, {"": lambda: scan(there)})[""]
+    with served(store.root.parent, DELAY, PACE) as server:
+        there = RmqStore(uri, **server.options)  # type: ignore[arg-type]
+        server.connections()
+        rate = store.end / in_turns(repeat, {"": lambda: scan(there)})[""]
+        connections = server.connections()
+        ideal = min(connections * BLOCK / (DELAY + BLOCK / PACE), direct)
+        counted = {"MB/s direct": direct / 1e6, "connections": float(connections)}
+        what = "remote scan at 30 ms and 80 MB/s a connection, / what those allow"
+        yield Row(what, rate / 1e6, "MB/s", rate / ideal, ">= 0.8", counted)
     word = RmqStore(store.root).messages(columns=["keys"]).read_next_batch().to_pylist()[7]["keys"]
-    with served(store.root.parent, DELAY) as options:
+    with served(store.root.parent, DELAY) as server:
         for what, given in (("full scan", {}), ("key", {"key": word})):
             begun = time.perf_counter()
-            understood = parse_options({"path": uri, **options, **given})
+            understood = parse_options({"path": uri, **server.options, **given})
             planned = plan(understood, files_of(understood))
             took = time.perf_counter() - begun
             counted = {"requests": float(planned.files.requests), "MB": planned.files.bytes / 1e6}
             yield Row(f"remote planning at 30 ms, {what}", took / DELAY, "rounds", None, "", counted)
+        begun = time.perf_counter()
+        rows = RmqStore(uri, **server.options).queues().num_rows  # type: ignore[arg-type]
+        took = time.perf_counter() - begun
+        yield Row("remote table queues at 30 ms", took / DELAY, "rounds", None, "", {"queues": float(rows)})
 
 
 def best_costs(repeat: int, cases: dict[str, Callable[[], object]]) -> dict[str, float]:

@@ -229,7 +229,7 @@ class Store(TableMethods):
         for name in options:
             if name.lower() in refused:
                 raise OptionError(f"option {refused[name.lower()]!r} is not for copies, which have whole messages")
-        how = {"mode": "PERMISSIVE" if is_salvage else "FAILFAST", "decompress": is_salvage, "trust": "log"}
+        how = {"mode": "PERMISSIVE" if is_salvage else "FAILFAST", "decompress": True, "trust": "log"}
         given = {**options, **how}
         understood = self._options(given)
         own: StoreOptions = {**self._own, **of_stores(options)}

@@ -52,8 +52,10 @@ class Progress:
         percent = 100 * self.done // max(1, self.total)
         if self.noun is not None:
             return f"{self.done:,} of {self.total:,} {self.noun}", percent, ""
+        left = (self.total - self.done) * seconds / max(1, self.done)
         megabytes, rate = f"{self.done / 1e6:.1f} of {self.total / 1e6:.1f} MB", self.done / 1e6 / max(seconds, 1e-9)
-        return megabytes, percent, f", {rate:.0f} MB/s"
+        remaining = f"{left:.0f} s" if left < 120 else f"{left / 60:.0f} min"
+        return megabytes, percent, f", {rate:.0f} MB/s, about {remaining} left"
 
 
 _shows: Callable[[Progress], None] | None = None

@@ -14,7 +14,7 @@ import rmqstore_spark
 from rmqstore_spark.cli import formats
 from rmqstore_spark.cli.exit_codes import WRONG
 from rmqstore_spark.columns import DEFAULT_COLUMNS
-from rmqstore_spark.errors import OptionError
+from rmqstore_spark.errors import OptionError, one_line
 from rmqstore_spark.option_texts import of_stores
 from rmqstore_spark.options import MESSAGES, NOT_FOR_COPIES, OPTIONS, WRITE_OPTIONS, Option, check_columns
 from rmqstore_spark.tables.registry import TABLES, table
@@ -178,15 +178,19 @@ def _write(kind: Any, schema: pa.Schema, batches: Batches, output: str | None) -
         return
     from rmqstore_spark.cli.progress_bar import progress_bars
 
+    if os.path.isdir(output):
+        raise OptionError(f"--output {one_line(output)}: this is a directory; give a file's name")
     # What is not whole never has the name of what was asked for.
     part = f"{output}.part"
     try:
         with open(part, "wb") as sink, progress_bars():
             formats.write(kind, schema, batches, sink)
         os.replace(part, output)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
+    except BaseException as why:
+        with contextlib.suppress(OSError):
             os.unlink(part)
+        if isinstance(why, OSError) and why.filename == part:
+            raise OptionError(f"--output {one_line(output)}: cannot be written: {why.strerror}") from None
         raise
 
 
@@ -230,7 +234,7 @@ def _tail() -> click.Command:
         count = _LINES_OF_TAIL if limit is None else limit or _ALL
         if follow:
             return _follow(path, given, count, kind, output)
-        return _put_out(*last_batches(path, given, count), kind, output, None)
+        return _put_out(*last_batches(path, given, count), kind, output, 0)
 
     follow = click.Option(["--follow", "-f"], is_flag=True, help="go on with those that come, until Ctrl-C")
     names = [name for name in OPTIONS if name not in _NOT_HERE | _NOT_FOR_ONE]
@@ -301,13 +305,14 @@ def _get() -> click.Command:
 def _show_messages(path: str, given: dict[str, str], limit: int) -> int:
     from rmqstore_spark.cli.message import show_message
     from rmqstore_spark.cli.reading import batches_of
+    from rmqstore_spark.cli.rows import rows_of
     from rmqstore_spark.cli.screen import console
 
     out = console()
     count = 0
     _, batches = batches_of(MESSAGES, [path], given)
     for batch in _first(batches, limit) if limit else batches:
-        for row in batch.to_pylist():
+        for row in rows_of(batch, is_for_people=True):
             if count:
                 out.print()
             show_message(out, row)

@@ -9,12 +9,12 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from typing import IO, Any, Literal, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rmqstore_spark.cli.rows import rows_of
 from rmqstore_spark.errors import OptionError, one_line
 
 Format = Literal["json", "csv", "parquet", "arrow"]
@@ -56,7 +56,7 @@ def write(kind: Format, schema: pa.Schema, batches: Batches, sink: IO[bytes], *,
 
 def _write_json(schema: pa.Schema, batches: Batches, sink: IO[bytes], is_terminal: bool) -> None:
     for batch in batches:
-        lines = (json.dumps(_plain(row), ensure_ascii=is_terminal) for row in batch.to_pylist())
+        lines = (json.dumps(_plain(row), ensure_ascii=is_terminal) for row in rows_of(batch, is_for_people=False))
         sink.write("".join(f"{line}\n" for line in lines).encode(errors="surrogatepass"))
         sink.flush()
 
@@ -69,7 +69,7 @@ def _write_csv(schema: pa.Schema, batches: Batches, sink: IO[bytes], is_terminal
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(names)
     for batch in batches:
-        for row in batch.to_pylist():
+        for row in rows_of(batch, is_for_people=False):
             known = _plain(row)
             rows.writerow([_cell(known.get(name), is_terminal) for name in names])
         sink.write(text.getvalue().encode())
@@ -124,16 +124,9 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
                 plain[name] = value.decode()
             except UnicodeDecodeError:
                 plain[name + _BASE64] = base64.b64encode(value).decode()
-        elif isinstance(value, datetime):
-            plain[name] = instant(value)
         else:
             plain[name] = dict(value) if isinstance(value, list) and value and isinstance(value[0], tuple) else value
     return plain
-
-
-def instant(value: datetime) -> str:
-    """A time as ISO-8601 in UTC, with the milliseconds that RocketMQ's clocks have."""
-    return value.strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03d}Z"
 
 
 def _cell(value: Any, is_terminal: bool) -> str:

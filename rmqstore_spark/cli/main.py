@@ -53,7 +53,12 @@ def _run() -> int:
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.ClickException as why:
-        why.show()
+        text = why.format_message()
+        if "\n" in text:  # the help, where no command is given
+            why.show()
+            return why.exit_code
+        path = why.ctx.command_path if isinstance(why, click.UsageError) and why.ctx is not None else _NAME
+        print(f"{path}: {one_line(text.rstrip('.'))}; see {path} --help", file=sys.stderr)
         return why.exit_code
     return found if isinstance(found, int) else 0
 

@@ -7,7 +7,6 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from rmqstore_spark.cli.screen import cell
 from rmqstore_spark.errors import one_line
 
 _LABEL = 14  # columns
@@ -18,10 +17,10 @@ _PLACES |= {"bornTimestamp", "bornHost", "properties", "body", "store", "file"}
 
 
 def show_message(out: Console, row: dict[str, Any]) -> None:
-    """Show a message that has all columns, with `store`."""
+    """Show a message that has all columns, with `store`; its times are text."""
     _say(out, "topic", f"{row['topic']}, queue {row['queueId']}, offset {row['queueOffset']}")
-    _say(out, "stored", f"{cell(row['storeTimestamp'])} UTC by {row['storeHost']}")
-    _say(out, "born", f"{cell(row['bornTimestamp'])} UTC at {row['bornHost']}")
+    _say(out, "stored", f"{row['storeTimestamp']} UTC by {row['storeHost']}")
+    _say(out, "born", f"{row['bornTimestamp']} UTC at {row['bornHost']}")
     _say(out, "in the log", f"commitLogOffset {row['commitLogOffset']}, {row['storeSize']} bytes, store {row['store']}")
     for name, value in row.items():
         if name not in _PLACES and value is not None and value != 0:

@@ -6,11 +6,15 @@ from collections.abc import Iterator
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.table import Column
 from rich.text import Text
 
 from rmqstore_spark.errors import one_line
 from rmqstore_spark.progress import Progress as Work
 from rmqstore_spark.progress import shown
+
+_BAR = 20  # columns
+_CTRL_C = 3  # columns left free: a terminal shows ^C behind a bar, and on a full line it would be on the next one
 
 
 class _Amount(ProgressColumn):
@@ -29,8 +33,14 @@ def progress_bars() -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), _Amount(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+    console = Console(stderr=True)
+    console.width = max(1, console.width - _CTRL_C)
+    # Where there is little room, a path is cut and no number.
+    what = TextColumn(
+        "{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
+    )
+    columns = (what, BarColumn(bar_width=_BAR), _Amount(table_column=Column(no_wrap=True)), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, expand=True) as bars:
         tasks: dict[int, tuple[Work, object]] = {}
 
         def show(work: Work) -> None:

@@ -10,6 +10,7 @@ from rmqstore_spark.columns import DEFAULT_COLUMNS
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.options import MESSAGES, ReadOptions, parse_options
 from rmqstore_spark.read.stores import files_of, open_stores
+from rmqstore_spark.store.elsewhere import say_what_is_unknown
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.tables.messages import last_messages
 from rmqstore_spark.tables.registry import schema_of, table_batches, table_of
@@ -43,6 +44,7 @@ def last_batches(path: str, given: Mapping[str, str], count: int) -> tuple[pa.Sc
     store, *others = stores_of([path], given)
     if others:
         raise OptionError(f"{path}: expected one store, found {len(others) + 1}")
+    say_what_is_unknown(store, MESSAGES)
     options = _options([path], given)
     found = last_messages(store, options, options.columns or DEFAULT_COLUMNS, count)
     return found.schema, iter(found.to_batches())

@@ -4,7 +4,6 @@ import itertools
 import json
 import sys
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +11,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
+from rmqstore_spark.cli.rows import rows_of
 from rmqstore_spark.errors import one_line
 
 _WIDE = 10_000  # where no terminal limits it
@@ -69,12 +69,13 @@ def show_rows(
     if left_out:
         print(f"not shown: {', '.join(left_out)} (--columns names columns, --format json has all)", file=sys.stderr)
     if limit is not None and next(rows, None) is not None:
-        print(f"the first {len(first):,} rows; --limit 0 shows all", file=sys.stderr)
+        rows_shown = f"{len(first):,} rows" if len(first) > 1 else "row"
+        print(f"the first {rows_shown}; --limit 0 shows all", file=sys.stderr)
 
 
 def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     for batch in batches:
-        yield from batch.to_pylist()
+        yield from rows_of(batch, is_for_people=True)
 
 
 def _sized(text: str, width: int) -> str:
@@ -119,8 +120,6 @@ def cell(value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, datetime):
-        return value.strftime("%Y-%m-%d %H:%M:%S.") + f"{value.microsecond // 1000:03d}"
     if isinstance(value, bytes):
         value = value[:_LONGEST].decode(errors="backslashreplace")
     if isinstance(value, list):

@@ -1,7 +1,6 @@
 """`rmqstore show`: the screen that one wants first."""
 
-from datetime import UTC, datetime, timedelta
-
+import pyarrow as pa
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -10,6 +9,7 @@ from rich.text import Text
 from rmqstore_spark.cli.screen import console
 from rmqstore_spark.errors import one_line
 from rmqstore_spark.tables.summary import Summary, TopicSummary
+from rmqstore_spark.times import time_texts
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _TOPICS, _GROUPS = 15, 10  # lines
@@ -33,13 +33,14 @@ def show_summary(summary: Summary) -> None:
 
 
 def _facts(summary: Summary) -> list[str]:
-    files = f"{summary.segments:,} segment{'' if summary.segments == 1 else 's'}"
-    lines = [f"{size(summary.nbytes)} of messages in {files}"]
+    lines = [f"{size(summary.nbytes)} of messages in {_counted(summary.segments, 'segment')}"]
     if summary.first_time is not None and summary.last_time is not None:
-        first, last = _time(summary.first_time), _time(summary.last_time)
+        times = pa.array([summary.first_time, summary.last_time], pa.timestamp("us"))
+        first, last = (str(text).partition(".")[0].replace("T", " ") for text in time_texts(times))
         length = duration((summary.last_time - summary.first_time) // 1000)
-        lines.append(f"stored from {first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S} UTC: {length}")
-    topics = f"{summary.messages:,} messages in {summary.queues:,} queues of {len(summary.topics):,} topics"
+        lines.append(f"stored from {first} to {last} UTC: {length}")
+    messages, queues = _counted(summary.messages, "message"), _counted(summary.queues, "queue")
+    topics = f"{messages} in {queues} of {_counted(len(summary.topics), 'topic')}"
     lines.append(topics + (f"; {summary.empty_topics:,} more topics are empty" if summary.empty_topics else ""))
     lines += [one_line(f"not read: {place.path}: {place.what}") for place in summary.unknown]
     return lines
@@ -68,7 +69,11 @@ def _rest(topics: list[TopicSummary], kind: str) -> str:
     if not topics:
         return ""
     messages = sum(topic.messages for topic in topics)
-    return f"and {len(topics):,} {kind} topic{'' if len(topics) == 1 else 's'} with {messages:,} messages"
+    return f"and {_counted(len(topics), f'{kind} topic')} with {_counted(messages, 'message')}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _show_groups(out: Console, summary: Summary) -> None:
@@ -118,11 +123,3 @@ def duration(milliseconds: int) -> str:
     if hours < 48:
         return f"{hours} h {minutes} min"
     return f"{hours // 24} days {hours % 24} h"
-
-
-def _time(microseconds: int) -> datetime:
-    epoch = datetime(1970, 1, 1, tzinfo=UTC)
-    try:
-        return epoch + timedelta(microseconds=microseconds)
-    except OverflowError:  # a store time that no clock shows
-        return datetime.max.replace(tzinfo=UTC) if microseconds > 0 else datetime.min.replace(tzinfo=UTC)

@@ -12,8 +12,8 @@ from typing import Any
 from rmqstore_spark.copying.rows import Source
 from rmqstore_spark.errors import one_line
 from rmqstore_spark.store.config import Table, consumer_offsets, delay_offsets, is_count, load, member_of, topic_entries
+from rmqstore_spark.store.elsewhere import elsewhere
 from rmqstore_spark.store.opened import OpenStore
-from rmqstore_spark.tables.elsewhere import elsewhere
 from rmqstore_spark.write.copying import Ends
 from rmqstore_spark.write.topics import merge
 

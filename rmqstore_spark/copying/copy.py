@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from rmqstore_spark.copying.config import config_files, say_what_stays_behind
 from rmqstore_spark.copying.report import report
-from rmqstore_spark.copying.rows import COLUMNS, DAMAGE_COLUMNS, Chunks, Halves, Source, merged
+from rmqstore_spark.copying.rows import BODY_COLUMNS, COLUMNS, DAMAGE_COLUMNS, Chunks, Halves, Source, merged
 from rmqstore_spark.copying.told_once import told_once
 from rmqstore_spark.copying.waiting import Offsets, waiting_of
 from rmqstore_spark.errors import DamagedStoreError, OptionError
@@ -153,8 +153,11 @@ def _sources(
     is_salvage: bool,
 ) -> list[Source]:
     """Each store with what has to be known of it before its messages. What config says is read first: of a store that a
-    broker goes on with, no group is then further than the copy."""
+    broker goes on with, no group is then further than the copy. Bodies are read where something is made of one that
+    cannot be decompressed: it is lost, or another copy has it."""
     columns = [*COLUMNS, *(DAMAGE_COLUMNS if is_salvage else [])]
+    if is_salvage or any(len(log.stores) > 1 for log in logs):
+        columns += BODY_COLUMNS
     is_one = len(logs) == 1
     offsets, first_queue = Offsets(), dict[str, int]()
     sources = []

@@ -26,7 +26,9 @@ COLUMNS = [
     *("commitLogOffset", "storeSize", "topic", "queueId", "queueOffset", "sysFlag", "storeTimestamp"),
     "preparedTransactionOffset",
 ]
-DAMAGE_COLUMNS = ["file", "corrupt", "body"]  # with the body, one that cannot be decompressed is damage
+BODY_COLUMNS = ["body"]  # with it, one that cannot be decompressed is damage
+DAMAGE_COLUMNS = ["file", "corrupt"]
+_ROWS_AT_ONCE = 16 * 1024
 _HALF_TOPICS = (HALF_TOPIC, ROCKSDB_HALF_TOPIC)
 _INNER_BATCH = 0x80  # sysFlag: a unit holds several messages
 
@@ -78,7 +80,7 @@ class Source:
     Attributes:
         store: the store; of several copies of one, which are copied as one, the newest.
         batches: its messages, with COLUMNS; where DAMAGE_COLUMNS come too, a row with `corrupt` is one for damage; of
-            several copies with column `store`.
+            several copies with column `store`. BODY_COLUMNS are passed over.
         waiting: what becomes of messages that a broker keeps for itself.
         first_queue: the number that queue 0 of each topic gets; 0 where a topic is not in it.
         queues: how many queues each topic has; None where nothing comes after them.
@@ -99,7 +101,7 @@ class Source:
             units: reads them; of several copies, each by its path.
         """
         misplaced = Misplaced(self.store)
-        for batch in self.batches:
+        for batch in _larger(self.batches):
             is_salvage = "corrupt" in batch.schema.names
             if is_salvage:
                 batch = self._without_damages(batch)
@@ -126,7 +128,6 @@ class Source:
             )
 
     def _without_damages(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        batch = batch.select([name for name in batch.schema.names if name != "body"])  # it has been tried by now
         corrupt = batch.column("corrupt")
         if corrupt.null_count == len(corrupt):
             return batch
@@ -217,6 +218,24 @@ class Source:
         if not firsts.any():
             return rows
         return replace(rows, queue_ids=rows.queue_ids + firsts[rows.codes], renamed=True)
+
+
+def _larger(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in fewer batches, without bodies: with these, batches have so few rows that what is done once for
+    each of them would cost more than all that is done for rows."""
+    parts: list[pa.RecordBatch] = []
+    for batch in batches:
+        if batch.num_rows:
+            parts.append(batch.select([name for name in batch.schema.names if name not in BODY_COLUMNS]))
+        if sum(part.num_rows for part in parts) >= _ROWS_AT_ONCE:
+            yield _one(parts)
+            parts = []
+    if parts:
+        yield _one(parts)
+
+
+def _one(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return parts[0] if len(parts) == 1 else pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
 
 
 def _of_each_store(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -119,22 +119,22 @@ class _TaskReader:
         found = self._all(piece) if units is None else self._selected(piece, units, given)
         for damage in found:
             if damage is not None:
-                yield from self._finish(piece)
+                yield from self._finish(piece, spares)
                 yield from self._mended(piece, damage, spares, given)
             elif self._free_rows() <= 0 or self._builder.decoder.nbytes >= BATCH_BYTES:
-                yield from self._finish(piece)
+                yield from self._finish(piece, spares)
                 self._most_rows = min(self._most_rows * 4, BATCH_ROWS)
-        yield from self._finish(piece)
+        yield from self._finish(piece, spares)
 
     def _mended(
         self, piece: Range, damage: Damage, spares: Sequence[Range], given: list[Positions]
     ) -> Iterator[pa.RecordBatch]:
         """What copies have instead of something damaged, and what the mode makes of the rest."""
-        fitting = [spare for spare in spares if spare.start <= damage.start < spare.stop]
-        if not fitting:
+        spare = _spare_at(damage.start, spares)
+        if spare is None:
             yield from self.damaged(piece.store.root, damage)
             return
-        spare, others = fitting[0], [other for other in spares if other is not fitting[0]]
+        others = [other for other in spares if other is not spare]
         log.warning("%s; it is read in the copy %s", damage.place, spare.segment.path)
         stop = min(damage.stop, spare.stop)
         yield from self._read(Scan(spare.segment, damage.start, stop, spare.store), others, given)
@@ -176,7 +176,7 @@ class _TaskReader:
             arrays = [pa.array([known.get(field.name)], field.type) for field in self._settings.schema]
             yield self._batch(arrays, 1)
 
-    def _finish(self, piece: Range) -> Iterator[pa.RecordBatch]:
+    def _finish(self, piece: Range, spares: Sequence[Range]) -> Iterator[pa.RecordBatch]:
         """The rows decoded so far, which all are of one segment."""
         decoder = self._builder.decoder
         if decoder.rows == 0:
@@ -184,8 +184,7 @@ class _TaskReader:
         any_compressed = self._decompresses and decoder.compressed > 0
         batch = self._builder.finish()
         if any_compressed:
-            for part, corrupt in self._decompress(batch, piece):
-                yield self._arrange(part, piece, corrupt)
+            yield from self._decompressed(batch, piece, spares)
         elif self._is_plain:
             yield batch
         else:
@@ -220,37 +219,59 @@ class _TaskReader:
             return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def _decompress(self, batch: pa.RecordBatch, piece: Range) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
-        """The batch with its compressed bodies decompressed, cut where that would make it too large."""
+    def _decompressed(self, batch: pa.RecordBatch, piece: Range, spares: Sequence[Range]) -> Iterator[pa.RecordBatch]:
+        """The rows with their bodies decompressed, cut where that would make a batch too large. Where a body is not
+        what its flag says, a copy has the row, or the mode says what becomes of it."""
         stored, flags = batch.column("body"), batch.column("sysFlag").to_pylist()
         bodies: list[bytes | None] = []
-        corrupt: list[str | None] = []
-        keep: list[bool] = []
         start = size = 0
         for row, flag in enumerate(flags):
-            body, wrong = stored[row].as_py(), None
+            body = stored[row].as_py()
             if flag & FORMAT["SYSFLAG_COMPRESSED"]:
                 try:
                     body = decompress(body, flag)
                 except BadBodyError as why:
-                    body, wrong = None, str(why)
-                    self._refuse_body(batch, row, piece, wrong)
+                    yield from self._with_bodies(batch.slice(start, row - start), bodies, piece)
+                    yield from self._without_body(batch.slice(row, 1), piece, spares, str(why))
+                    bodies, start, size = [], row + 1, 0
+                    continue
             bodies.append(body)
-            corrupt.append(wrong)
-            keep.append(wrong is None or self._settings.mode == "PERMISSIVE")
-            size += len(body or b"")
-            if size >= BATCH_BYTES or row + 1 == len(flags):
-                part = batch.slice(start, len(bodies))
-                part = part.set_column(part.schema.get_field_index("body"), "body", pa.array(bodies, pa.binary()))
-                mask = pa.array(keep)
-                yield part.filter(mask), pa.array(corrupt, pa.string()).filter(mask)
-                start, size = row + 1, 0
-                bodies, corrupt, keep = [], [], []
+            size += len(body)
+            if size >= BATCH_BYTES:
+                yield from self._with_bodies(batch.slice(start, row + 1 - start), bodies, piece)
+                bodies, start, size = [], row + 1, 0
+        yield from self._with_bodies(batch.slice(start), bodies, piece)
 
-    def _refuse_body(self, batch: pa.RecordBatch, row: int, piece: Range, reason: str) -> None:
-        start = batch.column("commitLogOffset")[row].as_py()
-        stop = start + batch.column("storeSize")[row].as_py()
-        damage = damage_in(piece.segment, start, stop, reason)
+    def _without_body(
+        self, row: pa.RecordBatch, piece: Range, spares: Sequence[Range], reason: str
+    ) -> Iterator[pa.RecordBatch]:
+        """What becomes of a row whose body cannot be decompressed."""
+        start = row.column("commitLogOffset")[0].as_py()
+        damage = damage_in(piece.segment, start, start + row.column("storeSize")[0].as_py(), reason)
+        if _spare_at(start, spares) is not None:
+            yield from self._mended(piece, damage, spares, [])
+            return
         if self._settings.mode == "FAILFAST":
             raise DamagedStoreError(str(damage))
         log.warning("%s", damage)
+        if self._settings.mode == "PERMISSIVE":
+            yield from self._with_bodies(row, [None], piece, reason)
+
+    def _with_bodies(
+        self, rows: pa.RecordBatch, bodies: list[bytes | None], piece: Range, corrupt: str | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows with other bodies, if there are any.
+
+        Args:
+            corrupt: what is wrong with all of them.
+        """
+        if not rows.num_rows:
+            return
+        at = rows.schema.get_field_index("body")
+        rows = rows.set_column(at, "body", pa.array(bodies, pa.binary()))
+        yield self._arrange(rows, piece, pa.array([corrupt] * rows.num_rows, pa.string()))
+
+
+def _spare_at(position: int, spares: Sequence[Range]) -> Range | None:
+    """The first of some copies that has a physical offset."""
+    return next((spare for spare in spares if spare.start <= position < spare.stop), None)

@@ -8,11 +8,42 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rmqstore_spark.errors import OptionError, nearest
+from rmqstore_spark.errors import OptionError, nearest, one_line
 from rmqstore_spark.selection import Numbers, Selection, Texts
+from rmqstore_spark.store.elsewhere import offsets_elsewhere
 from rmqstore_spark.store.opened import OpenStore
 
 log = logging.getLogger(__name__)
+
+
+def check_group(stores: list[OpenStore], group: str, asked: str) -> None:
+    """Refuse a consumer group that no store has an offset of.
+
+    Args:
+        asked: what names the group, for the error.
+
+    Raises:
+        OptionError: no store has one; or only a RocksDB may have it.
+    """
+    known = sorted({name for store in stores for name, _ in store.consumer_offsets})
+    unread = next(filter(None, map(offsets_elsewhere, stores)), None)
+    if group in known:
+        if unread is not None:
+            log.warning(
+                "%s: %s: not read; consumerOffset.json is, and may be older", one_line(unread.path), unread.what
+            )
+        return
+    if unread is not None:
+        raise OptionError(
+            f"{asked}: where consumer group {group!r} stands is not known: {one_line(unread.path)} has "
+            f"{unread.what}, which is not read; give the offsets that `mqadmin consumerProgress` shows of the group "
+            'as startingOffsets, {"topic": {"0": 17}}'
+        )
+    some = ", ".join(map(repr, known[:5])) or "none"
+    raise OptionError(
+        f"{asked}: no store has an offset of consumer group {group!r}.{nearest(group, known)} "
+        f"Groups with offsets are {some}{', ...' * (len(known) > 5)}"
+    )
 
 
 def of_group(stores: list[OpenStore], group: str, selection: Selection) -> Iterator[tuple[OpenStore, Selection]]:
@@ -21,13 +52,7 @@ def of_group(stores: list[OpenStore], group: str, selection: Selection) -> Itera
     Raises:
         OptionError: no store has an offset of this group.
     """
-    known = sorted({name for store in stores for name, _ in store.consumer_offsets})
-    if group not in known:
-        some = ", ".join(map(repr, known[:5])) or "none"
-        raise OptionError(
-            f"option 'startingOffsets': no store has an offset of consumer group {group!r}.{nearest(group, known)} "
-            f"Groups with offsets are {some}{', ...' * (len(known) > 5)}"
-        )
+    check_group(stores, group, "option 'startingOffsets'")
     for store in stores:
         offsets = {topic: queues for (name, topic), queues in store.consumer_offsets.items() if name == group}
         if not offsets:

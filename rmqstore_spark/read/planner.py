@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from rmqstore_spark.errors import DamagedStoreError, OptionError
-from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.options import MESSAGES, ReadOptions
 from rmqstore_spark.read.access_path import Access, choose, scanned, unread
 from rmqstore_spark.read.check_names import check_queues, check_topics
 from rmqstore_spark.read.copies import Copies, alone, copies_of, in_order
@@ -16,6 +16,7 @@ from rmqstore_spark.read.stores import files_of, open_stores
 from rmqstore_spark.read.task import Range, Task
 from rmqstore_spark.read.twins import refuse_twins
 from rmqstore_spark.selection import Selection
+from rmqstore_spark.store.elsewhere import say_what_is_unknown
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.opened import OpenStore
 
@@ -54,6 +55,8 @@ def plan(options: ReadOptions, files: Files | None = None, columns: Collection[s
     """
     files = files or files_of(options)
     stores = open_stores(options, files)
+    for store in stores:
+        say_what_is_unknown(store, MESSAGES)
     if options.deduplicate:
         return _plan_logs(copies_of(stores), options, files, columns)
     if not options.selection.is_nothing:

@@ -40,6 +40,8 @@ def selected_queues(store: OpenStore, selection: Selection) -> list[Queue]:
         some = queues.with_batch
     else:
         some = [queue for topic in sorted(topics) for queue in queues.all_of_topic(topic)]
+    if selection.wants_all_queues:  # many queues are asked one by one
+        return some
     return [queue for queue in some if selection.queue(queue.topic, queue.queue_id) is not None]
 
 

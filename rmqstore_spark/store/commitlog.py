@@ -14,7 +14,7 @@ import numpy as np
 from native_io import FORMAT, Filter, Status, find_unit, scan
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.message import HEAD_SIZE, Header
+from rmqstore_spark.store.message import HEAD_SIZE, Header, header_in
 from rmqstore_spark.store.segments import Segment
 from rmqstore_spark.store.units import Claims, Positions, Run
 from rmqstore_spark.store.window import FIRST_WINDOW, Window
@@ -178,12 +178,15 @@ class SegmentReader:
         Args:
             after: so many bytes after a large unit are brought along with its end.
         """
-        run, _, status, size, _ = self._run(position, self.segment.end, most=1, may_load=self._verify_crc)
+        step = functools.partial(scan, positions=self._positions[:1])
+        count, _, status, size, _ = self._scan(position, self.segment.end, step, peek=True, may_load=self._verify_crc)
+        if count:
+            return header_in(self.window.data, position - self.window.base, position)
         if status is Status.MORE and position + size <= self.window.file_end:
             outline = self.window.outline(position, size, after)
             if self._check_outline(outline, position, self.segment.end)[0] is Status.FULL:
-                run = Run(outline, position, np.array([position]))
-        return None if run is None else run.headers()[0]
+                return header_in(outline, 0, position)
+        return None
 
     def headers_at(self, position: int) -> list[Header]:
         """header(), and those of the next units as far as the same read shows them; none where there is no unit."""

@@ -269,19 +269,23 @@ class Queue:
                     start, count = start + len(part) // size, count - len(part) // size
         return data
 
-    def search(self, position: int) -> int:
+    def search(self, position: int, guess: int | None = None) -> int:
         """The number of the first unit that points to `position` or after it, or is not used.
 
         A binary search: it relies on physical offsets that ascend along the queue. Where they do not (a damaged queue),
         the answer is only some number.
+
+        Args:
+            guess: a number that may be near it.
         """
         if not self.in_files:
             return self.first
-        file = self.in_files[self._at(position)]
+        file = self.in_files[self._at(position, guess)]
         with Hint(), self._files.file(file.path) as opened:
             size = self.unit_size
-            # Where there is no data no unit is used.
-            least, most = self._narrowed(opened, min(file.capacity, -(-opened.data_end() // size)), position)
+            used = min(file.capacity, -(-opened.data_end() // size))  # where there is no data no unit is used
+            near = None if guess is None else guess - file.first
+            least, most = self._narrowed(opened, used, position, guess=near)
             data = opened.read(least * size, (most - least) * size)
             units = range(len(data) // size)
             index = bisect.bisect_left(
@@ -290,8 +294,9 @@ class Queue:
             return file.first + least + index
         return file.first
 
-    def _at(self, position: int) -> int:
+    def _at(self, position: int, guess: int | None = None) -> int:
         """Which of its files the first unit is in that points to `position` or after it, or is not used."""
+        near = None if guess is None else sum(file.first <= guess for file in self.in_files) - 1
 
         def begins_before(number: int) -> bool:
             file = self.in_files[number]
@@ -300,14 +305,17 @@ class Queue:
             return False
 
         # The last file that begins before the position is the one; in the files after it every unit is too late.
-        return self._files.first_not(1, len(self.in_files), begins_before) - 1
+        return self._files.first_not(1, len(self.in_files), begins_before, near) - 1
 
-    def _narrowed(self, file: OpenFile, used: int, position: int, least: int = 0) -> tuple[int, int]:
+    def _narrowed(
+        self, file: OpenFile, used: int, position: int, least: int = 0, guess: int | None = None
+    ) -> tuple[int, int]:
         """Between which indexes of a file, both included, that unit is: so few that they are read at once.
 
         Args:
             used: how many units of the file may be used.
             least: the index of one that is not after it.
+            guess: an index that may be near it.
         """
         at_once = max(_UNITS_AT_ONCE, self._files.prices.narrow)
         if used - least <= at_once:
@@ -315,7 +323,10 @@ class Queue:
         # The unit is before the first stretch that begins with one that is not before the position.
         stretches = -(-(used - least) // at_once)
         after = self._files.first_not(
-            1, stretches, lambda number: _is_before(self._read(file, least + number * at_once), position)
+            1,
+            stretches,
+            lambda number: _is_before(self._read(file, least + number * at_once), position),
+            None if guess is None else (guess - least) // at_once,
         )
         return least + (after - 1) * at_once, min(least + after * at_once, used)
 
@@ -384,9 +395,17 @@ class ConsumeQueues:
     @cached_property
     def topics(self) -> set[str]:
         """What can be topics with a queue, light message queues left out. No topic's own directory is listed."""
+        return {name for name in self._names if not _is_lmq(name)}
+
+    @property
+    def is_empty(self) -> bool:
+        """Is there nothing that can be a topic's directory?"""
+        return not self._names
+
+    @cached_property
+    def _names(self) -> set[str]:
         directories = (self._directory, self._batch_directory)
-        names = {name for directory in directories if directory for name in _children(directory, self._files)}
-        return {name for name in names if not _is_lmq(name)}
+        return {name for directory in directories if directory for name in _children(directory, self._files)}
 
     @cached_property
     def in_use(self) -> bool:
@@ -427,7 +446,7 @@ def _queues(directory: str | None, files: Files, is_batch: bool) -> Iterator[Que
     if directory is None:
         return
     topics = _children(directory, files)
-    progress = Progress(f"{directory}: listing queues", len(topics), "topics")
+    progress = Progress(f"listing queues in {directory}", len(topics), "topics")
     for topic in topics:
         yield from _queues_of(os.path.join(directory, topic), topic, files, is_batch)
         progress.add()

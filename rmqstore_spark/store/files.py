@@ -132,9 +132,13 @@ class Files:
         takes long, several are worked on at a time."""
         return map(function, items)
 
-    def first_not(self, least: int, most: int, holds: Callable[[int], bool]) -> int:
+    def first_not(self, least: int, most: int, holds: Callable[[int], bool], guess: int | None = None) -> int:
         """A binary search: the first number in [least, most) for which `holds` is false, else `most`. What `holds`
-        makes is one request at most."""
+        makes is one request at most.
+
+        Args:
+            guess: may be near it. Where a request takes long, a search begins there.
+        """
         return bisect.bisect_left(range(most), True, lo=least, key=lambda number: not holds(number))
 
     def pin(self, path: str) -> Pin | None:

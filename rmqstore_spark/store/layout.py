@@ -243,6 +243,8 @@ def find_store(root: str, commitlogs: list[str] | None, files: Files) -> Layout:
             try:
                 found = files.status(path)
             except OSError as why:
+                if _is_deleted(path, files):
+                    continue
                 raise cannot_read(path, why) from None
             if stat.S_ISDIR(found.st_mode):
                 strays.append(path)
@@ -251,9 +253,21 @@ def find_store(root: str, commitlogs: list[str] | None, files: Files) -> Layout:
                 raise DamagedStoreError(f"{path}: expected a commitlog file, found {kind_of(found)}; move it away")
             segments.append(SegmentFile(path, start, found.st_size, files.pin(path)))
     segments.sort(key=lambda segment: segment.start)
-    if segments and _is_dledger_file(segments[0], files):
-        return _layout(root, entries, files, dledger=segments[0].path)
+    while segments:
+        try:
+            if _is_dledger_file(segments[0], files):
+                return _layout(root, entries, files, dledger=segments[0].path)
+            break
+        except DamagedStoreError:
+            if not _is_deleted(segments[0].path, files):
+                raise
+            del segments[0]
     return _layout(root, entries, files, tuple(segments), tuple(strays))
+
+
+def _is_deleted(path: str, files: Files) -> bool:
+    """Has a broker deleted a segment since it was listed, as it has expired?"""
+    return os.path.basename(path) not in _entries(os.path.dirname(path), files)
 
 
 def _layout(

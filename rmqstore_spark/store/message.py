@@ -7,7 +7,6 @@ Source: org.apache.rocketmq.store.MessageExtEncoder, CommitLog.checkMessageAndRe
 import re
 import socket
 import struct
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -52,27 +51,40 @@ _HEAD = _spread(
 )
 
 
-def _host_size(sys_flag: int, is_v6: int) -> int:
+_BORN_V6, _STORE_V6 = FORMAT["SYSFLAG_BORNHOST_V6"], FORMAT["SYSFLAG_STOREHOST_V6"]
+_V6 = _BORN_V6 | _STORE_V6
+_MAGIC_V2 = FORMAT["MAGIC_V2"]
+
+
+def _host_size(is_v6: int) -> int:
     """Bytes of a host in a unit: its address and port."""
-    return (16 if sys_flag & is_v6 else 4) + 4
+    return (16 if is_v6 else 4) + 4
+
+
+# Where a unit's storeTimestamp is, by the flag of its bornHost; and where the storeHost after it ends, by both flags.
+_STORE_TIMESTAMP_AT = {born: FORMAT["AT_BORN_HOST"] + _host_size(born) for born in (0, _BORN_V6)}
+_STORE_HOST_END = {
+    born | store: at + _I64.size + _host_size(store)
+    for born, at in _STORE_TIMESTAMP_AT.items()
+    for store in (0, _STORE_V6)
+}
 
 
 def store_timestamp_at(sys_flag: int) -> int:
     """Where a unit's storeTimestamp is."""
-    return FORMAT["AT_BORN_HOST"] + _host_size(sys_flag, FORMAT["SYSFLAG_BORNHOST_V6"])
+    return _STORE_TIMESTAMP_AT[sys_flag & _BORN_V6]
 
 
 def _store_host_in(sys_flag: int) -> tuple[int, int]:
     """Where a unit's storeHost begins, and where it ends."""
-    start = store_timestamp_at(sys_flag) + _I64.size
-    return start, start + _host_size(sys_flag, FORMAT["SYSFLAG_STOREHOST_V6"])
+    return store_timestamp_at(sys_flag) + _I64.size, _STORE_HOST_END[sys_flag & _V6]
 
 
 def body_end(head: memoryview) -> int:
     """Where a unit's body ends, by what its head says; `head` is all that can stand before a body."""
     (sys_flag,) = _I32.unpack_from(head, FORMAT["AT_SYSFLAG"])
     # After storeHost: reconsumeTimes, preparedTransactionOffset, bodyLength.
-    body_length_at = _store_host_in(sys_flag)[1] + _I32.size + _I64.size
+    body_length_at = _STORE_HOST_END[sys_flag & _V6] + _I32.size + _I64.size
     return body_length_at + _I32.size + int(_I32.unpack_from(head, body_length_at)[0])
 
 
@@ -108,7 +120,7 @@ def store_time_in(unit: bytes, sys_flag: int | None = None) -> int | None:
     return int(_I64.unpack_from(unit, time_at)[0]) if time_at + _I64.size <= len(unit) else None
 
 
-FIXED_SIZE = _store_host_in(FORMAT["SYSFLAG_BORNHOST_V6"] | FORMAT["SYSFLAG_STOREHOST_V6"])[1]  # bytes: the most
+FIXED_SIZE = _store_host_in(_V6)[1]  # bytes: the most
 
 
 class Fixed(NamedTuple):
@@ -139,7 +151,7 @@ class Mark(NamedTuple):
     body_crc: int
 
 
-MARK_SIZE = store_timestamp_at(FORMAT["SYSFLAG_BORNHOST_V6"]) + _I64.size  # bytes of a unit that it is read from
+MARK_SIZE = store_timestamp_at(_BORN_V6) + _I64.size  # bytes of a unit that it is read from
 
 
 def mark_of(unit: bytes, position: int) -> Mark | None:
@@ -156,8 +168,7 @@ def mark_of(unit: bytes, position: int) -> Mark | None:
     return Mark(position, store_timestamp, int(_I32.unpack_from(unit, FORMAT["AT_BODY_CRC"])[0]))
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     """What planning has to know of a unit. `store_timestamp` is in microseconds, None where that does not fit."""
 
     topic: str
@@ -200,7 +211,7 @@ def header_in(window: memoryview, at: int, position: int) -> Header:
     size, magic, queue_id, queue_offset, _, sys_flag = _HEAD.unpack_from(window, at)
     (milliseconds,) = _I64.unpack_from(window, at + store_timestamp_at(sys_flag))
     length_at = at + body_end(window[at:])
-    topic_at = length_at + (2 if magic == FORMAT["MAGIC_V2"] else 1)
+    topic_at = length_at + (2 if magic == _MAGIC_V2 else 1)
     topic_end = topic_at + int.from_bytes(window[length_at:topic_at], "big")
     return Header(
         topic=bytes(window[topic_at:topic_end]).decode("utf-8", "replace"),

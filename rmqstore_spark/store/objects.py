@@ -26,6 +26,8 @@ _STALL_TIMEOUT = "15s"  # without a byte
 
 _CODE = re.compile(r"<Code>([A-Za-z0-9_.]{1,80})</Code>")
 _STATUS = re.compile(r"status code: ([0-9]{3})")
+# Where a cloud's machines ask who they are. object_store asks there when nobody has said it.
+_IDENTITY = re.compile(r"https?://(169\.254\.[0-9.]+|metadata\.google\.internal)/")
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"}
 _DENIED = {
     *("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "AuthorizationHeaderMalformed"),
@@ -199,15 +201,22 @@ class _Bucket:
         try:
             return self._tried(key, once)
         except FileNotFoundError:
+            is_there = False
+        except ChangedError:
+            is_there = self.look(key) is not None  # azurite says so of an object that is gone, too
+        if is_there:
             raise StorageError(
-                f"{self._name}/{key}: the object is gone since the read was planned; load the store again"
-            ) from None
+                f"{self._name}/{key}: the object is another one since the read was planned; load the store again, "
+                "and do not write over a copy that is read"
+            )
+        raise StorageError(f"{self._name}/{key}: the object is gone since the read was planned; load the store again")
 
     def _tried(self, key: str, work: Callable[[], _Answer]) -> _Answer:
         """What some work answers, at the first try or a later one.
 
         Raises:
             FileNotFoundError: there is no such object.
+            ChangedError: it is another one.
             StorageError: whatever else goes wrong.
         """
         from obstore import exceptions
@@ -221,10 +230,7 @@ class _Bucket:
             return tried(work, (exceptions.BaseError, OSError, ChangedError), may_pass)
         except FailedError as failed:
             if isinstance(failed.why, changed):
-                raise StorageError(
-                    f"{self._name}/{key}: the object is another one since the read was planned; load the store again, "
-                    "and do not write over a copy that is read"
-                ) from None
+                raise ChangedError from None
             if isinstance(failed.why, FileNotFoundError) and "NoSuchBucket" not in str(failed.why):
                 raise failed.why from None
             self._fail(key, failed.why, failed.again)
@@ -232,6 +238,12 @@ class _Bucket:
     def _fail(self, key: str, why: Exception, again: str) -> NoReturn:
         text, code, status = str(why), _code(why), _status(why)
         where = f"{self._name}/{key}" if key else self._name
+        identity = _IDENTITY.search(text)
+        if identity:
+            raise StorageError(
+                f"{where}: no credentials are given, and the machine has no identity of its own ({identity[1]} does "
+                f"not answer{again}); give credentials as options or in the environment"
+            ) from None
         if code in _EXPIRED:
             raise StorageError(f"{where}: the credentials have expired ({code}); give new ones") from None
         if code in _DENIED or status in (401, 403) or "credential" in text.lower():

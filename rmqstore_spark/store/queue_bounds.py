@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from rmqstore_spark.store.consumequeue import PRE_BLANK, Queue, QueueUnit, is_used, parsed
+from rmqstore_spark.store.consumequeue import PRE_BLANK, Queue, is_used, parsed
 from rmqstore_spark.store.message import Header
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.units import BatchBuilder
@@ -59,7 +60,8 @@ def queue_bounds(store: OpenStore, queues: Iterable[Queue]) -> Iterator[QueueBou
     remaining = iter(queues)
     confirmed = _Confirmed(store)
     while some := list(itertools.islice(remaining, _QUEUES_AT_ONCE)):
-        units = list(store.files.each(functools.partial(_outer_units, store), some))
+        by_kind = (list(same) for _, same in itertools.groupby(some, key=lambda queue: queue.is_batch))
+        units = list(itertools.chain.from_iterable(_outer_units(store, same) for same in by_kind))
         confirmed.look_up(unit.position for pair in units for unit in pair if unit is not None)
         for queue, (first, last) in zip(some, units, strict=True):
             yield _bounds(store, queue, first, last, confirmed)
@@ -74,27 +76,75 @@ def unit_of(queue: Queue, number: int) -> _Unit | None:
 
 def _unit(queue: Queue, number: int, raw: Any) -> _Unit | None:
     """A unit as it stands in the queue's file; None where it is not used."""
-    unit = QueueUnit(int(raw["position"]), int(raw["size"]), int(raw["tags_code"]))
-    if unit.position < 0 or unit.size <= 0 or unit == PRE_BLANK:
+    position, size, tags_code, *more = raw.item()
+    if position < 0 or size <= 0 or (position, size, tags_code) == PRE_BLANK:
         return None
     if not queue.is_batch:
-        return _Unit(number, unit.position, unit.size, number, 1)
-    return _Unit(number, unit.position, unit.size, int(raw["base"]), max(1, int(raw["count"])))
+        return _Unit(number, position, size, number, 1)
+    _, base, count, *_ = more
+    return _Unit(number, position, size, base, max(1, count))
 
 
-def _outer_units(store: OpenStore, queue: Queue) -> tuple[_Unit | None, _Unit | None]:
-    """The first unit that points into the log, None where there is none; and the last one before the log's end. Of a
-    short queue one small read shows both."""
+class _Shown(NamedTuple):
+    """What one small read shows of a queue: the units that it begins with.
+
+    Attributes:
+        beyond: the index of the first that points to the log's end or after it, or is not used; None where all of them
+            come before.
+        inside: that of the first one that points into the log.
+    """
+
+    units: Any
+    beyond: int | None
+    inside: int | None
+
+
+def _outer_units(store: OpenStore, queues: list[Queue]) -> Iterable[tuple[_Unit | None, _Unit | None]]:
+    """Of each queue the first unit that points into the log, None where there is none; and the last one before the
+    log's end. The queues are of one kind."""
+    return store.files.each(functools.partial(_outer, store), zip(queues, _shown(store, queues), strict=True))
+
+
+def _shown(store: OpenStore, queues: list[Queue]) -> Iterator[_Shown]:
+    """What each of these queues begins with; all of them are looked at together, as most are short."""
+    at_once = max(_UNITS_AT_ONCE, store.files.prices.narrow)
+    data = list(store.files.each(lambda queue: queue.read_units(queue.first, at_once), queues))
+    bounds = np.cumsum([0, *(len(each) // queues[0].unit_size for each in data)])
+    units = parsed(b"".join(data), queues[0].is_batch)
+    beyond = _first_of_each((units["position"] >= store.end) | (units["size"] <= 0), bounds)
+    inside = _first_of_each((units["position"] >= _begin(store)) & is_used(units), bounds)
+    for (start, stop), *found in zip(itertools.pairwise(bounds.tolist()), beyond, inside, strict=True):
+        yield _Shown(units[start:stop], *found)
+
+
+def _first_of_each(which: npt.NDArray[np.bool_], bounds: npt.NDArray[np.int64]) -> list[int | None]:
+    """In each stretch between two bounds the index of the first that is so, from the stretch's beginning on."""
+    found = np.append(np.flatnonzero(which), len(which))
+    first = found[np.searchsorted(found, bounds[:-1])]
+    is_there = (first < bounds[1:]).tolist()
+    return [index if there else None for index, there in zip((first - bounds[:-1]).tolist(), is_there, strict=True)]
+
+
+def _outer(store: OpenStore, item: tuple[Queue, _Shown]) -> tuple[_Unit | None, _Unit | None]:
+    queue, shown = item
+    if shown.beyond is not None:
+        stop = queue.first + shown.beyond
+    else:
+        stop = queue.search(store.end, _guess(queue, shown.units, store.end))
+    last = _unit_in(queue, shown.units, stop - 1) if stop > queue.first else None
     begin = _begin(store)
-    shown = parsed(queue.read_units(queue.first, _UNITS_AT_ONCE), queue.is_batch)
-    beyond = np.flatnonzero((shown["position"] >= store.end) | (shown["size"] <= 0))
-    stop = queue.first + int(beyond[0]) if len(beyond) else queue.search(store.end)
-    last = _unit_in(queue, shown, stop - 1) if stop > queue.first else None
     if last is None or last.position < begin:
         return None, last
-    inside = np.flatnonzero((shown["position"] >= begin) & is_used(shown))
-    number = queue.first + int(inside[0]) if len(inside) else queue.search(begin)
-    return (last if number == last.number else _unit_in(queue, shown, number)), last
+    number = queue.first + shown.inside if shown.inside is not None else queue.search(begin)
+    return (last if number == last.number else _unit_in(queue, shown.units, number)), last
+
+
+def _guess(queue: Queue, shown: Any, position: int) -> int | None:
+    """Which unit would point to a physical offset if the queue went on as evenly as it begins."""
+    if not len(shown):
+        return None
+    begin, end = int(shown["position"][0]), int(shown["position"][-1])
+    return queue.first + (position - begin) * (len(shown) - 1) // (end - begin) if end > begin else None
 
 
 def _unit_in(queue: Queue, shown: Any, number: int) -> _Unit | None:

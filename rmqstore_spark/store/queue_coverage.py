@@ -143,7 +143,7 @@ def _walk(
 
     with ThreadPoolExecutor(threads) as pool:
         parts = [pool.submit(walk, thread) for thread in range(threads)]
-        progress, reported = Progress(f"{store.root}: planning: reading ConsumeQueues", len(queues), "queues"), 0
+        progress, reported = Progress(f"planning: reading ConsumeQueues of {store.root}", len(queues), "queues"), 0
         while wait(parts, timeout=1).not_done:
             now = sum(done)
             progress.add(now - reported)

@@ -45,9 +45,18 @@ _LOOK = 8 * _MIB  # after the log's end, so much is looked at whole
 _PROBES = 64  # and of the rest, so many places
 _SURVEYED = 100_000  # objects of a directory that are listed before it is known to be a store
 
+_UNIT = 20  # of a ConsumeQueue
+
 # At 30 ms a request and 80 MB/s a connection, a request costs as much as 2.4 MB more of another one.
 PRICES = Prices(
-    request=2 * _MIB, gap=_MIB, search=4 * 2 * _MIB, queue_unit=20, narrow=4096, tagged=4, at_once=64, task=64 * _MIB
+    request=2 * _MIB,
+    gap=_MIB,
+    search=4 * 2 * _MIB,
+    queue_unit=_UNIT,
+    narrow=_PAGE // _UNIT,  # a search has seen the pages in which it ends
+    tagged=4,
+    at_once=64,
+    task=64 * _MIB,
 )
 _GATHERED_AT_ONCE = 16  # requests of one task
 _PROBED_AT_ONCE = 32  # of one search
@@ -249,10 +258,12 @@ class RemoteFiles(Files):
         futures = [_pools(os.getpid())[1].submit(_marked, function, item) for item in waiting]
         return _answers(futures)
 
-    def first_not(self, least: int, most: int, holds: Callable[[int], bool]) -> int:
+    def first_not(self, least: int, most: int, holds: Callable[[int], bool], guess: int | None = None) -> int:
+        # Where many searches go on beside each other, each of them better asks for little.
+        at_once = 1 if getattr(_inside, "each", False) else _PROBED_AT_ONCE
+        if guess is not None and at_once == 1 and least < most:
+            least, most = _narrowed(least, most, holds, min(max(guess, least), most - 1))
         while most - least > 1:
-            # Where many searches go on beside each other, each of them better asks for little.
-            at_once = 1 if getattr(_inside, "each", False) else _PROBED_AT_ONCE
             step = -(-(most - least) // (at_once + 1))
             tried = range(least + step - 1, most, step)
             held = self.probe(holds, tried)
@@ -622,6 +633,27 @@ def _answers(futures: "list[Future[_Answer]]") -> Iterator[_Answer]:
     finally:
         for future in futures:
             future.cancel()
+
+
+def _narrowed(least: int, most: int, holds: Callable[[int], bool], guess: int) -> tuple[int, int]:
+    """Between which numbers, both included, the answer of first_not() is: looked for from one of them on, further each
+    time."""
+    step = 1
+    if holds(guess):
+        least = guess + 1
+        while least < most:
+            at = min(least + step, most) - 1
+            if not holds(at):
+                return least, at
+            least, step = at + 1, 4 * step
+    else:
+        most = guess
+        while least < most:
+            at = max(most - step, least)
+            if holds(at):
+                return at + 1, most
+            most, step = at, 4 * step
+    return least, most
 
 
 def _is_mark(name: str) -> bool:

@@ -5,7 +5,6 @@ It costs little: of a store of many topics only their number is told.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
 from html import escape
 from typing import Any
 
@@ -16,6 +15,7 @@ from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read.explain import size_text
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.tables.registry import read_table
+from rmqstore_spark.times import time_texts
 
 _MANY_TOPICS = 300  # to look at the queues of more takes longer than a glance
 _SHOWN = 10
@@ -57,18 +57,21 @@ def _span(store: OpenStore) -> str:
     """From the first message to the last."""
     extents = store.log.extents
     times = [store.log.timestamp(at) for at in (extents[0].start, extents[-1].stop)] if extents else []
-    known = [_when(pa.scalar(time, pa.timestamp("ms", "UTC")).as_py()) for time in times if time is not None]
+    known = _whens(pa.array([time for time in times if time is not None], pa.timestamp("ms")))
     return f", {known[0]} to {known[1]} UTC" if len(known) == 2 else ""
 
 
-def _when(time: datetime | None) -> str:
-    return "" if time is None else f"{time:%Y-%m-%d %H:%M:%S}"
+def _whens(times: "pa.Array | pa.ChunkedArray") -> list[str]:
+    """Times for people, in whole seconds."""
+    return [(text or "").partition(".")[0].replace("T", " ") for text in time_texts(times)]
 
 
 def _largest_topics(store: OpenStore, options: ReadOptions) -> list[Row]:
     if len(store.queues.topics) > _MANY_TOPICS or store.layout.consumequeue is None:
         return []
-    rows: list[Row] = _table(store, options, "topics", _TOPIC).to_pylist()
+    table = _table(store, options, "topics", _TOPIC)
+    last = pa.array(_whens(table.column("lastStoreTimestamp")), pa.string())
+    rows: list[Row] = table.drop_columns(["lastStoreTimestamp"]).append_column("last", last).to_pylist()
     return sorted((row for row in rows if row["messages"]), key=lambda row: (-row["messages"], row["topic"]))
 
 
@@ -77,7 +80,7 @@ def _table(store: OpenStore, options: ReadOptions, name: str, columns: list[str]
 
 
 def _as_text(root: str, lines: list[str], topics: list[Row]) -> str:
-    shown = [(one_line(row["topic"]), f"{row['messages']:,}", _when(row["lastStoreTimestamp"])) for row in topics]
+    shown = [(one_line(row["topic"]), f"{row['messages']:,}", row["last"]) for row in topics]
     shown = shown[:_SHOWN]
     names, counts = (max((len(row[at]) for row in shown), default=0) for at in (0, 1))
     table = [f"{name:<{names}}  {count:>{counts}} messages, last {last}" for name, count, last in shown]
@@ -88,7 +91,7 @@ def _as_html(root: str, lines: list[str], topics: list[Row]) -> str:
     head = "".join(f"<th>{name}</th>" for name in ("topic", "kind", "queues", "messages", "last message (UTC)"))
     rows = "".join(
         f"<tr><td style='text-align:left'>{escape(one_line(row['topic']))}</td><td>{row['kind']}</td>"
-        f"<td>{row['queues']:,}</td><td>{row['messages']:,}</td><td>{_when(row['lastStoreTimestamp'])}</td></tr>"
+        f"<td>{row['queues']:,}</td><td>{row['messages']:,}</td><td>{row['last']}</td></tr>"
         for row in topics[:_SHOWN]
     )
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>" if topics else ""

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.options import MESSAGES, ReadOptions
 from rmqstore_spark.selection import EVERYTHING, Numbers, Selection, words_of
+from rmqstore_spark.store.elsewhere import say_what_is_unknown
 from rmqstore_spark.store.message import TRANSACTION_COMMIT, TRANSACTION_TYPE
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.system_topics import (
@@ -95,6 +96,7 @@ def history(store: OpenStore, options: ReadOptions, name: str) -> pa.Table:
     Raises:
         DamagedStoreError: mode FAILFAST, and something is damaged.
     """
+    say_what_is_unknown(store, MESSAGES)
     units = _units(store, options, name)
     told = [unit for unit in units.values() if unit["topic"] != TRACE_TOPIC]
     events = [_event(store, unit, told) for unit in told]

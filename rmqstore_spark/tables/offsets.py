@@ -17,6 +17,9 @@ from rmqstore_spark.tables.table import Part, Table
 
 def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
     wanted = _consumed(store, options.selection)
+    if not wanted:  # without queues, the whole log would be read to know them
+        store.layout.refuse_dledger()
+        return batches(OFFSETS.schema, ())
     assigned: dict[str, set[int]] = {}
     for _, topic, queue_id, _ in wanted:
         assigned.setdefault(topic, set()).add(queue_id)

@@ -1,6 +1,6 @@
 """Where a time or a consumer group is in the queues of a store, as option `startingOffsets` takes it."""
 
-from rmqstore_spark.errors import OptionError, nearest
+from rmqstore_spark.read.groups import check_group
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_bounds import queue_bounds
 from rmqstore_spark.store.queue_times import QueueTimes
@@ -25,9 +25,7 @@ def positions_of(store: OpenStore, group: str) -> Positions:
     Raises:
         OptionError: it has none.
     """
-    known = sorted({name for name, _ in store.consumer_offsets})
-    if group not in known:
-        raise OptionError(f"no consumer group {group!r} has an offset in this store.{nearest(group, known)}")
+    check_group([store], group, "offsets_of")
     found: Positions = {}
     for (name, topic), queues in sorted(store.consumer_offsets.items()):
         existing = {queue.queue_id for queue in store.queues.all_of_topic(topic)}

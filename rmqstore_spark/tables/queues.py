@@ -52,7 +52,7 @@ def queue_facts(store: OpenStore, selection: Selection = EVERYTHING) -> Iterator
         NotAStoreError: the messages are in a log of DLedger.
     """
     store.layout.refuse_dledger()
-    if store.layout.consumequeue is None and store.layout.batchconsumequeue is None and store.log.extents:
+    if store.queues.is_empty and store.log.extents:
         yield from _from_log(store, selection)
         return
     found = sorted(selected_queues(store, selection), key=lambda queue: (queue.topic, queue.queue_id))

@@ -15,8 +15,8 @@ from rmqstore_spark.options import MESSAGES, ReadOptions, check_columns
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.read.parallel import in_order
 from rmqstore_spark.read.stores import files_of, open_stores
+from rmqstore_spark.store.elsewhere import say_what_is_unknown
 from rmqstore_spark.store.opened import OpenStore
-from rmqstore_spark.tables.elsewhere import say_what_is_unknown
 from rmqstore_spark.tables.table import Part, Table
 
 # What every table takes: which stores, which columns, with what manners towards others.

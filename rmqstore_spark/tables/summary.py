@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore_spark.store.config import topic_entries
+from rmqstore_spark.store.elsewhere import Elsewhere, elsewhere
 from rmqstore_spark.store.message import Header
 from rmqstore_spark.store.opened import OpenStore
-from rmqstore_spark.tables.elsewhere import Elsewhere, elsewhere
 from rmqstore_spark.tables.offsets import progress
 from rmqstore_spark.tables.queues import QueueFacts, queue_facts
 from rmqstore_spark.tables.topics import kind_of
@@ -19,7 +19,7 @@ from rmqstore_spark.tables.topics import kind_of
 _TOPICS_SAMPLED = 20  # those with most messages
 _QUEUES_SAMPLED = 2  # of a topic, the largest ones
 _SAMPLES = 16  # messages of a queue
-_TABLES = {"topics", "queues", "groups", "offsets"}  # that are shown here in short
+_TABLES = {"messages", "topics", "queues", "groups", "offsets"}  # that are shown here in short
 RATES = 24  # parts of the store's time that a topic's rate is told of
 
 
@@ -65,7 +65,7 @@ class Summary:
         topics: those with messages, the one with most of them first.
         empty_topics: how many others the configuration knows.
         groups: the one that lags most first.
-        unknown: the places that the tables of topics, queues, groups and offsets do not know.
+        unknown: the places that the tables of messages, topics, queues, groups and offsets do not know.
     """
 
     root: str

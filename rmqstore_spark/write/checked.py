@@ -12,7 +12,7 @@ from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store import config
 from rmqstore_spark.store.segments import Segment
 from rmqstore_spark.write.disk import Tree
-from rmqstore_spark.write.journal import workshop
+from rmqstore_spark.write.workshop import workshop
 
 _NAME = "checked.json"
 

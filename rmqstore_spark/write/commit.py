@@ -1,4 +1,4 @@
-"""From staged units to a store that a broker starts on: all of them, or none (journal.py says how)."""
+"""From staged units to a store that a broker starts on: all of them, or none (change.py says how)."""
 
 import contextlib
 import logging
@@ -19,13 +19,16 @@ from rmqstore_spark.store.geometry import indexes_tags
 from rmqstore_spark.store.message import failed_check
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.write import checked, disk, journal, stretch, topics, transactions
+from rmqstore_spark.write import checked, disk, stretch, topics, transactions
 from rmqstore_spark.write.background import Lane
 from rmqstore_spark.write.brought import Brought, Counts
+from rmqstore_spark.write.change import PATCHES, Change
 from rmqstore_spark.write.indexfiles import IndexWriter
+from rmqstore_spark.write.journal import APPENDED
 from rmqstore_spark.write.lock import StoreLock, check_lock
 from rmqstore_spark.write.logfiles import LogReader, LogWriter, StretchWriter
 from rmqstore_spark.write.queuefiles import QueueWriter
+from rmqstore_spark.write.replacement import Replacement
 from rmqstore_spark.write.staging import Chunk, Staged, read_chunks
 from rmqstore_spark.write.target import (
     Target,
@@ -38,6 +41,7 @@ from rmqstore_spark.write.target import (
     refuse_foreign_files,
     sizes_of,
 )
+from rmqstore_spark.write.workshop import GONE, staging, transactions_path, workshop
 
 log = logging.getLogger(__name__)
 
@@ -73,13 +77,13 @@ def commit(root: str, staged: Sequence[Staged], settings: Settings) -> None:
         RmqStoreError: something is in the way. The store is as it was.
     """
     with make_root(root) as tree:
-        change = journal.Change(tree)
+        change = Change(tree)
         check_kinds(tree)
         if not change.is_pending:
             is_new(tree)  # or it refuses, before there is a lock in it
         with StoreLock(tree):
-            tree.make_directory(journal.workshop(root))
-            check_can_exchange(tree, journal.workshop(root))
+            tree.make_directory(workshop(root))
+            check_can_exchange(tree, workshop(root))
             change.recover()
             change.sweep()
             new = is_new(tree)
@@ -160,7 +164,7 @@ class _Work:
 
 
 def _replace(messages: _Messages, settings: Settings, known: Mapping[str, int]) -> None:
-    with journal.Replacement(messages.tree) as replacement, StoreLock(replacement.tree):
+    with Replacement(messages.tree) as replacement, StoreLock(replacement.tree):
         tree = replacement.tree
         brought = settings.brought
         table = {} if brought is None else {"topicConfigTable": messages.entries_in(brought.topics)}
@@ -169,13 +173,11 @@ def _replace(messages: _Messages, settings: Settings, known: Mapping[str, int]) 
         if brought is not None:
             for name, text in brought.files(messages.counts(brought), messages.topics).items():
                 tree.write_file(os.path.join(tree.path, "config", name), text)
-        transactions.put(tree, journal.transactions_path(tree.path), known, settings.transaction)
+        transactions.put(tree, transactions_path(tree.path), known, settings.transaction)
         replacement.publish()
 
 
-def _append(
-    change: journal.Change, target: Target, messages: _Messages, settings: Settings, known: Mapping[str, int]
-) -> None:
+def _append(change: Change, target: Target, messages: _Messages, settings: Settings, known: Mapping[str, int]) -> None:
     tree = messages.tree
     work = _Work(tree, change.new, tree.path, topics.load(tree))
     topics.refuse_unwritable(work.topics, messages.topics, tree.path)
@@ -186,12 +188,12 @@ def _append(
     try:
         new_log = StretchWriter(target, messages.nbytes) if is_small else None
         _make(work, target, messages, settings, new_log)
-        transactions.put(tree, journal.transactions_path(work.new), known, settings.transaction)
+        transactions.put(tree, transactions_path(work.new), known, settings.transaction)
         if new_log is not None:
             change.publish_stretch(new_log.stretch, new_log.units)
             checked.remember(tree, target.segments[-1], target.end + messages.nbytes)
         else:
-            change.publish(journal.APPENDED)
+            change.publish(APPENDED)
     except Exception:
         change.give_up()
         raise
@@ -227,7 +229,7 @@ def check(root: str, settings: Settings) -> None:
         return
     with make_root(root) as tree:
         check_kinds(tree)
-        change = journal.Change(tree)
+        change = Change(tree)
         if change.is_pending:
             with StoreLock(tree):
                 change.recover()
@@ -258,9 +260,9 @@ def prepare(root: str, job: str) -> None:
     """
     with make_root(root) as tree:
         check_kinds(tree, with_queues=False)
-        tree.make_directory(journal.staging(root, job))
+        tree.make_directory(staging(root, job))
         try:
-            check_can_exchange(tree, journal.workshop(root))
+            check_can_exchange(tree, workshop(root))
         except RmqStoreError:
             forget(root, job)
             raise
@@ -273,12 +275,12 @@ def forget(root: str, job: str) -> None:
     """
     if disk.kind_at(root) != "a directory":
         return
-    staging = journal.staging(root, job)
+    staged = staging(root, job)
     with disk.Tree(root) as tree:
-        if tree.is_directory(staging):
-            tree.rename(staging, staging + journal.GONE)
-            tree.remove_tree(staging + journal.GONE)
-        tree.remove_empty(journal.workshop(root))
+        if tree.is_directory(staged):
+            tree.rename(staged, staged + GONE)
+            tree.remove_tree(staged + GONE)
+        tree.remove_empty(workshop(root))
     disk.remove_empty(root)
 
 
@@ -305,7 +307,7 @@ def _make(
         os.path.join(new, "index"),
         target.sizes.slots,
         target.sizes.items,
-        None if new_log is None else os.path.join(new, journal.PATCHES),
+        None if new_log is None else os.path.join(new, PATCHES),
     )
     dispatcher = Dispatcher(index_tags=target.store is not None and indexes_tags(target.store, target.sizes.slots))
     for (topic, queue_id), offset in target.queues.items():
@@ -364,7 +366,7 @@ class Stream:
         Args:
             total: about how many bytes they are.
         """
-        progress = Progress(self._root, total)
+        progress = Progress(f"writing {self._root}", total)
         with Lane(_CHUNKS_AHEAD) as derives, contextlib.closing(self._read(chunks)) as windows:
             for window in windows:
                 nbytes = len(window)

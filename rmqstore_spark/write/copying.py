@@ -13,14 +13,16 @@ from rmqstore_spark.errors import NotAStoreError, RmqStoreError
 from rmqstore_spark.store import checkpoint
 from rmqstore_spark.store.consumequeue import lost_unit
 from rmqstore_spark.store.sizes import FileSizes
-from rmqstore_spark.write import disk, journal
+from rmqstore_spark.write import disk
 from rmqstore_spark.write.commit import Stream
 from rmqstore_spark.write.indexfiles import IndexWriter
 from rmqstore_spark.write.lock import StoreLock
 from rmqstore_spark.write.logfiles import LogReader, LogWriter
 from rmqstore_spark.write.queuefiles import Queue, QueueWriter
+from rmqstore_spark.write.replacement import Replacement, sweep_beside
 from rmqstore_spark.write.staging import Chunk
 from rmqstore_spark.write.target import Target, check_can_exchange, check_kinds, make_root
+from rmqstore_spark.write.workshop import WORKSHOP, workshop
 
 _LOCK = "lock"
 
@@ -57,7 +59,7 @@ def write_copy(
             _write(tree, lambda at: _make(at, chunks, nbytes, sizes, ends, config, index, index_tags), nbytes)
         except Exception:
             if not was_there:
-                tree.remove_empty(journal.workshop(root))
+                tree.remove_empty(workshop(root))
                 tree.remove(os.path.join(root, _LOCK))
                 disk.remove_empty(root)
             raise
@@ -66,17 +68,16 @@ def write_copy(
 def _write(tree: disk.Tree, make: Callable[[disk.Tree], None], nbytes: int) -> None:
     check_kinds(tree)
     refuse_all_but_empty(tree)
-    workshop = journal.workshop(tree.path)
     with StoreLock(tree):
-        tree.make_directory(workshop)
-        check_can_exchange(tree, workshop)
-        journal.Replacement.sweep(tree)
+        tree.make_directory(workshop(tree.path))
+        check_can_exchange(tree, workshop(tree.path))
+        sweep_beside(tree)
         if tree.free_bytes() < nbytes:
             raise RmqStoreError(
                 f"{tree.path}: the disk is too full: expected {nbytes:,} bytes for the messages, found "
                 f"{tree.free_bytes():,} free; nothing was written"
             )
-        with journal.Replacement(tree) as replacement, StoreLock(replacement.tree):
+        with Replacement(tree) as replacement, StoreLock(replacement.tree):
             make(replacement.tree)
             replacement.publish()
 
@@ -87,7 +88,7 @@ def refuse_all_but_empty(tree: disk.Tree) -> None:
     Raises:
         NotAStoreError: naming the first thing in it.
     """
-    found = sorted(set(tree.names(tree.path)) - {_LOCK, journal.WORKSHOP})
+    found = sorted(set(tree.names(tree.path)) - {_LOCK, WORKSHOP})
     if found:
         raise NotAStoreError(
             f"{tree.path}: expected no directory or an empty one, as a copy is a new store, found {found[0]!r} in it; "

@@ -22,10 +22,12 @@ from rmqstore_spark.store.layout import queue_path
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Extent
 from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.write import disk, journal, topics
+from rmqstore_spark.write import disk, topics
 from rmqstore_spark.write.background import Lane
+from rmqstore_spark.write.change import Change
 from rmqstore_spark.write.commit import milliseconds_now
 from rmqstore_spark.write.indexfiles import IndexWriter
+from rmqstore_spark.write.journal import REBUILT, REBUILT_WITHOUT_INDEX
 from rmqstore_spark.write.lock import StoreLock
 from rmqstore_spark.write.logfiles import LogReader
 from rmqstore_spark.write.queuefiles import QueueWriter
@@ -36,6 +38,7 @@ from rmqstore_spark.write.target import (
     check_writable,
     inspect_to_rebuild,
 )
+from rmqstore_spark.write.workshop import workshop
 
 log = logging.getLogger(__name__)
 
@@ -69,10 +72,9 @@ def rebuild(root: str, sizes: Sizes, index: bool) -> int:
 
 
 def _rebuild(tree: disk.Tree, sizes: Sizes, index: bool) -> int:
-    workshop = journal.workshop(tree.path)
-    tree.make_directory(workshop)
-    check_can_exchange(tree, workshop)
-    change = journal.Change(tree)
+    tree.make_directory(workshop(tree.path))
+    check_can_exchange(tree, workshop(tree.path))
+    change = Change(tree)
     change.recover()
     change.sweep()
     check_writable(tree, may_have_abort=True)
@@ -80,11 +82,11 @@ def _rebuild(tree: disk.Tree, sizes: Sizes, index: bool) -> int:
     change.begin()
     try:
         count = _make(tree, target, change.new, index)
-        change.publish(journal.REBUILT if index else journal.REBUILT_WITHOUT_INDEX)
+        change.publish(REBUILT if index else REBUILT_WITHOUT_INDEX)
     except Exception:
         change.give_up()
         raise
-    tree.remove_empty(workshop)
+    tree.remove_empty(workshop(tree.path))
     return count
 
 
@@ -97,7 +99,7 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
     entries = IndexWriter(
         tree, os.path.join(new, "index"), os.path.join(new, "index"), target.sizes.slots, target.sizes.items
     )
-    progress = Progress(target.root, store.log.size)
+    progress = Progress(f"rebuilding {target.root}", store.log.size)
     count, last_timestamp = 0, 0
     gaps = _Gaps(target.sizes.segment, store.log.size)
     needed: dict[str, int] = {}

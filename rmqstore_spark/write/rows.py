@@ -17,8 +17,8 @@ from rmqstore_spark.options import WriteOptions
 from rmqstore_spark.store.message import COMPRESSION_TYPE, host_bytes
 from rmqstore_spark.write.brought import Brought, Counts
 from rmqstore_spark.write.disk import Tree
-from rmqstore_spark.write.journal import staging
 from rmqstore_spark.write.staging import Staged, StagingWriter, UnitSizes
+from rmqstore_spark.write.workshop import staging
 
 _PLAIN_BODY = ~(FORMAT["SYSFLAG_COMPRESSED"] | COMPRESSION_TYPE)
 

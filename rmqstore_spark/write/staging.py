@@ -63,7 +63,7 @@ class StagingWriter:
 
     Args:
         tree: the store.
-        directory: the job's (journal.staging). It is not made here: a task that outlives its job is to leave nothing.
+        directory: the job's (workshop.staging). It is not made here: a task that outlives its job is to leave nothing.
         name: unlike that of every other task and attempt.
 
     Raises:

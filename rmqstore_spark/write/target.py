@@ -15,7 +15,7 @@ from rmqstore_spark.store.segments import Segment
 from rmqstore_spark.store.sizes import FileSizes, Sizes
 from rmqstore_spark.write import checked
 from rmqstore_spark.write.disk import Tree, kind_at, make_directories
-from rmqstore_spark.write.journal import WORKSHOP, transactions_path
+from rmqstore_spark.write.workshop import WORKSHOP, transactions_path
 
 # What brokers of any version put into a store directory. One that holds anything else is never deleted.
 _BROKERS_OWN = {

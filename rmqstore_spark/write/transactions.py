@@ -5,7 +5,7 @@ Like Delta Lake's `txn`: an application numbers its writes upwards, and nothing 
 bytes, of a stream's query or an application each; without it, a write that is tried again after a long time would come
 twice. Delta keeps its own for ever, too, unless told otherwise. Whoever knows that no write will be tried again may
 delete the file. The file comes into the store with the messages
-(journal.py), never before and never without them. A broker does not look there.
+(change.py), never before and never without them. A broker does not look there.
 """
 
 import json
@@ -16,7 +16,7 @@ from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.option_values import Transaction
 from rmqstore_spark.store import config
 from rmqstore_spark.write.disk import Tree
-from rmqstore_spark.write.journal import transactions_path
+from rmqstore_spark.write.workshop import transactions_path
 
 _FORMAT = 1
 _VERSIONS = range(-1 << 63, 1 << 63)

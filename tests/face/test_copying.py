@@ -112,7 +112,13 @@ def test_a_brokers_store(tmp_path: Path, version: str) -> None:
     Store(source).copy(target)
     left_behind = {"rmq_sys_wheel_timer"} if "timer" in delayed.column("kind").to_pylist() else set()
     expected = [row for row in reference.read_store(source) if row["topic"] not in left_behind]
-    found = [row for row in reference.read_store(target) if row["topic"] not in left_behind]
+    found = reference.read_store(target)
+    timed = [row for row in found if row["topic"] in left_behind]
+    found = [row for row in found if row["topic"] not in left_behind]
+    assert [row["queueOffset"] for row in timed] == list(range(len(timed)))
+    waiting = [row["msgId"] for row in delayed.to_pylist() if (row["kind"], row["state"]) == ("timer", "pending")]
+    assert [row["msgId"] for row in timed if "rmq_sys_REVIVE" not in row["properties"]["REAL_TOPIC"]] == waiting
+    assert bool(waiting) == bool(left_behind)
     for ours in (expected, found):
         for each in ours:
             each["properties"].pop("__CRC32#", None)
@@ -476,6 +482,30 @@ def test_two_damaged_copies_become_one(tmp_path: Path, rng: random.Random) -> No
     write(tmp_path / "stranger", [row(0, 1)])
     with pytest.raises(OptionError, match="makes one store of copies of one, and these are of 2"):
         Store([*copies, tmp_path / "stranger"]).salvage(tmp_path / "both", deduplicate=True)
+
+
+def test_bodies_of_two_copies(tmp_path: Path) -> None:
+    """One that cannot be decompressed is taken from the other copy. What neither has, stops a copy."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    write(source, [row(0, number) for number in range(100)], sizes=SMALL)
+    units = [position for position, _ in reference.read_units(source)]
+    whole = without_places(reference.read_store(source))
+    copies = [tmp_path / "one", tmp_path / "other"]
+    for copied, number in zip(copies, (40, 61), strict=True):
+        shutil.copytree(source, copied)
+        change(copied, units[number] + 39, lambda data: bytes([data[0] | 1]))  # sysFlag: compressed by zlib
+    Store(copies).copy(target, deduplicate=True)
+    assert without_places(reference.read_store(target)) == whole
+    for copied in copies:
+        change(copied, units[80] + 39, lambda data: bytes([data[0] | 1]))
+    with pytest.raises(DamagedStoreError, match=f"commitLogOffset {units[80]}.*{SALVAGE}"):
+        Store(copies).copy(tmp_path / "copy", deduplicate=True)
+    made = Store(copies).salvage(tmp_path / "salvaged", deduplicate=True)
+    assert [(row["problem"], row["commitLogOffset"], row["queueOffset"]) for row in made.lost.to_pylist()] == [
+        ("damagedUnit", units[80], None),
+        ("lostMessages", None, 80),
+    ]
+    assert without_places(reference.read_store(tmp_path / "salvaged")) == whole[:80] + whole[81:]
 
 
 def test_timed_messages_of_copies(tmp_path: Path) -> None:

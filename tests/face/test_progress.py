@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import re
+
 import pytest
 
+from rmqstore_spark.cli.progress_bar import progress_bars
 from rmqstore_spark.progress import Progress, shown
 
 
@@ -22,11 +26,51 @@ def test_shown(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     assert told[0] == ("reading", 4, 100, None)
     assert told[-2:] == [("reading", 100, 100, None), ("listing", 1, 1, "topics")]
     assert not caplog.messages
-    work = Progress("reading", 5_000_000)
+    work = Progress("reading", 400_000_000)
     now += 10
-    work.add(2_500_000)
+    work.add(100_000_000)
     assert len(told) == 14
-    assert caplog.messages == ["reading: 2.5 of 5.0 MB (50 %), 0 MB/s"]
+    now += 190
+    work.add(100_000_000)
+    assert caplog.messages == [
+        "reading: 100.0 of 400.0 MB (25 %), 10 MB/s, about 30 s left",
+        "reading: 200.0 of 400.0 MB (50 %), 1 MB/s, about 3 min left",
+    ]
     now += 10
-    work.add(2_500_000)
-    assert len(caplog.messages) == 1, "whoever waited has it now"
+    work.add(200_000_000)
+    assert len(caplog.messages) == 2, "whoever waited has it now"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+@pytest.mark.parametrize("columns", [80, 200])
+def test_bars(monkeypatch: pytest.MonkeyPatch, is_terminal: bool, columns: int) -> None:
+    """Bytes, how many in a second, and how long it takes, however long the path; only where somebody sees it. Names
+    from a store move no cursor."""
+    now = 1000.0
+    monkeypatch.setattr("rmqstore_spark.progress.time.monotonic", lambda: now)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    screen = Terminal() if is_terminal else io.StringIO()
+    monkeypatch.setattr("sys.stderr", screen)
+    with progress_bars():
+        work = Progress(f"reading \x07evil{'/directory' * 30}", 300_000_000)
+        for _ in range(2):
+            now += 1
+            work.add(100_000_000)
+        now += 1
+        Progress("listing", 7, "topics").add(7)
+    shown = screen.getvalue()
+    if not is_terminal:
+        assert shown == ""
+        return
+    assert "200 of 300 MB, " in shown
+    assert " MB/s" in shown
+    assert re.search(r"\d:\d\d:\d\d", shown)
+    assert "7 of 7 topics" in shown
+    assert r"reading \x07evil" in shown
+    assert "\x07" not in shown

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import re
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pytest
 from oracle import golden
 from oracle.stores import StoreBuilder
-from support import reading
+from support import alone, reading
 from support.command import run
 from support.following import Clock
 from support.s3_server import ACCESS_KEY, SECRET_KEY, Fault, Server
@@ -262,6 +263,25 @@ def test_who_may_not(server: Server) -> None:
     server.fault = lambda number, key: expired()
     with pytest.raises(StorageError, match=r"the credentials have expired \(ExpiredToken\); give new ones"):
         opened(server)
+
+
+def test_nobody_says_who_asks() -> None:
+    """Then a client asks the machine's own identity, which has an address at every cloud. Here nothing has."""
+    code = (
+        "import rmqstore_spark; from rmqstore_spark.store import tries; tries._FIRST_PAUSE = 0.01\n"
+        "for uri in ('s3://bucket/x', 'gs://bucket/x', 'abfss://container@account.dfs.core.windows.net/x'):\n"
+        "    try: rmqstore_spark.Store(uri)\n"
+        "    except rmqstore_spark.StorageError as why: print(why)"
+    )
+    lines = alone.run("-c", code, seconds=300).splitlines(keepends=True)
+    assert len(lines) == 3
+    for line in lines:
+        assert re.fullmatch(
+            r"(s3|gs|abfss)://[^ ]+/x: no credentials are given, and the machine has no identity of its own "
+            r"\([0-9a-z.]+ does not answer, tried 4 times in [0-9]+ s\); give credentials as options or in the "
+            r"environment\n",
+            line,
+        )
 
 
 def expired() -> None:

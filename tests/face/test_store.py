@@ -64,6 +64,7 @@ def test_without_spark_and_java() -> None:
     assert in_fresh_process(code.replace("ID", repr(some_id))).split() == expected
 
 
+@pytest.mark.slow
 def test_topics_of_a_fresh_process_are_there_soon() -> None:
     """Counted in the processor's time, and by what it takes to have Arrow: machines differ, and tests share one."""
     count = "import time\nprint(time.process_time())"

@@ -42,6 +42,7 @@ def _only(rows: Rows, names: tuple[str, ...]) -> Rows:
 # ---- equal to the oracle
 
 
+@pytest.mark.slow
 def test_every_column_of_random_units(tmp_path: Path, rng: random.Random) -> None:
     log, positions, expected = _random_log(tmp_path, rng, 4000)
     rows = decode(log, positions, COLUMNS)

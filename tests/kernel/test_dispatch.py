@@ -431,6 +431,7 @@ def test_keys() -> None:
 # ---- hostile bytes, and arguments
 
 
+@pytest.mark.slow
 def test_dispatch_stops_where_scan_does(rng: random.Random) -> None:
     """Bytes changed anywhere, windows of any size: the same units are taken, and the same is said."""
     statuses = set()
@@ -459,6 +460,7 @@ def test_dispatch_stops_where_scan_does(rng: random.Random) -> None:
     assert len(statuses) >= 9, statuses
 
 
+@pytest.mark.slow
 def test_place_takes_whole_units_alone(rng: random.Random) -> None:
     statuses = set()
     for _ in range(3000):

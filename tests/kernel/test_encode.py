@@ -115,6 +115,7 @@ def _random_message(rng: random.Random) -> dict[str, Any]:
 # ---- equal to the oracle
 
 
+@pytest.mark.slow
 def test_random_rows(rng: random.Random) -> None:
     rows = [_random_message(rng) for _ in range(5000)]
     for row, unit in zip(rows, _encode(rows), strict=True):

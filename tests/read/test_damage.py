@@ -198,6 +198,7 @@ LIES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("with_queues", [True, False])
+@pytest.mark.slow
 def test_lies_in_a_unit(tmp_path: Path, with_queues: bool) -> None:
     for number, lie in enumerate(LIES):
         root = tmp_path / str(number)
@@ -429,6 +430,7 @@ print(len(rows), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 @pytest.mark.parametrize("with_queues", [True, False])
+@pytest.mark.slow
 def test_huge_claims_take_no_memory(tmp_path: Path, with_queues: bool) -> None:
     """Units that claim almost all of a sparse segment of 1 GiB."""
     segment = 1 << 30
@@ -500,6 +502,7 @@ def test_crafted_bodies(tmp_path: Path, with_queues: bool) -> None:
         assert read(tmp_path, maxPartitionBytes=size) == rows
 
 
+@pytest.mark.slow
 def test_crafted_bodies_in_damaged_messages(tmp_path: Path) -> None:
     """ConsumeQueue tells the true messages."""
     store, outer = _crafted_store(tmp_path)

@@ -184,11 +184,13 @@ def test_a_look_up_costs_the_same_in_a_larger_store(
             options = replace(reading.options_of(store.root), selection=selection)
             found.setdefault(name, []).append(_cost(options))
     for name, ((requests, listed), (more_requests, more_listed)) in found.items():
-        # Binary searches in longer files; and what of a message's segment is live, up to 16 queues say.
+        # Binary searches in longer files; and what of a message's segment is live, a few of its neighbours' queues or
+        # up to 16 others say: two directories each.
         assert more_requests <= requests + 64, name
-        assert more_listed <= listed + 16, name
+        assert more_listed <= listed + 32, name
 
 
+@pytest.mark.slow
 def test_a_full_scan_costs_in_proportion_to_the_segments(tmp_path: Path) -> None:
     for partition in (6 * KIB, 20 * KIB):
         costs = []
@@ -204,6 +206,7 @@ def test_a_full_scan_costs_in_proportion_to_the_segments(tmp_path: Path) -> None
         assert listed_wide <= 300
 
 
+@pytest.mark.slow
 def test_thousands_of_tiny_queues(tmp_path: Path, rng: random.Random) -> None:
     """No more of them are listed than it takes, and where they name a unit is where the log is cut."""
     store = stores.StoreBuilder(tmp_path, segment_size=512 * KIB, queue_file_size=200)

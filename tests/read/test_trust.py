@@ -141,6 +141,7 @@ def test_units_that_change_after_planning(tmp_path: Path, caplog: pytest.LogCapt
 # ---- trust=queues
 
 
+@pytest.mark.slow
 def test_the_same_rows_where_queues_are_whole(tmp_path: Path, rng: random.Random) -> None:
     checked = 0
     for number in range(25):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from rmqstore_spark import Store
 from rmqstore_spark.errors import DamagedStoreError, OptionError
 from rmqstore_spark.read.explain import explained
 from rmqstore_spark.read.twins import twins
+from rmqstore_spark.store.files import Prices
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.stream_options import parse_stream_options
 
@@ -288,6 +290,76 @@ def test_what_no_copy_has(tmp_path: Path) -> None:
     assert [row["commitLogOffset"] for row in rows] == [message.position for message in one.messages]
     assert [row["commitLogOffset"] for row in rows if row["corrupt"]] == [lost.position]
     assert len(read(one.root, other.root, mode="DROPMALFORMED", deduplicate=True)) == 99
+
+
+def flagged(store: stores.StoreBuilder, number: int, how: int = 1) -> None:
+    """Flips bits of a message's sysFlag, which no checksum covers: by 1 its body should be compressed by zlib."""
+    message = store.messages[number]
+    path = store.segment(message.position)
+    data = bytearray(path.read_bytes())
+    data[message.position % store.segment_size + 39] ^= how
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("prices", [None, FREE])
+def test_bodies_that_cannot_be_decompressed(tmp_path: Path, prices: Prices | None) -> None:
+    """Another copy has them, in their place among the other rows; also where another body of the same batch is
+    compressed, and where the other copies have damage of another kind there."""
+    trio = []
+    for name in "abc":
+        store = stores.StoreBuilder(tmp_path / name, segment_size=4096, index=True)
+        for i in range(150):
+            body, flag = b"b" * (1 + i % 90), i % 5 == 0
+            store.append(
+                f"T{i % 3}", zlib.compress(body) if flag else body, sys_flag=flag, queue_id=i % 2, keys=f"k{i % 10}"
+            )
+        store.close()
+        trio.append(store)
+    whole = [read(trio[0].root, columns=NAMES, **options) for options in SELECTIONS]
+    one, other, third = trio
+    for number in (7, 8, 9, 47, 77):
+        flagged(one, number)
+    for number in (8, 37, 77):
+        flagged(other, number)
+    for number in (9, 47):
+        spoil(other.root, one.messages[number].position)
+    flagged(third, 9)
+    spoil(third.root, one.messages[77].position)
+    lost = {one.messages[number].position for number in (9, 77)}
+    for first in range(3):
+        roots = [store.root for store in (*trio[first:], *trio[:first])]
+        for options, expected in zip(SELECTIONS, whole, strict=True):
+            found = once(*roots, prices=prices, mode="DROPMALFORMED", **options)
+            assert found == [row for row in expected if row["commitLogOffset"] not in lost]
+
+
+def test_a_body_that_no_copy_can_decompress(tmp_path: Path) -> None:
+    """Its row is there without a body, as of one store."""
+    one, other = twice(tmp_path)
+    flagged(one, 20)
+    flagged(other, 20)
+    position = one.messages[20].position
+    with pytest.raises(DamagedStoreError, match=rf"commitLogOffset {position}\): .*should be zlib-compressed"):
+        once(one.root, other.root)
+    rows = read(one.root, other.root, mode="PERMISSIVE", deduplicate=True, columns=[*NAMES, "corrupt"])
+    assert [row["commitLogOffset"] for row in rows] == [message.position for message in one.messages]
+    assert [(row["commitLogOffset"], row["body"], row["queueOffset"]) for row in rows if row["corrupt"]] == [
+        (position, None, one.messages[20].queue_offset)
+    ]
+
+
+def test_a_body_whose_checksum_was_not_looked_at(tmp_path: Path) -> None:
+    """With verifyCrc=false only a compressed one tells that it is damaged."""
+    pair = []
+    for name in "ab":
+        store = stores.StoreBuilder(tmp_path / name)
+        for number in range(9):
+            store.append("T", zlib.compress(b"%d" % number * 50), sys_flag=1)
+        store.close()
+        pair.append(store)
+    whole = read(pair[0].root, columns=NAMES)
+    spoil(pair[0].root, pair[0].messages[4].position + 90, 4)
+    assert once(*(store.root for store in pair), verifyCrc=False) == whole
 
 
 def test_another_broker_is_no_spare(tmp_path: Path) -> None:

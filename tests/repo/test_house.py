@@ -49,6 +49,13 @@ def house() -> ModuleType:
     return module
 
 
+@pytest.fixture(scope="module")
+def graph(house: ModuleType) -> dict[str, set[str]]:
+    """Who imports whom."""
+    found: dict[str, set[str]] = house.read(ROOT)
+    return found
+
+
 def title(house: ModuleType, module: str) -> str:
     return str(house.ROOMS[house.room_of(module)].title)
 
@@ -63,21 +70,19 @@ def beyond_the_rule(house: ModuleType, graph: dict[str, set[str]]) -> list[str]:
     ]
 
 
-def test_picture_is_the_codes(house: ModuleType) -> None:
-    assert (ROOT / house.PICTURE).read_text() == house.draw(house.read(ROOT)), "call `make house`"
+def test_picture_is_the_codes(house: ModuleType, graph: dict[str, set[str]]) -> None:
+    assert (ROOT / house.PICTURE).read_text() == house.draw(graph), "call `make house`"
 
 
-def test_imports_point_down(house: ModuleType) -> None:
-    graph = house.read(ROOT)
+def test_imports_point_down(house: ModuleType, graph: dict[str, set[str]]) -> None:
     assert {"rmqstore_spark.write.disk", "rmqstore_spark.read.planner", "native_io._read"} <= set(graph)
     assert graph["native_io._read"] >= {"native_io._common", "native_io.select.h"}
     assert house.upward(graph) == []
     assert beyond_the_rule(house, graph) == []
 
 
-def test_few_reach_what_writes(house: ModuleType) -> None:
+def test_few_reach_what_writes(graph: dict[str, set[str]]) -> None:
     inside = "rmqstore_spark.write"
-    graph = house.read(ROOT)
     outside = {module for module in graph if module != inside and not module.startswith(f"{inside}.")}
     assert {m for m in outside if any(f"{other}.".startswith(f"{inside}.") for other in graph[m])} == WRITERS
 

@@ -5,17 +5,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyspark
 import pytest
-from support import writing
+from support import spark_cluster, writing
 
 from rmqstore_spark.store.sizes import Sizes
 
@@ -74,36 +70,7 @@ spark.stop()
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
-    """The address of a cluster with an executor on each of two hosts."""
-    home = Path(pyspark.__file__).parent
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"spark://127.0.0.1:{probe.getsockname()[1]}"
-    environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "256m"}
-    environment["SPARK_DAEMON_JAVA_OPTS"] = environment["SPARK_SUBMIT_OPTS"]
-
-    def start(name: str, *arguments: str) -> subprocess.Popen[bytes]:
-        kind = "master.Master" if name == "master" else "worker.Worker"
-        command = [
-            str(home / "bin" / "spark-class"),
-            f"org.apache.spark.deploy.{kind}",
-            "--webui-port",
-            "0",
-            *arguments,
-        ]
-        with (tmp_path / f"{name}.log").open("wb") as log:
-            return subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=tmp_path)
-
-    with contextlib.ExitStack() as running:
-
-        def add(name: str, *arguments: str) -> None:
-            process = running.enter_context(start(name, *arguments))
-            running.callback(process.terminate)
-
-        add("master", "--host", "127.0.0.1", "--port", address.rpartition(":")[2])
-        for host in ("127.0.0.1", "127.0.0.2"):
-            limits = ("--cores", "1", "--memory", "600m", "--work-dir", str(tmp_path / host))
-            add(f"worker-{host}", "--host", host, *limits, address)
+    with spark_cluster.master(tmp_path) as address:
         yield address
 
 

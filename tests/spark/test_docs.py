@@ -18,7 +18,6 @@ pytestmark = pytest.mark.spark
 
 # The stores that a page's blocks write, with the number of their messages.
 WRITES = {
-    "README.md": {"orders_store": 1},
     "cookbook.md": {"salvaged_store": 305, "merged_store": 65, "test_store": 100},
     "writing.md": {"new_store": 62, "streamed_store": 5},
 }

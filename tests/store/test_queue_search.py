@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 from oracle import reference
+from support import remote
 
 from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.queue_search import QueueSearch
+from rmqstore_spark.store.remote_files import PRICES
 
 
-def _queue(root: Path, positions: list[int], per_file: int, first: int = 0) -> Queue:
+def _queue(root: Path, positions: list[int], per_file: int, first: int = 0, files: Files | None = None) -> Queue:
     """A queue whose messages are at these physical offsets; its first `first` units are in files that are gone, or, in
     the file of the next one, pre-blank."""
     units = [reference.encode_queue_unit(*reference.PRE_BLANK)] * (first % per_file)
@@ -23,7 +25,7 @@ def _queue(root: Path, positions: list[int], per_file: int, first: int = 0) -> Q
     for at in range(0, max(len(units), 1), per_file):
         file = root / f"{(start + at) * reference.QUEUE_UNIT_SIZE:020d}"
         file.write_bytes(b"".join(units[at : at + per_file]).ljust(per_file * reference.QUEUE_UNIT_SIZE, b"\0"))
-    return Queue(str(root), "T", 0, Files())
+    return Queue(str(root), "T", 0, files or Files())
 
 
 @pytest.mark.parametrize("gaps", [(1,), (1, 1000), (1, 1, 1, 10_000_000)])
@@ -64,3 +66,39 @@ def test_going_on_costs_no_more_in_a_long_queue(tmp_path: Path, rng: random.Rand
                 files.requests = 0
         costs.append(files.requests / 97)
     assert costs[1] <= costs[0] + 0.5 <= 3
+
+
+@pytest.mark.parametrize("per_file", [7, 5000, 100_000])
+def test_a_guess_changes_no_answer(tmp_path: Path, rng: random.Random, per_file: int) -> None:
+    files = remote.remote_files(PRICES)
+    for number in range(5):
+        root = tmp_path / str(number)
+        root.mkdir()
+        first, count = rng.choice((0, 3, 1000)), rng.choice((0, 1, 20, 40 * min(per_file, 1000)))
+        positions = sorted(rng.sample(range(100, 10_000_000), count))
+        queue = _queue(root, positions, per_file, first, files)
+        places = [rng.choice([*positions[-3:], 1, rng.randrange(1, 10_000_100)]) for _ in range(30)]
+        guesses = [rng.choice((None, -5, 0, 1 << 62, first + count, rng.randrange(first + count + 9))) for _ in places]
+        # Where many are searched at a time, each begins at its guess.
+        found = files.each(lambda pair: queue.search(*pair), zip(places, guesses, strict=True))  # noqa: B023
+        assert list(found) == [first + bisect.bisect_left(positions, place) for place in places]
+
+
+def test_a_good_guess_costs_few_requests(tmp_path: Path, rng: random.Random) -> None:
+    """However long the queue is, in a file as large as RocketMQ makes it."""
+    files = remote.remote_files(PRICES)
+    ends = [rng.randrange(10_000, 299_000) for _ in range(8)]
+    queues = []
+    for end in ends:
+        root = tmp_path / str(end)
+        root.mkdir()
+        queues.append(_queue(root, list(range(100, 100 + 100 * end, 100)), 300_000, files=files))
+        assert queues[-1].in_files
+    files.requests = files.bytes = 0
+
+    def search(number: int) -> int:
+        return queues[number].search(1 << 40, ends[number] + rng.randrange(-3000, 3000))
+
+    assert list(files.each(search, range(len(ends)))) == ends
+    assert files.requests <= 4 * len(ends)
+    assert files.bytes <= 4 * 64 * 1024 * len(ends)

@@ -7,6 +7,7 @@ server does that (tests/interop/test_s3.py). It runs in a thread of this process
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import socket
@@ -22,6 +23,7 @@ from xml.sax.saxutils import escape
 
 ACCESS_KEY, SECRET_KEY = "AKIDMARKER", "SECRETMARKER"
 BUCKET = "stores"
+_PIECE = 512 * 1024
 
 
 class Fault(Exception):
@@ -41,11 +43,13 @@ class Server:
         asked: of each request the method, the path with its query, and the range.
         fault: is called with the number of a request and its key before it is answered, and may raise a Fault.
         page: keys in a page of a list.
+        pace: bytes a second of one connection.
     """
 
     def __init__(self, root: Path, page: int = 1000) -> None:
         self.root = root
         self.page = page
+        self.pace = math.inf
         self.asked: list[tuple[str, str, str | None]] = []
         self.fault: Callable[[int, str], None] = lambda number, key: None
         self._listing: list[tuple[str, str, int]] | None = None
@@ -197,7 +201,16 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body) if length is None else length))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(body)
+            self._write(memoryview(body))
+
+    def _write(self, body: memoryview) -> None:
+        """At the pace of a connection."""
+        begun = time.monotonic()
+        piece = len(body) or 1 if self.owner.pace == math.inf else _PIECE
+        for at in range(0, len(body), piece):
+            part = body[at : at + piece]
+            self.wfile.write(part)
+            time.sleep(max(0, begun + (at + len(part)) / self.owner.pace - time.monotonic()))
 
     def _error(self, status: int, code: str) -> None:
         body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>as asked</Message></Error>"

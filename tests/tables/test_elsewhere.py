@@ -11,7 +11,7 @@ from support import flavours
 from support.tables import rows_of
 
 import rmqstore_spark
-from rmqstore_spark import NotAStoreError, Store
+from rmqstore_spark import NotAStoreError, OptionError, Store
 from rmqstore_spark.cli.findings import show_findings
 from rmqstore_spark.cli.show import show_summary
 from rmqstore_spark.store.files import Files
@@ -34,12 +34,16 @@ PLACES = {
     "config/metadata": ("CURRENT", IN_ROCKSDB, CONFIG),
     "config/rdb": ("CURRENT", IN_ROCKSDB, CONFIG),
     "kvStore": ("CURRENT", "popped messages in flight, in RocksDB", {"inflight"}),
-    "config/tieredStoreMetadata.json": (None, "what is in a tiered store", {"topics", "queues", "offsets", "index"}),
+    "config/tieredStoreMetadata.json": (
+        None,
+        "what is in a tiered store",
+        {"messages", "topics", "queues", "offsets", "index"},
+    ),
     "rocksdbstore": ("000013.sst", "an index, timers or transactions in RocksDB", {"index"}),
     "compaction": (
         "compactionLog",
         "the compacted copy of topics, which may outlive the commitlog's messages",
-        set[str](),
+        {"messages"},
     ),
 }
 
@@ -72,7 +76,7 @@ def test_place(store: Path, place: str, caplog: pytest.LogCaptureFixture) -> Non
     (path if inside is None else path / inside).parent.mkdir(parents=True, exist_ok=True)
     (path if inside is None else path / inside).touch()
     assert not_looked_at(store) == [(place, what)]
-    for table in TABLES:
+    for table in ["messages", *TABLES]:
         expected = [f"{path}: {what}: not read, so table {table!r} does not know what is only there"]
         assert warnings(store, table, caplog) == (expected if table in tables else [])
 
@@ -144,6 +148,28 @@ FLAVOURS: dict[str, Rows] = {
 @pytest.mark.parametrize("name", FLAVOURS)
 def test_flavours(name: str, tmp_path: Path) -> None:
     assert not_looked_at(flavours.unpack_store(name, tmp_path)) == FLAVOURS[name]
+
+
+@pytest.mark.parametrize("place", ["consumerOffsets", "metadata", "rdb"])
+def test_groups_in_rocksdb(store: Path, place: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Where one stands is not known, but for what a file from before still says."""
+    directory = store / "config" / place
+    directory.mkdir(parents=True)
+    (directory / "CURRENT").touch()
+    (store / "config" / "consumerOffset.json").write_text('{"offsetTable":{"T@Old":{0:0}}}')
+    told = rf"'New' stands is not known: {directory} has .*consumers' offsets in RocksDB, which is not read; give the"
+    for ask in (
+        lambda: Store(store).offsets_of("New"),
+        lambda: Store(store).messages(startingOffsets="group:New"),
+    ):
+        with pytest.raises(OptionError, match=told) as error:
+            ask()
+        assert "\n" not in str(error.value)
+    assert not caplog.messages
+    Store(store).offsets_of("Old")
+    (warned,) = caplog.messages
+    assert warned.startswith(f"{directory}: ")
+    assert warned.endswith("consumers' offsets in RocksDB: not read; consumerOffset.json is, and may be older")
 
 
 # ---- DLedger

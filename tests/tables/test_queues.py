@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import tarfile
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
@@ -158,7 +159,7 @@ def test_offsets_of_a_group_are_starting_offsets(real: tuple[str, Path]) -> None
     rest = store.messages(columns, subscribe="Plain", startingOffsets=offsets).read_all().to_pylist()
     assert rest == store.messages(columns, startingOffsets="group:partial-group").read_all().to_pylist()
     assert sum(store.offsets(subscribe="Plain")["lag"].to_pylist()) == len(rest) > 0
-    with pytest.raises(OptionError, match=r"no consumer group 'partial-grop' has .* Did you mean 'partial-group'"):
+    with pytest.raises(OptionError, match=r"offsets_of: no store has .* 'partial-grop'\. Did you mean 'partial-group'"):
         store.offsets_of("partial-grop")
 
 
@@ -189,6 +190,26 @@ def test_a_group_starts_in_each_store_where_it_is_there(tmp_path: Path) -> None:
         store.messages(startingOffsets="group:H")
     with pytest.raises(OptionError, match="expected the name of a consumer group"):
         store.messages(startingOffsets="group:")
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_no_queues_at_all(tmp_path: Path, is_there: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """The log itself tells, as where only a RocksDB has the queues; an empty directory is no other case."""
+    builder = stores.StoreBuilder(tmp_path)
+    for number in range(20):
+        builder.append(f"T{number % 3}", queue_id=number % 2)
+    builder.close()
+    columns = ["topic", "queueId", "minOffset", "maxOffset", "firstCommitLogOffset", "lastStoreTimestamp"]
+    expected = Store(tmp_path).queues(columns)
+    assert expected.num_rows == 6
+    shutil.rmtree(tmp_path / "consumequeue")
+    if is_there:
+        (tmp_path / "consumequeue").mkdir()
+    assert Store(tmp_path).queues(columns) == expected
+    assert caplog.messages == [f"{tmp_path}: no ConsumeQueues of files, so the whole log is read to know its queues"]
+    caplog.clear()
+    assert Store(tmp_path).offsets().num_rows == 0
+    assert not caplog.messages, "no group has consumed anything"
 
 
 # ---- stores with a past

@@ -136,5 +136,5 @@ def test_other_tables_are_not_loaded(tmp_path: Path) -> None:
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
     assert told.strip() == str(
-        [f"rmqstore_spark.tables.{n}" for n in ("columns", "elsewhere", "log", "methods", "registry", "table")]
+        [f"rmqstore_spark.tables.{n}" for n in ("columns", "log", "methods", "registry", "table")]
     )

@@ -970,6 +970,7 @@ def test_no_right_to_write(ground: Ground) -> None:
 # ---- the code
 
 
+@pytest.mark.slow
 def test_only_one_module_changes_files() -> None:
     """disk.py has every call that changes something in a store. A command line writes where its user says."""
     import ast

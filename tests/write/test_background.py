@@ -83,6 +83,7 @@ class Recorder:
         return self.calls[: swaps[0] if swaps else writes[-1]]
 
 
+@pytest.mark.slow
 def test_all_of_many_queues_come_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More queues than are brought to disk one by one: each file and directory is, before the commit point."""
     queues = 700

@@ -27,9 +27,9 @@ from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.write import patch
+from rmqstore_spark.write.change import Change
 from rmqstore_spark.write.commit import Settings, commit
 from rmqstore_spark.write.disk import Tree
-from rmqstore_spark.write.journal import Change
 from rmqstore_spark.write.stretch import Laying
 from rmqstore_spark.write.target import inspect
 

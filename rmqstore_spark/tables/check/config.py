@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 from rmqstore_spark.store.config import DEFAULT_QUEUES, is_count, member_of, with_backup
 from rmqstore_spark.store.consumequeue import Queue, parsed
+from rmqstore_spark.store.elsewhere import config_is_elsewhere
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.system_topics import GIVEN_UP_TOPIC, SCHEDULE_TOPIC
 from rmqstore_spark.tables.check.layout import has_queue_files
 from rmqstore_spark.tables.check.problems import Finding
-from rmqstore_spark.tables.elsewhere import config_is_elsewhere
 
 # A broker makes these itself when it starts (TopicConfigManager), or serves them without an entry.
 _BROKERS_OWN = (SCHEDULE_TOPIC, "RMQ_SYS_", "rmq_sys_", GIVEN_UP_TOPIC, "OFFSET_MOVED_EVENT")

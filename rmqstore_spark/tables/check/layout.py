@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from rmqstore_spark.store import checkpoint
+from rmqstore_spark.store.elsewhere import elsewhere
 from rmqstore_spark.store.layout import queue_id_of, start_in
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.tables.check.problems import Finding
-from rmqstore_spark.tables.elsewhere import elsewhere
 
 _RECOVERED_SEGMENTS = 10  # MessageStoreConfig.commitLogRecoverMaxNum
 _TIMER = ("timerwheel", "timerlog")

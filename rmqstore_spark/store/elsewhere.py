@@ -46,6 +46,7 @@ class _Kind:
 
 _ROCKSDB = "CURRENT"
 _TOPIC_CONFIG = ("topics", "metadata", "rdb")  # below config/
+_OFFSETS = ("config/consumerOffsets", "config/metadata", "config/rdb")
 _CONFIG = ("topics", "groups", "offsets", "transactions")
 _KINDS = (
     _Kind("consumequeue", _ROCKSDB, "ConsumeQueues in RocksDB", ("queues", "consumequeue")),
@@ -57,9 +58,17 @@ _KINDS = (
     _Kind("config/rdb", _ROCKSDB, "configuration and consumers' offsets in RocksDB", _CONFIG),
     _Kind("kvStore", _ROCKSDB, "popped messages in flight, in RocksDB", ("inflight",)),
     _Kind(
-        "config/tieredStoreMetadata.json", None, "what is in a tiered store", ("topics", "queues", "offsets", "index")
+        "config/tieredStoreMetadata.json",
+        None,
+        "what is in a tiered store",
+        ("messages", "topics", "queues", "offsets", "index"),
     ),
-    _Kind("compaction", "compactionLog", "the compacted copy of topics, which may outlive the commitlog's messages"),
+    _Kind(
+        "compaction",
+        "compactionLog",
+        "the compacted copy of topics, which may outlive the commitlog's messages",
+        ("messages",),
+    ),
 )
 _INDEX_AND_STATE = _Kind("rocksdbstore", None, "an index, timers or transactions in RocksDB", ("index",))
 
@@ -94,6 +103,12 @@ def say_what_is_unknown(store: OpenStore, table: str) -> None:
 def config_is_elsewhere(store: OpenStore) -> bool:
     """Is what the broker was told of topics in a RocksDB?"""
     return any(store.files.exists(os.path.join(store.root, "config", name, _ROCKSDB)) for name in _TOPIC_CONFIG)
+
+
+def offsets_elsewhere(store: OpenStore) -> Elsewhere | None:
+    """Where a RocksDB has the consumers' offsets; None where none has."""
+    paths = [os.path.join(store.root, name) for name in _OFFSETS]
+    return next((place for place in elsewhere(store, "offsets") if place.path in paths), None)
 
 
 def _beside(store: OpenStore, kind: _Kind) -> str:

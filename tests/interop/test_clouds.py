@@ -1,0 +1,25 @@
+"""Stores on servers that answer as Google's storage and Azure's do. They answer as S3 does in test_s3.py.
+
+Clients of these ask a machine's own identity where no key is given, so all of it runs where there is no network.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support import alone
+
+from interop import buckets
+from interop.jars import Unavailable
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.mark.parametrize("kind", ["gs", "abfss"])
+def test_a_store(kind: str, tmp_path: Path) -> None:
+    try:
+        buckets.PROGRAMS[kind]()
+    except Unavailable as why:
+        pytest.skip(str(why))
+    assert alone.run("-m", "interop.inside_bucket", kind, tmp_path, seconds=600) == "done\n"

@@ -1,0 +1,97 @@
+"""A broker deletes segments that have expired while its store is read or followed."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+
+import pytest
+from oracle import reference, stores
+from support import reading
+from support.following import Query
+
+from rmqstore_spark.store.files import Files
+
+
+class Expiring(Files):
+    """The files of a broker that deletes segments just before a request.
+
+    Attributes:
+        doomed: the segments.
+        left: requests until then.
+    """
+
+    doomed: list[Path]
+    left = -1
+
+    def _request(self) -> None:
+        if self.left == 0:
+            for path in self.doomed:
+                path.unlink()
+        self.left -= 1
+
+    def names(self, path: str) -> list[str]:
+        self._request()
+        return super().names(path)
+
+    def status(self, path: str) -> os.stat_result:
+        self._request()
+        return super().status(path)
+
+    def exists(self, path: str) -> bool:
+        self._request()
+        return super().exists(path)
+
+    def open(self, path: str) -> int:
+        self._request()
+        return super().open(path)
+
+
+def add(store: stores.StoreBuilder, count: int) -> None:
+    for _ in range(count):
+        number = len(store.messages)
+        store.append(f"T{number % 3}", b"b" * (number % 7 * 100), queue_id=number % 2)
+    store.flush()
+
+
+def built(root: Path) -> stores.StoreBuilder:
+    store = stores.StoreBuilder(root, segment_size=4096)
+    add(store, 30)
+    return store
+
+
+def segments(root: Path) -> list[Path]:
+    return sorted((root / "commitlog").iterdir())
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_of_what_a_stream_has_passed(tmp_path: Path, restart: bool) -> None:
+    """It does not notice, whatever it is about to look at."""
+    for number in itertools.count():
+        store = built(tmp_path / f"{number}")
+        files = Expiring()
+        query = Query(store.root, startingOffsets="earliest", columns=["commitLogOffset"])
+        query.files = files
+        query.restart()
+        query.run()
+        add(store, 3)
+        if restart:
+            query.restart()
+        files.doomed, files.left = segments(store.root)[:2], number
+        query.run()
+        assert [row["commitLogOffset"] for row in query.rows] == [message.position for message in store.messages]
+        if files.left >= 0:
+            break
+    assert number > 10
+
+
+def test_while_a_read_begins(tmp_path: Path) -> None:
+    """Segments that were listed and are gone when they are looked at are no damage: the log begins later."""
+    for number in range(4):
+        store = built(tmp_path / f"{number}")
+        files = Expiring()
+        files.doomed, files.left = segments(store.root)[:2], number
+        rows = reading.read(store.root, files=files)
+        assert rows == reference.read_store(store.root)
+        assert files.left < 0
