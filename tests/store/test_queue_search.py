@@ -100,5 +100,6 @@ def test_a_good_guess_costs_few_requests(tmp_path: Path, rng: random.Random) -> 
         return queues[number].search(1 << 40, ends[number] + rng.randrange(-3000, 3000))
 
     assert list(files.each(search, range(len(ends)))) == ends
-    assert files.requests <= 4 * len(ends)
-    assert files.bytes <= 4 * 64 * 1024 * len(ends)
+    # A guess in the page before the right one: that, the right one, one far behind, and two between.
+    assert files.requests <= 5 * len(ends)
+    assert files.bytes <= 5 * 64 * 1024 * len(ends)
