@@ -134,6 +134,7 @@ class Broker:
     sizes: Sizes = field(default_factory=Sizes)
     settings: Mapping[str, Any] = field(default_factory=dict)
     user: User | None = None
+    main: str = "org.apache.rocketmq.broker.BrokerStartup"
 
     def __post_init__(self) -> None:
         self.runtime = runtime(self.version)
@@ -195,8 +196,7 @@ class Broker:
             main = "org.apache.rocketmq.namesrv.NamesrvStartup"
             self._namesrv = self._spawn("namesrv", self.runtime.namesrv, main, "-c", str(conf))
             self._namesrv.wait_for("boot success")
-        main = "org.apache.rocketmq.broker.BrokerStartup"
-        self._broker = self._spawn("broker", self.runtime.broker, main, "-c", str(self.configure()))
+        self._broker = self._spawn("broker", self.runtime.broker, self.main, "-c", str(self.configure()))
         self._broker.wait_for("boot success")
 
     def configure(self) -> Path:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import random
 import shutil
+import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,9 +26,11 @@ pytestmark = pytest.mark.interop
 TOPIC = "Orders"
 GROUP = "billing"
 PRODUCERS = "payers"
-_CHECKS = {"transactionCheckInterval": 1000, "transactionTimeOut": 1000}
+# Often, and without an end: by default it gives up after 15 checks, whether anybody was there to be asked or not.
+_CHECKS = {"transactionCheckInterval": 1000, "transactionTimeOut": 1000, "transactionCheckMax": 100_000}
 SIZES = Sizes(SMALL.segment, SMALL.queue_file, SMALL.index_slots, SMALL.index_items)
 QUEUES = 3
+PATIENCE = 300.0  # seconds: a broker that is slower than that does not deliver
 
 StoreOf = Callable[[str], Written]
 
@@ -148,7 +151,7 @@ def test_groups_go_on(real: None, tmp_path: Path, rng: random.Random, version: s
     Store(stores).copy(target)
     with Broker(version, target, tmp_path / "home", SMALL, _CHECKS) as broker:
         client = broker.client()
-        asked = client.run("checked", PRODUCERS, 3, 60_000)
+        asked = client.run("checked", PRODUCERS, 3, 1000 * int(PATIENCE))
         assert {(answer["topic"], answer["body"]) for answer in asked} == {(TOPIC, f"half-{n}") for n in range(3)}
         answers = client.run("consume", TOPIC, GROUP, sum(len(offsets) for _, offsets in expected), 5000)
     found: dict[int, list[int]] = {queue_id: [] for queue_id in range(3 * QUEUES)}
@@ -163,11 +166,33 @@ def test_a_brokers_own_store(store_of: StoreOf, accept_ours: Callable[..., None]
     accept_ours("copied whole", version, lambda other, root: Store(store_of(other).root).copy(root))
 
 
+def timed(number: int, until: int, out: int) -> list[writing.Row]:
+    """Messages that a timer is to deliver: three that are due when it has come so far, and two later."""
+    return [
+        {
+            "topic": "rmq_sys_wheel_timer",
+            "queueId": 0,
+            "msgId": f"timed-{number}-{n}",
+            "body": f"timed-{number}-{n}".encode(),
+            "properties": {
+                "REAL_TOPIC": TOPIC,
+                "REAL_QID": "0",
+                "TIMER_OUT_MS": str(until - 1000 * n if n < 3 else out),
+            },
+            "storeTimestamp": (until - 60_000 + n) * 1000,
+            "storeHost": "127.0.0.1:10911",
+        }
+        for n in range(5)
+    ]
+
+
 @pytest.mark.parametrize("version", [NEWEST])
 def test_delayed_messages(real: None, tmp_path: Path, version: str) -> None:
-    """What was delivered is not delivered again, and what waits is, at its time; also where two stores become one."""
+    """What was delivered is not delivered again, and what waits is, at its time; also where two stores become one. The
+    timer's own files do not come along: a broker begins its topic anew."""
     now = time.time_ns() // 1_000_000
-    expected = []
+    until, out = now // 1000 * 1000 - 30_000, now // 1000 * 1000 + 12_000
+    expected: list[list[bytes]] = []
     for number in range(2):
         made = [
             {
@@ -180,20 +205,36 @@ def test_delayed_messages(real: None, tmp_path: Path, version: str) -> None:
             }
             for n in range(20)
         ]
-        writing.write(tmp_path / f"{number}", made, rows(random.Random(number), 1), sizes=SIZES)
-        (tmp_path / f"{number}" / "config" / "delayOffset.json").write_text(json.dumps({"offsetTable": {"3": 12}}))
+        writing.write(
+            tmp_path / f"{number}", timed(number, until, out), made, rows(random.Random(number), 1), sizes=SIZES
+        )
+        config = tmp_path / f"{number}" / "config"
+        (config / "delayOffset.json").write_text(json.dumps({"offsetTable": {"3": 12}}))
+        (config / "timercheck").write_bytes(struct.pack(">q", until).ljust(4096, b"\0"))
         expected.append([f"{number}-{n}".encode() for n in range(12, 20)])
     one, both = tmp_path / "one", tmp_path / "both"
     Store(tmp_path / "0").copy(one)
     Store([tmp_path / "0", tmp_path / "1"]).copy(both)
     wanted = {one: expected[0], both: [body for pair in zip(*expected, strict=True) for body in pair]}
+    sent = {one: 1, both: 2}  # they were there before
+    of_timer = {root: list(range(sent[root])) for root in wanted}
+    columns = ["body", "queueOffset", "storeTimestamp"]
     with contextlib.ExitStack() as running:
         for root in wanted:
             running.enter_context(Broker(version, root, tmp_path / f"home-{root.name}", SMALL))
-        time.sleep(max(0.0, now / 1000 + 10 - time.time()) + 8)
+        end = time.monotonic() + PATIENCE
+        for root, bodies in wanted.items():
+            count = sent[root] + len(bodies) + 2 * len(of_timer[root])
+            while Store(root).messages(columns, subscribe=TOPIC).read_all().num_rows < count:
+                assert time.monotonic() < end
+                time.sleep(0.5)
     for root, bodies in wanted.items():
-        found = Store(root).messages(["body", "properties", "storeTimestamp"], subscribe=TOPIC).read_all().to_pylist()
-        delivered = [row for row in found if "REAL_TOPIC" in dict(row["properties"])]
-        assert len(found) == len(delivered) + (1 if root == one else 2)
-        assert [row["body"] for row in delivered] == bodies
+        found = Store(root).messages(columns, subscribe=TOPIC).read_all().to_pylist()
+        delivered = found[sent[root] :]
+        timers = [row for row in delivered if row["body"].startswith(b"timed-")]
+        assert [row["body"] for row in delivered if row not in timers] == bodies
+        assert sorted(row["body"] for row in timers) == [
+            b"timed-%d-%d" % (n, i) for n in of_timer[root] for i in (3, 4)
+        ]
         assert all(row["storeTimestamp"].timestamp() >= now / 1000 + 10 for row in delivered)
+        assert all(row["storeTimestamp"].timestamp() >= out / 1000 for row in timers)

@@ -14,13 +14,19 @@ from support.following import Query, RealClock
 
 from interop import scenario
 from interop.rocketmq import NEWEST, OLDEST, Broker, Client, Sizes
+from rmqstore_spark import DataLossError
 
 pytestmark = pytest.mark.interop
 
-SIZES = Sizes()
+SIZES = Sizes(segment=128 * 1024)  # a message has up to 120 KB
 SECONDS = 2.0  # of writing, before a stop; before a kill it goes on until MESSAGES have come
 MESSAGES = 50, 200  # acknowledged, between these numbers
-PATIENCE = 60.0  # seconds: a broker that is slower than that does not answer
+PATIENCE = 300.0  # seconds: a broker that is slower than that does not answer
+EXPIRED = 10  # segments that a broker deletes at a time
+
+
+def segments(root: Path) -> list[int]:
+    return sorted(int(path.name) for path in (root / "commitlog").iterdir())
 
 
 def acks_of(client: Client) -> list[dict[str, Any]]:
@@ -31,11 +37,12 @@ def acks_of(client: Client) -> list[dict[str, Any]]:
 def test_each_message_once(real: None, tmp_path: Path, rng: random.Random, version: str) -> None:
     """A producer's every acknowledged message is a row, none is there twice or torn, and they are what the broker has
     after its recovery, whatever happens to it and to the query. What was read after a kill, before the next start or
-    none at all, its recovery keeps."""
+    none at all, its recovery keeps. While all goes on the broker deletes expired segments: a query that has passed them
+    does not notice, and one that has not says so."""
     root = tmp_path / "store"
     acks: list[dict[str, Any]] = []
-    with Broker(version, root, tmp_path / "home", SIZES) as broker:
-        query = Query(root, clock=RealClock(), startingOffsets="earliest")
+    with Broker(version, root, tmp_path / "home", SIZES, main="interop.Expiring") as broker:
+        query, late = (Query(root, clock=RealClock(), startingOffsets="earliest") for _ in range(2))
         for number, ending in enumerate(("kill", "stop", "kill")):
             if number:
                 broker.start()
@@ -50,6 +57,10 @@ def test_each_message_once(real: None, tmp_path: Path, rng: random.Random, versi
                 if rng.random() < 0.1:
                     query.restart()
             assert len(query.offsets) > batches
+            if number == 0:
+                late.start()
+            if number == 2:
+                expire(broker, root, query, end)
             if ending == "kill":
                 broker.kill()
             else:
@@ -64,6 +75,26 @@ def test_each_message_once(real: None, tmp_path: Path, rng: random.Random, versi
     assert len(set(positions)) == len(positions)
     found = {row["offsetMsgId"] for row in query.rows}
     assert {ack["offsetMsgId"] for ack in acks} <= found
-    assert query.rows == reference.read_store(root) == reading.read(root)
+    left = reference.read_store(root)
+    assert query.rows[-len(left) :] == left == reading.read(root)
+    assert all(row["commitLogOffset"] < segments(root)[0] for row in query.rows[: -len(left)])
     expected = truth.load(scenario.dump_of(version, root, tmp_path / "dump", SIZES))
-    assert truth.as_units(query.rows, reading.read(root, decompress=False)) == expected.units
+    assert truth.as_units(left, reading.read(root, decompress=False)) == expected.units
+    with pytest.raises(DataLossError, match="their segments were deleted before they were read"):
+        late.trigger()
+    late.restart(failOnDataLoss=False)
+    assert late.run() == left
+
+
+def expire(broker: Broker, root: Path, query: Query, end: float) -> None:
+    """Has the broker delete its oldest segments, which the query has passed, while a producer and the query go on."""
+    first = segments(root)[0]
+    while query.at.stores[str(root)].position < first + EXPIRED * SIZES.segment:
+        assert time.monotonic() < end
+        query.trigger()
+    asked = broker.home / "expire"
+    asked.touch()
+    while asked.exists():
+        assert time.monotonic() < end
+        query.trigger()
+    assert first < segments(root)[0] <= first + EXPIRED * SIZES.segment

@@ -70,6 +70,11 @@ class Query:
         self._options = stream_options(*roots, **options)
         return Follower(self._options, self.files, clock=self.clock)
 
+    def start(self) -> None:
+        """Takes its first offset, if it has none yet."""
+        if not self.offsets:
+            self.offsets.append(json.dumps(self.follower.initial().as_json()))
+
     def restart(self, **options: Any) -> None:
         """A new process, with more options; it knows the checkpoint only."""
         self._arguments[1].update(options)
@@ -87,8 +92,7 @@ class Query:
         after_planning: Callable[[], object] | None = None,
     ) -> list[Row] | None:
         """One micro-batch; None where there is nothing new."""
-        if not self.offsets:
-            self.offsets.append(json.dumps(self.follower.initial().as_json()))
+        self.start()
         self.clock.pass_()
         start = self.at
         end = self.follower.latest(start, is_limited)
