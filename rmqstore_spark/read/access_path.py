@@ -133,7 +133,7 @@ class _ScanPath:
     def why(self) -> str:
         return "nothing else is cheaper" if self.price else "nothing in the log can be selected"
 
-    @property
+    @functools.cached_property
     def price(self) -> int:
         return _size(self.ranges)
 
@@ -260,45 +260,53 @@ class _Without:
         store, ranges, selection, trust = self._arguments
         if not ranges or _needs_a_scan(selection):
             return False
-        known = _InQueues(queues=len(store.queues.topics))  # every topic has one
-        if known.price(store, ranges, selection, trust) > price:
+        known = _InQueues(ranges, queues=len(store.queues.topics))  # every topic has one
+        if known.price(store, selection, trust) > price:
             return False
         if selection.topic.among is None and selection.assigned is None:
             return True
         asked = asked_queues(store, selection)
-        known = replace(known, queues=max(known.queues, len(asked)), asked=len(asked))
+        known.queues, known.asked = max(known.queues, len(asked)), len(asked)
         for count in store.files.each(lambda queue: _selected_in(queue, selection), asked):
-            known = replace(known, messages=known.messages + count, selected=known.selected + count)
-            if known.price(store, ranges, selection, trust) > price:
+            known.messages += count
+            known.selected += count
+            if known.price(store, selection, trust) > price:
                 return False
         return True
 
 
-@dataclass(frozen=True)
+@dataclass
 class _InQueues:
     """What the ConsumeQueues have, or have at least.
 
     Attributes:
+        ranges: the parts of the log that are asked for.
         queues, messages: in all.
         asked, selected: selected queues, and messages in them.
         size: bytes of a message.
     """
 
+    ranges: list[Range]
     queues: int = 0
     messages: int = 0
     asked: int = 0
     selected: int = 0
     size: float = 0
 
-    def price(self, store: OpenStore, ranges: list[Range], selection: Selection, trust: Trust) -> int:
+    @functools.cached_property
+    def _bytes_and_parts(self) -> tuple[int, int]:
+        """Of the ranges, and in how many parts they are searched for."""
+        return _size(self.ranges), sum(-(-(r.stop - r.start) // _LARGE_PIECE) for r in self.ranges)
+
+    def price(self, store: OpenStore, selection: Selection, trust: Trust) -> int:
         """Of the way through them."""
         prices = store.files.prices
         matching = self.selected / _matching(store, selection)
-        searches = self.asked * sum(-(-(r.stop - r.start) // _LARGE_PIECE) for r in ranges)
+        nbytes, parts = self._bytes_and_parts
         proof = 0 if trust == "queues" else self.queues * _PROOF_REQUESTS * prices.request
         walked = self.selected if trust == "queues" else self.messages
         to_read = walked * prices.queue_unit + min(store.log.size, matching * (self.size + prices.request))
-        return int(proof + searches * prices.search + _size(ranges) / store.log.size * to_read)
+        return int(proof + self.asked * parts * prices.search + nbytes / store.log.size * to_read)
 
 
 def _needs_a_scan(selection: Selection) -> bool:
@@ -323,8 +331,8 @@ def _without_index(
     selected = sum(store.files.each(lambda queue: _selected_in(queue, selection), asked))
     about = "" if is_exact else "about "
     why = f"{selected:,} of {about}{total:,} messages are in selected queues"
-    found = _InQueues(queues, total, len(asked), selected, store.log.size / total)
-    price = found.price(store, ranges, selection, trust)
+    found = _InQueues(ranges, queues, total, len(asked), selected, store.log.size / total)
+    price = found.price(store, selection, trust)
     if price >= scan.price:
         return scan, [f"ConsumeQueues: {why}; it would cost as much as reading {price:,} bytes"]
     share = min(1.0, selected / _matching(store, selection) / total)

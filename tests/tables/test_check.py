@@ -546,7 +546,9 @@ def test_random_stores(number: int, tmp_path: Path, rng: random.Random) -> None:
     builder, is_cut = aged_stores.aged_store(tmp_path / "store", rng)
     rows = check(builder.root)
     if not is_cut:
-        assert {row["problem"] for row in rows if row["severity"] != "info"} <= HARMLESS
+        # A broker has the directory of ConsumeQueues even where no message gets into one; random stores have not.
+        harmless = HARMLESS if any(message.queued for message in builder.messages) else HARMLESS | {"noQueues"}
+        assert {row["problem"] for row in rows if row["severity"] != "info"} <= harmless
     for name in rng.sample(sorted(damage.DAMAGES), 3):
         damaged = tmp_path / name
         shutil.copytree(builder.root, damaged, symlinks=True)
