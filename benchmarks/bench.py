@@ -35,6 +35,7 @@ from peers import consumer_rows, decoder_rows, naive_rows, parquet_rows
 from pyspark.sql import SparkSession
 from remote import remote_rows
 from scale import QUEUES, SEGMENTS, scale_rows
+from stream import stream_rows
 from write_kernel import write_kernel_rows
 from write_store import commit_rows, spark_copy_rows, write_rows
 
@@ -55,6 +56,7 @@ SECTIONS = (
     "remote",
     "command",
     "all-cores",
+    "stream",
 )
 MEMCPY_BYTES = 256 * MIB
 WINDOW_BYTES = 256 * MIB  # far more than any cache holds
@@ -295,7 +297,7 @@ def main() -> None:
     if "peers" in sections:
         rows += decoder_rows(stores, args.repeat)
         rows += rebuild_rows(stores, args.repeat)
-    if {"spark", "select", "write", "memory", "peers"} & set(sections):
+    if {"spark", "select", "write", "memory", "peers", "stream"} & set(sections):
         with tempfile.TemporaryDirectory(prefix="rmqstore-bench-") as scratch, spark_session(Path(scratch)) as spark:
             if "memory" in sections:  # before the workers have met other sources
                 rows += memory_rows(stores, spark)
@@ -308,6 +310,8 @@ def main() -> None:
             if "write" in sections:
                 rows += write_rows(stores, args.repeat, spark, Path(scratch))
                 rows += spark_copy_rows(stores, args.repeat, spark, Path(scratch))
+            if "stream" in sections:
+                rows += stream_rows(stores, args.repeat, spark, Path(scratch))
             if "peers" in sections:
                 rows += consumer_rows(stores, args.repeat, spark)
                 rows += parquet_rows(stores, args.repeat, spark)

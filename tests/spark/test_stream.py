@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -153,6 +154,7 @@ def test_killed_drivers(spark: SparkSession, tmp_path: Path, rng: random.Random)
     """SIGKILL at random moments while the store grows: each message is there once."""
     store = StoreBuilder(tmp_path / "store", segment_size=1 << 16)
     add(store, 100)
+    checkpoint = tmp_path / "checkpoint"
 
     def run(wait: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", _DRIVER, str(store.root), str(tmp_path), wait]
@@ -166,7 +168,12 @@ def test_killed_drivers(spark: SparkSession, tmp_path: Path, rng: random.Random)
             while time.monotonic() < end:
                 add(store, rng.randrange(1, 10))
                 time.sleep(0.05)
+            assert driver.poll() is None
             os.killpg(driver.pid, signal.SIGKILL)
+        if not list(checkpoint.glob("offsets/[0-9]*")):
+            # Spark refuses a checkpoint whose first offset is half written, and asks for another one
+            # (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY). By then no batch has begun.
+            shutil.rmtree(checkpoint, ignore_errors=True)
     with run("now") as driver:
         assert driver.wait(300) == 0
     assert rows(spark, tmp_path) == expected(store.root)

@@ -1,0 +1,162 @@
+"""What a stream costs in Spark: how fast it catches up, what it takes while nothing comes, and how soon a message is
+there."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from measure import Row, Stores, in_turns, noop
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+import rmqstore_spark
+
+IDLE_SECONDS = 10
+FRESH_SECONDS = 20
+WARM_SECONDS = 5  # of them, until the JVM has compiled
+RATE = 20  # messages a second
+TRIGGER = "200 milliseconds"
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def stream_rows(stores: Stores, repeat: int, spark: SparkSession, scratch: Path) -> Iterator[Row]:
+    """All of them; scratch is where checkpoints are."""
+    yield from _catching_up(stores, repeat, spark, scratch)
+    yield from _idle(stores, spark, scratch)
+    yield from _freshness(spark, scratch)
+
+
+def _catching_up(stores: Stores, repeat: int, spark: SparkSession, scratch: Path) -> Iterator[Row]:
+    store = stores.large
+    root = str(store.root)
+    numbers = iter(range(1000))
+    triggers: list[float] = []
+
+    def catch_up() -> None:
+        frame = spark.readStream.format("rmqstore").option("startingOffsets", "earliest").load(root)
+        query = _started(frame, scratch / f"catching-up-{next(numbers)}", availableNow=True)
+        query.awaitTermination()
+        triggers.append(sum(progress.durationMs["triggerExecution"] for progress in query.recentProgress) / 1000)
+
+    cases: dict[str, Callable[[], object]] = {
+        "batch": noop(spark.read.format("rmqstore").load(root)),
+        "stream": catch_up,
+    }
+    in_turns(1, cases)
+    triggers.clear()
+    best = in_turns(repeat, cases)
+    for what, seconds, goal in (("its batches", min(triggers), ">= 0.8"), ("from start to end", best["stream"], "")):
+        rate, ratio = store.units / seconds / 1e6, best["batch"] / seconds
+        yield Row(f"a stream that catches up, {what} / batch scan", rate, "M messages/s", ratio, goal)
+
+
+def _idle(stores: Stores, spark: SparkSession, scratch: Path) -> Iterator[Row]:
+    frame = spark.readStream.format("rmqstore").load(str(stores.large.root))
+    query = _started(frame, scratch / "idle")
+    try:
+        time.sleep(WARM_SECONDS)
+        before, began = _python_seconds(), time.monotonic()
+        time.sleep(IDLE_SECONDS)
+        used = (_python_seconds() - before) / (time.monotonic() - began)
+        _check(query)
+    finally:
+        query.stop()
+    yield Row("an idle stream, default trigger: CPU of our processes", 100 * used, "% of a core", None, "<= 10")
+
+
+def _freshness(spark: SparkSession, scratch: Path) -> Iterator[Row]:
+    """From when a write has returned, or the time in a row of Spark's rate source, until a batch's rows are here."""
+    root = scratch / "fresh"
+    sent: dict[str, float] = {}
+
+    def write(number: int) -> None:
+        rows = {"topic": ["Fresh"], "queueId": [0], "keys": [str(number)], "body": [b"x" * 100]}
+        rmqstore_spark.write_store(root, pa.table(rows))
+        sent[str(number)] = time.time()
+
+    def produce() -> None:
+        begin = time.monotonic()
+        for number in range(1, RATE * FRESH_SECONDS + 1):
+            write(number)
+            time.sleep(max(0.0, begin + number / RATE - time.monotonic()))
+
+    write(0)
+    ours = _arrivals(spark.readStream.format("rmqstore").load(str(root)), "keys", scratch / "of-store", produce)
+    rate = _arrivals(
+        spark.readStream.format("rate").option("rowsPerSecond", RATE).load(),
+        "cast(timestamp as double)",
+        scratch / "of-rate",
+        lambda: time.sleep(FRESH_SECONDS),
+    )
+    least = min(sent[key] for key, _ in ours) + WARM_SECONDS
+    delays = {
+        "ours": [at - sent[key] for key, at in ours if sent[key] >= least],
+        "rate": [at - born for born, at in rate if born >= rate[0][0] + WARM_SECONDS],
+    }
+    for percent in (50, 99):
+        found, other = (float(np.percentile(delays[name], percent)) for name in ("ours", "rate"))
+        what = f"from a write to the sink, trigger of {TRIGGER}, p{percent} / Spark's rate source"
+        yield Row(what, found * 1e3, "ms", found / other, "<= 2" if percent == 99 else "")
+
+
+def _arrivals(
+    stream: DataFrame, column: str, checkpoint: Path, meanwhile: Callable[[], object]
+) -> list[tuple[Any, float]]:
+    """What a column had in each row, and when that was here."""
+    found: list[tuple[Any, float]] = []
+
+    def take(batch: DataFrame, _: int) -> None:
+        values = [row[0] for row in batch.selectExpr(column).collect()]
+        now = time.time()
+        found.extend((value, now) for value in values)
+
+    writer = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(processingTime=TRIGGER).start()
+    try:
+        while not query.recentProgress:
+            _check(query)
+            time.sleep(0.1)
+        thread = threading.Thread(target=meanwhile)
+        thread.start()
+        thread.join()
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    return found
+
+
+def _started(frame: DataFrame, checkpoint: Path, **trigger: Any) -> StreamingQuery:
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    return (writer.trigger(**trigger) if trigger else writer).start()
+
+
+def _check(query: StreamingQuery) -> None:
+    """What has ended a query, ends the measurement."""
+    if (why := query.exception()) is not None:
+        raise why
+
+
+def _python_seconds() -> float:
+    """CPU seconds that all Python processes below this one have used."""
+    stats: dict[int, list[str]] = {}
+    names: dict[int, str] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                text = (entry / "stat").read_text()
+            except OSError:  # it has ended
+                continue
+            name, _, rest = text.rpartition(")")
+            names[int(entry.name)], stats[int(entry.name)] = name.partition("(")[2], rest.split()
+    mine = {os.getpid()}
+    while more := {pid for pid, stat in stats.items() if int(stat[1]) in mine} - mine:
+        mine |= more
+    mine.remove(os.getpid())
+    return sum((int(stats[pid][11]) + int(stats[pid][12])) / _TICKS for pid in mine if names[pid].startswith("python"))
