@@ -28,7 +28,8 @@ rows = [{"topic": f"T{n // 8}", "queueId": n % 8, "body": b"%d" % n} for n in ra
 disk._MANY_TO_SYNC = 500 if "at once" in action else 1 << 30
 root = home / "disk" / "store"
 root.parent.mkdir()
-subprocess.run(["mount", "-o", "loop", home / "image", root.parent], check=True)
+# By itself the system brings nothing to disk before the cut.
+subprocess.run(["mount", "-o", "loop,commit=300", home / "image", root.parent], check=True)
 if "append" in action or "rebuild" in action:
     writing.write(root, rows, sizes=sizes)
     subprocess.run(["sync"], check=True)
@@ -68,7 +69,8 @@ except rmqstore_spark.RmqStoreError as error:
     sys.exit(f"not finished: {error}")
 units = [reference.parse_unit(data, at) for at, data in reference.read_units(root)]
 queued = {(t, q, o): unit.physical_offset for t, q, o, unit in reference.read_queues(root)}
-assert queued == {(u.topic.decode(), u.queue_id, u.queue_offset): u.physical_offset for u in units}
+if queued != {(u.topic.decode(), u.queue_id, u.queue_offset): u.physical_offset for u in units}:
+    sys.exit("not all queued")
 print(len(units), "messages")
 """
 
@@ -84,10 +86,11 @@ def test_what_is_published_is_on_disk(tmp_path: Path, action: str, how: str) -> 
 
 @pytest.mark.slow
 def test_else_it_would_not_be(tmp_path: Path) -> None:
-    """The tests above can fail: a write that waits for nothing leaves queues without content."""
+    """The tests above can fail: a write that waits for nothing leaves queues without content. Which of them come
+    to disk by chance decides whether the next write finds it, or only we do."""
     told = cut(tmp_path, "new, nothing")
     assert told.returncode != 0
-    assert "not finished" in told.stderr
+    assert "not finished" in told.stderr or "not all queued" in told.stderr
 
 
 def cut(home: Path, action: str) -> subprocess.CompletedProcess[str]:
