@@ -31,8 +31,9 @@ demo: build ## read sample_store and show what is in it
 test: build ## run all tests (ARGS="-k word" and the like go to pytest)
 	$(BIN)/python tools/with_spark.py -m pytest -n auto $(ARGS)
 
+# One worker more than there are cores, as some wait for the disk.
 test-fast: build ## run the quick tests, without Spark and brokers, on all cores
-	$(BIN)/python -m pytest -n auto -m "not spark and not interop and not slow" $(ARGS)
+	$(BIN)/python -m pytest -n $$(($$(nproc) + 1)) -m "not spark and not interop and not slow" $(ARGS)
 
 interop: build ## run the tests with real brokers alone; needs Maven and a JDK, where `make test` can do without
 	RMQ_INTEROP=1 $(BIN)/python -m pytest -m interop $(ARGS)

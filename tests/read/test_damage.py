@@ -605,6 +605,7 @@ LYING_QUEUES: dict[str, Any] = {
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("lie", LYING_QUEUES)
+@pytest.mark.slow
 def test_lying_queues(tmp_path: Path, rng: random.Random, lie: str, clean: bool) -> None:
     """A read gets slower, never different."""
     for number in range(3):

@@ -111,6 +111,7 @@ def test_old_message_that_begins_in_the_last_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("with_queues", [True, False])
 @pytest.mark.parametrize("forgotten", [1, 2, 3, 7, 25])
+@pytest.mark.slow
 def test_remains_of_a_truncated_log(tmp_path: Path, forgotten: int, with_queues: bool, clean: bool) -> None:
     for number, added in enumerate((1, 2, 5)):
         root = tmp_path / str(number)

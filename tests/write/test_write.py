@@ -60,6 +60,7 @@ def test_sizes_of_index_files_are_read_off_them(tmp_path: Path, rng: random.Rand
 
 
 @pytest.mark.parametrize("example", range(15))
+@pytest.mark.slow
 def test_random_rows_in_many_steps(tmp_path: Path, rng: random.Random, example: int) -> None:
     """Random sizes of files; appended in steps, the same bytes come out as from one write."""
     sizes, rows = random_sizes(rng), some_rows(rng, rng.randrange(1, 150))
