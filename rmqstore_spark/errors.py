@@ -14,6 +14,11 @@ def one_line(text: object) -> str:
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), str(text))
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things in words."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 class RmqStoreError(Exception):
     """Base of every error this package raises on purpose; its text is one line, complete without a traceback."""
 

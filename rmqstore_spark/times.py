@@ -10,3 +10,8 @@ def time_texts(times: "pa.Array | pa.ChunkedArray") -> list[str | None]:
     milliseconds = times.to_numpy(zero_copy_only=False).astype("datetime64[ms]")
     texts = np.datetime_as_string(milliseconds).tolist()
     return [None if text == "NaT" else text for text in texts]
+
+
+def in_seconds(times: "pa.Array | pa.ChunkedArray") -> list[str]:
+    """time_texts() for people, in whole seconds; "" where one is null."""
+    return [(text or "").partition(".")[0].replace("T", " ") for text in time_texts(times)]

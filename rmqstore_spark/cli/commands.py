@@ -14,7 +14,7 @@ import rmqstore_spark
 from rmqstore_spark.cli import formats
 from rmqstore_spark.cli.exit_codes import WRONG
 from rmqstore_spark.columns import DEFAULT_COLUMNS
-from rmqstore_spark.errors import OptionError, one_line
+from rmqstore_spark.errors import OptionError, counted, one_line
 from rmqstore_spark.option_texts import of_stores
 from rmqstore_spark.options import MESSAGES, NOT_FOR_COPIES, OPTIONS, WRITE_OPTIONS, Option, check_columns
 from rmqstore_spark.tables.registry import TABLES, table
@@ -386,7 +386,7 @@ def _rebuild() -> click.Command:
 
         with progress_bars():
             count = rmqstore_spark.rebuild(path, **_given(options))
-        click.echo(f"the queues have {count:,} message{'' if count == 1 else 's'}")
+        click.echo(f"the queues have {counted(count, 'message')}")
 
     parameters = [_path(), *_options(_REBUILD, WRITE_OPTIONS)]
     text = (
@@ -431,7 +431,7 @@ def _copying(name: str, text: str, example: str) -> click.Command:
         with progress_bars():
             make: Callable[..., Any] = store.salvage if name == "salvage" else store.copy
             made = make(target, messageIndexEnable=index, **given)
-        click.echo(f"{target} has {made.messages:,} message{'' if made.messages == 1 else 's'}", err=True)
+        click.echo(f"{target} has {counted(made.messages, 'message')}", err=True)
         if output is not None or (kind or "table") != "table":
             _put_out(made.lost.schema, iter(made.lost.to_batches()), kind, output, limit)
         elif made.lost.num_rows:

@@ -7,9 +7,9 @@ from rich.table import Table
 from rich.text import Text
 
 from rmqstore_spark.cli.screen import console
-from rmqstore_spark.errors import one_line
+from rmqstore_spark.errors import counted, one_line
 from rmqstore_spark.tables.summary import Summary, TopicSummary
-from rmqstore_spark.times import time_texts
+from rmqstore_spark.times import in_seconds
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _TOPICS, _GROUPS = 15, 10  # lines
@@ -33,14 +33,14 @@ def show_summary(summary: Summary) -> None:
 
 
 def _facts(summary: Summary) -> list[str]:
-    lines = [f"{size(summary.nbytes)} of messages in {_counted(summary.segments, 'segment')}"]
+    lines = [f"{size(summary.nbytes)} of messages in {counted(summary.segments, 'segment')}"]
     if summary.first_time is not None and summary.last_time is not None:
         times = pa.array([summary.first_time, summary.last_time], pa.timestamp("us"))
-        first, last = (str(text).partition(".")[0].replace("T", " ") for text in time_texts(times))
+        first, last = in_seconds(times)
         length = duration((summary.last_time - summary.first_time) // 1000)
         lines.append(f"stored from {first} to {last} UTC: {length}")
-    messages, queues = _counted(summary.messages, "message"), _counted(summary.queues, "queue")
-    topics = f"{messages} in {queues} of {_counted(len(summary.topics), 'topic')}"
+    messages, queues = counted(summary.messages, "message"), counted(summary.queues, "queue")
+    topics = f"{messages} in {queues} of {counted(len(summary.topics), 'topic')}"
     lines.append(topics + (f"; {summary.empty_topics:,} more topics are empty" if summary.empty_topics else ""))
     lines += [one_line(f"not read: {place.path}: {place.what}") for place in summary.unknown]
     return lines
@@ -69,11 +69,7 @@ def _rest(topics: list[TopicSummary], kind: str) -> str:
     if not topics:
         return ""
     messages = sum(topic.messages for topic in topics)
-    return f"and {_counted(len(topics), f'{kind} topic')} with {_counted(messages, 'message')}"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"and {counted(len(topics), f'{kind} topic')} with {counted(messages, 'message')}"
 
 
 def _show_groups(out: Console, summary: Summary) -> None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from rmqstore_spark.columns import DEFAULT_COLUMNS
-from rmqstore_spark.errors import one_line
+from rmqstore_spark.errors import counted, one_line
 from rmqstore_spark.option_texts import option_texts
 from rmqstore_spark.options import ReadOptions, parse_options
 from rmqstore_spark.read.access_path import Access
@@ -73,8 +73,7 @@ def _stretch(pieces: Sequence[Range]) -> str:
 
 
 def _files(pieces: Sequence[Extent]) -> str:
-    count = len({piece.segment.path for piece in pieces})
-    return f"{count:,} commitlog file{'' if count == 1 else 's'}"
+    return counted(len({piece.segment.path for piece in pieces}), "commitlog file")
 
 
 def size_text(number: float) -> str:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from native_io import Filter
-from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.errors import RmqStoreError, counted
 from rmqstore_spark.read.clock import may_hold
 from rmqstore_spark.read.prune import around, physical_offset_of
 from rmqstore_spark.read.split import Splitter
@@ -177,9 +177,9 @@ class IndexPath:
         pieces, rest = self._cut(ranges, known)
         count = sum(len(piece.positions) for piece in pieces)
         why = (
-            f"{_counted(len(self._names), 'name')} in {_counted(len(self._topics), 'topic')}, looked up in "
-            f"{_counted(asked, 'index file')}: {_counted(count, 'message')} to look at; "
-            f"{_counted(sum(piece.stop - piece.start for piece in rest), 'byte')} of the log are not covered"
+            f"{counted(len(self._names), 'name')} in {counted(len(self._topics), 'topic')}, looked up in "
+            f"{counted(asked, 'index file')}: {counted(count, 'message')} to look at; "
+            f"{counted(sum(piece.stop - piece.start for piece in rest), 'byte')} of the log are not covered"
         )
         return Found(pieces, count, rest, self._price(), why, unused)
 
@@ -524,7 +524,3 @@ def _without(known: _Known, hole: Range) -> Iterator[_Known]:
     for start, stop in ((known.start, min(known.stop, hole.start)), (max(known.start, hole.stop), known.stop)):
         if start < stop:
             yield replace(known, start=start, stop=stop)
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

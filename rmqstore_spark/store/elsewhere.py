@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rmqstore_spark.errors import one_line
+from rmqstore_spark.errors import counted, one_line
 from rmqstore_spark.store.layout import queue_id_of
 from rmqstore_spark.store.opened import OpenStore
 
@@ -117,8 +117,7 @@ def _beside(store: OpenStore, kind: _Kind) -> str:
         return ""
     directory = os.path.join(store.root, kind.path)
     topics = [name for name in _names(store, directory) if _has_queues(store, os.path.join(directory, name))]
-    plural = "" if len(topics) == 1 else "s"
-    return f", and beside it files of queues of {len(topics):,} topic{plural}" if topics else ""
+    return f", and beside it files of queues of {counted(len(topics), 'topic')}" if topics else ""
 
 
 def _has_queues(store: OpenStore, topic: str) -> bool:

@@ -10,12 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from rmqstore_spark.errors import RmqStoreError, one_line
+from rmqstore_spark.errors import RmqStoreError, counted, one_line
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read.explain import size_text
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.tables.registry import read_table
-from rmqstore_spark.times import time_texts
+from rmqstore_spark.times import in_seconds
 
 _MANY_TOPICS = 300  # to look at the queues of more takes longer than a glance
 _SHOWN = 10
@@ -43,9 +43,7 @@ def glance(store: OpenStore, options: ReadOptions) -> Glance:
 
 
 def _lines(store: OpenStore, options: ReadOptions) -> Iterator[str]:
-    count = len(store.log.extents)
-    files = f"{count:,} commitlog file{'' if count == 1 else 's'}"
-    yield f"{files}, {size_text(store.log.size)} of messages{_span(store)}"
+    yield f"{counted(len(store.log.extents), 'commitlog file')}, {size_text(store.log.size)} of messages{_span(store)}"
     if store.layout.abort:
         is_locked = store.files.is_locked(store.layout.lock)
         yield "a broker runs on it" if is_locked else "its broker did not stop cleanly (abort)"
@@ -57,20 +55,15 @@ def _span(store: OpenStore) -> str:
     """From the first message to the last."""
     extents = store.log.extents
     times = [store.log.timestamp(at) for at in (extents[0].start, extents[-1].stop)] if extents else []
-    known = _whens(pa.array([time for time in times if time is not None], pa.timestamp("ms")))
+    known = in_seconds(pa.array([time for time in times if time is not None], pa.timestamp("ms")))
     return f", {known[0]} to {known[1]} UTC" if len(known) == 2 else ""
-
-
-def _whens(times: "pa.Array | pa.ChunkedArray") -> list[str]:
-    """Times for people, in whole seconds."""
-    return [(text or "").partition(".")[0].replace("T", " ") for text in time_texts(times)]
 
 
 def _largest_topics(store: OpenStore, options: ReadOptions) -> list[Row]:
     if len(store.queues.topics) > _MANY_TOPICS or store.layout.consumequeue is None:
         return []
     table = _table(store, options, "topics", _TOPIC)
-    last = pa.array(_whens(table.column("lastStoreTimestamp")), pa.string())
+    last = pa.array(in_seconds(table.column("lastStoreTimestamp")), pa.string())
     rows: list[Row] = table.drop_columns(["lastStoreTimestamp"]).append_column("last", last).to_pylist()
     return sorted((row for row in rows if row["messages"]), key=lambda row: (-row["messages"], row["topic"]))
 

@@ -125,6 +125,12 @@ class Change:
     def _has(self, path: str) -> bool:
         return self._tree.find(path) is not None
 
+    def _put(self, source: str, target: str) -> None:
+        """Rename a file, if it is there."""
+        if self._has(source):
+            self._tree.rename(source, target)
+            self._tree.sync_directory(os.path.dirname(target))
+
     # ---- from beginning to end
 
     def begin(self) -> None:
@@ -336,9 +342,7 @@ class Change:
             self._tree.sync_directory(self.root)
 
     def _bring_checkpoint_back(self, _: Journal) -> None:
-        if self._has(self._checkpoint.old):
-            self._tree.rename(self._checkpoint.old, self._checkpoint.here)
-            self._tree.sync_directory(self.root)
+        self._put(self._checkpoint.old, self._checkpoint.here)
 
     def _make_abort(self, _: Journal) -> None:
         if not self._has(self._abort):
@@ -435,9 +439,7 @@ class Change:
     # ---- who wrote it
 
     def _put_transactions(self, _: Journal) -> None:
-        if self._has(self._new_transactions):
-            self._tree.rename(self._new_transactions, self._transactions)
-            self._tree.sync_directory(self._workshop)
+        self._put(self._new_transactions, self._transactions)
 
     # ---- 5: ConsumeQueue and index files
 
@@ -503,16 +505,13 @@ class Change:
     # ---- 6: the abort goes, the new checkpoint comes
 
     def _remove_abort(self, journal: Journal) -> None:
-        if (
-            journal.exchanged not in (APPENDED, STRETCHED) or self._abort_is_ours()
-        ):  # a broker's is for rebuild() to settle
+        # A broker's is for rebuild() to settle.
+        if journal.exchanged not in (APPENDED, STRETCHED) or self._abort_is_ours():
             self._tree.remove(self._abort)
         self._tree.sync_directory(self.root)
 
     def _put_checkpoint(self, _: Journal) -> None:
-        if self._has(self._checkpoint.new):
-            self._tree.rename(self._checkpoint.new, self._checkpoint.here)
-            self._tree.sync_directory(self.root)
+        self._put(self._checkpoint.new, self._checkpoint.here)
 
     def _clear(self, _: Journal) -> None:
         self._tree.remove(self._path)

@@ -20,13 +20,12 @@ from oracle import golden
 from oracle.stores import StoreBuilder
 from support import alone, reading
 from support.command import run
-from support.following import Clock
+from support.following import assert_followed
 from support.s3_server import ACCESS_KEY, SECRET_KEY, Fault, Server
 
 import rmqstore_spark
 from rmqstore_spark import NotAStoreError, OptionError, RmqStoreError, StorageError, Store
 from rmqstore_spark.option_texts import StorageOptions
-from rmqstore_spark.read.follow import Follower
 from rmqstore_spark.read.stores import files_of
 from rmqstore_spark.store import objects, tries
 from rmqstore_spark.store.storage import STORAGE_OPTIONS
@@ -315,21 +314,7 @@ def test_followed(server: Server) -> None:
     """Objects that are replaced by longer ones, and others that come."""
     store = StoreBuilder(server.root / "live", segment_size=4096)
     options = parse_stream_options({"path": "s3://stores/live", "startingOffsets": "earliest", **server.options})
-    clock = Clock()
-    follower = Follower(options, clock=clock)
-    place, read = None, []
-    for count in (20, 1, 0, 30, 2):
-        for number in range(count):
-            store.append(body=b"b" * number)
-        store.flush()
-        place = follower.initial() if place is None else place
-        clock.pass_(60)
-        end = follower.latest(place, is_limited=False)
-        assert (end == place) == (count == 0)
-        tasks = [] if end == place else follower.plan(place, end)
-        read += [row["commitLogOffset"] for task in tasks for row in reading.read_one(task, options.read)]
-        assert read == [message.position for message in store.messages]
-        place = end
+    assert_followed(options, store, (20, 1, 0, 30, 2))
 
 
 def test_without_the_extra() -> None:

@@ -16,13 +16,12 @@ from oracle import golden
 from oracle.stores import StoreBuilder
 from support import reading
 from support.command import run
-from support.following import Clock
+from support.following import assert_followed
 
 from interop import jars
 from interop.hdfs_cluster import Cluster
 from interop.same import assert_same
 from rmqstore_spark import NotAStoreError, OptionError, StorageError, Store
-from rmqstore_spark.read.follow import Follower
 from rmqstore_spark.read.stores import files_of
 from rmqstore_spark.store import tries
 from rmqstore_spark.store.files import Pin
@@ -96,23 +95,12 @@ def test_followed(cluster: Cluster, tmp_path: Path) -> None:
     """A store that is copied there again and again: files that are replaced by longer ones, and others that come."""
     store = StoreBuilder(tmp_path / "live", segment_size=4096)
     options = parse_stream_options({"path": f"{cluster.uri}/live", "startingOffsets": "earliest"})
-    clock = Clock()
-    follower = Follower(options, clock=clock)
-    place, read = None, []
-    for count in (20, 1, 0, 30):
-        for number in range(count):
-            store.append(body=b"b" * number)
-        store.flush()
-        for path in sorted(path for path in (tmp_path / "live").rglob("*") if path.is_file()):
+
+    def copy() -> None:
+        for path in sorted(path for path in store.root.rglob("*") if path.is_file()):
             cluster.run("put", f"/{path.relative_to(tmp_path)}", path)
-        place = follower.initial() if place is None else place
-        clock.pass_(60)
-        end = follower.latest(place, is_limited=False)
-        assert (end == place) == (count == 0)
-        tasks = [] if end == place else follower.plan(place, end)
-        read += [row["commitLogOffset"] for task in tasks for row in reading.read_one(task, options.read)]
-        assert read == [message.position for message in store.messages]
-        place = end
+
+    assert_followed(options, store, (20, 1, 0, 30), copy)
     cluster.run("delete", "/live")
 
 

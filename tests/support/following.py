@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from oracle.stores import StoreBuilder
 
 from rmqstore_spark.columns import DEFAULT_COLUMNS
 from rmqstore_spark.read.follow import Follower
@@ -44,6 +46,33 @@ class RealClock(Clock):
 
     def pass_(self, seconds: float = 0.01) -> None:
         time.sleep(seconds)
+
+
+def assert_followed(
+    options: StreamOptions, store: StoreBuilder, counts: Sequence[int], copy: Callable[[], object] = lambda: None
+) -> None:
+    """A stream has each message once, and knows when none has come.
+
+    Args:
+        counts: of messages that are appended, before each look.
+        copy: brings the store to where the stream is, each time.
+    """
+    clock = Clock()
+    follower = Follower(options, clock=clock)
+    place, read = None, []
+    for count in counts:
+        for number in range(count):
+            store.append(body=b"b" * number)
+        store.flush()
+        copy()
+        place = follower.initial() if place is None else place
+        clock.pass_(60)
+        end = follower.latest(place, is_limited=False)
+        assert (end == place) == (count == 0)
+        tasks = [] if end == place else follower.plan(place, end)
+        read += [row["commitLogOffset"] for task in tasks for row in reading.read_one(task, options.read)]
+        assert read == [message.position for message in store.messages]
+        place = end
 
 
 class Query:
