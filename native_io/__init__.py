@@ -4,6 +4,7 @@ try:
     from native_io._common import FORMAT, Status, crc32, java_hash, java_hashes
     from native_io._read import (
         COLUMNS,
+        SLIDE,
         TILING_ROWS,
         Decoder,
         Filter,
@@ -28,6 +29,7 @@ __all__ = [
     "COLUMNS",
     "ENCODE_COLUMNS",
     "FORMAT",
+    "SLIDE",
     "TILING_ROWS",
     "Decoder",
     "Dispatched",

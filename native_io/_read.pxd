@@ -144,6 +144,21 @@ cdef extern from "decode.h" nogil:
     int64_t rmq_decoded_bytes(const rmq_decoder *d)
     int rmq_not_ascii(const rmq_decoder *d)
 
+cdef extern from "slide.h" nogil:
+    ctypedef struct rmq_slide:
+        int fd
+        int64_t start
+        int64_t end
+        uint8_t *buffer
+        int64_t capacity
+        int64_t base
+        int64_t shown
+        int64_t ahead
+        int64_t bytes
+        int64_t requests
+        int error
+    int rmq_decode_file(rmq_decoder *d, rmq_walk *w, rmq_slide *s, int64_t most, int64_t enough)
+
 cdef extern from "arrow.h" nogil:
     int rmq_export(ArrowArray *array, rmq_decoder *d, const int *order, int64_t n)
     void rmq_free_decoder(rmq_decoder *d)

@@ -185,6 +185,7 @@ class QueueWalk:
             ValueError: there are not so many.
         """
 
+SLIDE: tuple[str, ...]
 TILING_ROWS: tuple[str, ...]
 
 class Tiling:
@@ -325,6 +326,41 @@ class Decoder:
             (count, position, status, expected, found), as of the function scan; the units are decoded, not listed.
 
         Raises:
+            OverflowError: a column of one batch would pass 2 GiB.
+        """
+    def read(
+        self,
+        fd: int,
+        window: Buffer,
+        state: npt.NDArray[np.int64],
+        *,
+        start: int,
+        end: int,
+        position: int,
+        stop: int,
+        segment_end: int,
+        verify_crc: bool,
+        most: int,
+        enough: int,
+    ) -> tuple[int, int, Status, int, int]:
+        """The method scan over as many windows as it takes, each read from a file: one call makes a batch.
+
+        Args:
+            fd: a file of the log.
+            window: is overwritten with what is read.
+            state: SLIDE; it is kept up to date. `base`, `shown`: the physical offset of the window's first byte, and
+                how many of its bytes are of the file; `ahead`: how many are read next, and after that as many as the
+                window has; `bytes`, `requests`: what this call has read.
+            start, end: the physical offsets of the file's first byte, and where it ends or is not to be read on.
+            most: the most units to decode.
+            enough: bytes of Arrow data; where there are so many after a window, it ends.
+
+        Returns:
+            (count, position, status, expected, found), as of the function scan. FULL: it only has to be called again.
+            MORE: the unit at the position is longer than the window, or than the file shows; none was decoded.
+
+        Raises:
+            OSError: the file cannot be read at state's `base`.
             OverflowError: a column of one batch would pass 2 GiB.
         """
     def finish(self) -> Any:

@@ -31,6 +31,9 @@ assert len(COLUMNS) == RMQ_COLUMNS
 # Of the array that a Tiling fills; its other rows are the lanes of `latest`.
 TILING_ROWS = ("open_ends", "furthest", "counts", "crossed", "asked_counts", "asked_prints", "asked_bytes")
 
+# What Decoder.read() goes on from.
+SLIDE = ("base", "shown", "ahead", "bytes", "requests")
+
 # In the order of conditions.h.
 _FIELDS = ("queueOffset", "commitLogOffset", "storeTimestamp", "offsetMsgId", "tags", "keys", "word", "msgId")
 assert len(_FIELDS) == RMQ_BY_UNIQ_KEY + 1
@@ -436,6 +439,28 @@ cdef class Decoder(OneAtATime):
             self.done(failed, 0)
         return end_walk(&walk)
 
+    def read(self, int fd, uint8_t[::1] window not None, int64_t[::1] state not None, *, int64_t start, int64_t end,
+             int64_t position, int64_t stop, int64_t segment_end, bint verify_crc, int64_t most, int64_t enough):
+        cdef rmq_walk walk
+        cdef rmq_slide slide
+        cdef int failed
+        if state.shape[0] != len(SLIDE) or not 0 < state[2] <= window.shape[0] or not 0 <= state[1] <= window.shape[0]:
+            raise ValueError(f"expected a state {SLIDE} of a window of {window.shape[0]} bytes")
+        if not 0 <= start <= min(end, position):
+            raise ValueError(f"position {position} lies before the file, which begins at {start} and ends at {end}")
+        check_offsets(state[1], state[0], max(state[0], position), segment_end)
+        walk = rmq_walk(NULL, 0, position, stop, segment_end, verify_crc, position, 0, RMQ_MORE, rmq_finding(0, 0))
+        slide = rmq_slide(fd, start, end, &window[0], window.shape[0], state[0], state[1], state[2], 0, 0, 0)
+        self.enter()
+        with nogil:
+            failed = rmq_decode_file(self.decoder, &walk, &slide, most, enough)
+        state[0], state[1], state[2] = slide.base, slide.shown, slide.ahead
+        state[3], state[4] = slide.bytes, slide.requests
+        self.done(failed, 0)
+        if slide.error != 0:
+            raise OSError(slide.error, os.strerror(slide.error))
+        return end_walk(&walk)
+
     def finish(self):
         cdef int64_t n = len(self.columns)
         cdef ArrowArray *array
@@ -444,8 +469,8 @@ cdef class Decoder(OneAtATime):
         array = <ArrowArray *>calloc(1, sizeof(ArrowArray))
         if array == NULL:
             raise MemoryError()
-        with nogil:
-            status = rmq_export(array, self.decoder, self.order, n)
+        # Microseconds: to let go of the GIL would cost more, where another thread waits for it.
+        status = rmq_export(array, self.decoder, self.order, n)
         if status != 0:
             free(array)
         self.done(status, 0)

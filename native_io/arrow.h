@@ -43,10 +43,10 @@ static int rmq_new_array(struct ArrowArray *array, int64_t length, int64_t n_buf
     return 0;
 }
 
-/* Hand over a buffer of which `size` bytes are in use; the next one starts with as many, and a few more. */
+/* Hand over a buffer of which `size` bytes are in use. */
 static const void *rmq_take(rmq_buffer *b, int64_t size) {
     const void *data = b->data;
-    b->usual = size + size / 8 + RMQ_SLACK;
+    b->usual = rmq_usual(b->usual, size);
     b->data = NULL;
     b->size = b->capacity = 0;
     return data;
@@ -101,7 +101,8 @@ static int rmq_export(struct ArrowArray *array, rmq_decoder *d, const int *order
             return status;
         }
     }
-    d->rows = d->entries = d->compressed = 0;
+    d->usual = rmq_usual(d->usual, d->rows);
+    d->rows = d->room = d->entries = d->compressed = 0;
     d->splitter.high = 0;
     return 0;
 }

@@ -68,7 +68,7 @@ typedef struct {
     int64_t size; /* bytes in use; not kept for `values`, where the number of rows says it */
     int64_t capacity;
     rmq_pool *pool;
-    int64_t usual; /* what earlier batches came to: the next one starts with it, so as not to move again */
+    int64_t usual; /* bytes of earlier batches, see rmq_usual */
 } rmq_buffer;
 
 typedef struct {
@@ -92,6 +92,8 @@ enum { RMQ_HOSTS = 64 };
 typedef struct {
     uint32_t asked; /* 1 << column */
     int64_t rows;
+    int64_t room;        /* so many rows fit */
+    int64_t usual;       /* rows of earlier batches, see rmq_usual */
     int64_t entries;     /* of the map */
     int64_t compressed;  /* rows whose body says it is compressed */
     rmq_column columns[RMQ_COLUMNS];
@@ -123,13 +125,20 @@ static rmq_decoder *rmq_new_decoder(void) {
 
 static inline int rmq_asks(uint32_t asked, int column) { return asked >> column & 1; }
 
+/* What the next batch may come to, so that its buffers need not move: as much as this one and a few more; where this one is
+ * small, as the last of a piece is, nearly as much as those before. */
+static inline int64_t rmq_usual(int64_t before, int64_t now) {
+    const int64_t next = now + now / 8, fewer = before - before / 8;
+    return next > fewer ? next : fewer;
+}
+
 /* Have memory for `size` bytes in all: the rare case, see rmq_reserve. 0, or -1 when there is no memory, or -2 when an Arrow
  * offset could not reach so far. */
 __attribute__((noinline, cold)) static int rmq_grow(rmq_buffer *b, int64_t size) {
     if (size > INT32_MAX) return -2;
     const int64_t need = size + RMQ_SLACK, most = (int64_t)INT32_MAX + RMQ_SLACK;
     int64_t capacity = b->capacity + b->capacity / 2;
-    if (capacity < b->usual) capacity = b->usual;
+    if (capacity < b->usual + RMQ_SLACK) capacity = b->usual + RMQ_SLACK;
     if (capacity < need) capacity = need;
     if (capacity > most) capacity = most;
     uint8_t *data = rmq_get_buffer(b->pool, capacity, &capacity);
@@ -333,7 +342,14 @@ static int rmq_reserve_rows(rmq_decoder *d, int64_t rows) {
             rmq_set_i32(both[i], 0, 0);
         }
     }
+    if (d->room < rows) d->room = rows;
     return 0;
+}
+
+/* Have memory for one row more, and with it for as many as are usual, but for no more than `most` in all. */
+__attribute__((noinline, cold)) static int rmq_make_room(rmq_decoder *d, int64_t most) {
+    const int64_t more = d->rows + d->rows / 2 + 64, rows = more > d->usual ? more : d->usual;
+    return rmq_reserve_rows(d, rows < most ? rows : most);
 }
 
 static inline int rmq_append_unit(rmq_decoder *d, const rmq_unit *u, const uint8_t *readable_end,
@@ -403,7 +419,6 @@ static int rmq_append(rmq_decoder *d, const uint8_t *window, int64_t size, int64
 static inline int rmq_decode_on(rmq_decoder *d, rmq_walk *w, int64_t most, rmq_machine machine) {
     const int64_t before = d->rows, shown = (w->base + w->size - w->position) / RMQ_SMALLEST_UNIT + 1;
     const int64_t full = before + (most < shown ? most : shown);
-    RMQ_TRY(rmq_reserve_rows(d, full));
     w->status = RMQ_FULL;
     while (d->rows < full) {
         rmq_unit u;
@@ -411,6 +426,7 @@ static inline int rmq_decode_on(rmq_decoder *d, rmq_walk *w, int64_t most, rmq_m
         if (w->status != RMQ_OK) break;
         w->status = RMQ_FULL;
         rmq_prefetch_next(&u);
+        if (d->rows >= d->room) RMQ_TRY(rmq_make_room(d, full));
         RMQ_TRY(rmq_append_unit(d, &u, w->window + w->size, machine));
         w->position += u.total;
     }

@@ -17,6 +17,7 @@ from rmqstore_spark.read.queue_rows import QueueRows
 from rmqstore_spark.read.task import Covered, Indexed, Queued, Range, Scan, Task
 from rmqstore_spark.selection import EVERYTHING, Selection
 from rmqstore_spark.store.bodies import BadBodyError, decompress
+from rmqstore_spark.store.commitlog import Room
 from rmqstore_spark.store.segments import Damage, damage_in
 from rmqstore_spark.store.storage import Storage
 from rmqstore_spark.store.units import BatchBuilder, Positions
@@ -144,11 +145,14 @@ class _TaskReader:
     def _free_rows(self) -> int:
         return self._most_rows - self._builder.decoder.rows
 
+    def _room(self) -> Room:
+        return Room(self._free_rows(), BATCH_BYTES)
+
     def _all(self, piece: Range) -> Iterator[Damage | None]:
         """Decode all units of a piece; yields after each step, and what is damaged."""
         with piece.store.reader(piece.segment, self._settings.verify_crc) as reader:
             damage = piece.store.past_damage(reader)
-            yield from damage.decode(piece.start, piece.stop, self._builder.decoder, self._free_rows)
+            yield from damage.decode(piece.start, piece.stop, self._builder.decoder, self._room)
 
     def _selected(self, piece: Range, units: SelectedUnits, given: list[Positions]) -> Iterator[Damage | None]:
         """The same with the selected units alone."""

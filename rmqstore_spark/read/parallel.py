@@ -1,19 +1,21 @@
-"""Record batches of several jobs, made by threads, and given in the order of the jobs.
+"""Record batches of several jobs, made on all cores, and given in the order of the jobs.
 
 What makes a batch spends its time in the kernel, in the file system and in decompression, which all let go of Python's
-lock. No thread waits for anybody: where enough is ready, it puts its job aside and ends, and whoever takes batches
-starts it again. So a reader that is closed, forgotten or interrupted leaves no thread behind, nor one that hangs.
+lock. Whoever takes batches makes some, too: those of the job whose turn it is go to him from the processor's cache, and
+he seldom has to be woken up. Threads work ahead of him, and none waits for anybody: where enough is ready, it puts its
+job aside and ends, and the taker starts it again. So a reader that is closed, forgotten or interrupted leaves no thread
+behind, nor one that hangs.
 """
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
 _ENOUGH = 32 * 1024 * 1024  # bytes that are ready and that nobody has taken; they lie in buffers of up to twice that
 _FEW = _ENOUGH // 2  # so many or fewer: threads go on
-_AT_ONCE = 4  # batches that are taken at a time
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -23,26 +25,27 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def in_order(jobs: list[Callable[[], Batches]], threads: int | None = None) -> Batches:
+def in_order(jobs: list[Callable[[], Batches]], workers: int | None = None) -> Batches:
     """The batches of all jobs, those of the first one first.
 
     Args:
         jobs: each makes its batches when it is called; one thread at a time works on it.
-        threads: how many work at the same time; as many as there are cores if it is not given.
+        workers: how many work at the same time, the caller being one of them; as many as there are cores if it is not
+            given.
 
     Raises:
-        What a job raises, at the place of the batch that it did not make.
+        What a job raises, at the place of the batch that it did not make; an interrupt of the caller at once.
     """
-    threads = min(threads or cores(), len(jobs))
-    if threads <= 1:
+    workers = min(workers or cores(), len(jobs))
+    if workers <= 1:
         for job in jobs:
             yield from job()
         return
-    work = _Work(jobs, threads)
+    work = _Work(jobs, workers)
     try:
         for number in range(len(jobs)):
-            while batches := work.next_of(number):
-                yield from batches
+            while (batch := work.next_of(number)) is not None:
+                yield batch
     finally:
         work.stop()
 
@@ -52,41 +55,76 @@ class _Job:
 
     def __init__(self, number: int, start: Callable[[], Batches]) -> None:
         self.number = number
-        self.start = start
-        self.batches: Batches | None = None  # since it has begun
-        self.ready: list[pa.RecordBatch] = []
+        self.ready: deque[tuple[pa.RecordBatch, int]] = deque()  # with its bytes
         self.is_worked_on = False
         self.is_done = False
-        self.error: BaseException | None = None
+        self._start = start
+        self._batches: Batches | None = None  # since it has begun
+        self._error: BaseException | None = None
+
+    def make(self) -> pa.RecordBatch | None:
+        """Its next batch; None after the last one. Only who works on it may call it."""
+        try:
+            if self._batches is None:
+                self._batches = self._start()
+            batch = next(self._batches, None)
+        except BaseException as why:
+            self._error = why
+            batch = None
+        if batch is None:
+            self.is_done = True
+        return batch
+
+    def end(self) -> None:
+        """Raise what it raised, if it did."""
+        if self._error is not None:
+            raise self._error
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Was it ended by what is no error of its own?"""
+        return self._error is not None and not isinstance(self._error, Exception)
 
 
 class _Work:
-    def __init__(self, jobs: list[Callable[[], Batches]], threads: int) -> None:
+    def __init__(self, jobs: list[Callable[[], Batches]], workers: int) -> None:
         self._jobs = [_Job(number, job) for number, job in enumerate(jobs)]
-        self._most = threads
+        self._workers = workers
         self._threads: set[threading.Thread] = set()
         self._changed = threading.Condition()
         self._bytes = 0  # of what is ready
         self._current = 0  # the job whose batches are taken now
-        self._is_waiting = False  # whoever takes batches
+        self._is_waiting = False  # the taker
         self._is_stopped = False
 
-    def next_of(self, number: int) -> list[pa.RecordBatch]:
-        """Batches of a job that come next, none after the last one; earlier jobs are forgotten."""
+    def next_of(self, number: int) -> pa.RecordBatch | None:
+        """The batch of a job that comes next, None after the last one; earlier jobs are forgotten."""
         job = self._jobs[number]
-        with self._changed:
-            self._current = number
-            while not job.ready and not job.is_done:
-                self._start_threads()
-                self._is_waiting = True
-                self._changed.wait()
-            if not job.ready and job.error is not None:
-                raise job.error
-            batches, job.ready = job.ready[:_AT_ONCE], job.ready[_AT_ONCE:]
-            self._bytes -= sum(batch.nbytes for batch in batches)
-            if self._bytes <= _FEW:
-                self._start_threads()
-            return batches
+        while True:
+            with self._changed:
+                self._current = number
+                if self._bytes <= _FEW:
+                    self._start_threads()
+                if job.ready:
+                    batch, nbytes = job.ready.popleft()
+                    self._bytes -= nbytes
+                    return batch
+                if job.is_done:
+                    job.end()
+                    return None
+                mine = self._next_job(is_taker=True)
+                if mine is None:  # a thread is about to have a batch of it, and there is no room for others
+                    self._is_waiting = True
+                    self._changed.wait()
+                    continue
+            batch = mine.make()
+            if mine.is_interrupted:
+                mine.end()
+            with self._changed:
+                mine.is_worked_on = False
+                if mine is job and batch is not None:
+                    return batch
+                self._add(mine, batch)
 
     def stop(self) -> None:
         """Let the threads end after the batch that each is making, and wait for that."""
@@ -99,14 +137,15 @@ class _Work:
                 thread.join()
 
     def _start_threads(self) -> None:
-        while len(self._threads) < self._most and (job := self._next_job()) is not None:
+        while len(self._threads) < self._workers - 1 and (job := self._next_job(is_taker=False)) is not None:
             thread = threading.Thread(target=self._run, args=(job,), name="rmqstore-decode")
             self._threads.add(thread)
             thread.start()
 
-    def _next_job(self) -> _Job | None:
+    def _next_job(self, *, is_taker: bool) -> _Job | None:
         """A job to work on, which nobody else gets then; None where there is enough."""
-        for job in self._jobs[self._current : self._current + self._most]:
+        current, *later = self._jobs[self._current : self._current + self._workers + 1]
+        for job in [current, *later] if is_taker else [*later, current]:
             if not job.is_worked_on and not job.is_done and self._has_room(job):
                 job.is_worked_on = True
                 return job
@@ -120,32 +159,21 @@ class _Work:
         """What a thread does."""
         following: _Job | None = job
         while following is not None:
-            self._work_on(following)
+            batch = following.make()
             with self._changed:
-                following.is_worked_on = False
-                following = None if self._is_stopped else self._next_job()
+                self._add(following, batch)
+                if self._is_stopped or following.is_done or not self._has_room(following):
+                    following.is_worked_on = False
+                    following = None if self._is_stopped else self._next_job(is_taker=False)
                 if following is None:
                     self._threads.discard(threading.current_thread())
-                self._notify()
 
-    def _work_on(self, job: _Job) -> None:
-        """Make batches of a job until it is done or there are enough."""
-        try:
-            if job.batches is None:
-                job.batches = job.start()
-            for batch in job.batches:
-                with self._changed:
-                    job.ready.append(batch)
-                    self._bytes += batch.nbytes
-                    if job.number == self._current:
-                        self._notify()
-                    if self._is_stopped or not self._has_room(job):
-                        return
-        except BaseException as why:
-            job.error = why
-        job.is_done = True
-
-    def _notify(self) -> None:
-        if self._is_waiting:
+    def _add(self, job: _Job, batch: pa.RecordBatch | None) -> None:
+        """A batch of a job is ready, or its end is known."""
+        if batch is not None:
+            nbytes = batch.nbytes
+            job.ready.append((batch, nbytes))
+            self._bytes += nbytes
+        if self._is_waiting and (job.number == self._current or self._bytes < _ENOUGH):
             self._is_waiting = False
-            self._changed.notify_all()
+            self._changed.notify()

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from native_io import FORMAT, Filter, Status, find_unit, scan
+from native_io import FORMAT, Decoder, Filter, Status, find_unit, scan
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.message import HEAD_SIZE, Header, header_in
@@ -26,7 +26,8 @@ _NEAR = 4096  # bytes between two units that are cheaper to read than to ask for
 _MOST = (1 << 63) - 1
 
 _Given = TypeVar("_Given")
-Step = Callable[..., tuple[int, int, Status, int, int]]
+Taken = tuple[int, int, Status, int, int]  # of the kernel's scan, and what is like it
+Step = Callable[..., Taken]
 
 
 class Scans(Protocol):
@@ -42,8 +43,23 @@ class Scans(Protocol):
         segment_end: int,
         verify_crc: bool,
         most: int,
-    ) -> tuple[int, int, Status, int, int]:
+    ) -> Taken:
         """Take units from `position` on; see native_io.Decoder.scan."""
+
+
+class Room(NamedTuple):
+    """How much a decoder may be given before it is emptied.
+
+    Attributes:
+        units: no more.
+        nbytes: of Arrow data; not much more.
+    """
+
+    units: int
+    nbytes: int
+
+
+NO_LIMIT = Room(1 << 30, 1 << 30)
 
 
 class Stop(NamedTuple):
@@ -87,29 +103,25 @@ class SegmentReader:
 
     # ---- units one after the other
 
-    def decode(self, start: int, stop: int, decoder: Scans, most: Callable[[], int]) -> Generator[int, None, Stop]:
+    def decode(self, start: int, stop: int, decoder: Scans, room: Callable[[], Room]) -> Generator[int, None, Stop]:
         """Decode the units that begin in [start, stop), step by step, up to the first thing that is none.
 
         Args:
             start: a unit's start.
             stop: the log's end, another unit's start, or the segment's end, where there must be a blank.
             decoder: where the units go.
-            most: says before each step how many units may be added.
+            room: says before each step how much may be added.
 
         Yields:
             after each step how many units it gave, so that the decoder can be emptied.
         """
-
-        def step() -> Step:
-            return functools.partial(decoder.scan, most=most())
-
-        return self._steps(start, stop, step, lambda count: count)
+        return self._steps(start, stop, lambda at: self._decoded(at, stop, decoder, room()), lambda count: count)
 
     def select(self, start: int, stop: int, chosen: Filter, last: int = _MOST) -> Generator[Run, None, Stop]:
         """The units that a filter chooses among those that begin in [start, stop), run by run; bounds as of decode().
         None after `last` is chosen, so that reading need not go on there."""
         step = functools.partial(chosen.scan, positions=self._positions)
-        return self._steps(start, stop, lambda: step, self._run_of, last)
+        return self._steps(start, stop, lambda at: self._scan(at, stop, step), self._run_of, last)
 
     def walk(self, start: int, stop: int) -> tuple[int | None, int, Status]:
         """Step over the units from `start` on, up to `stop`.
@@ -247,19 +259,27 @@ class SegmentReader:
     # ---- one step
 
     def _steps(
-        self, start: int, stop: int, next_step: Callable[[], Step], given: Callable[[int], _Given], last: int = _MOST
+        self, start: int, stop: int, step: Callable[[int], Taken], given: Callable[[int], _Given], last: int = _MOST
     ) -> Generator[_Given, None, Stop]:
         """Let the kernel walk from `start` to `stop`, or over `last`; what `given` makes of the number of units of each
         step that gave any."""
         at = start
         self.window.expect(start, min(stop, last + 1))
         while at < stop and at <= last:
-            count, at, status, expected, found = self._scan(at, stop, next_step())
+            count, at, status, expected, found = step(at)
             if count > 0:
                 yield given(count)
             if status not in (Status.FULL, Status.LIMIT):
                 return Stop(at, status, expected, found)
         return Stop(at, Status.LIMIT, 0, 0)
+
+    def _decoded(self, at: int, stop: int, decoder: Scans, room: Room) -> Taken:
+        """Units from `at` on: of one window, and of more where the kernel may read the file itself."""
+        if isinstance(decoder, Decoder):
+            taken = self.window.decode(decoder, at, stop, self._verify_crc, room.units, room.nbytes)
+            if taken is not None and taken[2] is not Status.MORE:
+                return taken
+        return self._scan(at, stop, functools.partial(decoder.scan, most=room.units))
 
     def _run_of(self, count: int) -> Run:
         return Run(self.window.data, self.window.base, self._positions[:count])
@@ -272,9 +292,7 @@ class SegmentReader:
         count, at, status, expected, found = self._scan(at, stop, step, peek=most == 1, may_load=may_load)
         return self._run_of(count) if count else None, at, status, expected, found
 
-    def _scan(
-        self, at: int, stop: int, step: Step, peek: bool = False, may_load: bool = True
-    ) -> tuple[int, int, Status, int, int]:
+    def _scan(self, at: int, stop: int, step: Step, peek: bool = False, may_load: bool = True) -> Taken:
         """Let the kernel step over units from `at` on as far as one window shows them.
 
         Args:

@@ -11,12 +11,12 @@ import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from native_io import follow_chains, gather
+from native_io import SLIDE, Decoder, Status, follow_chains, gather
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, RmqStoreError, StorageError
 from rmqstore_spark.store.guest import Guest, Manners, Pace, Traces
 from rmqstore_spark.store.storage import Storage
@@ -25,6 +25,7 @@ _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
 
 _FLOCK = struct.Struct("hhqqi")  # l_type, l_whence, l_start, l_len, l_pid
+_BASE, _, _, _BYTES, _REQUESTS = range(len(SLIDE))
 FIRST_BYTE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)  # as fcntl() takes a lock on it
 
 
@@ -51,7 +52,7 @@ class Prices:
     narrow: int = 64
     tagged: int = 4
     at_once: int = 1
-    task: int = 8 * 1024 * 1024
+    task: int = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -277,6 +278,10 @@ class OpenFile(Protocol):
     def read(self, offset: int, size: int) -> bytes:
         """At most `size` bytes from `offset` on, fewer only where the file ends."""
 
+    @property
+    def plain(self) -> "ReadFile | None":
+        """This file, if the kernel may read on in it by itself."""
+
     def gather(
         self,
         offsets: npt.NDArray[np.int64],
@@ -336,6 +341,11 @@ class ReadFile:
     def expect(self, start: int, stop: int) -> None:
         """See OpenFile. The system reads ahead by itself."""
 
+    @property
+    def plain(self) -> "ReadFile | None":
+        """See OpenFile. A guest has something to do before each window."""
+        return self if self._guest is None else None
+
     def load(self, offset: int, size: int, buffer: Callable[[int], memoryview]) -> memoryview:
         """See OpenFile."""
         whole = buffer(size)
@@ -361,6 +371,17 @@ class ReadFile:
         """At most `size` bytes from `offset` on, fewer only where the file ends."""
         buffer = bytearray(size)
         return bytes(buffer[: self.read_into(memoryview(buffer), offset)])
+
+    def decode(
+        self, decoder: Decoder, window: memoryview, state: npt.NDArray[np.int64], *, start: int, **walk: Any
+    ) -> tuple[int, int, Status, int, int]:
+        """native_io.Decoder.read() from this file."""
+        try:
+            return decoder.read(self._fd, window, state, start=start, **walk)
+        except OSError as why:
+            raise cannot_read(self.path, why, int(state[_BASE]) - start) from None
+        finally:
+            self._files.count(int(state[_REQUESTS]), int(state[_BYTES]))
 
     def gather(
         self,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import TypeVar
 
 from native_io import FORMAT, Filter, Status
-from rmqstore_spark.store.commitlog import Scans, SegmentReader, Stop
+from rmqstore_spark.store.commitlog import Room, Scans, SegmentReader, Stop
 from rmqstore_spark.store.consumequeue import ConsumeQueues
 from rmqstore_spark.store.message import failed_check
 from rmqstore_spark.store.segments import Damage, damage_in
@@ -33,9 +33,9 @@ class PastDamage:
         self._reader = reader
         self._queues = queues
 
-    def decode(self, start: int, stop: int, decoder: Scans, most: Callable[[], int]) -> Iterator[Damage | None]:
+    def decode(self, start: int, stop: int, decoder: Scans, room: Callable[[], Room]) -> Iterator[Damage | None]:
         """SegmentReader.decode() with what is damaged between two units. None comes after each step."""
-        for found in self._all(start, stop, _MOST, lambda at: self._reader.decode(at, stop, decoder, most)):
+        for found in self._all(start, stop, _MOST, lambda at: self._reader.decode(at, stop, decoder, room)):
             yield found if isinstance(found, Damage) else None
 
     def select(self, start: int, stop: int, chosen: Filter, last: int = _MOST) -> "Iterator[Run | Damage]":

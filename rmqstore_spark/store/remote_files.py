@@ -382,6 +382,8 @@ class _Page:
 class RemoteFile:
     """One object: an OpenFile."""
 
+    plain = None
+
     def __init__(self, path: str, pin: Pin, files: RemoteFiles) -> None:
         self.path = path
         self._pin = pin

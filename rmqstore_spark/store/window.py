@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from native_io import FORMAT
+from native_io import FORMAT, SLIDE, Decoder, Status
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.message import body_end
 from rmqstore_spark.store.segments import Segment
@@ -44,6 +44,7 @@ class Window:
         self.data = self._buffer[:0]
         self.base = segment.start
         self._ahead = min(FIRST_WINDOW, WINDOW_SIZE)
+        self._state = np.zeros(len(SLIDE), np.int64)
 
     def close(self) -> None:
         """Close the file."""
@@ -67,6 +68,34 @@ class Window:
         size = min(size, max(self.file_end - at, 0))  # to find out that there is no more is a request
         self.data = self._file.load(at - self.segment.start, size, self._of_size)
         self.base = at
+
+    def decode(
+        self, decoder: Decoder, at: int, stop: int, verify_crc: bool, most: int, enough: int
+    ) -> tuple[int, int, Status, int, int] | None:
+        """native_io.Decoder.read() from `at` on, the window sliding along; None where the file is not read so."""
+        file = self._file.plain
+        if file is None:
+            return None
+        if self.data.obj is not self._buffer.obj or len(self._buffer) < WINDOW_SIZE:
+            self.data = self._of_size(WINDOW_SIZE)[:0]
+        self._state[:3] = self.base, len(self.data), self._ahead
+        try:
+            return file.decode(
+                decoder,
+                self._buffer,
+                self._state,
+                start=self.segment.start,
+                end=self.file_end,
+                position=at,
+                stop=stop,
+                segment_end=self.segment.end,
+                verify_crc=verify_crc,
+                most=most,
+                enough=enough,
+            )
+        finally:
+            self.base, shown, self._ahead = self._state[:3].tolist()
+            self.data = self._buffer[:shown]
 
     def gather(self, positions: Positions, sizes: npt.NDArray[np.int32], offsets: Positions, lengths: Positions) -> int:
         """Have as many of these stretches as fit, one after the other.

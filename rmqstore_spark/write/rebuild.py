@@ -16,6 +16,7 @@ from native_io import FORMAT, Dispatcher
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, one_line
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.store import checkpoint
+from rmqstore_spark.store.commitlog import NO_LIMIT
 from rmqstore_spark.store.consumequeue import UNIT, UNIT_SIZE, QueueUnit, lost_unit
 from rmqstore_spark.store.geometry import indexes_tags
 from rmqstore_spark.store.layout import queue_path
@@ -225,7 +226,7 @@ class _Scanner:
 def _dispatch(store: OpenStore, extent: Extent, tags: bool) -> Iterator[_Part]:
     scanner = _Scanner(tags)
     with store.reader(extent.segment, verify_crc=True) as reader:
-        steps = store.past_damage(reader).decode(extent.start, extent.stop, scanner, lambda: 1 << 30)
+        steps = store.past_damage(reader).decode(extent.start, extent.stop, scanner, lambda: NO_LIMIT)
         for step, damage in enumerate(steps, 1):
             if damage is not None:
                 raise DamagedStoreError(

@@ -103,14 +103,34 @@ def test_closed_or_forgotten(forget: bool) -> None:
     assert len(made) < 50_000
 
 
-@pytest.mark.parametrize("error", [ValueError("broken"), KeyboardInterrupt()])
-def test_an_error_comes_in_its_place(error: BaseException) -> None:
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_an_error_comes_in_its_place(workers: int) -> None:
     def broken() -> Iterator[pa.RecordBatch]:
         yield batch(1, 0)
-        raise error
+        raise ValueError("broken")
 
-    batches = in_order([*counting(1, 3, []), broken, *counting(1, 10_000, [])], 2)
+    batches = in_order([*counting(1, 3, []), broken, *counting(1, 10_000, [])], workers)
     assert seen(itertools.islice(batches, 4)) == [(0, 0), (0, 1), (0, 2), (1, 0)]
-    with pytest.raises(type(error)):
+    with pytest.raises(ValueError, match="broken"):
         next(batches)
+    assert threads() == []
+
+
+@pytest.mark.parametrize("by", ["caller", "thread"])
+def test_an_interrupt(by: str) -> None:
+    """That of the caller may come while it works ahead; one in a thread comes as an error does."""
+    caller = threading.current_thread()
+    begun = threading.Event()
+
+    def job(number: int) -> Iterator[pa.RecordBatch]:
+        for at in range(1000):
+            if (threading.current_thread() is caller) == (by == "caller"):
+                begun.set()
+                raise KeyboardInterrupt
+            begun.wait(120)  # so that the other one comes to it
+            yield batch(number, at)
+
+    jobs: list[Job] = [lambda number=number: job(number) for number in range(50)]  # type: ignore[misc]
+    with pytest.raises(KeyboardInterrupt):
+        seen(in_order(jobs, 2))
     assert threads() == []

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from native_io import Dispatcher, Status
+from rmqstore_spark.store.commitlog import NO_LIMIT
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Damage, Extent
 from rmqstore_spark.tables.check.index_items import IndexSpan, IndexStretch
@@ -72,7 +73,7 @@ def check_log(store: OpenStore, view: LogView, part: LogPart) -> Iterator[Findin
 
     for piece in part.pieces:
         with store.reader(piece.segment, verify_crc=True) as reader:
-            for damage in store.past_damage(reader).decode(piece.start, piece.stop, scanner, lambda: 1 << 30):
+            for damage in store.past_damage(reader).decode(piece.start, piece.stop, scanner, lambda: NO_LIMIT):
                 if damage is not None:
                     damages.append(damage)
                     yield _damaged(damage)

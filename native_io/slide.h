@@ -1,0 +1,76 @@
+/* A window that slides along a file, and the units that it shows in Arrow columns: one call makes a whole batch. */
+#ifndef RMQ_SLIDE_H
+#define RMQ_SLIDE_H
+
+#include <errno.h>
+#include <stdint.h>
+#include <unistd.h>
+
+#include "decode.h"
+
+/* Offsets are physical ones. Whoever begins has checked that 0 <= start <= end, that base >= 0, and that `shown` is no
+ * more than the capacity. */
+typedef struct {
+    int fd;
+    int64_t start, end;   /* of the file: where its first byte is, and where it ends or is not to be read on */
+    uint8_t *buffer;
+    int64_t capacity;
+    int64_t base, shown;  /* what the buffer has: from where on, and how many bytes */
+    int64_t ahead;        /* bytes of the next window; of those after it the capacity */
+    int64_t bytes, requests; /* in all */
+    int error;            /* errno, or 0 */
+} rmq_slide;
+
+/* Show what begins at `at`: a window's worth, but nothing from `stop` on that is not needed. */
+static void rmq_slide_to(rmq_slide *s, int64_t at, int64_t need, int64_t stop) {
+    int64_t size = s->ahead < stop - at ? s->ahead : stop - at;
+    if (size < need) size = need;
+    if (size > s->end - at) size = s->end - at;
+    s->ahead = s->capacity; /* who has read on will go on reading */
+    s->base = at;
+    s->shown = 0;
+    while (s->shown < size) {
+        const ssize_t n = pread(s->fd, s->buffer + s->shown, (size_t)(size - s->shown), at + s->shown - s->start);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) s->error = errno;
+        if (n < 0) return;
+        s->requests += 1;
+        s->bytes += n;
+        if (n == 0) return;
+        s->shown += n;
+    }
+}
+
+/* Walk and decode, window after window, at most `most` units, until at least `enough` bytes are decoded; both are looked at
+ * after each window. Status FULL: it only has to be called again. RMQ_MORE: nothing was taken, as a unit is longer than the
+ * buffer, or than the file shows. Answers 0, or -1 / -2 of rmq_reserve; what could not be read is in s->error. */
+static int rmq_decode_file(rmq_decoder *d, rmq_walk *w, rmq_slide *s, int64_t most, int64_t enough) {
+    int64_t count = 0, need = RMQ_BLANK_SIZE;
+    w->status = RMQ_FULL;
+    while (count < most) {
+        const int64_t at = w->position;
+        if (at >= w->stop) {
+            w->status = RMQ_LIMIT;
+            break;
+        }
+        if (at < s->base || s->base + s->shown - at < need) {
+            w->status = RMQ_MORE;
+            if (need > s->end - at || need > s->capacity) break;
+            rmq_slide_to(s, at, need, w->stop);
+            if (s->shown < need) break;
+        }
+        w->window = s->buffer;
+        w->base = s->base;
+        w->size = s->shown;
+        RMQ_TRY(rmq_decode(d, w, most - count));
+        count += w->count;
+        if (w->status != RMQ_MORE) break;
+        need = w->why.expected;
+        if (need <= s->base + s->shown - w->position || rmq_decoded_bytes(d) >= enough) break;
+    }
+    if (w->status == RMQ_MORE && count > 0) w->status = RMQ_FULL;
+    w->count = count;
+    return 0;
+}
+
+#endif
