@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from support import jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,10 +50,7 @@ hypothesis.settings.load_profile("rmq")
 # localhost whatever the machine's name resolves to. Before any JVM starts, and for the subprocesses of tests too.
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-# Its JVMs live for a minute, and would spend half of it on compiling well what hardly runs again.
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
-os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JVM)
-os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK_JVM)
+jvm.quick_spark()
 
 # A shell starts what runs in the background with interrupts ignored, and so would be the processes of tests.
 if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -97,6 +95,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     scheduler = LoadScopeScheduling(config, log)
     scheduler._split_scope = together
     return scheduler
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("spark"):
+        jvm.archive_spark()
 
 
 @pytest.hookimpl(wrapper=True)
