@@ -24,7 +24,8 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-demo: build ## read sample_store and show what is in it
+demo: $(VENV)/.installed-demo ## read sample_store and show what is in it
+	@$(BIN)/python setup.py -q build_ext
 	@$(BIN)/python tools/with_spark.py examples/demo.py sample_store
 
 # One worker has all that starts Spark (tests/conftest.py), so there is one at a time. ARGS=-n0: one process.
@@ -79,7 +80,7 @@ try-wheel: ## install the wheel in dist/ where no compiler is, and use it (ARGS=
 	$(PYTHON) tools/try_wheel.py $(ARGS)
 
 build: $(VENV)/.installed ## install into .venv (the source tree itself) and compile the kernel
-	@$(BIN)/python setup.py -q build_ext --parallel 2
+	@$(BIN)/python setup.py -q build_ext
 
 # The kernel's own tests on a kernel that stops at the first bad access or undefined behaviour: as it is compiled for
 # this machine, and as for one of another kind (native_io/machine.h). It lies in a copy of the tree, so that nothing
@@ -112,7 +113,7 @@ define run-sanitized
 endef
 
 test-spark41: $(VENV41)/.installed ## run the tests that use Spark on PySpark 4.1, without the slow ones
-	@$(VENV41)/bin/python setup.py -q build_ext --parallel 2
+	@$(VENV41)/bin/python setup.py -q build_ext
 	$(VENV41)/bin/python tools/with_spark.py -m pytest -m "spark and not slow" $(ARGS)
 
 clean: ## remove all that was made, the virtual environments too
@@ -123,8 +124,13 @@ clean: ## remove all that was made, the virtual environments too
 
 # An environment is made anew only when the requirements change. (The kernel needs no stamp: setuptools compiles it
 # only when its sources changed.)
-$(VENV)/.installed: setup.cfg pyproject.toml
-	$(call install,$(VENV),test$(comma)lint$(comma)wheel)
+$(VENV)/.installed-demo: setup.cfg pyproject.toml
+	$(call install,$(VENV),build)
+
+# What all other targets need, too.
+$(VENV)/.installed: $(VENV)/.installed-demo
+	$(BIN)/python -m pip install --quiet --editable ".[test,lint,wheel]"
+	@touch $@
 
 $(VENV41)/.installed: setup.cfg pyproject.toml
 	$(call install,$(VENV41),test,"pyspark==4.1.*")
@@ -136,12 +142,11 @@ $(VENV_DOCS)/.installed: requirements-docs.txt
 	$(VENV_DOCS)/bin/python -m pip install --quiet --requirement requirements-docs.txt
 	@touch $@
 
-comma := ,
-# install(environment, extras, more requirements)
+# install(environment, extra, more requirements)
 define install
 @sh tools/missing.sh "$(PYTHON)"
 $(PYTHON) -m venv $(1)
 $(1)/bin/python -m pip install --quiet --upgrade pip
 $(1)/bin/python -m pip install --quiet --editable ".[$(2)]" $(3)
-@touch $(1)/.installed
+@touch $@
 endef

@@ -15,6 +15,14 @@ class BuildHereToo(build_ext):
     setup.cfg does not do: bdist_wheel turns it off.)
     """
 
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        if self.editable_mode:
+            # Not in directories that pip removes, so that `make build` finds it compiled, and so does a second install.
+            build = self.distribution.get_command_class("build")(self.distribution)
+            build.ensure_finalized()
+            self.build_lib, self.build_temp = build.build_platlib, build.build_temp
+
     def run(self) -> None:
         # A module that an older build made for one version of Python would be imported instead of the one for all.
         for one_version in Path("native_io").glob(f"*{sysconfig.get_config_var('EXT_SUFFIX')}"):
