@@ -29,6 +29,8 @@ _HOW = frozenset({"storePathCommitLog", "columns", "dropCache", "maxTaskBytesPer
 # Of Spark's side, or said in another way here.
 _NOT_HERE = {"path", "paths", "table", "pushdown", "minPartitions", "maxPartitionBytes"}
 _NOT_FOR_ONE = {"deduplicate"}
+# What else options of a read are called at a terminal.
+_SHORT = {"subscribe": "--topic", "startingTimestamp": "--from", "endingTimestamp": "--to"}
 _REBUILD = ("mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum", "messageIndexEnable")
 
 Batches = Iterator[pa.RecordBatch]
@@ -83,17 +85,13 @@ def _options(names: Sequence[str], table_of: dict[str, Option] = OPTIONS) -> lis
     return [_option(table_of[name]) for name in table_of if name in names]
 
 
-def _option(option: Option, also: str = "") -> click.Option:
-    """An option of the data source.
-
-    Args:
-        also: one more way to write it.
-    """
+def _option(option: Option) -> click.Option:
+    """An option of the data source."""
     kebab = "".join(f"-{c.lower()}" if c.isupper() else c for c in option.name)
     text = option.help.replace("`", "").replace(r"\|", "|")
     default = f" [default: {option.default}]" if option.default else ""
-    spellings = [*([also] if also else []), f"--{option.name}", *([f"--{kebab}"] if kebab != option.name else [])]
-    return click.Option([*spellings, option.name], help=text + default, metavar="TEXT")
+    spellings = [f"--{option.name}", f"--{kebab}", *([_SHORT[option.name]] if option.name in _SHORT else [])]
+    return click.Option([*dict.fromkeys(spellings), option.name], help=text + default, metavar="TEXT")
 
 
 def _paths(metavar: str = "PATH...") -> click.Argument:
@@ -402,7 +400,7 @@ def _copy() -> click.Command:
         "does not exist yet, or is empty; sources are only read. Where several become one, the queues of a topic come "
         "one after the other. Retried and dead messages come along. So do delayed and half messages, with the "
         "broker's state; of timers, and of all of them where several stores become one, only those that wait still. "
-        "With --topic, name %RETRY%GROUP and the like, too, where these are to come."
+        "With --subscribe, name %RETRY%GROUP and the like, too, where these are to come."
     )
     return _copying("copy", text, "/data/store /new/store")
 
@@ -440,14 +438,9 @@ def _copying(name: str, text: str, example: str) -> click.Command:
             show_findings(made.lost, _FINDINGS if limit is None else limit or None)
         return WRONG if name == "salvage" and made.lost.num_rows else 0
 
-    short = {"subscribe": "--topic", "startingTimestamp": "--from", "endingTimestamp": "--to"}
     parameters: list[click.Parameter] = [
         _paths("SOURCE... TARGET"),
-        *(
-            _option(option, short.get(option.name, ""))
-            for option in OPTIONS.values()
-            if option.name not in _NOT_HERE | NOT_FOR_COPIES
-        ),
+        *_options([option for option in OPTIONS if option not in _NOT_HERE | NOT_FOR_COPIES]),
         click.Option(["--index/--no-index"], default=True, help="make index files. [default: yes]"),
         *_output(),
     ]

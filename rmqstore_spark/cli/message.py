@@ -9,7 +9,8 @@ from rich.text import Text
 
 from rmqstore_spark.errors import one_line
 
-_LABEL = 14  # columns
+# Columns: two more than the longest name, reconsumeTimes.
+_LABEL = 16
 _MOST_BODY = 16 * 1024
 _BYTES_A_LINE = 16
 _PLACES = {"topic", "queueId", "queueOffset", "storeTimestamp", "storeHost", "commitLogOffset", "storeSize"}

@@ -15,7 +15,7 @@ from rmqstore_spark.copying.report import report
 from rmqstore_spark.copying.rows import BODY_COLUMNS, COLUMNS, DAMAGE_COLUMNS, Chunks, Halves, Source, merged
 from rmqstore_spark.copying.told_once import told_once
 from rmqstore_spark.copying.waiting import Offsets, waiting_of
-from rmqstore_spark.errors import DamagedStoreError, OptionError
+from rmqstore_spark.errors import DamagedStoreError, OptionError, counted
 from rmqstore_spark.read.copies import Copies, alone, copies_of
 from rmqstore_spark.read.stored import StoredUnits
 from rmqstore_spark.read.twins import refuse_twins
@@ -40,6 +40,9 @@ class Copied:
 
     messages: int
     lost: pa.Table
+
+    def __repr__(self) -> str:
+        return f"Copied(messages={self.messages}, lost=<{counted(self.lost.num_rows, 'row')}>)"
 
 
 def copy(

@@ -35,7 +35,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number in range(300):
         topic = f"Orders{number % 3}"
         builder.append(topic=topic, queue_id=number % 2, keys=f"order-{number}", tags="a", body=b'{"n": %d}' % number)
-    builder.append(topic="Binary", queue_id=0, body=b"\xff\x00\xfe", keys="binary")
+    builder.append(topic="Binary", queue_id=0, body=b"\xff\x00\xfe", keys="binary", reconsume_times=3)
     builder.append(topic="Evil\x1b[31m\u202e", queue_id=0, body=b"\x1b]0;title\x07", keys="evil \x9b2J")
     builder.close()
     return root
@@ -172,6 +172,7 @@ def test_selections_and_limits(store: Path) -> None:
     path = str(store)
     rows = [row["keys"] for row in expected(store, subscribe="Orders1")]
     assert keys("messages", path, "--subscribe", "Orders1") == rows
+    assert keys("messages", path, "--topic", "Orders1", "--from", "1970-01-01", "--to", "2100-01-01") == rows
     assert keys("messages", path, "--subscribe", "Orders1", "--limit", "7") == rows[:7]
     assert keys("tail", path, "--subscribe", "Orders1") == rows[-10:]
     assert keys("tail", path, "--subscribe", "Orders1", "-n", "3") == rows[-3:]
@@ -190,11 +191,13 @@ def test_selections_and_limits(store: Path) -> None:
 def test_one_message_in_full(store: Path) -> None:
     ran = run("get", store, "--key", "order-47")
     assert ran.code == 0
-    for part in ("Orders2, queue 1, offset ", "body          9 bytes", '    "n": 47', "KEYS = order-47", str(store)):
+    for part in ("Orders2, queue 1, offset ", "body            9 bytes", '    "n": 47', "KEYS = order-47", str(store)):
         assert part in ran.out
     (row,) = reading.read(store, columns=["offsetMsgId"], key="order-47")
     assert run("get", store, row["offsetMsgId"]).out == ran.out
-    assert "ff 00 fe" in run("get", store, "--key", "binary").out
+    binary = run("get", store, "--key", "binary").out
+    assert "ff 00 fe" in binary
+    assert "reconsumeTimes  3\n" in binary
     missing = run("get", store, "--key", "order-4711")
     assert (missing.code, missing.out, missing.err) == (1, "", "nothing found\n")
 

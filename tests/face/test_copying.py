@@ -99,6 +99,7 @@ def test_whole_store(tmp_path: Path, rng: random.Random) -> None:
     write(source, writing.some_rows(rng, 400))
     made = Store(source).copy(target)
     assert (made.messages, made.lost.num_rows) == (400, 0)
+    assert repr(made) == "Copied(messages=400, lost=<0 rows>)"  # not the whole table
     writing.assert_whole(target)
     assert without_places(reference.read_store(target)) == without_places(reference.read_store(source))
     assert problems(target) == set()
