@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
 import random
 import time
@@ -22,11 +21,11 @@ from rmqstore_spark import DataLossError
 
 pytestmark = pytest.mark.interop
 
-LONG = float(os.environ.get("RMQ_FOLLOW_SECONDS", "0"))  # of writing at least, in a long run
-PHASE = 60.0 if LONG else 0.0  # seconds of writing at least, before an ending
+LONG = float(os.environ.get("RMQ_FOLLOW_SECONDS", "0"))  # of writing in a long run, at least
+PHASE = 60.0 if LONG else 0.0  # of these, before a stop or a kill, at least
+ENDINGS = ["kill", "stop"] * max(1, round(LONG / 120)) + ["kill"]
 SIZES = Sizes(segment=64 << 20 if LONG else 128 << 10)  # a message has up to 120 KB
 SECONDS = PHASE or 2.0  # of writing, before a stop; before a kill it goes on until MESSAGES have come
-ENDINGS = [*itertools.islice(itertools.cycle(("kill", "stop")), max(2, int(LONG // (PHASE or 1)) - 1)), "kill"]
 MESSAGES = 50, 200  # acknowledged, between these numbers
 PATIENCE = 300.0  # seconds: a broker that is slower than that does not answer
 EXPIRED = 10  # segments that a broker deletes at a time
@@ -70,11 +69,9 @@ def test_each_message_once(real: None, tmp_path: Path, rng: random.Random, versi
                 client.run("create", "Stream", 4)
             seconds = SECONDS if ending == "stop" else PHASE + PATIENCE
             client.begin("stream", "Stream", int(1000 * seconds), rng.randrange(1 << 31))
-            begin = time.monotonic()
-            end, enough, batches = begin + seconds, rng.randint(*MESSAGES), len(query.offsets)
-            while time.monotonic() < end and (
-                ending == "stop" or len(acks_of(client)) < enough or time.monotonic() < begin + PHASE
-            ):
+            soonest = time.monotonic() + (seconds if ending == "stop" else PHASE)
+            end, enough, batches = time.monotonic() + seconds, rng.randint(*MESSAGES), len(query.offsets)
+            while (now := time.monotonic()) < end and (now < soonest or len(acks_of(client)) < enough):
                 query.trigger()
                 if rng.random() < 0.1:
                     query.restart()
