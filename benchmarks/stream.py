@@ -3,15 +3,17 @@ there."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from kafka import Kafka, Unavailable
 from measure import Row, Stores, in_turns, noop
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -23,6 +25,7 @@ FRESH_SECONDS = 20
 WARM_SECONDS = 5  # of them, until the JVM has compiled
 RATE = 20  # messages a second
 TRIGGER = "200 milliseconds"
+_BODY = b"x" * 100
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -30,7 +33,7 @@ def stream_rows(stores: Stores, repeat: int, spark: SparkSession, scratch: Path)
     """All of them; scratch is where checkpoints are."""
     yield from _catching_up(stores, repeat, spark, scratch)
     yield from _idle(stores, spark, scratch)
-    yield from _freshness(spark, scratch)
+    yield from _freshness(repeat, spark, scratch)
 
 
 def _catching_up(stores: Stores, repeat: int, spark: SparkSession, scratch: Path) -> Iterator[Row]:
@@ -71,65 +74,88 @@ def _idle(stores: Stores, spark: SparkSession, scratch: Path) -> Iterator[Row]:
     yield Row("an idle stream, default trigger: CPU of our processes", 100 * used, "% of a core", None, "<= 10")
 
 
-def _freshness(spark: SparkSession, scratch: Path) -> Iterator[Row]:
-    """From when a write has returned, or the time in a row of Spark's rate source, until a batch's rows are here."""
+class _Source(NamedTuple):
+    """What a query reads, and how it is fed.
+
+    Attributes:
+        stream: makes it.
+        column: of it, what tells which row this is.
+        send: a message with such a key, until it is acknowledged; None where rows come by themselves, and tell when.
+    """
+
+    stream: Callable[[], DataFrame]
+    column: str
+    send: Callable[[str], object] | None
+
+
+def _freshness(repeat: int, spark: SparkSession, scratch: Path) -> Iterator[Row]:
+    """From when a message is acknowledged, or the time in a row of Spark's rate source, until a batch's rows are here:
+    of all turns together."""
     root = scratch / "fresh"
-    sent: dict[str, float] = {}
 
-    def write(number: int) -> None:
-        rows = {"topic": ["Fresh"], "queueId": [0], "keys": [str(number)], "body": [b"x" * 100]}
+    def write(key: str) -> None:
+        rows = {"topic": ["Fresh"], "queueId": [0], "keys": [key], "body": [_BODY]}
         rmqstore_spark.write_store(root, pa.table(rows))
-        sent[str(number)] = time.time()
 
-    def produce() -> None:
-        begin = time.monotonic()
-        for number in range(1, RATE * FRESH_SECONDS + 1):
-            write(number)
-            time.sleep(max(0.0, begin + number / RATE - time.monotonic()))
-
-    write(0)
-    ours = _arrivals(spark.readStream.format("rmqstore").load(str(root)), "keys", scratch / "of-store", produce)
-    rate = _arrivals(
-        spark.readStream.format("rate").option("rowsPerSecond", RATE).load(),
-        "cast(timestamp as double)",
-        scratch / "of-rate",
-        lambda: time.sleep(FRESH_SECONDS),
-    )
-    least = min(sent[key] for key, _ in ours) + WARM_SECONDS
-    delays = {
-        "ours": [at - sent[key] for key, at in ours if sent[key] >= least],
-        "rate": [at - born for born, at in rate if born >= rate[0][0] + WARM_SECONDS],
+    write("")
+    sources = {
+        "a write": _Source(lambda: spark.readStream.format("rmqstore").load(str(root)), "keys", write),
+        "rate": _Source(
+            lambda: spark.readStream.format("rate").option("rowsPerSecond", RATE).load(),
+            "cast(timestamp as double)",
+            None,
+        ),
     }
+    with contextlib.ExitStack() as running:
+        try:
+            kafka = running.enter_context(Kafka(spark, scratch / "kafka"))
+        except Unavailable as why:
+            yield Row("Spark's Kafka source", None, f"not measured: {' '.join(str(why).split())}")
+        else:
+            send = partial(kafka.send, body=_BODY.decode())
+            sources["a Kafka broker's answer"] = _Source(kafka.stream, "cast(key as string)", send)
+        delays: dict[str, list[float]] = {name: [] for name in sources}
+        for turn in range(repeat):
+            for name, source in sources.items():
+                delays[name] += _delays(source, scratch / f"fresh-{name}-{turn}")
     for percent in (50, 99):
-        found, other = (float(np.percentile(delays[name], percent)) for name in ("ours", "rate"))
-        what = f"from a write to the sink, trigger of {TRIGGER}, p{percent} / Spark's rate source"
-        yield Row(what, found * 1e3, "ms", found / other, "<= 2" if percent == 99 else "")
+        of = {name: float(np.percentile(found, percent)) for name, found in delays.items()}
+        rate = of.pop("rate")
+        for name, found in of.items():
+            goal = "<= 2" if name == "a write" and percent == 99 else ""
+            what = f"from {name} to the sink, trigger of {TRIGGER}, p{percent} / Spark's rate source"
+            yield Row(what, found * 1e3, "ms", found / rate, goal)
 
 
-def _arrivals(
-    stream: DataFrame, column: str, checkpoint: Path, meanwhile: Callable[[], object]
-) -> list[tuple[Any, float]]:
-    """What a column had in each row, and when that was here."""
+def _delays(source: _Source, checkpoint: Path) -> list[float]:
+    """Seconds of each row, but for those of the first ones."""
+    sent: dict[str, float] = {}
     found: list[tuple[Any, float]] = []
 
     def take(batch: DataFrame, _: int) -> None:
-        values = [row[0] for row in batch.selectExpr(column).collect()]
+        values = [row[0] for row in batch.selectExpr(source.column).collect()]
         now = time.time()
         found.extend((value, now) for value in values)
 
-    writer = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint))
+    writer = source.stream().writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint))
     query = writer.trigger(processingTime=TRIGGER).start()
     try:
         while not query.recentProgress:
             _check(query)
             time.sleep(0.1)
-        thread = threading.Thread(target=meanwhile)
-        thread.start()
-        thread.join()
+        begin = time.monotonic()
+        for number in range(RATE * FRESH_SECONDS):
+            if source.send:
+                source.send(str(number))
+                sent[str(number)] = time.time()
+            time.sleep(max(0.0, begin + (number + 1) / RATE - time.monotonic()))
         query.processAllAvailable()
     finally:
         query.stop()
-    return found
+    times = [(sent[value] if source.send else value, at) for value, at in found]
+    assert len(times) >= len(sent)
+    least = min(born for born, _ in times) + WARM_SECONDS
+    return [at - born for born, at in times if born >= least]
 
 
 def _started(frame: DataFrame, checkpoint: Path, **trigger: Any) -> StreamingQuery:

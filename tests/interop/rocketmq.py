@@ -185,7 +185,7 @@ class Broker:
 
     def _start(self) -> None:
         if not self._namesrv:
-            (self._namesrv_port,) = _free_ports(1)
+            (self._namesrv_port,) = free_ports(1)
             conf = self.home / "conf" / "namesrv.conf"
             given = {
                 "listenPort": self._namesrv_port,
@@ -202,7 +202,7 @@ class Broker:
     def configure(self) -> Path:
         """Writes the broker's configuration, for ports that are free now."""
         # The broker listens on port - 2 as well.
-        _, self._port, ha_port = _free_ports(3)
+        _, self._port, ha_port = free_ports(3)
         given = {
             "brokerClusterName": "bench-cluster",
             "brokerName": self.name,
@@ -345,8 +345,8 @@ def _properties(given: Mapping[str, object]) -> str:
     return "".join(f"{name}={value}\n" for name, value in given.items())
 
 
-def _free_ports(count: int) -> list[int]:
-    """Ports below those that the system itself gives out; the first and second are two apart."""
+def free_ports(count: int) -> list[int]:
+    """Of 127.0.0.1, below those that the system itself gives out; the first and second are two apart."""
     while True:
         start = random.randrange(12_000, 32_000)
         ports = [start, start + 2, start + 3][:count]
