@@ -1,7 +1,8 @@
 """Reading a store in object storage: against the library that fetches it, through a delay, and how often it asks.
 
 The server is the tests' own (tests/support/s3_server.py), in a process of its own: it is no measure of a real one. So
-what is compared is the CPU time of our process.
+what is compared is the CPU time of our process. The kernel paces its connections (SO_MAX_PACING_RATE) and sends the
+files (sendfile), which leaves the cores to who reads.
 """
 
 from __future__ import annotations
@@ -21,15 +22,17 @@ from generate import Store
 from measure import MIB, Row, Stores, in_turns
 
 from rmqstore_spark import Store as RmqStore
+from rmqstore_spark.columns import arrow_schema
 from rmqstore_spark.options import parse_options
+from rmqstore_spark.read.batches import ReadSettings, read_task
 from rmqstore_spark.read.planner import plan
 from rmqstore_spark.read.stores import files_of
-from rmqstore_spark.store.remote_files import BLOCK
+from rmqstore_spark.store.read_ahead import AT_ONCE, BLOCK
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 DELAY = 0.03  # seconds before each answer
 PACE = 80e6  # bytes a second of a connection
-# A line of its input has it tell how many requests it answered at a time, at most.
+# A line of its input has it tell how many requests for large blocks it answered at a time, at most.
 SERVE = """
 import json, sys, time
 from pathlib import Path
@@ -51,7 +54,7 @@ class Served:
 
     Attributes:
         options: how it is reached.
-        connections: how many requests it answered at a time, at most, since this was asked last.
+        connections: how many requests for large blocks it answered at a time, at most, since this was asked last.
     """
 
     options: dict[str, str]
@@ -105,13 +108,20 @@ def remote_rows(stores: Stores, repeat: int) -> Iterator[Row]:
         yield Row(what, rate / 1e6, "MB/s", rate / ideal, ">= 0.8", counted)
     word = RmqStore(store.root).messages(columns=["keys"]).read_next_batch().to_pylist()[7]["keys"]
     with served(store.root.parent, DELAY) as server:
-        for what, given in (("full scan", {}), ("key", {"key": word})):
-            begun = time.perf_counter()
+        for what, given in (("full scan planned", {}), ("key looked up", {"key": word})):
             understood = parse_options({"path": uri, **server.options, **given})
-            planned = plan(understood, files_of(understood))
-            took = time.perf_counter() - begun
-            counted = {"requests": float(planned.files.requests), "MB": planned.files.bytes / 1e6}
-            yield Row(f"remote planning at 30 ms, {what}", took / DELAY, "rounds", None, "", counted)
+            files = files_of(understood)
+            begun = time.perf_counter()
+            files.survey(uri)
+            listed = time.perf_counter()
+            planned = plan(understood, files)
+            if given:
+                settings = ReadSettings(arrow_schema(["keys"]), selection=understood.selection)
+                assert sum(batch.num_rows for task in planned.tasks for batch in read_task(task, settings))
+            took = time.perf_counter() - listed
+            listing = (listed - begun) / DELAY
+            counted = {"listing": listing, "requests": float(files.requests), "MB": files.bytes / 1e6}
+            yield Row(f"remote {what} at 30 ms, after listing", took / DELAY, "rounds", None, "", counted)
         begun = time.perf_counter()
         rows = RmqStore(uri, **server.options).queues().num_rows  # type: ignore[arg-type]
         took = time.perf_counter() - begun
@@ -152,5 +162,5 @@ def fetch(store: Store, options: dict[str, str]) -> None:
         for path in sorted((store.root / "commitlog").iterdir())
         for start in range(0, path.stat().st_size, BLOCK)
     ]
-    with ThreadPoolExecutor(8) as pool:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
         assert sum(pool.map(one, places)) > MIB

@@ -84,7 +84,7 @@ class Store(TableMethods):
     def messages(self, columns: Names | None = None, **options: Unpack[MessageOptions]) -> pa.RecordBatchReader:
         """The messages, in the order of the log: docs/columns.md and docs/options.md have the tables.
 
-        All cores decode ahead of what is taken, up to a limit. DuckDB, Polars and pandas read it as it is. It can be
+        All cores work ahead of what is taken, up to a limit. DuckDB, Polars and pandas read it as it is. It can be
         read once.
 
         Args:
@@ -97,11 +97,11 @@ class Store(TableMethods):
         """
         from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
         from rmqstore_spark.read.batches import ReadSettings, TaskReaders
-        from rmqstore_spark.read.parallel import in_order
+        from rmqstore_spark.read.parallel import cores, in_order
         from rmqstore_spark.read.planner import plan
 
-        size = files_of(self._options({})).prices.task
-        understood = self._options({"maxPartitionBytes": size, "columns": columns, **options})
+        prices = files_of(self._options({})).prices
+        understood = self._options({"maxPartitionBytes": prices.task, "columns": columns, **options})
         names = understood.columns or DEFAULT_COLUMNS
         schema = arrow_schema(names)
         settings = ReadSettings(
@@ -113,12 +113,13 @@ class Store(TableMethods):
             understood.storage,
         )
         tasks = plan(understood, columns=names).tasks
-        readers = TaskReaders(settings)
+        readers = TaskReaders(settings, tasks)
         progress = Progress("messages", sum(task.nbytes for task in tasks), is_said=False)
         jobs: list[Callable[[], Iterator[pa.RecordBatch]]] = [
             functools.partial(_read, task, readers, progress) for task in tasks
         ]
-        return pa.RecordBatchReader.from_batches(schema, in_order(jobs))
+        threads = max(1, int(cores() * prices.decoding))
+        return pa.RecordBatchReader.from_batches(schema, in_order(jobs, threads))
 
     def get(self, id: str, columns: Names | None = None, **options: Unpack[MessageOptions]) -> pa.Table:
         """The messages with this `msgId` or `offsetMsgId`: mostly one, or none. A client's msgId stays the same in all

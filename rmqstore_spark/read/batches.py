@@ -18,6 +18,7 @@ from rmqstore_spark.read.task import Covered, Indexed, Queued, Range, Scan, Task
 from rmqstore_spark.selection import EVERYTHING, Selection
 from rmqstore_spark.store.bodies import BadBodyError, decompress
 from rmqstore_spark.store.commitlog import Room
+from rmqstore_spark.store.read_ahead import ReadAhead
 from rmqstore_spark.store.segments import Damage, damage_in
 from rmqstore_spark.store.storage import Storage
 from rmqstore_spark.store.units import BatchBuilder, Positions
@@ -53,29 +54,65 @@ def read_task(task: Task, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
     Raises:
         DamagedStoreError: mode FAILFAST, and something is damaged; or a column that is declared NOT NULL is null.
     """
-    own = settings if task.selection is None else replace(settings, selection=task.selection)
-    yield from _TaskReader(own).read_all(task)
+    _reach(task, settings)
+    yield from _TaskReader(_own(settings, task)).read_all(task, _ahead_of([task], settings))
 
 
 class TaskReaders:
     """Reads many tasks in one process, several at a time in threads of the caller's: the memory of one is used again
-    for the next."""
+    for the next.
 
-    def __init__(self, settings: ReadSettings) -> None:
+    Args:
+        tasks: all of them, in the order in which they are to be read.
+    """
+
+    def __init__(self, settings: ReadSettings, tasks: Sequence[Task]) -> None:
         self._settings = settings
+        self._ahead = _ahead_of(tasks, settings)
         self._free: list[_TaskReader] = []
 
     def read(self, task: Task) -> Iterator[pa.RecordBatch]:
-        """As read_task()."""
+        """As read_task().
+
+        Args:
+            task: a copy of one of them.
+        """
+        _reach(task, self._settings)
         if task.selection is not None:
-            yield from read_task(task, self._settings)
+            yield from _TaskReader(_own(self._settings, task)).read_all(task, self._ahead)
             return
         try:
             reader = self._free.pop()
         except IndexError:
             reader = _TaskReader(self._settings)
-        yield from reader.read_all(task)
+        yield from reader.read_all(task, self._ahead)
         self._free.append(reader)
+
+
+def _own(settings: ReadSettings, task: Task) -> ReadSettings:
+    return settings if task.selection is None else replace(settings, selection=task.selection)
+
+
+def _reach(task: Task, settings: ReadSettings) -> None:
+    """Tell a task that came from elsewhere how remote stores are reached."""
+    if settings.storage is not None:
+        for piece in task.ranges:
+            for read in (piece, *piece.spares):
+                read.store.files.use(settings.storage)
+
+
+def _ahead_of(tasks: Sequence[Task], settings: ReadSettings) -> ReadAhead:
+    """What tasks scan, to be fetched ahead."""
+    ahead = ReadAhead()
+    for task in tasks:
+        last = _own(settings, task).selection.commit_log_offset.most
+        for piece in task.ranges:
+            if isinstance(piece, Scan):
+                segment, stop = piece.segment, min(piece.stop, last + 1)
+                piece.store.files.add_to(
+                    ahead, segment.path, segment.pin, piece.start - segment.start, stop - segment.start
+                )
+    return ahead
 
 
 class _TaskReader:
@@ -95,13 +132,11 @@ class _TaskReader:
         self._queue_rows = QueueRows(names, settings.selection)
         self._is_plain = self._builder.decoder.columns == tuple(names) and settings.schema.equals(self._builder.schema)
 
-    def read_all(self, task: Task) -> Iterator[pa.RecordBatch]:
+    def read_all(self, task: Task, ahead: ReadAhead) -> Iterator[pa.RecordBatch]:
         for store, fault in task.faults:
             yield from self.damaged(store, fault)
         for piece in task.ranges:
-            if self._settings.storage is not None:
-                for read in (piece, *piece.spares):
-                    read.store.files.use(self._settings.storage)
+            piece.store.files.read_by(ahead)
             if isinstance(piece, Covered):
                 for rows, arrays in self._queue_rows.read(piece):
                     yield self._batch(arrays, rows)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from native_io import SLIDE, Decoder, Status, follow_chains, gather
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, RmqStoreError, StorageError
 from rmqstore_spark.store.guest import Guest, Manners, Pace, Traces
+from rmqstore_spark.store.read_ahead import ReadAhead
 from rmqstore_spark.store.storage import Storage
 
 _Item = TypeVar("_Item")
@@ -43,6 +44,7 @@ class Prices:
         at_once: so many requests that do not need each other's answers are made at a time.
         task: bytes of the log in a task of a read without Spark: small, so that threads do not run far ahead of what is
             taken next.
+        decoding: such a part of the cores decodes; the others are busy with what brings the bytes.
     """
 
     request: int = 16 * 1024
@@ -53,6 +55,7 @@ class Prices:
     tagged: int = 4
     at_once: int = 1
     task: int = 16 * 1024 * 1024
+    decoding: float = 1
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,13 @@ class Files:
     def soon(self, places: Iterable[tuple[str, int]]) -> None:
         """A few bytes of each of these files are read soon, from these offsets on. Where a request takes long, all of
         them are asked for now."""
+
+    def add_to(self, ahead: ReadAhead, path: str, pin: Pin | None, start: int, stop: int) -> None:
+        """The bytes [start, stop) of a file are read from end to end, after those that were added before. Where a
+        request takes long, they are fetched ahead, for who reads them by way of files that read_by() was told of it."""
+
+    def read_by(self, ahead: ReadAhead) -> None:
+        """What was added there is read by way of these files now."""
 
     def each(self, function: Callable[[_Item], _Answer], items: Iterable[_Item]) -> Iterable[_Answer]:
         """The function's answers to all items, in their order. None may need the answer to another one: where a request

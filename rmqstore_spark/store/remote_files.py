@@ -6,7 +6,6 @@ byte after the other comes in large blocks, several ahead; what is read here and
 together, and asked for all at once. There are no holes: where a file's data ends is only ever guessed.
 """
 
-import bisect
 import errno
 import fnmatch
 import functools
@@ -30,15 +29,14 @@ from rmqstore_spark.store import hdfs, objects
 from rmqstore_spark.store.files import Files, OpenFile, Pin, Prices, cannot_read
 from rmqstore_spark.store.guest import Manners
 from rmqstore_spark.store.objects import Objects
+from rmqstore_spark.store.read_ahead import AT_ONCE, BLOCK, ReadAhead, Stretch
 from rmqstore_spark.store.storage import HDFS, Storage, location, plain_uri
 
 _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
 
 _MIB = 1024 * 1024
-BLOCK = 8 * _MIB  # of what is read one after the other
-_FIRST_BLOCK = _MIB  # comes soon, and is enough for who looks at the first rows
-_AHEAD = 4  # blocks under way beside the one that is worked on
+_LARGEST = 8 * _MIB  # request for what is merged, or guessed to be read on
 _PAGE = 64 * 1024  # of what is read here and there: it takes a request no longer than a byte does
 _PAGES = 512  # that are kept
 _LOOK = 8 * _MIB  # after the log's end, so much is looked at whole
@@ -57,16 +55,23 @@ PRICES = Prices(
     tagged=4,
     at_once=64,
     task=64 * _MIB,
+    decoding=0.5,
 )
 _GATHERED_AT_ONCE = 16  # requests of one task
 _PROBED_AT_ONCE = 32  # of one search
 
 
 @functools.lru_cache(1)
-def _pools(process: int) -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
-    """Threads that fetch, and threads that work on what is independent and fetch for themselves. After a fork there are
-    none, so the process counts."""
-    return ThreadPoolExecutor(64, "rmqstore-fetch"), ThreadPoolExecutor(PRICES.at_once, "rmqstore-each")
+def _pools(process: int) -> tuple[ThreadPoolExecutor, ThreadPoolExecutor, ThreadPoolExecutor]:
+    """Threads that fetch, threads that work on what is independent and fetch for themselves, and threads that fetch
+    large blocks. After a fork there are none, so the process counts.
+
+    The last ones are few, as the C library keeps for each thread what it has once taken for a block."""
+    return (
+        ThreadPoolExecutor(64, "rmqstore-fetch"),
+        ThreadPoolExecutor(PRICES.at_once, "rmqstore-each"),
+        ThreadPoolExecutor(AT_ONCE, "rmqstore-block"),
+    )
 
 
 _inside = threading.local()  # `each`: is this one of those that work?
@@ -106,6 +111,7 @@ class RemoteFiles(Files):
         self._found: dict[str, Pin | None] = {}  # what was looked for alone
         self._pages: OrderedDict[tuple[str, str | None, int], _Page] = OrderedDict()
         self._gone_on: dict[tuple[str, str | None], Pin] = {}  # what has taken an object's place and is the same
+        self._ahead = ReadAhead()
 
     def __reduce__(self) -> tuple[type["RemoteFiles"], tuple[object, ...]]:  # type: ignore[override]
         return type(self), (self.prices, self.manners, None, self._bucket)
@@ -318,9 +324,24 @@ class RemoteFiles(Files):
             return None
         return found if objects.get(key, offset, offset + len(expected), found) == expected else None
 
-    def ahead(self, path: str, pin: Pin, start: int, stop: int) -> "Future[memoryview]":
+    def later(self, path: str, pin: Pin, start: int, stop: int) -> "Future[memoryview]":
         """fetch() by another thread."""
         return _pools(os.getpid())[0].submit(self.fetch, path, pin, start, stop)
+
+    def block(self, path: str, pin: Pin, start: int, stop: int) -> "Future[memoryview]":
+        """The same of a large block."""
+        return _pools(os.getpid())[2].submit(self.fetch, path, pin, start, stop)
+
+    def read_by(self, ahead: ReadAhead) -> None:
+        self._ahead = ahead
+
+    def add_to(self, ahead: ReadAhead, path: str, pin: Pin | None, start: int, stop: int) -> None:
+        if pin is not None and min(stop, pin.size) - start > _PAGE:
+            ahead.add(path, start, min(stop, pin.size), functools.partial(self.block, path, pin))
+
+    def stretch(self, path: str, start: int, stop: int) -> Stretch | None:
+        """The bytes [start, stop) of an object, if it was said before that they are read."""
+        return self._ahead.claim(path, start, stop)
 
     def pages(self, path: str, pin: Pin, first: int, last: int, soon: bool = False) -> list["_Page"]:
         """Pages of an object, of the numbers [first, last], of which some may be kept from before, or be under way;
@@ -388,8 +409,7 @@ class RemoteFile:
         self.path = path
         self._pin = pin
         self._files = files
-        self._blocks = _Blocks(self._ahead)
-        self._expected = 0, 0  # that is read one after the other
+        self._blocks = self._stretch(0, 0)  # that is read one after the other
         self._next = -1  # where the last load ended
         self._grown = _PAGE
 
@@ -406,13 +426,22 @@ class RemoteFile:
     def _fetch(self, start: int, stop: int) -> memoryview:
         return self._files.fetch(self.path, self._pin, start, stop)
 
-    def _ahead(self, start: int, stop: int) -> "Future[memoryview]":
-        return self._files.ahead(self.path, self._pin, start, stop)
+    def _later(self, start: int, stop: int) -> "Future[memoryview]":
+        return self._files.later(self.path, self._pin, start, stop)
+
+    def _stretch(self, start: int, stop: int, whole: bool = False) -> Stretch:
+        fetch = functools.partial(self._files.block, self.path, self._pin)
+        return ReadAhead().add(self.path, start, stop, fetch, whole)
+
+    def _go_along(self, stretch: Stretch) -> None:
+        self._blocks.clear()
+        self._blocks = stretch
 
     def expect(self, start: int, stop: int) -> None:
         start, stop = max(start, 0), min(stop, self.size)
-        if stop - start > _PAGE:
-            self._blocks.begin(start, stop)
+        goes_on = self._blocks.has(start) and self._blocks.stop == stop
+        if stop - start > _PAGE and not goes_on:
+            self._go_along(self._files.stretch(self.path, start, stop) or self._stretch(start, stop))
 
     def load(self, offset: int, size: int, buffer: Callable[[int], memoryview]) -> memoryview:
         stop = min(offset + size, self.size)
@@ -422,8 +451,8 @@ class RemoteFile:
         self._next = stop
         if not self._blocks.has(offset) and goes_on:
             # Who has read on twice will go on reading; how far, nobody has said.
-            self._grown = min(4 * self._grown, BLOCK)
-            self._blocks.begin(offset, min(offset + max(self._grown, size), self.size), whole=True)
+            self._grown = min(4 * self._grown, _LARGEST)
+            self._go_along(self._stretch(offset, min(offset + max(self._grown, size), self.size), whole=True))
         if self._blocks.has(offset) and (view := self._blocks.view(offset, stop)) is not None:
             return view
         whole = buffer(stop - offset)
@@ -453,7 +482,7 @@ class RemoteFile:
                 buffer[begin - offset : end - offset] = page.data[begin - number * _PAGE : end - number * _PAGE]
             return
         begin, *bounds = [*range(at, stop, BLOCK), stop]
-        later = [(start, self._ahead(start, end)) for start, end in itertools.pairwise(bounds)]
+        later = [(start, self._later(start, end)) for start, end in itertools.pairwise(bounds)]
         buffer[begin - offset : bounds[0] - offset] = self._fetch(begin, bounds[0])
         for start, block in later:
             data = block.result()
@@ -489,7 +518,7 @@ class RemoteFile:
         for span in spans:
             begin, end = int(starts[span[0]]), int(max(starts[slice(*span)] + counts[slice(*span)]))
             if begin < end:
-                waiting.append((span, self._ahead(begin, end) if len(spans) > 1 else self._fetch(begin, end)))
+                waiting.append((span, self._later(begin, end) if len(spans) > 1 else self._fetch(begin, end)))
             if len(waiting) >= _GATHERED_AT_ONCE:
                 self._copy(*waiting.popleft(), starts, counts, buffer, window_offsets)
         while waiting:
@@ -499,7 +528,7 @@ class RemoteFile:
     def _is_near(self, starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], first: int, number: int) -> bool:
         before = int(starts[number - 1] + counts[number - 1])
         gap, whole = int(starts[number]) - before, int(starts[number] + counts[number] - starts[first])
-        return starts[number] >= starts[number - 1] and gap <= self._files.prices.gap and whole <= BLOCK
+        return starts[number] >= starts[number - 1] and gap <= self._files.prices.gap and whole <= _LARGEST
 
     @staticmethod
     def _copy(
@@ -548,72 +577,6 @@ class RemoteFile:
         used = self._files.first_not(0, pages, lambda number: any(self.read(number * _PAGE, look)))
         last = self.read(max(used - 1, 0) * _PAGE, _PAGE).rstrip(b"\0")
         return max(used - 1, 0) * _PAGE + len(last)
-
-
-class _Blocks:
-    """Large blocks of an object, fetched ahead of who reads them one after the other.
-
-    Args:
-        ahead: begins to fetch the bytes [start, stop).
-    """
-
-    def __init__(self, ahead: "Callable[[int, int], Future[memoryview]]") -> None:
-        self._ahead = ahead
-        self._bounds: list[int] = []  # of the blocks: each begins where another ends
-        self._first = 0  # the number of the first of them that is still at hand
-        self._blocks: deque[Future[memoryview]] = deque()  # from that one on, those that are fetched
-
-    def begin(self, start: int, stop: int, whole: bool = False) -> None:
-        """The bytes [start, stop) come next, nothing else.
-
-        Args:
-            whole: in one block.
-        """
-        self.clear()
-        first = start + (stop - start if whole else min(_FIRST_BLOCK, stop - start))
-        self._bounds = [start, *range(first, stop, BLOCK), stop]
-        self._fetch_ahead()
-
-    def clear(self) -> None:
-        """Forget them all."""
-        for block in self._blocks:
-            block.cancel()
-        self._blocks.clear()
-        self._bounds, self._first = [], 0
-
-    def has(self, at: int) -> bool:
-        """Is a byte in one of them, that is still to come or at hand?"""
-        return self._first < len(self._bounds) - 1 and self._bounds[self._first] <= at < self._bounds[-1]
-
-    def view(self, start: int, stop: int) -> memoryview | None:
-        """The bytes [start, stop), where they are in one block; else None."""
-        self._go_to(start)
-        return self.part(start, stop) if stop <= self._bounds[self._first + 1] else None
-
-    def is_fetched(self, at: int) -> bool:
-        """Is or will be a byte in one of those that are fetched?"""
-        return bool(self._blocks) and self._bounds[self._first] <= at < self._bounds[self._first + len(self._blocks)]
-
-    def part(self, start: int, stop: int) -> memoryview:
-        """The bytes from `start` on that one block has, which is fetched, up to `stop`."""
-        number = bisect.bisect_right(self._bounds, start) - 1
-        begin = self._bounds[number]
-        return self._blocks[number - self._first].result()[start - begin : stop - begin]
-
-    def _go_to(self, at: int) -> None:
-        while self._bounds[self._first + 1] <= at:
-            if self._blocks:
-                self._blocks.popleft().cancel()
-            self._first += 1
-        self._fetch_ahead()
-
-    def _fetch_ahead(self) -> None:
-        last = min(self._first + _AHEAD + 1, len(self._bounds) - 1)
-        while self._first + len(self._blocks) < last:
-            self._fetch(self._first + len(self._blocks))
-
-    def _fetch(self, number: int) -> None:
-        self._blocks.append(self._ahead(self._bounds[number], self._bounds[number + 1]))
 
 
 def _bucket_of(path: str, storage: Storage) -> tuple[Objects, str]:

@@ -23,7 +23,9 @@ from xml.sax.saxutils import escape
 
 ACCESS_KEY, SECRET_KEY = "AKIDMARKER", "SECRETMARKER"
 BUCKET = "stores"
-_PIECE = 512 * 1024
+_SO_MAX_PACING_RATE = 47  # of Linux: the socket sends no faster, and nobody's time is taken for that
+_LARGE = 128 * 1024  # bytes of a request: no page, but a block
+_SEND_BUFFER = 512 * 1024  # what is in it counts as answered
 
 
 class Fault(Exception):
@@ -43,7 +45,7 @@ class Server:
         asked: of each request the method, the path with its query, and the range.
         fault: is called with the number of a request and its key before it is answered, and may raise a Fault.
         page: keys in a page of a list.
-        pace: bytes a second of one connection.
+        pace: bytes a second of one connection, which the kernel holds.
     """
 
     def __init__(self, root: Path, page: int = 1000) -> None:
@@ -54,7 +56,7 @@ class Server:
         self.fault: Callable[[int, str], None] = lambda number, key: None
         self._listing: list[tuple[str, str, int]] | None = None
         self.lock = threading.Lock()
-        self.under_way = self.most_under_way = 0
+        self.under_way = self.most_under_way = 0  # of requests for large blocks
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"owner": self}))
         self._server.daemon_threads = True
         self._server.block_on_close = False
@@ -96,7 +98,7 @@ class Server:
 
     @contextlib.contextmanager
     def one(self) -> Iterator[None]:
-        """While a request is answered."""
+        """While a request for much is answered."""
         with self.lock:
             self.under_way += 1
             self.most_under_way = max(self.most_under_way, self.under_way)
@@ -115,6 +117,9 @@ class _Handler(BaseHTTPRequestHandler):
     def setup(self) -> None:
         super().setup()
         self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.owner.pace != math.inf:
+            self.connection.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, int(self.owner.pace))
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -128,7 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
         with self.owner.lock:
             number = len(self.owner.asked)
             self.owner.asked.append((self.command, self.path, self.headers.get("Range")))
-        with self.owner.one():
+        with self.owner.one() if _is_large(self.headers.get("Range")) else contextlib.nullcontext():
             try:
                 self.owner.fault(number, key)
                 self._answer(bucket, key, url.query)
@@ -190,27 +195,22 @@ class _Handler(BaseHTTPRequestHandler):
         if start >= size:
             self._error(416, "InvalidRange")
             return
-        with path.open("rb") as file:
-            body = os.pread(file.fileno(), stop - start, start)
-        self._send(206, body, {**headers, "Content-Range": f"bytes {start}-{stop - 1}/{size}"})
+        self._head(206, stop - start, {**headers, "Content-Range": f"bytes {start}-{stop - 1}/{size}"})
+        if self.command != "HEAD":
+            with path.open("rb") as file:
+                self.connection.sendfile(file, start, stop - start)
 
-    def _send(self, status: int, body: bytes, headers: dict[str, str], length: int | None = None) -> None:
+    def _head(self, status: int, length: int, headers: dict[str, str]) -> None:
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body) if length is None else length))
+        self.send_header("Content-Length", str(length))
         self.end_headers()
-        if self.command != "HEAD":
-            self._write(memoryview(body))
 
-    def _write(self, body: memoryview) -> None:
-        """At the pace of a connection."""
-        begun = time.monotonic()
-        piece = len(body) or 1 if self.owner.pace == math.inf else _PIECE
-        for at in range(0, len(body), piece):
-            part = body[at : at + piece]
-            self.wfile.write(part)
-            time.sleep(max(0, begun + (at + len(part)) / self.owner.pace - time.monotonic()))
+    def _send(self, status: int, body: bytes, headers: dict[str, str], length: int | None = None) -> None:
+        self._head(status, len(body) if length is None else length, headers)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def _error(self, status: int, code: str) -> None:
         body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>as asked</Message></Error>"
@@ -245,3 +245,8 @@ class _Handler(BaseHTTPRequestHandler):
                     time.sleep(fault.amount)
                 self.close_connection = True
                 self.connection.close()
+
+
+def _is_large(asked: str | None) -> bool:
+    found = re.fullmatch(r"bytes=(\d+)-(\d+)", asked or "")
+    return found is not None and int(found[2]) - int(found[1]) >= _LARGE
