@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import shutil
@@ -151,7 +152,8 @@ query.awaitTermination()
 
 @pytest.mark.slow
 def test_killed_drivers(spark: SparkSession, tmp_path: Path, rng: random.Random) -> None:
-    """SIGKILL at random moments while the store grows: each message is there once."""
+    """SIGKILL at random moments while the store grows: each message is there once. Every other driver has committed a
+    batch by then, as otherwise a slow machine would kill all of them before."""
     store = StoreBuilder(tmp_path / "store", segment_size=1 << 16)
     add(store, 100)
     checkpoint = tmp_path / "checkpoint"
@@ -160,14 +162,24 @@ def test_killed_drivers(spark: SparkSession, tmp_path: Path, rng: random.Random)
         command = [sys.executable, "-c", _DRIVER, str(store.root), str(tmp_path), wait]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
-    for _ in range(KILLS):
+    def commits() -> int:
+        return len(list(checkpoint.glob("commits/[0-9]*")))
+
+    def grow(seconds: float, least_commits: float = math.inf) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and commits() < least_commits:
+            add(store, rng.randrange(1, 10))
+            time.sleep(0.05)
+
+    for number in range(KILLS):
         with run("wait") as driver:
             assert driver.stdout is not None
             assert driver.stdout.readline() == "started\n"
-            end = time.monotonic() + rng.uniform(1, 8)
-            while time.monotonic() < end:
-                add(store, rng.randrange(1, 10))
-                time.sleep(0.05)
+            if number % 2:
+                before = commits()
+                grow(120, before + 1)
+                assert commits() > before
+            grow(rng.uniform(0, 4))
             assert driver.poll() is None
             os.killpg(driver.pid, signal.SIGKILL)
         if not list(checkpoint.glob("offsets/[0-9]*")):
