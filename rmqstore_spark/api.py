@@ -97,13 +97,14 @@ class Store(TableMethods):
         """
         from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
         from rmqstore_spark.read.batches import ReadSettings, TaskReaders
-        from rmqstore_spark.read.parallel import cores, in_order
+        from rmqstore_spark.read.parallel import BATCH_BYTES, cores, in_order
         from rmqstore_spark.read.planner import plan
 
         prices = files_of(self._options({})).prices
         understood = self._options({"maxPartitionBytes": prices.task, "columns": columns, **options})
         names = understood.columns or DEFAULT_COLUMNS
         schema = arrow_schema(names)
+        workers = max(1, int(cores() * prices.decoding))
         settings = ReadSettings(
             schema,
             understood.mode,
@@ -111,6 +112,7 @@ class Store(TableMethods):
             understood.decompress,
             understood.selection,
             understood.storage,
+            BATCH_BYTES if workers > 1 else 0,
         )
         tasks = plan(understood, columns=names).tasks
         readers = TaskReaders(settings, tasks)
@@ -118,8 +120,7 @@ class Store(TableMethods):
         jobs: list[Callable[[], Iterator[pa.RecordBatch]]] = [
             functools.partial(_read, task, readers, progress) for task in tasks
         ]
-        threads = max(1, int(cores() * prices.decoding))
-        return pa.RecordBatchReader.from_batches(schema, in_order(jobs, threads))
+        return pa.RecordBatchReader.from_batches(schema, in_order(jobs, workers))
 
     def get(self, id: str, columns: Names | None = None, **options: Unpack[MessageOptions]) -> pa.Table:
         """The messages with this `msgId` or `offsetMsgId`: mostly one, or none. A client's msgId stays the same in all

@@ -38,6 +38,7 @@ class ReadSettings:
     Attributes:
         schema: the record batches' schema: which columns, in which order, and which of them may be null.
         storage: how remote stores are reached; None: as their files know.
+        batch_bytes: of Arrow data in a batch; 0: as Spark moves them best.
     """
 
     schema: pa.Schema
@@ -46,6 +47,7 @@ class ReadSettings:
     decompress: bool = True
     selection: Selection = EVERYTHING
     storage: Storage | None = None
+    batch_bytes: int = 0
 
 
 def read_task(task: Task, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
@@ -119,6 +121,7 @@ class _TaskReader:
     def __init__(self, settings: ReadSettings) -> None:
         self._settings = settings
         self._most_rows = FIRST_BATCH_ROWS
+        self._batch_bytes = settings.batch_bytes or BATCH_BYTES
         names = settings.schema.names
         # Bodies can be decompressed only with the flag that tells how, and told where they fail.
         self._decompresses = settings.decompress and "body" in names
@@ -157,7 +160,7 @@ class _TaskReader:
             if damage is not None:
                 yield from self._finish(piece, spares)
                 yield from self._mended(piece, damage, spares, given)
-            elif self._free_rows() <= 0 or self._builder.decoder.nbytes >= BATCH_BYTES:
+            elif self._free_rows() <= 0 or self._builder.decoder.nbytes >= self._batch_bytes:
                 yield from self._finish(piece, spares)
                 self._most_rows = min(self._most_rows * 4, BATCH_ROWS)
         yield from self._finish(piece, spares)
@@ -181,7 +184,7 @@ class _TaskReader:
         return self._most_rows - self._builder.decoder.rows
 
     def _room(self) -> Room:
-        return Room(self._free_rows(), BATCH_BYTES)
+        return Room(self._free_rows(), self._batch_bytes)
 
     def _all(self, piece: Range) -> Iterator[Damage | None]:
         """Decode all units of a piece; yields after each step, and what is damaged."""

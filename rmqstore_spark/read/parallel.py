@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
+BATCH_BYTES = 4 * 1024 * 1024  # of Arrow data: to hand a batch over takes as long as to decode some 100 KiB
 _ENOUGH = 32 * 1024 * 1024  # bytes that are ready and that nobody has taken; they lie in buffers of up to twice that
 _FEW = _ENOUGH // 2  # so many or fewer: threads go on
 

@@ -54,7 +54,7 @@ class Prices:
     narrow: int = 64
     tagged: int = 4
     at_once: int = 1
-    task: int = 16 * 1024 * 1024
+    task: int = 32 * 1024 * 1024
     decoding: float = 1
 
 
