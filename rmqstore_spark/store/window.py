@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from native_io import FORMAT, SLIDE, Decoder, Status
+from native_io import FORMAT, Decoder, Status
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.message import body_end
 from rmqstore_spark.store.segments import Segment
@@ -44,7 +44,6 @@ class Window:
         self.data = self._buffer[:0]
         self.base = segment.start
         self._ahead = min(FIRST_WINDOW, WINDOW_SIZE)
-        self._state = np.zeros(len(SLIDE), np.int64)
 
     def close(self) -> None:
         """Close the file."""
@@ -78,12 +77,12 @@ class Window:
             return None
         if self.data.obj is not self._buffer.obj or len(self._buffer) < WINDOW_SIZE:
             self.data = self._of_size(WINDOW_SIZE)[:0]
-        self._state[:3] = self.base, len(self.data), self._ahead
+        state = np.array([self.base, len(self.data), self._ahead, 0, 0], np.int64)  # native_io.SLIDE
         try:
             return file.decode(
                 decoder,
                 self._buffer,
-                self._state,
+                state,
                 start=self.segment.start,
                 end=self.file_end,
                 position=at,
@@ -94,7 +93,7 @@ class Window:
                 enough=enough,
             )
         finally:
-            self.base, shown, self._ahead = self._state[:3].tolist()
+            self.base, shown, self._ahead = state[:3].tolist()
             self.data = self._buffer[:shown]
 
     def gather(self, positions: Positions, sizes: npt.NDArray[np.int32], offsets: Positions, lengths: Positions) -> int:
