@@ -99,16 +99,20 @@ cdef extern from "tiling.h" nogil:
     uint64_t rmq_fingerprint(int64_t offset)
     int rmq_add_units(rmq_tiling *t, const uint8_t *units, int64_t count)
 
+cdef extern from "file.h" nogil:
+    ctypedef struct rmq_file:
+        int fd
+        int64_t bytes
+        int64_t requests
+        int error
+
 cdef extern from "gather.h" nogil:
     ctypedef struct rmq_gathered:
         uint8_t *buffer
         int64_t capacity
         int64_t *window_offsets
         int64_t *lengths
-        int64_t bytes
-        int64_t requests
-        int error
-    int64_t rmq_gather(int fd, const int64_t *offsets, const int32_t *sizes, int64_t count, int64_t slack,
+    int64_t rmq_gather(rmq_file *f, const int64_t *offsets, const int32_t *sizes, int64_t count, int64_t slack,
                        rmq_gathered *out)
 
 cdef extern from "residency.h" nogil:
@@ -118,14 +122,12 @@ cdef extern from "chains.h" nogil:
     ctypedef struct rmq_index_file:
         const uint8_t *memory
         int64_t size
-        int fd
+        rmq_file file
         int64_t begin_offset
         int64_t end_offset
         int64_t count
         int64_t items
         uint32_t slots
-        int64_t bytes
-        int64_t requests
     enum:
         RMQ_CHAINS_FOLLOWED, RMQ_CHAINS_NO_MEMORY, RMQ_CHAINS_BROKEN
     int rmq_follow_chains(rmq_index_file *f, const int32_t *hashes, int64_t n, rmq_list *found)
@@ -146,7 +148,7 @@ cdef extern from "decode.h" nogil:
 
 cdef extern from "slide.h" nogil:
     ctypedef struct rmq_slide:
-        int fd
+        rmq_file file
         int64_t start
         int64_t end
         uint8_t *buffer
@@ -154,9 +156,6 @@ cdef extern from "slide.h" nogil:
         int64_t base
         int64_t shown
         int64_t ahead
-        int64_t bytes
-        int64_t requests
-        int error
     int rmq_decode_file(rmq_decoder *d, rmq_walk *w, rmq_slide *s, int64_t most, int64_t enough)
 
 cdef extern from "arrow.h" nogil:

@@ -174,26 +174,27 @@ cdef class Filter(OneAtATime):
         return claims.selected, claims.taken, status_of(status), claims.why.expected, claims.why.found
 
 
+cdef int check_read(int error) except -1:
+    if error != 0:
+        raise OSError(error, os.strerror(error))
+    return 0
+
+
 def gather(int fd, const int64_t[::1] offsets not None, const int32_t[::1] sizes not None,
            uint8_t[::1] buffer not None, int64_t[::1] window_offsets not None, int64_t[::1] lengths not None, *,
            int64_t slack):
     cdef int64_t n = offsets.shape[0], done = 0
+    cdef rmq_file file = rmq_file(fd, 0, 0, 0)
     cdef rmq_gathered out
     if min(sizes.shape[0], window_offsets.shape[0], lengths.shape[0]) < n:
         raise ValueError(f"{n} offsets need as many sizes, window_offsets and lengths")
     if n == 0 or buffer.shape[0] == 0:
         return 0, 0, 0
-    out.buffer = &buffer[0]
-    out.capacity = buffer.shape[0]
-    out.window_offsets = &window_offsets[0]
-    out.lengths = &lengths[0]
-    out.bytes = out.requests = 0
-    out.error = 0
+    out = rmq_gathered(&buffer[0], buffer.shape[0], &window_offsets[0], &lengths[0])
     with nogil:
-        done = rmq_gather(fd, &offsets[0], &sizes[0], n, slack, &out)
-    if out.error != 0:
-        raise OSError(out.error, os.strerror(out.error))
-    return done, out.bytes, out.requests
+        done = rmq_gather(&file, &offsets[0], &sizes[0], n, slack, &out)
+    check_read(file.error)
+    return done, file.bytes, file.requests
 
 
 cdef class QueueWalk(OneAtATime):
@@ -315,8 +316,7 @@ def resident(int fd, int64_t offset, uint8_t[::1] pages not None):
     if pages.shape[0]:
         with nogil:
             error = rmq_resident(fd, offset, &pages[0], pages.shape[0])
-    if error != 0:
-        raise OSError(error, os.strerror(error))
+    check_read(error)
 
 
 def follow_chains(int fd, const uint8_t[::1] start not None, const int32_t[::1] hashes not None, *, int64_t slots,
@@ -331,7 +331,8 @@ def follow_chains(int fd, const uint8_t[::1] start not None, const int32_t[::1] 
     for i in range(n):
         if hashes[i] < 0:
             raise ValueError(f"a key hash is not negative, found {hashes[i]}")
-    file = rmq_index_file(address(start), start.shape[0], fd, begin_offset, end_offset, count, items, <uint32_t>slots, 0, 0)
+    file = rmq_index_file(address(start), start.shape[0], rmq_file(fd, 0, 0, 0), begin_offset, end_offset, count, items,
+                          <uint32_t>slots)
     found.data = NULL
     found.size = found.capacity = 0
     try:
@@ -339,15 +340,14 @@ def follow_chains(int fd, const uint8_t[::1] start not None, const int32_t[::1] 
             status = rmq_follow_chains(&file, &hashes[0] if n else NULL, n, &found)
         if status == RMQ_CHAINS_NO_MEMORY:
             raise MemoryError()
-        if status > 0:
-            raise OSError(status, os.strerror(status))
+        check_read(file.file.error)
         if status == RMQ_CHAINS_BROKEN:
-            return None, file.bytes, file.requests
+            return None, file.file.bytes, file.file.requests
         offsets = np.empty(found.size, np.int64)
         view = offsets
         if found.size:
             memcpy(&view[0], found.data, found.size * sizeof(int64_t))
-        return offsets, file.bytes, file.requests
+        return offsets, file.file.bytes, file.file.requests
     finally:
         free(found.data)
 
@@ -450,15 +450,14 @@ cdef class Decoder(OneAtATime):
             raise ValueError(f"position {position} lies before the file, which begins at {start} and ends at {end}")
         check_offsets(state[1], state[0], max(state[0], position), segment_end)
         walk = rmq_walk(NULL, 0, position, stop, segment_end, verify_crc, position, 0, RMQ_MORE, rmq_finding(0, 0))
-        slide = rmq_slide(fd, start, end, &window[0], window.shape[0], state[0], state[1], state[2], 0, 0, 0)
+        slide = rmq_slide(rmq_file(fd, 0, 0, 0), start, end, &window[0], window.shape[0], state[0], state[1], state[2])
         self.enter()
         with nogil:
             failed = rmq_decode_file(self.decoder, &walk, &slide, most, enough)
         state[0], state[1], state[2] = slide.base, slide.shown, slide.ahead
-        state[3], state[4] = slide.bytes, slide.requests
+        state[3], state[4] = slide.file.bytes, slide.file.requests
         self.done(failed, 0)
-        if slide.error != 0:
-            raise OSError(slide.error, os.strerror(slide.error))
+        check_read(slide.file.error)
         return end_walk(&walk)
 
     def finish(self):

@@ -2,10 +2,9 @@
 #ifndef RMQ_CHAINS_H
 #define RMQ_CHAINS_H
 
-#include <errno.h>
 #include <stdint.h>
-#include <unistd.h>
 
+#include "file.h"
 #include "index.h"
 #include "memory.h"
 #include "unit.h"
@@ -13,31 +12,19 @@
 typedef struct {
     const uint8_t *memory; /* the file's first `size` bytes; what comes after them is read */
     int64_t size;
-    int fd;
+    rmq_file file;
     int64_t begin_offset, end_offset; /* as the header says, and so `count` */
     int64_t count, items;
     uint32_t slots;
-    int64_t bytes, requests; /* read, in all */
 } rmq_index_file;
 
-enum { RMQ_CHAINS_FOLLOWED = 0, RMQ_CHAINS_NO_MEMORY = -1, RMQ_CHAINS_BROKEN = -2 }; /* else an errno */
+/* Broken: also where reading failed, which file.error says. */
+enum { RMQ_CHAINS_FOLLOWED = 0, RMQ_CHAINS_NO_MEMORY = -1, RMQ_CHAINS_BROKEN = -2 };
 
-/* Where `n` bytes of the file are; or NULL, and why. */
-static const uint8_t *rmq_index_bytes(rmq_index_file *f, int64_t at, int64_t n, uint8_t *space, int *why) {
+/* Where `n` bytes of the file are; NULL where it has become shorter, or reading fails. */
+static const uint8_t *rmq_index_bytes(rmq_index_file *f, int64_t at, int64_t n, uint8_t *space) {
     if (at + n <= f->size) return f->memory + at;
-    int64_t got = 0;
-    while (got < n) {
-        const ssize_t some = pread(f->fd, space + got, (size_t)(n - got), at + got);
-        if (some < 0 && errno == EINTR) continue;
-        if (some <= 0) { /* the file has become shorter */
-            *why = some < 0 ? errno : RMQ_CHAINS_BROKEN;
-            return NULL;
-        }
-        f->requests += 1;
-        f->bytes += some;
-        got += some;
-    }
-    return space;
+    return rmq_read_file(&f->file, space, n, at) == n ? space : NULL;
 }
 
 /* Add to `found` the physical offsets of all items that have one of these hashes, which are not negative, and side by side
@@ -46,18 +33,17 @@ static const uint8_t *rmq_index_bytes(rmq_index_file *f, int64_t at, int64_t n, 
 static int rmq_follow_chains(rmq_index_file *f, const int32_t *hashes, int64_t n, rmq_list *found) {
     uint8_t space[RMQ_INDEX_ITEM_SIZE];
     const int64_t first_item = RMQ_INDEX_HEADER_SIZE + (int64_t)RMQ_INDEX_SLOT_SIZE * f->slots;
-    int why = RMQ_CHAINS_BROKEN;
     for (int64_t i = 0, after; i < n; i = after) {
         const uint32_t slot = (uint32_t)hashes[i] % f->slots;
         for (after = i + 1; after < n && (uint32_t)hashes[after] % f->slots == slot;) after++;
         const uint8_t *p =
-            rmq_index_bytes(f, RMQ_INDEX_HEADER_SIZE + (int64_t)RMQ_INDEX_SLOT_SIZE * slot, RMQ_INDEX_SLOT_SIZE, space, &why);
-        if (p == NULL) return why;
+            rmq_index_bytes(f, RMQ_INDEX_HEADER_SIZE + (int64_t)RMQ_INDEX_SLOT_SIZE * slot, RMQ_INDEX_SLOT_SIZE, space);
+        if (p == NULL) return RMQ_CHAINS_BROKEN;
         int64_t number = rmq_i32(p), before = f->items, latest = INT64_MAX;
         while (number != 0) {
             if (number < 0 || number >= before) return RMQ_CHAINS_BROKEN;
-            p = rmq_index_bytes(f, first_item + RMQ_INDEX_ITEM_SIZE * number, RMQ_INDEX_ITEM_SIZE, space, &why);
-            if (p == NULL) return why;
+            p = rmq_index_bytes(f, first_item + RMQ_INDEX_ITEM_SIZE * number, RMQ_INDEX_ITEM_SIZE, space);
+            if (p == NULL) return RMQ_CHAINS_BROKEN;
             const int32_t hash = rmq_i32(p), previous = rmq_i32(p + 16);
             const int64_t offset = rmq_i64(p + 4);
             const int known = number < f->count;

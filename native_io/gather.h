@@ -2,22 +2,21 @@
 #ifndef RMQ_GATHER_H
 #define RMQ_GATHER_H
 
-#include <errno.h>
 #include <stdint.h>
-#include <unistd.h>
+
+#include "file.h"
 
 /* What was read, for each offset: where it lies in the buffer, and how many bytes from there on belong to it. */
 typedef struct {
     uint8_t *buffer;
     int64_t capacity;
     int64_t *window_offsets, *lengths;
-    int64_t bytes, requests; /* in all */
-    int error;               /* errno, or 0 */
 } rmq_gathered;
 
 /* Read sizes[i] bytes at offsets[i], which ascend, for as many i from 0 on as fit: answers how many. What is at most `slack`
- * bytes apart is read in one go, with what is between. Where the file ends there are fewer bytes, or none. */
-static int64_t rmq_gather(int fd, const int64_t *offsets, const int32_t *sizes, int64_t count, int64_t slack,
+ * bytes apart is read in one go, with what is between. Where the file ends there are fewer bytes, or none, and
+ * where reading fails (see f->error) no more offsets. */
+static int64_t rmq_gather(rmq_file *f, const int64_t *offsets, const int32_t *sizes, int64_t count, int64_t slack,
                           rmq_gathered *out) {
     int64_t used = 0, done = 0;
     while (done < count) {
@@ -33,19 +32,8 @@ static int64_t rmq_gather(int fd, const int64_t *offsets, const int32_t *sizes, 
             if (end - start > out->capacity - used) break;
             if (end > stop) stop = end;
         }
-        int64_t got = 0;
-        while (got < stop - start) {
-            const ssize_t n = pread(fd, out->buffer + used + got, (size_t)(stop - start - got), start + got);
-            if (n < 0 && errno == EINTR) continue;
-            if (n < 0) {
-                out->error = errno;
-                return done;
-            }
-            out->requests += 1;
-            if (n == 0) break;
-            got += n;
-        }
-        out->bytes += got;
+        const int64_t got = rmq_read_file(f, out->buffer + used, stop - start, start);
+        if (f->error != 0) break;
         for (; done < after; done++) {
             const int64_t from = offsets[done] - start;
             out->window_offsets[done] = used + (from < got ? from : got);

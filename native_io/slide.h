@@ -2,23 +2,20 @@
 #ifndef RMQ_SLIDE_H
 #define RMQ_SLIDE_H
 
-#include <errno.h>
 #include <stdint.h>
-#include <unistd.h>
 
 #include "decode.h"
+#include "file.h"
 
 /* Offsets are physical ones. Whoever begins has checked that 0 <= start <= end, that base >= 0, and that `shown` is no
  * more than the capacity. */
 typedef struct {
-    int fd;
+    rmq_file file;
     int64_t start, end;   /* of the file: where its first byte is, and where it ends or is not to be read on */
     uint8_t *buffer;
     int64_t capacity;
     int64_t base, shown;  /* what the buffer has: from where on, and how many bytes */
     int64_t ahead;        /* bytes of the next window; of those after it the capacity */
-    int64_t bytes, requests; /* in all */
-    int error;            /* errno, or 0 */
 } rmq_slide;
 
 /* Show what begins at `at`: a window's worth, but nothing from `stop` on that is not needed. */
@@ -28,22 +25,12 @@ static void rmq_slide_to(rmq_slide *s, int64_t at, int64_t need, int64_t stop) {
     if (size > s->end - at) size = s->end - at;
     s->ahead = s->capacity; /* who has read on will go on reading */
     s->base = at;
-    s->shown = 0;
-    while (s->shown < size) {
-        const ssize_t n = pread(s->fd, s->buffer + s->shown, (size_t)(size - s->shown), at + s->shown - s->start);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) s->error = errno;
-        if (n < 0) return;
-        s->requests += 1;
-        s->bytes += n;
-        if (n == 0) return;
-        s->shown += n;
-    }
+    s->shown = rmq_read_file(&s->file, s->buffer, size, at - s->start);
 }
 
 /* Walk and decode, window after window, at most `most` units, until at least `enough` bytes are decoded; both are looked at
  * after each window. Status FULL: it only has to be called again. RMQ_MORE: nothing was taken, as a unit is longer than the
- * buffer, or than the file shows. Answers 0, or -1 / -2 of rmq_reserve; what could not be read is in s->error. */
+ * buffer, or than the file shows. Answers 0, or -1 / -2 of rmq_reserve; what could not be read is in s->file.error. */
 static int rmq_decode_file(rmq_decoder *d, rmq_walk *w, rmq_slide *s, int64_t most, int64_t enough) {
     int64_t count = 0, need = RMQ_BLANK_SIZE;
     w->status = RMQ_FULL;
