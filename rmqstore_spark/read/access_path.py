@@ -267,6 +267,8 @@ class _Without:
             return True
         asked = asked_queues(store, selection)
         known.queues, known.asked = max(known.queues, len(asked)), len(asked)
+        if known.price(store, selection, trust) > price:
+            return False
         for count in store.files.each(lambda queue: _selected_in(queue, selection), asked):
             known.messages += count
             known.selected += count

@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 BATCH_BYTES = 1024 * 1024
 BATCH_ROWS = 16 * 1024
 FIRST_BATCH_ROWS = 64
+_INDEXED_AHEAD = 64  # messages, of all pieces together
 
 
 @dataclass(frozen=True)
@@ -104,8 +105,12 @@ def _reach(task: Task, settings: ReadSettings) -> None:
 
 
 def _ahead_of(tasks: Sequence[Task], settings: ReadSettings) -> ReadAhead:
-    """What tasks scan, to be fetched ahead."""
+    """What tasks scan, to be fetched ahead; and what is first looked at by an index, which is asked for now."""
     ahead = ReadAhead()
+    indexed = [piece for task in tasks for piece in task.ranges if isinstance(piece, Indexed)]
+    for each in indexed[:_INDEXED_AHEAD]:
+        first = each.positions[: max(1, _INDEXED_AHEAD // len(indexed))]
+        each.store.files.soon((each.segment.path, at) for at in (first - each.segment.start).tolist())
     for task in tasks:
         last = _own(settings, task).selection.commit_log_offset.most
         for piece in task.ranges:

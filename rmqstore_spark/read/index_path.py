@@ -27,13 +27,13 @@ import numpy as np
 
 from native_io import Filter
 from rmqstore_spark.errors import RmqStoreError, counted
-from rmqstore_spark.read.clock import may_hold
-from rmqstore_spark.read.prune import around, physical_offset_of
+from rmqstore_spark.read.index_ahead import IndexAhead, IndexedNames, may_be_selected
+from rmqstore_spark.read.index_ends import IndexEnds
+from rmqstore_spark.read.prune import around
 from rmqstore_spark.read.split import Splitter
 from rmqstore_spark.read.task import Indexed, Range
-from rmqstore_spark.selection import ALL, REPLACEMENT, Selection, words_of
+from rmqstore_spark.selection import REPLACEMENT, Selection, words_of
 from rmqstore_spark.store.indexfile import (
-    DEFAULT_SLOTS,
     Hashes,
     Header,
     IndexFile,
@@ -42,11 +42,9 @@ from rmqstore_spark.store.indexfile import (
     Positions,
     by_slot,
     index_paths,
-    item_at,
     key_hash,
     look_up_price,
 )
-from rmqstore_spark.store.message import Header as UnitHeader
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.units import BatchBuilder, Claims
 
@@ -104,9 +102,6 @@ class _Known:
     followed_by: tuple[int, ...]
 
 
-_FEW = 64  # hashes, at the most, whose chains are read ahead
-
-
 class IndexPath:
     """Looks names up in a store's index files.
 
@@ -119,19 +114,13 @@ class IndexPath:
         self._store = store
         self._selection = selection
         self._splitter = splitter
-        # Of a text that may be one of two ids, the unit that an offsetMsgId names is looked at as well.
-        self._names = selection.names or frozenset([min(selection.ids)])
-        offsets = [] if selection.names else [physical_offset_of(name) for name in self._names]
-        self._named_offsets = [offset for offset in offsets if offset is not None]
-        self._topics = self._wanted_topics()
-        hashes = {key_hash(topic, name) for topic in self._topics for name in self._names}
-        self._hashes = np.fromiter(hashes, np.int32)
+        self._names = IndexedNames(store, selection)
         self._hashes_by_slot: dict[int, Hashes] = {}  # by number of slots
         self._paths: dict[str, int] = {}
         self._headers: dict[str, Header] = {}  # of files that were opened to price them
         # By size of the file: the files of one store have as many, unless the broker's settings were changed.
         self._slots: dict[int, int] = {}
-        self._ends: dict[int, tuple[int, int] | None] = {}  # of live messages: where they end, and store times (ms)
+        self._ends = IndexEnds(store.log)
         self._followed: set[int] = set()  # where a file begins that comes next after one whose end is proved
         self._are_in_order = True  # files, as far as is known: none has messages that another one has
 
@@ -141,9 +130,9 @@ class IndexPath:
         Raises:
             NoIndexError: there are no files, or what is looked for cannot be in one.
         """
-        if any(REPLACEMENT in text for text in (*self._names, *self._topics)):
+        if any(REPLACEMENT in text for text in (*self._names.names, *self._names.topics)):
             raise NoIndexError("index: no text in it has U+FFFD")
-        if not self._topics and not self._store.known_topics():
+        if not self._names.topics and not self._store.known_topics():
             raise NoIndexError("index: it is by topic, and no topic of the store is known (RocksDB has them, or none)")
         try:
             self._paths = index_paths(self._store.layout.index, self._store.files)
@@ -163,8 +152,6 @@ class IndexPath:
         Raises:
             NoIndexError: there are none that help.
         """
-        if self._store.files.prices.at_once > 1:
-            self._read_ahead(ranges)
         known, there, asked, unused = self._ask(ranges)
         if _overlap(known):
             self._are_in_order = False
@@ -172,48 +159,23 @@ class IndexPath:
         if not there:
             raise NoIndexError(*unused, "index: there is none with a message in it")
         known = _joined(known)
-        for hole in around(self._store, [(offset, offset) for offset in self._named_offsets], self._splitter):
+        for hole in around(self._store, [(offset, offset) for offset in self._names.offsets], self._splitter):
             known = [part for each in known for part in _without(each, hole)]
         pieces, rest = self._cut(ranges, known)
         count = sum(len(piece.positions) for piece in pieces)
         why = (
-            f"{counted(len(self._names), 'name')} in {counted(len(self._topics), 'topic')}, looked up in "
+            f"{counted(len(self._names.names), 'name')} in {counted(len(self._names.topics), 'topic')}, looked up in "
             f"{counted(asked, 'index file')}: {counted(count, 'message')} to look at; "
             f"{counted(sum(piece.stop - piece.start for piece in rest), 'byte')} of the log are not covered"
         )
         return Found(pieces, count, rest, self._price(), why, unused)
-
-    def _read_ahead(self, ranges: list[Range]) -> None:
-        """Ask for what _ask() is going to read, all files and names at a time: that goes from file to file, as the one
-        tells of the next. It finds the bytes in memory then. What goes wrong here goes wrong there again."""
-        files, log = self._store.files, self._store.log
-        headers: list[tuple[str, Header]] = []
-        for path in self._paths:
-            with contextlib.suppress(RmqStoreError), IndexReader(path, files, self._headers.get(path)) as reader:
-                if not reader.is_empty and _meets(reader.header, ranges):
-                    headers.append((path, reader.header))
-        ends = {position for _, header in headers for position in (header.begin_position, header.end_position)}
-        located = ((log.extent_at(position), position) for position in ends)
-        files.soon((extent.segment.path, position - extent.segment.start) for extent, position in located if extent)
-        items = [(path, item_at(DEFAULT_SLOTS, n)) for path, header in headers for n in (0, header.index_count - 1)]
-        files.soon(items)
-
-        def work(task: tuple[str, Header, int | None]) -> None:
-            path, header, number = task
-            with contextlib.suppress(RmqStoreError, ValueError), IndexReader(path, files, header) as reader:
-                reader.walk(number)
-
-        few = self._hashes.tolist() if len(self._hashes) <= _FEW else []
-        tasks = [(path, header, number) for path, header in headers for number in (None, *few)]
-        for _ in files.each(work, tasks):
-            pass
 
     def _ask(self, ranges: list[Range]) -> tuple[list[_Known], int, int, list[str]]:
         """What each file says, how many have a message, how many were asked, and why others could not be used."""
         unused: list[str] = []
         known: list[_Known] = []
         there, asked = 0, 0
-        with contextlib.closing(self._readers(unused)) as readers:
+        with contextlib.closing(self._readers(ranges, unused)) as readers:
             for reader, following in readers:
                 there += 1
                 if not _meets(reader.header, ranges):
@@ -227,20 +189,8 @@ class IndexPath:
                     unused += error.reasons
         return known, there, asked, unused
 
-    def _wanted_topics(self) -> list[str]:
-        """The topics in which selected messages can be. A topic of which nothing but messages is left is not known."""
-        selection, store = self._selection, self._store
-        if selection.topic.among is not None:
-            topics = set(selection.topic.among)
-        elif selection.assigned is not None:
-            topics = set(selection.assigned)
-        else:
-            topics = store.queues.topics | set(store.topics) | store.consumed_topics
-            selection.topic.learn(topics)
-        return [topic for topic in sorted(topics) if selection.wants_topic(topic)]
-
     def _price(self) -> int:
-        return sum(look_up_price(size, len(self._hashes), self._store.files) for size in self._paths.values())
+        return sum(look_up_price(size, len(self._names.hashes), self._store.files) for size in self._paths.values())
 
     def _is_worth_opening(self, path: str, ranges: list[Range]) -> bool:
         """True also where it is not known: then look_up() says why not."""
@@ -251,15 +201,20 @@ class IndexPath:
         except RmqStoreError:
             return True
 
-    def _readers(self, unused: list[str]) -> Generator[tuple[IndexReader, Header | None]]:
+    def _readers(self, ranges: list[Range], unused: list[str]) -> Generator[tuple[IndexReader, Header | None]]:
         """Each file with items in it, open, and the header of the one after it.
 
         Args:
+            ranges: what is going to be asked of them.
             unused: gets the reasons why others cannot be opened.
         """
         held: list[IndexReader] = []
+        paths, at_once = list(self._paths), self._store.files.prices.at_once
+        ahead = IndexAhead(self._store, self._names.hashes, self._slots, lambda header: _meets(header, ranges))
         try:
-            for path in self._paths:
+            for number, path in enumerate(paths):
+                if at_once > 1 and number % at_once == 0:
+                    ahead.read(paths[number : number + at_once + 1], self._headers, self._store.log)
                 try:
                     held.append(IndexReader(path, self._store.files, self._headers.get(path)))
                 except RmqStoreError as error:
@@ -291,15 +246,15 @@ class IndexPath:
         if header.end_position < log_start:
             return []
         first, last = header.begin_position, header.end_position
-        start = self._end_of(first, header.begin_timestamp) if first >= log_start else log_start
+        start = self._ends.end_of(first, header.begin_timestamp) if first >= log_start else log_start
         if following is not None:
-            self._look_at(last, following.begin_position)
-        after = self._end_of(last, header.end_timestamp)
+            self._ends.look_at(last, following.begin_position)
+        after = self._ends.end_of(last, header.end_timestamp)
         is_ended = after is not None
         is_next = self._are_in_order and start is not None and first in self._followed
         if after is not None:
             self._followed |= {last, after}
-        is_asked = self._may_be_selected(header)
+        is_asked = may_be_selected(header, self._selection)
         file = self._checked(reader, is_next and is_ended) if is_asked else None
         if start is None or not is_ended:
             if file is None:
@@ -308,7 +263,7 @@ class IndexPath:
             if proved is None:
                 raise NoIndexError(f"index: {reader.path}: the log has other messages where it begins or ends")
             first, last = proved if start is None else (first, proved[1])
-            start = self._end_of(first) if start is None else start
+            start = self._ends.end_of(first) if start is None else start
         positions = self._positions(reader, file) if is_asked and file is not None else np.empty(0, np.int64)
         if start is None or start > last:
             return []
@@ -327,49 +282,17 @@ class IndexPath:
         slots = self._slots.get(reader.size)
         file = reader.check_next(slots) if is_next and slots is not None else None
         if file is None:
-            tried = [DEFAULT_SLOTS, *self._slots.values()] if slots is None else [slots]
-            file = reader.check(dict.fromkeys(tried))
+            file = reader.check(self._slots.values() if slots is None else [slots])
             self._slots[reader.size] = file.slots
         return file
 
     def _positions(self, reader: IndexReader, file: IndexFile) -> Positions:
         if file.slots not in self._hashes_by_slot:
-            self._hashes_by_slot[file.slots] = by_slot(self._hashes, file.slots)
+            self._hashes_by_slot[file.slots] = by_slot(self._names.hashes, file.slots)
         found = reader.lookup(file, self._hashes_by_slot[file.slots])
         if found is None:
             raise NoIndexError(f"index: {reader.path}: a chain in it is broken")
         return found
-
-    def _may_be_selected(self, header: Header) -> bool:
-        """By the times of a file's first and last message, which the log is asked for as well."""
-        times = self._selection.store_timestamp
-        begin, end = header.begin_timestamp, header.end_timestamp
-        return times == ALL or may_hold(begin, end, times.least, times.most)
-
-    def _look_at(self, last: int, following: int) -> None:
-        """Learn of the messages that one file ends with and the next begins with: mostly they stand side by side."""
-        if last < following and not self._ends.keys() & {last, following}:
-            headers = self._store.log.two_headers(last, following)
-            self._learn(following, headers[1])  # where it is live, so is what comes before it
-            self._learn(last, headers[0])
-
-    def _learn(self, position: int, headers: list[UnitHeader]) -> None:
-        """Keep what the log has at a physical offset, if it is live.
-
-        Args:
-            headers: what LiveLog.headers_at() says.
-        """
-        self._ends[position] = None
-        timestamp = headers[0].store_timestamp if headers else None
-        if timestamp is not None and self._store.log.is_live(position, headers=headers):
-            self._ends[position] = position + headers[0].size, timestamp // 1000
-
-    def _end_of(self, position: int, timestamp: int | None = None) -> int | None:
-        """Where the live message at a physical offset ends, if there is one, and of this store time (ms)."""
-        if position not in self._ends:
-            self._learn(position, self._store.log.headers_at(position))
-        found = self._ends[position]
-        return None if found is None or timestamp not in (None, found[1]) else found[0]
 
     def _cut(self, ranges: list[Range], known: list[_Known]) -> tuple[list[Indexed], list[Range]]:
         """The ranges cut into what is known and what is not.

@@ -9,6 +9,7 @@ from rmqstore_spark.read.access_path import Access, choose, scanned, unread
 from rmqstore_spark.read.check_names import check_queues, check_topics
 from rmqstore_spark.read.copies import Copies, alone, copies_of, in_order
 from rmqstore_spark.read.groups import of_group
+from rmqstore_spark.read.index_ahead import begin_look_up
 from rmqstore_spark.read.pack import pack, target_size
 from rmqstore_spark.read.prune import in_time, pruned
 from rmqstore_spark.read.split import Splitter
@@ -56,6 +57,7 @@ def plan(options: ReadOptions, files: Files | None = None, columns: Collection[s
     files = files or files_of(options)
     stores = open_stores(options, files)
     for store in stores:
+        begin_look_up(store, options.selection)
         say_what_is_unknown(store, MESSAGES)
     if options.deduplicate:
         return _plan_logs(copies_of(stores), options, files, columns)

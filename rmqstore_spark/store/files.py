@@ -131,6 +131,9 @@ class Files:
         """A few bytes of each of these files are read soon, from these offsets on. Where a request takes long, all of
         them are asked for now."""
 
+    def meanwhile(self, work: Callable[[], None]) -> None:
+        """Reads ahead. Where a request takes long, another thread does it, else nobody."""
+
     def add_to(self, ahead: ReadAhead, path: str, pin: Pin | None, start: int, stop: int) -> None:
         """The bytes [start, stop) of a file are read from end to end, after those that were added before. Where a
         request takes long, they are fetched ahead, for who reads them by way of files that read_by() was told of it."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from rmqstore_spark.errors import DamagedStoreError, OptionError
 from rmqstore_spark.store.consumequeue import UNIT_SIZE
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.indexfile import DEFAULT_SLOTS, IndexFile, file_names, file_size, key_hash, last_entries
+from rmqstore_spark.store.indexfile import IndexFile, file_names, file_size, key_hash, last_entries
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.units import BatchBuilder
 
@@ -64,7 +64,7 @@ def index_geometry(directory: str, files: Files, slots: int | None, items: int |
     for name in sizes:
         path = os.path.join(directory, name)
         try:
-            file = IndexFile.open(path, files, [slots or DEFAULT_SLOTS, DEFAULT_SLOTS])
+            file = IndexFile.open(path, files, [slots] if slots else [])
         except DamagedStoreError as why:
             raise DamagedStoreError(f"{why}; call rmqstore_spark.rebuild(store)") from None
         if file is not None:

@@ -102,7 +102,7 @@ class IndexFile:
     is_sure: bool = True
 
     @classmethod
-    def open(cls, path: str, files: Files, slots: Iterable[int] = (DEFAULT_SLOTS,)) -> "IndexFile | None":
+    def open(cls, path: str, files: Files, slots: Iterable[int] = ()) -> "IndexFile | None":
         """Look at an index file; arguments and errors are those of IndexReader and its check()."""
         with IndexReader(path, files) as reader:
             return None if reader.is_empty else reader.check(slots)
@@ -149,17 +149,18 @@ class IndexReader:
         """Is there no item in it yet?"""
         return self.header.index_count <= 1
 
-    def check(self, slots: Iterable[int] = (DEFAULT_SLOTS,)) -> IndexFile:
+    def check(self, slots: Iterable[int] = ()) -> IndexFile:
         """The file, when it has items and is what its header says.
 
         Args:
-            slots: numbers of slots to try before it is found out from the items where they begin.
+            slots: numbers of slots to try before those that are likely, and before it is found out from the items where
+                they begin.
 
         Raises:
             RmqStoreError: it cannot be read, or is not to be believed.
         """
         header = self.header
-        for tried in slots:
+        for tried in dict.fromkeys([*slots, *likely_slots(self.size)]):
             if (found := self._with_slots(tried)) is not None:
                 return found
         if (found := self._with_slots(_find_slots(self._file, self.size, header))) is not None:
@@ -250,21 +251,24 @@ class IndexReader:
             return None
         return np.unique(found)
 
-    def walk(self, key_hash: int | None) -> None:
-        """Read what look-ups read: the chain in which a hash would be in a file of the usual number of slots; or with
-        None, what tells whether it has so many.
+    def walk(self, slots: int, key_hash: int | None) -> list[int]:
+        """Read what look-ups read: the chain in which a hash would be in a file of so many slots; or with None, what
+        tells whether it has so many.
+
+        Returns:
+            Where messages with this hash seem to be.
 
         Raises:
             RmqStoreError: it cannot be read.
         """
         with contextlib.suppress(_BrokenError, struct.error):
             if key_hash is None:
-                self._with_slots(DEFAULT_SLOTS)
-                return
-            items = _most_items(self.size, DEFAULT_SLOTS)
-            unchecked = IndexFile(self.path, self.header, DEFAULT_SLOTS, items, _UNUSED)
-            for _ in _chain(self._file, unchecked, key_hash % DEFAULT_SLOTS):
-                pass
+                self._with_slots(slots)
+                return []
+            unchecked = IndexFile(self.path, self.header, slots, _most_items(self.size, slots), _UNUSED)
+            chain = _chain(self._file, unchecked, key_hash % slots)
+            return [item.position for _, item in chain if item.key_hash == key_hash]
+        return []
 
     def _one_by_one(self, index: IndexFile, hashes: list[int]) -> Iterator[Item]:
         """All items of the chains in which these hashes would be."""
@@ -317,6 +321,14 @@ def item_at(slots: int, number: int) -> int:
 def file_size(slots: int, items: int) -> int:
     """Bytes of a file."""
     return item_at(slots, items)
+
+
+def likely_slots(size: int) -> list[int]:
+    """How many slots a file of so many bytes is likely to have: so many that there are as many items for each as by
+    default, or the default number itself."""
+    items_of_slot = DEFAULT_SIZES.items // DEFAULT_SIZES.slots
+    slots, rest = divmod(size - HEADER.size, SLOT.size + items_of_slot * ITEM.size)
+    return [slots, DEFAULT_SLOTS] if slots > 0 and not rest else [DEFAULT_SLOTS]
 
 
 def _most_items(size: int, slots: int) -> int:

@@ -202,14 +202,16 @@ def read_first(root: str, files: Files, is_indexed: object) -> Iterator[str]:
     """The files of which a plan reads the beginning, as far as they are where a broker puts them.
 
     Args:
-        is_indexed: whether those of the index are among them.
+        is_indexed: whether those of the index are among them, and what says which topics may be in it.
     """
     with contextlib.suppress(OSError):
         segments = sorted(files.names(os.path.join(root, "commitlog")))
         yield from (os.path.join(root, "commitlog", name) for name in {*segments[:1], *segments[-_LAST_SEGMENTS:]})
         yield os.path.join(root, "checkpoint")
-        names = sorted(files.names(os.path.join(root, "index"))) if is_indexed else []
-        yield from (os.path.join(root, "index", name) for name in names[:_INDEX_FILES])
+        if is_indexed:
+            yield from (os.path.join(root, "config", name) for name in ("topics.json", "consumerOffset.json"))
+            names = sorted(files.names(os.path.join(root, "index")))
+            yield from (os.path.join(root, "index", name) for name in names[:_INDEX_FILES])
 
 
 def find_store(root: str, commitlogs: list[str] | None, files: Files) -> Layout:

@@ -21,7 +21,7 @@ of them: an offset up to which they surely reach. How that is known, the cheapes
 
 import bisect
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from native_io import FORMAT
 from rmqstore_spark.store.commitlog import SegmentReader
@@ -73,6 +73,25 @@ class LiveLog:
         self._confirmed: dict[tuple[str, int], tuple[int, int]] = {}  # by queue: a unit that the log was found to have
         self._asked_queues: dict[tuple[str, int], Queue | None] = {}
         self._live_units: dict[tuple[str, int], tuple[int, int]] = {}  # by queue, as last_live_unit() gives them
+
+    def again(self) -> "LiveLog":
+        """The same log, of which nothing is known yet: one for another thread."""
+        return LiveLog(self.extents, self._timestamps.get(self._end), self._queues, self._reader)
+
+    def adopt(self, other: "LiveLog") -> None:
+        """Know what another one of the same log has found to be live."""
+        for start, end in other._reached.items():
+            self._reached[start] = max(end, self._reached.get(start, 0))
+
+    def places(self, positions: Iterable[int]) -> set[tuple[str, int]]:
+        """Where in which files is_live() looks in any case: at the messages, and at the beginnings of the segments
+        after theirs."""
+        found = set()
+        for index, position in ((self._index_at(position), position) for position in positions):
+            for extent, at in zip(self.extents[max(index, 0) :][:2], (position, None), strict=False):
+                if at is None or at < extent.stop:
+                    found.add((extent.segment.path, (at or extent.start) - extent.segment.start))
+        return found
 
     def extent_at(self, position: int) -> Extent | None:
         """The extent that holds a physical offset, or None."""

@@ -332,6 +332,7 @@ class LogEnd:
                 continue
             with self._open(index, verify_crc=True) as reader:
                 for begin, end in reader.window.data_extents(at, segment.end):
+                    reader.window.expect(max(at, begin), end)
                     found_at = reader.find(max(at, begin), end)
                     while found_at is not None:
                         run = reader.run_at(found_at, segment.end)

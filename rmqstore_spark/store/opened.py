@@ -106,6 +106,11 @@ class OpenStore:
                 extents.append(Extent(segment, segment.start, stop))
         return LiveLog(extents, end.timestamp, self.queues, self.reader)
 
+    def whole_log(self) -> LiveLog:
+        """All of its segments, to where their files end: for a first look, before it is known where the log does."""
+        extents = [Extent(each, each.start, min(each.end, each.start + each.size)) for each in self.segments]
+        return LiveLog([extent for extent in extents if extent.stop > extent.start], None, self.queues, self.reader)
+
     def reader(self, segment: Segment, verify_crc: bool = False) -> SegmentReader:
         """A reader of a segment. To be closed."""
         return SegmentReader(segment, self.files, verify_crc)

@@ -38,7 +38,8 @@ _Answer = TypeVar("_Answer")
 _MIB = 1024 * 1024
 _LARGEST = 8 * _MIB  # request for what is merged, or guessed to be read on
 _PAGE = 64 * 1024  # of what is read here and there: it takes a request no longer than a byte does
-_PAGES = 512  # that are kept
+_PAGES = 1024  # that are kept
+_SOON = 4 * 1024  # bytes are likely to be read from somewhere on
 _LOOK = 8 * _MIB  # after the log's end, so much is looked at whole
 _PROBES = 64  # and of the rest, so many places
 _SURVEYED = 100_000  # objects of a directory that are listed before it is known to be a store
@@ -69,7 +70,7 @@ def _pools(process: int) -> tuple[ThreadPoolExecutor, ThreadPoolExecutor, Thread
     The last ones are few, as the C library keeps for each thread what it has once taken for a block."""
     return (
         ThreadPoolExecutor(64, "rmqstore-fetch"),
-        ThreadPoolExecutor(PRICES.at_once, "rmqstore-each"),
+        ThreadPoolExecutor(4 * PRICES.at_once, "rmqstore-each"),
         ThreadPoolExecutor(AT_ONCE, "rmqstore-block"),
     )
 
@@ -369,6 +370,17 @@ class RemoteFiles(Files):
                 work()
         return found
 
+    def kept(self, path: str, pin: Pin, start: int, stop: int) -> memoryview | None:
+        """The bytes [start, stop) of an object, if they are in one or two pages that are kept, or under way."""
+        first, last = start // _PAGE, (stop - 1) // _PAGE
+        with self._lock:
+            pages = [self._pages.get((path, pin.tag, number)) for number in range(first, min(last, first + 2) + 1)]
+        found = [page.data for page in pages if page is not None]
+        if not 0 < len(found) == last - first + 1 <= 2:
+            return None
+        whole = found[0] if len(found) == 1 else memoryview(b"".join(found))
+        return whole[start - first * _PAGE : stop - first * _PAGE]
+
     def _bring(self, path: str, pin: Pin, start: int, stop: int, coming: "Future[memoryview]") -> None:
         try:
             coming.set_result(self.fetch(path, pin, start, stop))
@@ -385,7 +397,11 @@ class RemoteFiles(Files):
             except OSError:
                 continue
             if pin is not None and 0 <= offset < pin.size:
-                self.pages(path, pin, offset // _PAGE, offset // _PAGE, soon=True)
+                last = min(offset + _SOON, pin.size) - 1
+                self.pages(path, pin, offset // _PAGE, last // _PAGE, soon=True)
+
+    def meanwhile(self, work: Callable[[], None]) -> None:
+        _pools(os.getpid())[1].submit(work)
 
 
 @dataclass(frozen=True)
@@ -509,16 +525,20 @@ class RemoteFile:
         ends = np.cumsum(counts[:fit])
         window_offsets[:fit], lengths[:fit] = ends - counts[:fit], counts[:fit]
         spans: list[tuple[int, int]] = []  # the numbers of the offsets that come in one request
-        for number in range(fit):
-            if spans and self._is_near(starts, counts, spans[-1][0], number):
+        for number, (start, count) in enumerate(zip(starts[:fit].tolist(), counts[:fit].tolist(), strict=True)):
+            if not count:
+                continue
+            kept = self._files.kept(self.path, self._pin, start, start + count)
+            if kept is not None:
+                self._copy((number, number + 1), kept, starts, counts, buffer, window_offsets)
+            elif spans and spans[-1][1] == number and self._is_near(starts, counts, spans[-1][0], number):
                 spans[-1] = spans[-1][0], number + 1
             else:
                 spans.append((number, number + 1))
         waiting: deque[tuple[tuple[int, int], Future[memoryview] | memoryview]] = deque()
         for span in spans:
             begin, end = int(starts[span[0]]), int(max(starts[slice(*span)] + counts[slice(*span)]))
-            if begin < end:
-                waiting.append((span, self._later(begin, end) if len(spans) > 1 else self._fetch(begin, end)))
+            waiting.append((span, self._later(begin, end) if len(spans) > 1 else self._fetch(begin, end)))
             if len(waiting) >= _GATHERED_AT_ONCE:
                 self._copy(*waiting.popleft(), starts, counts, buffer, window_offsets)
         while waiting:
@@ -556,15 +576,13 @@ class RemoteFile:
         only zeros; there is no way to know it but to read all of it."""
         stop = min(stop, self.size)
         near = min(start + _LOOK, stop)
+        step = max((stop - near) // _PROBES, _PAGE)
+        places = [*range(near, stop, step), *([max(stop - _PAGE, near)] if near < stop else [])]
+        self._files.soon((self.path, at) for at in places)
         if start < near:
             yield start, near
-        if near < stop and not self._is_likely_empty(near, stop):
+        if any(any(self.read(at, _SOON)) for at in places):
             yield near, stop
-
-    def _is_likely_empty(self, start: int, stop: int) -> bool:
-        step = max((stop - start) // _PROBES, _PAGE)
-        places = [*range(start, stop, step), max(stop - _PAGE, start)]
-        return not any(self._files.probe(lambda at: any(self.read(at, _PAGE // 16)), places))
 
     def data_end(self) -> int:
         """See OpenFile: the file's end. No hole can be seen."""
