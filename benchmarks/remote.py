@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -22,29 +23,45 @@ from generate import Store
 from measure import MIB, Row, Stores, in_turns
 
 from rmqstore_spark import Store as RmqStore
+from rmqstore_spark import rebuild
 from rmqstore_spark.columns import arrow_schema
 from rmqstore_spark.options import parse_options
 from rmqstore_spark.read.batches import ReadSettings, read_task
 from rmqstore_spark.read.planner import plan
 from rmqstore_spark.read.stores import files_of
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.indexfile import IndexReader, key_hash
+from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.read_ahead import AT_ONCE, BLOCK
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 DELAY = 0.03  # seconds before each answer
+LOOK_UP = 8  # rounds of requests, and one more for each link of the longest chain
+INDEX_ITEMS = 40_000  # of each file of a store that has many
 PACE = 80e6  # bytes a second of a connection
-# A line of its input has it tell how many requests for large blocks it answered at a time, at most.
+# A line of its input has it tell how many requests for large blocks it answered at a time, at most; and the longest row of
+# requests of which each came when the one before it was answered.
 SERVE = """
 import json, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from support.s3_server import Server
+delay, begun = float(sys.argv[3]), []
+def wait(number, key):
+    begun.append(time.monotonic())
+    time.sleep(delay)
 with Server(Path(sys.argv[2])) as server:
-    server.fault = lambda number, key: time.sleep(float(sys.argv[3]))
+    server.fault = wait
     server.pace = float(sys.argv[4])
     print(json.dumps(server.options), flush=True)
     while sys.stdin.readline():
-        print(server.most_under_way, flush=True)
+        rounds, end = 0, 0.0
+        for at in sorted(begun):
+            if at >= end:
+                rounds, end = rounds + 1, at + delay
+        print(json.dumps([server.most_under_way, rounds]), flush=True)
         server.most_under_way = 0
+        begun.clear()
 """
 
 
@@ -54,11 +71,12 @@ class Served:
 
     Attributes:
         options: how it is reached.
-        connections: how many requests for large blocks it answered at a time, at most, since this was asked last.
+        seen: since this was asked last: how many requests for large blocks it answered at a time, at most; and the
+            longest row of requests that waited for each other.
     """
 
     options: dict[str, str]
-    connections: Callable[[], int]
+    seen: Callable[[], tuple[int, int]]
 
 
 @contextmanager
@@ -70,12 +88,13 @@ def served(root: Path, delay: float = 0, pace: float = math.inf) -> Iterator[Ser
         assert stdin is not None
         assert stdout is not None
 
-        def connections() -> int:
+        def seen() -> tuple[int, int]:
             stdin.write("\n")
             stdin.flush()
-            return int(stdout.readline())
+            connections, rounds = json.loads(stdout.readline())
+            return connections, rounds
 
-        yield Served(json.loads(stdout.readline()), connections)
+        yield Served(json.loads(stdout.readline()), seen)
         server.communicate()
 
 
@@ -99,33 +118,69 @@ def remote_rows(stores: Stores, repeat: int) -> Iterator[Row]:
         direct = store.end / in_turns(repeat, {"": lambda: scan(there)})[""]
     with served(store.root.parent, DELAY, PACE) as server:
         there = RmqStore(uri, **server.options)  # type: ignore[arg-type]
-        server.connections()
+        server.seen()
         rate = store.end / in_turns(repeat, {"": lambda: scan(there)})[""]
-        connections = server.connections()
+        connections, _ = server.seen()
         ideal = min(connections * BLOCK / (DELAY + BLOCK / PACE), direct)
         counted = {"MB/s direct": direct / 1e6, "connections": float(connections)}
         what = "remote scan at 30 ms and 80 MB/s a connection, / what those allow"
         yield Row(what, rate / 1e6, "MB/s", rate / ideal, ">= 0.8", counted)
     word = RmqStore(store.root).messages(columns=["keys"]).read_next_batch().to_pylist()[7]["keys"]
+    many = with_small_index_files(store.root)
+    files_there = len(list((many / "index").iterdir()))
     with served(store.root.parent, DELAY) as server:
-        for what, given in (("full scan planned", {}), ("key looked up", {"key": word})):
-            understood = parse_options({"path": uri, **server.options, **given})
+        for what, root, given, goal in (
+            ("full scan planned", store.root, {}, ""),
+            ("key looked up", store.root, {"key": word}, f"<= {LOOK_UP + longest_chain(store.root, word)}"),
+            (
+                f"key looked up in {files_there} index files",
+                many,
+                {"key": word},
+                f"<= {LOOK_UP + longest_chain(many, word)}",
+            ),
+        ):
+            path = f"s3://stores/{root.name}"
+            understood = parse_options({"path": path, **server.options, **given})
             files = files_of(understood)
             begun = time.perf_counter()
-            files.survey(uri)
+            files.survey(path)
             listed = time.perf_counter()
+            server.seen()
             planned = plan(understood, files)
             if given:
                 settings = ReadSettings(arrow_schema(["keys"]), selection=understood.selection)
                 assert sum(batch.num_rows for task in planned.tasks for batch in read_task(task, settings))
             took = time.perf_counter() - listed
             listing = (listed - begun) / DELAY
-            counted = {"listing": listing, "requests": float(files.requests), "MB": files.bytes / 1e6}
-            yield Row(f"remote {what} at 30 ms, after listing", took / DELAY, "rounds", None, "", counted)
+            _, rounds = server.seen()
+            counted = {"times 30 ms": took / DELAY, "listing": listing}
+            counted |= {"requests": float(files.requests), "MB": files.bytes / 1e6}
+            yield Row(f"remote {what} at 30 ms, after listing", float(rounds), "rounds", None, goal, counted)
         begun = time.perf_counter()
         rows = RmqStore(uri, **server.options).queues().num_rows  # type: ignore[arg-type]
         took = time.perf_counter() - begun
         yield Row("remote table queues at 30 ms", took / DELAY, "rounds", None, "", {"queues": float(rows)})
+
+
+def with_small_index_files(root: Path) -> Path:
+    """The same store with a few dozen index files. Its log is the same one, by hard links."""
+    target = root.with_name(f"{root.name}-small-index-files")
+    if not target.exists():
+        shutil.copytree(root, target, copy_function=os.link)
+        rebuild(target, maxHashSlotNum=INDEX_ITEMS // 4, maxIndexNum=INDEX_ITEMS)
+    return target
+
+
+def longest_chain(root: Path, word: str) -> int:
+    """Of those that a look-up of a key in all topics follows."""
+    store = OpenStore.find(str(root), Files())
+    longest = 0
+    for path in (root / "index").iterdir():
+        with IndexReader(str(path), store.files) as reader:
+            slots = reader.check().slots
+            hashes = [key_hash(topic, word) for topic in store.known_topics()]
+            longest = max(longest, *(len(reader.walk(slots, each)) for each in hashes))
+    return longest
 
 
 def best_costs(repeat: int, cases: dict[str, Callable[[], object]]) -> dict[str, float]:

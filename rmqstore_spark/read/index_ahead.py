@@ -122,22 +122,30 @@ class IndexAhead:
                     asked.append((path, self._slots.get(reader.size) or likely_slots(reader.size)[0], reader.header))
         ends = {position for *_, header in asked for position in (header.begin_position, header.end_position)}
         self._files.soon(log.places(ends))
-        items = ((path, item_at(slots, n)) for path, slots, header in asked for n in (0, header.index_count - 1))
-        self._files.soon(items)
+        self._files.soon((path, item_at(slots, header.index_count - 1)) for path, slots, header in asked)
+        led: set[str] = set()  # files in which a chain is
         works = list(IndexEnds(log).studies([header for *_, header in asked]))
-        works += [
-            functools.partial(self._walk, log, *each, number) for each in asked for number in (None, *self._hashes)
-        ]
+        works += [functools.partial(self._walk, log, led, *each, number) for each in asked for number in self._hashes]
         for found in self._files.each(_done, works):
             log.adopt(found)
+        # Of the first file, and where there is no chain, it is to be seen besides that they have so many slots.
+        sure = [each for number, each in enumerate(asked) if number == 0 or each[0] not in led]
+        for _ in self._files.each(self._see_slots, sure):
+            pass
 
-    def _walk(self, log: LiveLog, path: str, slots: int, header: Header, number: int | None) -> LiveLog:
-        """Along the chain of a hash, or with None to where it is seen that a file has so many slots; and to the
-        messages that are found."""
+    def _walk(self, log: LiveLog, led: set[str], path: str, slots: int, header: Header, number: int) -> LiveLog:
+        """Along the chain of a hash, and to the messages that are found."""
         own = log.again()
         with contextlib.suppress(RmqStoreError, ValueError), IndexReader(path, self._files, header) as reader:
-            positions = reader.walk(slots, number)[:_FEW]
+            chain = reader.walk(slots, number)
+            led |= {path} if chain else set()
+            positions = [item.position for item in chain if item.key_hash == number][:_FEW]
             self._files.soon(own.places(positions))
             for position in positions:
                 own.is_live(position)
         return own
+
+    def _see_slots(self, file: tuple[str, int, Header]) -> None:
+        path, slots, header = file
+        with contextlib.suppress(RmqStoreError, ValueError), IndexReader(path, self._files, header) as reader:
+            reader.walk(slots, None)

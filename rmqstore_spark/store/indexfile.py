@@ -251,12 +251,9 @@ class IndexReader:
             return None
         return np.unique(found)
 
-    def walk(self, slots: int, key_hash: int | None) -> list[int]:
-        """Read what look-ups read: the chain in which a hash would be in a file of so many slots; or with None, what
-        tells whether it has so many.
-
-        Returns:
-            Where messages with this hash seem to be.
+    def walk(self, slots: int, key_hash: int | None) -> list[Item]:
+        """The chain in which a hash would be in a file of so many slots, unproved; or with None none, but what tells
+        whether it has so many is read.
 
         Raises:
             RmqStoreError: it cannot be read.
@@ -266,8 +263,7 @@ class IndexReader:
                 self._with_slots(slots)
                 return []
             unchecked = IndexFile(self.path, self.header, slots, _most_items(self.size, slots), _UNUSED)
-            chain = _chain(self._file, unchecked, key_hash % slots)
-            return [item.position for _, item in chain if item.key_hash == key_hash]
+            return [item for _, item in _chain(self._file, unchecked, key_hash % slots)]
         return []
 
     def _one_by_one(self, index: IndexFile, hashes: list[int]) -> Iterator[Item]:
