@@ -39,8 +39,8 @@ DELAY = 0.03  # seconds before each answer
 LOOK_UP = 8  # rounds of requests, and one more for each link of the longest chain
 INDEX_ITEMS = 40_000  # of each file of a store that has many
 PACE = 80e6  # bytes a second of a connection
-# A line of its input has it tell how many requests for large blocks it answered at a time, at most; and the longest row of
-# requests of which each came when the one before it was answered.
+# A line of its input has it tell how many requests for large blocks it answered at a time, at most; and the longest row
+# of requests of which each came when the one before it was answered.
 SERVE = """
 import json, sys, time
 from pathlib import Path

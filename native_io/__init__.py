@@ -25,6 +25,8 @@ except ModuleNotFoundError as missing:
         "or run from another one"
     ) from missing
 
+Taken = tuple[int, int, Status, int, int]  # units, position, why it ended, bytes expected and found: of each walk
+
 __all__ = [
     "COLUMNS",
     "ENCODE_COLUMNS",
@@ -39,6 +41,7 @@ __all__ = [
     "Filter",
     "QueueWalk",
     "Status",
+    "Taken",
     "Tiling",
     "crc32",
     "find_unit",

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from native_io import FORMAT, Decoder, Filter, Status, find_unit, scan
+from native_io import FORMAT, Decoder, Filter, Status, Taken, find_unit, scan
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.message import HEAD_SIZE, Header, header_in
@@ -26,7 +26,6 @@ _NEAR = 4096  # bytes between two units that are cheaper to read than to ask for
 _MOST = (1 << 63) - 1
 
 _Given = TypeVar("_Given")
-Taken = tuple[int, int, Status, int, int]  # of the kernel's scan, and what is like it
 Step = Callable[..., Taken]
 
 

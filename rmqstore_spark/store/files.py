@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from native_io import SLIDE, Decoder, Status, follow_chains, gather
+from native_io import SLIDE, Decoder, Taken, follow_chains, gather
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, RmqStoreError, StorageError
 from rmqstore_spark.store.guest import Guest, Manners, Pace, Traces
 from rmqstore_spark.store.read_ahead import ReadAhead
@@ -387,7 +387,7 @@ class ReadFile:
 
     def decode(
         self, decoder: Decoder, window: memoryview, state: npt.NDArray[np.int64], *, start: int, **walk: Any
-    ) -> tuple[int, int, Status, int, int]:
+    ) -> Taken:
         """native_io.Decoder.read() from this file."""
         try:
             return decoder.read(self._fd, window, state, start=start, **walk)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from native_io import Dispatcher, Status
+from native_io import Dispatcher, Taken
 from rmqstore_spark.store.commitlog import NO_LIMIT
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Damage, Extent
@@ -50,7 +50,7 @@ class _Scanner:
         self.dispatcher = Dispatcher(index_tags=index_tags)
         self.reached = start
 
-    def scan(self, window: memoryview, **bounds: Any) -> tuple[int, int, Status, int, int]:
+    def scan(self, window: memoryview, **bounds: Any) -> Taken:
         """As of commitlog.Scans."""
         stopped = self.dispatcher.dispatch(window, **bounds)
         self.reached = stopped[1]
