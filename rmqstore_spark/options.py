@@ -126,7 +126,9 @@ def _paths(text: str) -> list[str]:
         paths = json.loads(text)
     except ValueError:
         paths = None
-    if not isinstance(paths, list) or not paths or not all(isinstance(path, str) and path for path in paths):
+    if isinstance(paths, list) and "" in paths:
+        raise ValueError("paths that are not empty")
+    if not isinstance(paths, list) or not paths or not all(isinstance(path, str) for path in paths):
         raise ValueError('a JSON list of paths such as ["/data/a", "/data/b"]')
     return paths
 
@@ -233,8 +235,8 @@ _READ_TABLE = (
         "maxPartitionBytes",
         "auto",
         _partition_size,
-        "the most commitlog bytes in a partition; `auto`: 128m, and where that makes more than 2,000 of them so much "
-        "that it does not, but at most 1g",
+        "the most commitlog bytes in a partition; `auto`: 128m, and in stores of more than 250 GiB more, up to 1g, "
+        "to keep to 2,000 partitions",
     ),
     Option("minPartitions", "", _count, "how many partitions to aim at, at least; else the driver's cores"),
     Option(
@@ -262,7 +264,7 @@ _READ_TABLE = (
         "maxTaskBytesPerSecond",
         "",
         _size,
-        "the most bytes that each task reads in a second; as many tasks as run at a time read so many times as much",
+        "the most bytes that each task reads in a second; all tasks that run at the same time read that much each",
     ),
 )
 

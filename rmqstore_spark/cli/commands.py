@@ -398,8 +398,9 @@ def _copy() -> click.Command:
     text = (
         "Make a new store of one, or of several. Messages keep their queue offsets, and groups their place. TARGET "
         "does not exist yet, or is empty; sources are only read. Where several become one, the queues of a topic come "
-        "one after the other. Retried and dead messages come along. So do delayed and half messages, with the "
-        "broker's state; of timers, and of all of them where several stores become one, only those that wait still. "
+        "one after the other. Retried and dead messages come along, and so do delayed and half messages with the "
+        "broker's state. Of timed messages only those that still wait come along; where several stores become one, "
+        "the same holds for delayed and half messages. "
         "With --subscribe, name %RETRY%GROUP and the like, too, where these are to come."
     )
     return _copying("copy", text, "/data/store /new/store")

@@ -12,6 +12,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+CODE = re.DOTALL | re.MULTILINE
 TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
@@ -51,6 +52,14 @@ def test_workflows_call_targets_that_exist() -> None:
     called = {target for path in WORKFLOWS for step in steps(load(path)) for target in made(step.get("run", ""))}
     assert {"lint", "docs", "test-fast", "test", "sanitize", "interop", "wheel", "sdist", "try-wheel"} <= called
     assert called <= TARGETS
+
+
+def test_pages_name_targets_that_exist() -> None:
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "benchmarks" / "README.md"]
+    code = "\n".join(found for page in pages for found in re.findall(r"^```.*?^```$|`[^`\n]+`", page.read_text(), CODE))
+    named = set(re.findall(r"^`?make ([a-z0-9-]+)", code, re.MULTILINE))
+    assert {"demo", "test", "docs", "wheel", "bench"} <= named
+    assert named <= TARGETS
 
 
 def test_public_ci_calls_what_must_pass_before_a_merge() -> None:
