@@ -58,7 +58,8 @@ def _run() -> int:
             why.show()
             return why.exit_code
         path = why.ctx.command_path if isinstance(why, click.UsageError) and why.ctx is not None else _NAME
-        print(f"{path}: {one_line(text.rstrip('.'))}; see {path} --help", file=sys.stderr)
+        text = one_line(text.rstrip("."))
+        print(f"{path}: {text}{' See' if text.endswith('?') else '; see'} {path} --help", file=sys.stderr)
         return why.exit_code
     return found if isinstance(found, int) else 0
 

@@ -217,7 +217,7 @@ class _TaskReader:
         """What the mode makes of a damaged region."""
         if self._settings.mode == "FAILFAST":
             raise DamagedStoreError(str(damage))
-        log.warning("%s", damage)
+        log.warning("%s; what comes after is read", damage.place)
         if self._settings.mode == "PERMISSIVE":
             known = {"commitLogOffset": damage.start, "file": damage.path, "store": store, "corrupt": damage.reason}
             arrays = [pa.array([known.get(field.name)], field.type) for field in self._settings.schema]
@@ -300,7 +300,7 @@ class _TaskReader:
             return
         if self._settings.mode == "FAILFAST":
             raise DamagedStoreError(str(damage))
-        log.warning("%s", damage)
+        log.warning("%s; what comes after is read", damage.place)
         if self._settings.mode == "PERMISSIVE":
             yield from self._with_bodies(row, [None], piece, reason)
 

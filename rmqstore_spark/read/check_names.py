@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Collection
 
-from rmqstore_spark.errors import OptionError, nearest
+from rmqstore_spark.errors import OptionError, nearest, one_line
 from rmqstore_spark.read.unqueued import queues_know_all
 from rmqstore_spark.selection import Selection
 from rmqstore_spark.store.opened import OpenStore
@@ -19,17 +19,29 @@ def check_topics(subscribe: frozenset[str], stores: list[OpenStore]) -> None:
     Raises:
         OptionError: naming one of them.
     """
-    unknown = {topic for topic in subscribe if not any(_queues(store, topic) for store in stores)}
-    if not unknown:
-        return
-    known = {queue.topic for store in stores for queue in store.queues.with_batch}
-    for store in stores:
-        known |= set(store.topics) | store.consumed_topics
-    unknown -= known
+    unknown, known = _unknown_of(subscribe, stores)
     if unknown and known and all(map(queues_know_all, stores)):
         raise OptionError(_unknown(min(unknown), known))
     for topic in sorted(unknown):
         log.warning("%s; messages that the log may still have of it are looked for", _unknown(topic, known))
+
+
+def say_unknown_topics(subscribe: frozenset[str], stores: list[OpenStore]) -> None:
+    """Say such topics in the log. For tables: their rows are all there, and a program may ask for a topic to come."""
+    unknown, known = _unknown_of(subscribe, stores)
+    for topic in sorted(unknown):
+        log.warning("%s", one_line(_unknown(topic, known)))
+
+
+def _unknown_of(subscribe: frozenset[str], stores: list[OpenStore]) -> tuple[set[str], set[str]]:
+    """Topics that nothing knows; and, where there are any, those that are known."""
+    unknown = {topic for topic in subscribe if not any(_queues(store, topic) for store in stores)}
+    if not unknown:
+        return set(), set()
+    known = {queue.topic for store in stores for queue in store.queues.with_batch}
+    for store in stores:
+        known |= set(store.topics) | store.consumed_topics
+    return unknown - known, known
 
 
 def check_queues(selection: Selection, stores: list[OpenStore]) -> None:

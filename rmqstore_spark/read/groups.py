@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from rmqstore_spark.errors import OptionError, nearest, one_line
 from rmqstore_spark.selection import Numbers, Selection, Texts
+from rmqstore_spark.store.config import why_unread
 from rmqstore_spark.store.elsewhere import offsets_elsewhere
 from rmqstore_spark.store.opened import OpenStore
 
@@ -23,7 +24,7 @@ def check_group(stores: list[OpenStore], group: str, asked: str) -> None:
         asked: what names the group, for the error.
 
     Raises:
-        OptionError: no store has one; or only a RocksDB may have it.
+        OptionError: no store has one; or only a RocksDB, or a file that cannot be read, may have it.
     """
     known = sorted({name for store in stores for name, _ in store.consumer_offsets})
     unread = next(filter(None, map(offsets_elsewhere, stores)), None)
@@ -39,6 +40,10 @@ def check_group(stores: list[OpenStore], group: str, asked: str) -> None:
             f"{unread.what}, which is not read; give the offsets that `mqadmin consumerProgress` shows of the group "
             'as startingOffsets, {"topic": {"0": 17}}'
         )
+    for store in stores:
+        why = None if store.consumer_offsets else why_unread(store.root, "consumerOffset.json", store.files)
+        if why is not None:
+            raise OptionError(f"{asked}: where consumer group {group!r} stands is not known: {why}")
     some = ", ".join(map(repr, known[:5])) or "none"
     raise OptionError(
         f"{asked}: no store has an offset of consumer group {group!r}.{nearest(group, known)} "

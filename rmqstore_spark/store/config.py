@@ -10,7 +10,8 @@ import os
 import re
 from typing import Any
 
-from rmqstore_spark.store.files import Files, Hint
+from rmqstore_spark.errors import RmqStoreError, StorageError
+from rmqstore_spark.store.files import Files, Hint, cannot_read
 from rmqstore_spark.store.layout import queue_id_of
 
 _MOST_BYTES = 64 * 1024 * 1024  # 100 000 topics are half of it
@@ -35,6 +36,34 @@ def load(path: str, files: Files) -> Table | None:
         with Hint(), contextlib.suppress(ValueError):
             return parse(read_text(candidate, files, "replace"))
     return None
+
+
+def why_unread(root: str, name: str, files: Files) -> str | None:
+    """Why nothing is known of a file in config/ that is there, in words; None where it, or its backup, can be read, or
+    neither is there.
+
+    Args:
+        root: the store directory.
+        name: the file's, without `.bak`.
+        files: how to reach files, and where requests and bytes are counted.
+    """
+    reasons = []
+    for path in with_backup(os.path.join(root, "config", name)):
+        try:
+            files.status(path)
+            parse(read_text(path, files, "replace"))
+            return None
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as why:
+            reasons.append(str(cannot_read(path, why)))
+        except StorageError:
+            raise
+        except RmqStoreError as why:
+            reasons.append(str(why))
+        except ValueError as why:
+            reasons.append(f"{path}: expected JSON as a broker writes it ({why})")
+    return reasons[0] if reasons else None
 
 
 def with_backup(path: str) -> tuple[str, str]:

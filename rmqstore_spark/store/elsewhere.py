@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rmqstore_spark.errors import counted, one_line
+from rmqstore_spark.store.config import why_unread
 from rmqstore_spark.store.layout import queue_id_of
 from rmqstore_spark.store.opened import OpenStore
 
@@ -98,6 +99,17 @@ def say_what_is_unknown(store: OpenStore, table: str) -> None:
         log.warning(
             "%s: %s: not read, so table %r does not know what is only there", one_line(place.path), place.what, table
         )
+
+
+def say_if_unread(store: OpenStore, name: str, table: str) -> None:
+    """Say it in the log where a file of config/ is there and cannot be read. For tables that have found nothing in it.
+
+    Args:
+        name: the file's.
+    """
+    why = why_unread(store.root, name, store.files)
+    if why is not None:
+        log.warning("%s; so table %r does not know what is in it", one_line(why), table)
 
 
 def config_is_elsewhere(store: OpenStore) -> bool:

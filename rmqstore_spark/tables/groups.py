@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.store.config import group_entries
+from rmqstore_spark.store.elsewhere import say_if_unread
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.tables.columns import BOOL, INT, MAP, TEXT, TEXTS, batches
 from rmqstore_spark.tables.entries import attributes_of, flag_of, number_of
@@ -17,6 +18,10 @@ from rmqstore_spark.tables.table import Part, Table
 
 def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
     entries = group_entries(store.root, store.files)
+    if not entries:
+        say_if_unread(store, "subscriptionGroup.json", GROUPS.name)
+    if not store.consumer_offsets:
+        say_if_unread(store, "consumerOffset.json", GROUPS.name)
     topics: dict[str, list[str]] = defaultdict(list)
     for group, topic in sorted(store.consumer_offsets):
         topics[group].append(topic)

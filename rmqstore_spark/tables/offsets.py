@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.selection import EVERYTHING, Selection
+from rmqstore_spark.store.elsewhere import say_if_unread
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_times import QueueTimes
 from rmqstore_spark.tables.columns import BOOL, INT, LONG, TEXT, TIME, batches
@@ -16,6 +17,8 @@ from rmqstore_spark.tables.table import Part, Table
 
 
 def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
+    if not store.consumer_offsets:
+        say_if_unread(store, "consumerOffset.json", OFFSETS.name)
     wanted = _consumed(store, options.selection)
     if not wanted:  # without queues, the whole log would be read to know them
         store.layout.refuse_dledger()

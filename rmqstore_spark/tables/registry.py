@@ -13,6 +13,7 @@ import pyarrow as pa
 from rmqstore_spark.errors import DamagedStoreError, OptionError, nearest
 from rmqstore_spark.options import MESSAGES, ReadOptions, check_columns
 from rmqstore_spark.progress import Progress
+from rmqstore_spark.read.check_names import say_unknown_topics
 from rmqstore_spark.read.parallel import in_order
 from rmqstore_spark.read.stores import files_of, open_stores
 from rmqstore_spark.store.elsewhere import say_what_is_unknown
@@ -21,6 +22,8 @@ from rmqstore_spark.tables.table import Part, Table
 
 # What every table takes: which stores, which columns, with what manners towards others.
 _ALWAYS = {"path", "paths", "table", "columns", "storePathCommitLog", "dropCache", "maxTaskBytesPerSecond"}
+# In these `subscribe` means topics that the store itself knows.
+_OF_THE_STORES_TOPICS = {"topics", "queues", "offsets", "consumequeue"}
 _STORE = "store"  # the column that every table has by name
 
 
@@ -205,6 +208,8 @@ def plan_table(table: Table, options: ReadOptions, stores: list[OpenStore] | Non
         stores = open_stores(options, files_of(options))
     for store in stores:
         say_what_is_unknown(store, table.name)
+    if table.name in _OF_THE_STORES_TOPICS:
+        say_unknown_topics(options.subscribe, stores)
     return [TableTask(store.root, part) for store in stores for part in table.parts(store, options)]
 
 

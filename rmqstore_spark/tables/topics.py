@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.store.config import DEFAULT_QUEUES, is_count, topic_entries
+from rmqstore_spark.store.elsewhere import say_if_unread
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.system_topics import (
     DEAD_PREFIX,
@@ -64,6 +65,8 @@ def kind_of(topic: str, entry: dict[str, Any] | None) -> str:
 
 def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
     entries = topic_entries(store.root, store.files)
+    if not entries:
+        say_if_unread(store, "topics.json", TOPICS.name)
     queues: dict[str, list[QueueFacts]] = defaultdict(list)
     for facts in queue_facts(store, options.selection):
         queues[facts.topic].append(facts)

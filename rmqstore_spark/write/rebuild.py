@@ -65,7 +65,10 @@ def rebuild(root: str, sizes: Sizes, index: bool) -> int:
         DamagedStoreError: the commitlog is damaged. The store is as it was, here and in all other cases.
     """
     if disk.kind_at(os.path.join(root, "commitlog")) != "a directory":
-        raise NotAStoreError(f"{root}: not a RocketMQ store: expected a directory commitlog/ in it, found none")
+        what = disk.kind_at(root) or "no such directory"
+        if what == "a directory":
+            what = "not a RocketMQ store: expected a directory commitlog/ in it, found none"
+        raise NotAStoreError(f"{root}: {what}; give the broker's store directory")
     with disk.Tree(root) as tree:
         check_kinds(tree)
         with StoreLock(tree):

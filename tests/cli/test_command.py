@@ -72,7 +72,9 @@ def test_each_command_has_help_with_an_example_that_works(command: str, store: P
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["mesages", "x"], "there is no command 'mesages'. Did you mean 'messages'?"),
+        (["mesages", "x"], "there is no command 'mesages'. Did you mean 'messages'? See rmqstore --help"),
+        (["messages", ""], "option 'path': expected a directory, found ''"),
+        (["show", ""], "option 'paths': expected paths that are not empty"),
         (["messages"], "Missing argument 'PATH...'"),
         (["messages", "{store}", "--subscibe", "T"], "No such option '--subscibe'"),
         (["messages", "{store}", "--startingTimestamp", "yesterday"], "startingTimestamp"),

@@ -338,6 +338,17 @@ def planted_queue_numbers(store: Planted) -> Iterator[tuple[Any, ...]]:
     yield "queueBeyondConfig", None, 1, None, 1
 
 
+def planted_config(store: Planted) -> Iterator[tuple[Any, ...]]:
+    """Of topics only what can be read is held against the queues."""
+    config(store, "topics.json", "{")
+    config(store, "consumerOffset.json", "")
+    config(store, "subscriptionGroup.json", "[]")
+    config(store, "delayOffset.json", "{")
+    config(store, "delayOffset.json.bak", "{}")
+    for _ in range(3):
+        yield "brokenConfig", None, None, None, 1
+
+
 def planted_offsets(store: Planted) -> Iterator[tuple[Any, ...]]:
     """As fastjson writes them. One group is just at the end."""
     end = 1 + max(offset for queue_id, offset in store.queues if queue_id == 0)
@@ -354,6 +365,7 @@ NOT_MENDED = {  # the rest is gone after a rebuild
     "planted_strays",
     "planted_links",
     "planted_queue_numbers",
+    "planted_config",
     "planted_offsets",
 }
 

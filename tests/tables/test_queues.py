@@ -163,6 +163,73 @@ def test_offsets_of_a_group_are_starting_offsets(real: tuple[str, Path]) -> None
         store.offsets_of("partial-grop")
 
 
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A store with one message and a group, and all of config/ that tables tell of."""
+    builder = stores.StoreBuilder(tmp_path / "store")
+    builder.append("Orders", b"x")
+    builder.close()
+    for name, content in {
+        "topics": '{"topicConfigTable":{"Orders":{}}}',
+        "consumerOffset": '{"offsetTable":{"Orders@G":{0:0}}}',
+        "subscriptionGroup": '{"subscriptionGroupTable":{"G":{}}}',
+    }.items():
+        (tmp_path / "store" / "config" / f"{name}.json").write_text(content)
+    return tmp_path / "store"
+
+
+@pytest.mark.parametrize(
+    ("name", "tables"),
+    [
+        ("topics", ["topics"]),
+        ("consumerOffset", ["groups", "offsets"]),
+        ("subscriptionGroup", ["groups"]),
+    ],
+)
+def test_a_config_file_that_cannot_be_read_is_told(
+    small: Path, name: str, tables: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def told() -> list[str]:
+        caplog.clear()
+        store = Store(small)
+        store.topics(), store.groups(), store.offsets()
+        return caplog.messages
+
+    path = small / "config" / f"{name}.json"
+    assert told() == []
+    good = path.read_text()
+    path.write_text("{oops")
+    said = told()
+    assert all(text.startswith(f"{path}: expected JSON as a broker writes it (") for text in said)
+    assert [text.partition(" does not know what is in it")[0].rpartition("; so table ")[2] for text in said] == [
+        repr(table) for table in tables
+    ]
+    path.with_name(f"{name}.json.bak").write_text(good)
+    assert told() == []  # as a broker takes it
+    path.with_name(f"{name}.json.bak").unlink()
+    path.unlink()
+    assert told() == []
+    path.mkdir()
+    assert len(told()) == len(tables)
+
+
+def test_a_group_whose_offsets_cannot_be_read(small: Path) -> None:
+    (small / "config" / "consumerOffset.json").write_text("{oops")
+    with pytest.raises(OptionError, match=r"where consumer group 'G' stands is not known: /.*\.json: expected"):
+        Store(small).messages(startingOffsets="group:G")
+
+
+def test_a_topic_that_is_not_there_is_told(small: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It may come, so a table without rows is the answer all the same."""
+    for name in ("topics", "queues", "offsets", "consumequeue"):
+        caplog.clear()
+        assert getattr(Store(small), name)(subscribe="Order").num_rows == 0
+        assert caplog.messages == ["unknown topic 'Order'. Did you mean 'Orders'? The store has 'Orders'"]
+        caplog.clear()
+        assert getattr(Store(small), name)(subscribe="Orders").num_rows == 1
+        assert caplog.messages == []
+
+
 def test_a_group_starts_in_each_store_where_it_is_there(tmp_path: Path) -> None:
     for name, offset in (("a", 3), ("b", 5)):
         builder = stores.StoreBuilder(tmp_path / name)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 
-from rmqstore_spark.store.config import DEFAULT_QUEUES, is_count, member_of, with_backup
+from rmqstore_spark.store.config import DEFAULT_QUEUES, is_count, member_of, why_unread, with_backup
 from rmqstore_spark.store.consumequeue import Queue, parsed
 from rmqstore_spark.store.elsewhere import config_is_elsewhere
 from rmqstore_spark.store.opened import OpenStore
@@ -14,17 +14,23 @@ from rmqstore_spark.tables.check.problems import Finding
 # A broker makes these itself when it starts (TopicConfigManager), or serves them without an entry.
 _BROKERS_OWN = (SCHEDULE_TOPIC, "RMQ_SYS_", "rmq_sys_", GIVEN_UP_TOPIC, "OFFSET_MOVED_EVENT")
 _OFFSETS = ("consumerOffset.json", "lmqConsumerOffset.json")
+_FILES = ("topics.json", "subscriptionGroup.json", *_OFFSETS, "delayOffset.json")
 
 
 def check_config(store: OpenStore, log_start: int) -> Iterator[Finding]:
-    """What is wrong with config/topics.json and consumers' offsets.
+    """What is wrong with the files of config/, its topics and consumers' offsets.
 
     Args:
         log_start: the first physical offset that has not expired.
     """
+    broken = {name: why for name in _FILES if (why := why_unread(store.root, name, store.files)) is not None}
+    for name, why in broken.items():
+        path = os.path.join(store.root, "config", name)
+        yield Finding("brokenConfig", path, expected="what a broker writes", found=why)
     if not has_queue_files(store):
         return  # what queues there are, only a RocksDB knows
-    yield from _topics(store)
+    if "topics.json" not in broken:
+        yield from _topics(store)
     yield from _offsets(store, log_start)
 
 

@@ -137,6 +137,11 @@ PROBLEMS = {
         "config",
         "a broker does not serve topics that config/topics.json lacks: bring it back, or make them anew",
     ),
+    "brokenConfig": Problem(
+        "error",
+        "config",
+        "a broker starts without what was in it, or not at all: bring it back from a backup",
+    ),
     "topicWithoutConfig": Problem(
         "warning",
         "config",
