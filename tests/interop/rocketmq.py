@@ -31,8 +31,9 @@ from interop.jars import class_path, compiled, directory_of, java
 VERSIONS = ("4.9.7", "5.1.4", "5.3.0", "5.5.0")
 OLDEST, NEWEST = VERSIONS[0], VERSIONS[-1]
 # Of those between, of which tests/data/golden has stores too, each run tries one; which one, RMQ_TEST_SEED says.
-_BETWEEN = zlib.crc32(os.environ.get("RMQ_TEST_SEED", "").encode()) % (len(VERSIONS) - 2) + 1
-TRIED = (OLDEST, VERSIONS[_BETWEEN], NEWEST)
+BETWEEN = VERSIONS[zlib.crc32(os.environ.get("RMQ_TEST_SEED", "").encode()) % (len(VERSIONS) - 2) + 1]
+# Or every test is run on all of them, which takes twice as long.
+ALL_VERSIONS = bool(os.environ.get("RMQ_ALL_VERSIONS"))
 _NAMESRV = {"5.3.0": "5.3.3"}  # where Maven Central has no namesrv of the broker's version
 
 _JAVA = Path(__file__).parent / "java"
@@ -51,6 +52,14 @@ _JVM = (
 )
 
 Record = dict[str, Any]
+
+
+def usually(*versions: str) -> tuple[str, ...]:
+    """The versions of a test that is run on these, and on all others where that is asked for."""
+    return VERSIONS if ALL_VERSIONS else versions
+
+
+TRIED = usually(OLDEST, BETWEEN, NEWEST)
 
 
 # ---- jars
