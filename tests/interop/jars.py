@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -80,14 +81,17 @@ def class_path(kept: Path, what: str, pom: Path, *arguments: str) -> str:
 
 
 def compiled(directory: Path, sources: Sequence[Path], class_path: str) -> Path:
-    """The directory of the classes of sources, below a directory where they are kept."""
+    """The jar of the classes of sources, in a directory where it is kept. (Java archives no classes of directories.)"""
     key = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
-    classes = directory / f"classes-{key}"
-    if not classes.exists():
+    jar = directory / f"classes-{key}.jar"
+    if not jar.exists():
         with tempfile.TemporaryDirectory(dir=directory) as temporary:
             command = [java("javac"), "--release", "11", "-encoding", "UTF-8", "-nowarn", "-proc:none"]
             command += ["-d", f"{temporary}/c", "-cp", class_path, *map(str, sources)]
             subprocess.run(command, check=True, capture_output=True, text=True)
-            with contextlib.suppress(OSError):  # another run was faster
-                os.rename(f"{temporary}/c", classes)
-    return classes
+            with zipfile.ZipFile(f"{temporary}/jar", "w") as packed:
+                for path in sorted(Path(temporary, "c").rglob("*.class")):
+                    packed.write(path, path.relative_to(f"{temporary}/c"))
+            with contextlib.suppress(FileExistsError):  # another run was faster
+                os.link(f"{temporary}/jar", jar)
+    return jar

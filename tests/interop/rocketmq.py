@@ -6,12 +6,14 @@ Needs Maven and a JDK the first time (jars.py).
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import queue
 import random
 import shutil
 import socket
+import tempfile
 import threading
 import time
 import zlib
@@ -51,6 +53,9 @@ _JVM = (
     "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.99",  # a full disk is no reason to delete messages
 )
 
+# What it says of archives that it cannot use, or not make, would come on stdout.
+_ARCHIVE = ("-XX:+IgnoreUnrecognizedVMOptions", "-Xlog:disable")
+
 Record = dict[str, Any]
 
 
@@ -73,6 +78,7 @@ class Runtime:
     java: str
     namesrv: str  # class paths
     broker: str  # our own classes too
+    archives: Path  # of the classes that processes load (JSA), for the next ones, which then start sooner
 
     @property
     def five(self) -> bool:
@@ -106,7 +112,11 @@ def runtime(version: str) -> Runtime:
         for profile in ("broker", "namesrv")
     )
     classes = compiled(directory, sorted(_JAVA.glob("src/main/java/**/*.java")), broker)
-    return Runtime(version, java("java"), namesrv, f"{classes}{os.pathsep}{broker}")
+    program, release = java("java"), Path(java("java")).parents[1] / "release"
+    kind = f"{program} {classes} {release.read_text() if release.exists() else ''}"
+    archives = directory / f"archives-{hashlib.sha256(kind.encode()).hexdigest()[:12]}"
+    archives.mkdir(exist_ok=True)
+    return Runtime(version, program, namesrv, f"{classes}{os.pathsep}{broker}", archives)
 
 
 # ---- a broker
@@ -144,6 +154,7 @@ class Broker:
     settings: Mapping[str, Any] = field(default_factory=dict)
     user: User | None = None
     main: str = "org.apache.rocketmq.broker.BrokerStartup"
+    archives: bool = False  # whether to make archives of classes at the end, where there are none
 
     def __post_init__(self) -> None:
         self.runtime = runtime(self.version)
@@ -174,6 +185,8 @@ class Broker:
         try:
             if kind is None:
                 self.stop()
+                if self.archives:
+                    self._keep_archives()
         finally:
             self.kill()
 
@@ -245,11 +258,27 @@ class Broker:
     def _spawn(self, name: str, class_path: str, main: str, *arguments: str, pipes: bool = False) -> Process:
         log = self.home / f"{name}.log"
         log.unlink(missing_ok=True)
-        command = [self.runtime.java, *_JVM, f"-Duser.home={self.home}", f"-Drocketmq.client.logRoot={self.home}"]
+        command = [self.runtime.java, *_JVM, *self._archived("broker" if name == "dump" else name)]
+        command += [f"-Duser.home={self.home}", f"-Drocketmq.client.logRoot={self.home}"]
         command += [f"-Dlogback.configurationFile={self.home}/conf/logback_broker.xml"]
         command += ["-cp", class_path, main, *arguments]
         environment = {"ROCKETMQ_HOME": str(self.home), "NAMESRV_ADDR": "", "JAVA_TOOL_OPTIONS": ""}
         return Process(f"{name} {self.version}", command, log, environment, self.user, pipes)
+
+    def _archived(self, name: str) -> list[str]:
+        """Options of Java."""
+        archive = self.runtime.archives / f"{name}.jsa"
+        if archive.exists() and not self.user:  # who has copies of the jars
+            return [*_ARCHIVE, f"-XX:SharedArchiveFile={archive}"]
+        return [*_ARCHIVE, f"-XX:ArchiveClassesAtExit={self.home}/{archive.name}"] if self.archives else []
+
+    def _keep_archives(self) -> None:
+        if self._namesrv:
+            self._namesrv.stop()
+        for made in self.home.glob("*.jsa"):
+            with tempfile.TemporaryDirectory(dir=self.runtime.archives) as directory:
+                copy = shutil.copy(made, directory)
+                os.replace(copy, self.runtime.archives / made.name)
 
     def stop(self) -> None:
         """Cleanly: the clients, the broker; the namesrv stays."""
@@ -267,7 +296,7 @@ class Broker:
             self._broker.kill()
             self._broker = None
         for client in self._clients:
-            client.close()
+            client.close(kill or not self.archives)
         self._clients.clear()
         if self._broker:
             broker, self._broker = self._broker, None
@@ -345,7 +374,11 @@ class Client:
                 return
             yield record
 
-    def close(self) -> None:
+    def close(self, kill: bool = True) -> None:
+        if not kill:
+            assert self._process.popen.stdin
+            self._process.popen.stdin.close()
+            self._process.popen.wait(_ANSWER_SECONDS)
         self._process.kill()
         self._reader.join(10)
 
