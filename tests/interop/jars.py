@@ -6,13 +6,14 @@ Needs Maven and a JDK the first time; what they made is kept (see `CACHE`) and t
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rmqstore-spark" / "interop"
@@ -45,6 +46,14 @@ def directory_of(pom: Path, name: str) -> Path:
     return directory
 
 
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """While no other process brings what is to be there."""
+    with path.with_name(f"{path.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def class_path(kept: Path, what: str, pom: Path, *arguments: str) -> str:
     """What a pom.xml needs to run.
 
@@ -56,6 +65,11 @@ def class_path(kept: Path, what: str, pom: Path, *arguments: str) -> str:
     Raises:
         Unavailable: it cannot be had.
     """
+    with alone(kept):
+        return _class_path(kept, what, pom, *arguments)
+
+
+def _class_path(kept: Path, what: str, pom: Path, *arguments: str) -> str:
     if kept.exists():
         found = kept.read_text()
         if all(Path(jar).exists() for jar in found.split(os.pathsep)):

@@ -24,8 +24,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from oracle import golden
-
 from interop.child import SMALL_JVM, ChildError, Process, User
 from interop.jars import class_path, compiled, directory_of, java
 
@@ -406,6 +404,8 @@ def free_ports(count: int) -> list[int]:
 
 def copy_store(source: Path, target: Path) -> Path:
     """A copy with its holes, and its files' and directories' owners as far as we may."""
+    from oracle import golden  # prepare.py is for a Python that has not what this needs
+
     for directory, _, names in os.walk(source):
         there = target / Path(directory).relative_to(source)
         there.mkdir(parents=True, exist_ok=True)
