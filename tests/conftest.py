@@ -29,14 +29,18 @@ SEED = os.environ.get("RMQ_TEST_SEED") or ("1" if IN_CI else str(secrets.randbel
 os.environ["RMQ_TEST_SEED"] = SEED  # for the workers of pytest-xdist, which must agree, and for pytest in a test
 ROOT = Path(__file__).resolve().parents[1]
 # What one worker has, one after the other, where there are several: all that starts Spark, so that there is never
-# more than one; the brokers in two halves, for they wait more than they work; and the store of 256 MiB. (pytest 9
-# ignores xdist's own groups.)
+# more than one; the brokers in two halves, of which only one needs stores that brokers write (`store_of`); and the
+# store of 256 MiB. Workers begin with these, in this order: the longest first. (pytest 9 ignores xdist's own groups.)
 TOGETHER = {
     "tests/spark/": "Spark",
     "tests/repo/test_notebook.py": "Spark",
     "tests/repo/test_packaging.py": "Spark",
     "tests/interop/test_on_a_cluster.py": "Spark",
-    "tests/interop/test_writing.py": "brokers on what we wrote",
+    "tests/interop/test_accept.py": "brokers on what they wrote",
+    "tests/interop/test_copying.py::test_a_brokers_own_store": "brokers on what they wrote",
+    "tests/interop/test_interop.py": "brokers on what they wrote",
+    "tests/interop/test_moved.py": "brokers on what they wrote",
+    "tests/interop/test_writing.py": "brokers on what they wrote",
     "tests/interop/test_hdfs.py": "brokers' HDFS",
     "tests/interop/": "brokers",
     "tests/read/test_select_bytes.py": "generated",
@@ -67,9 +71,9 @@ def pytest_report_header() -> list[str]:
     return [f"RMQ_TEST_SEED={SEED}", f"kernel: {kernel[0].parent}{'' if plain else ' (sanitized)'}"]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Quick tests first, those that use the shared session last: the others that start a Spark of their own are then
-    through, so that there is never one beside another."""
+    through, so that there is never one beside another. With several workers, what belongs together first of all."""
     group = ["", "brokers", "Spark", "Spark"]
 
     def order(item: pytest.Item) -> int:
@@ -78,6 +82,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return 2 if item.get_closest_marker("spark") else 1 if item.get_closest_marker("interop") else 0
 
     items.sort(key=order)
+    if hasattr(config, "workerinput"):
+        groups = list(dict.fromkeys(TOGETHER.values()))
+        items.sort(key=lambda item: [*groups, together(item.nodeid)].index(together(item.nodeid)))
     astray = [item.nodeid for item in items if order(item) and not together(item.nodeid).startswith(group[order(item)])]
     if astray:
         raise pytest.UsageError(f"these may run beside others of their kind: add them to TOGETHER: {astray}")
@@ -92,6 +99,7 @@ def together(nodeid: str) -> str:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadScopeScheduling
 
+    config.option.loadscopereorder = False  # the order above, not that of how many tests there are
     scheduler = LoadScopeScheduling(config, log)
     scheduler._split_scope = together
     return scheduler

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from interop.child import Process
-from interop.jars import CACHE, Unavailable
+from interop.jars import CACHE, Unavailable, alone
 
 S3_SERVER = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 GCS_SERVER = "github.com/fsouza/fake-gcs-server@v1.56.1"
@@ -196,9 +196,9 @@ def _of_go(module: str) -> list[str]:
     name = module.partition("@")[0].rpartition("/")[2]
     binary = CACHE.parent / "bin" / name
     go = shutil.which("go")
-    if not binary.exists() and _brings() and go:
+    if _brings() and go:
         binary.parent.mkdir(parents=True, exist_ok=True)
-        _bring(name, [go, "install", module], GOBIN=str(binary.parent))
+        _bring(name, binary, [go, "install", module], GOBIN=str(binary.parent))
     if not binary.exists():
         raise Unavailable(f"no {name}: `make interop` builds it where there is Go ({module})")
     return [str(binary)]
@@ -209,17 +209,19 @@ def _brings() -> bool:
     return not {"RMQ_INTEROP", "CI"}.isdisjoint(os.environ)
 
 
-def _bring(name: str, command: list[str], **environment: str) -> None:
+def _bring(name: str, program: Path, command: list[str], **environment: str) -> None:
     """Raises Unavailable, for a registry that does not answer is no fault of ours."""
     try:
-        subprocess.run(
-            command,
-            env={**os.environ, **environment},
-            check=True,
-            timeout=_BUILD_SECONDS,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        with alone(CACHE.parent / name):
+            if not program.exists():
+                subprocess.run(
+                    command,
+                    env={**os.environ, **environment},
+                    check=True,
+                    timeout=_BUILD_SECONDS,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
     except subprocess.TimeoutExpired:
         raise Unavailable(f"no {name}: not there after {_BUILD_SECONDS} s") from None
     except subprocess.CalledProcessError as failed:
@@ -232,9 +234,10 @@ def _azurite() -> list[str]:
     directory = CACHE.parent / "azurite"
     program = directory / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
     node, npm = shutil.which("node"), shutil.which("npm")
-    if not program.exists() and _brings() and node and npm:
+    if _brings() and node and npm:
         directory.mkdir(parents=True, exist_ok=True)
-        _bring("azurite", [npm, "install", "--no-audit", "--no-fund", "--prefix", str(directory), AZURE_SERVER])
+        command = [npm, "install", "--no-audit", "--no-fund", "--prefix", str(directory), AZURE_SERVER]
+        _bring("azurite", program, command)
     if node is None or not program.exists():
         raise Unavailable(f"no azurite: `make interop` brings it where there are Node and npm ({AZURE_SERVER})")
     return [node, str(program)]

@@ -16,6 +16,18 @@ _START_SECONDS = 180
 _ANSWER_SECONDS = 60
 
 
+def command() -> list[str]:
+    """All but where its data is to be.
+
+    Raises:
+        Unavailable: its jars are not cached, and cannot be had.
+    """
+    kept = directory_of(_SOURCES / "pom.xml", "hdfs")
+    jars = class_path(kept / "cluster.txt", "HDFS", _SOURCES / "pom.xml")
+    classes = compiled(kept, [_SOURCES / "Cluster.java"], jars)
+    return [java("java"), *SMALL_JVM, "-cp", f"{classes}{os.pathsep}{jars}", "Cluster"]
+
+
 class Cluster:
     """The cluster, running.
 
@@ -27,13 +39,10 @@ class Cluster:
     """
 
     def __init__(self, home: Path) -> None:
-        kept = directory_of(_SOURCES / "pom.xml", "hdfs")
-        jars = class_path(kept / "cluster.txt", "HDFS", _SOURCES / "pom.xml")
-        classes = compiled(kept, [_SOURCES / "Cluster.java"], jars)
-        command = [java("java"), *SMALL_JVM, "-cp", f"{classes}{os.pathsep}{jars}", "Cluster", str(home / "data")]
         # SIMPLE authentication: whoever asks is whom he says he is.
         environment = {"HADOOP_USER_NAME": "owner", "JAVA_TOOL_OPTIONS": "", "HADOOP_CONF_DIR": ""}
-        self._process = Process("HDFS", command, home / "hdfs.log", environment, None, pipes=True)
+        arguments = [*command(), str(home / "data")]
+        self._process = Process("HDFS", arguments, home / "hdfs.log", environment, None, pipes=True)
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         assert self._process.popen.stdout
         threading.Thread(target=self._read, args=(self._process.popen.stdout,), daemon=True).start()

@@ -6,12 +6,14 @@ Needs Maven and a JDK the first time; what they made is kept (see `CACHE`) and t
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rmqstore-spark" / "interop"
@@ -44,6 +46,14 @@ def directory_of(pom: Path, name: str) -> Path:
     return directory
 
 
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """While no other process brings what is to be there."""
+    with path.with_name(f"{path.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def class_path(kept: Path, what: str, pom: Path, *arguments: str) -> str:
     """What a pom.xml needs to run.
 
@@ -55,6 +65,11 @@ def class_path(kept: Path, what: str, pom: Path, *arguments: str) -> str:
     Raises:
         Unavailable: it cannot be had.
     """
+    with alone(kept):
+        return _class_path(kept, what, pom, *arguments)
+
+
+def _class_path(kept: Path, what: str, pom: Path, *arguments: str) -> str:
     if kept.exists():
         found = kept.read_text()
         if all(Path(jar).exists() for jar in found.split(os.pathsep)):
@@ -80,14 +95,17 @@ def class_path(kept: Path, what: str, pom: Path, *arguments: str) -> str:
 
 
 def compiled(directory: Path, sources: Sequence[Path], class_path: str) -> Path:
-    """The directory of the classes of sources, below a directory where they are kept."""
+    """The jar of the classes of sources, in a directory where it is kept. (Java archives no classes of directories.)"""
     key = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
-    classes = directory / f"classes-{key}"
-    if not classes.exists():
+    jar = directory / f"classes-{key}.jar"
+    if not jar.exists():
         with tempfile.TemporaryDirectory(dir=directory) as temporary:
             command = [java("javac"), "--release", "11", "-encoding", "UTF-8", "-nowarn", "-proc:none"]
             command += ["-d", f"{temporary}/c", "-cp", class_path, *map(str, sources)]
             subprocess.run(command, check=True, capture_output=True, text=True)
-            with contextlib.suppress(OSError):  # another run was faster
-                os.rename(f"{temporary}/c", classes)
-    return classes
+            with zipfile.ZipFile(f"{temporary}/jar", "w") as packed:
+                for path in sorted(Path(temporary, "c").rglob("*.class")):
+                    packed.write(path, path.relative_to(f"{temporary}/c"))
+            with contextlib.suppress(FileExistsError):  # another run was faster
+                os.link(f"{temporary}/jar", jar)
+    return jar

@@ -6,12 +6,14 @@ Needs Maven and a JDK the first time (jars.py).
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import queue
 import random
 import shutil
 import socket
+import tempfile
 import threading
 import time
 import zlib
@@ -22,8 +24,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from oracle import golden
-
 from interop.child import SMALL_JVM, ChildError, Process, User
 from interop.jars import class_path, compiled, directory_of, java
 
@@ -31,8 +31,9 @@ from interop.jars import class_path, compiled, directory_of, java
 VERSIONS = ("4.9.7", "5.1.4", "5.3.0", "5.5.0")
 OLDEST, NEWEST = VERSIONS[0], VERSIONS[-1]
 # Of those between, of which tests/data/golden has stores too, each run tries one; which one, RMQ_TEST_SEED says.
-_BETWEEN = zlib.crc32(os.environ.get("RMQ_TEST_SEED", "").encode()) % (len(VERSIONS) - 2) + 1
-TRIED = (OLDEST, VERSIONS[_BETWEEN], NEWEST)
+BETWEEN = VERSIONS[zlib.crc32(os.environ.get("RMQ_TEST_SEED", "").encode()) % (len(VERSIONS) - 2) + 1]
+# Or every test is run on all of them, which takes twice as long.
+ALL_VERSIONS = bool(os.environ.get("RMQ_ALL_VERSIONS"))
 _NAMESRV = {"5.3.0": "5.3.3"}  # where Maven Central has no namesrv of the broker's version
 
 _JAVA = Path(__file__).parent / "java"
@@ -50,7 +51,18 @@ _JVM = (
     "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.99",  # a full disk is no reason to delete messages
 )
 
+# What it says of archives that it cannot use, or not make, would come on stdout.
+_ARCHIVE = ("-XX:+IgnoreUnrecognizedVMOptions", "-Xlog:disable")
+
 Record = dict[str, Any]
+
+
+def usually(*versions: str) -> tuple[str, ...]:
+    """The versions of a test that is run on these, and on all others where that is asked for."""
+    return VERSIONS if ALL_VERSIONS else versions
+
+
+TRIED = usually(OLDEST, BETWEEN, NEWEST)
 
 
 # ---- jars
@@ -64,6 +76,7 @@ class Runtime:
     java: str
     namesrv: str  # class paths
     broker: str  # our own classes too
+    archives: Path  # of the classes that processes load (JSA), for the next ones, which then start sooner
 
     @property
     def five(self) -> bool:
@@ -97,7 +110,11 @@ def runtime(version: str) -> Runtime:
         for profile in ("broker", "namesrv")
     )
     classes = compiled(directory, sorted(_JAVA.glob("src/main/java/**/*.java")), broker)
-    return Runtime(version, java("java"), namesrv, f"{classes}{os.pathsep}{broker}")
+    program, release = java("java"), Path(java("java")).parents[1] / "release"
+    kind = f"{program} {classes} {release.read_text() if release.exists() else ''}"
+    archives = directory / f"archives-{hashlib.sha256(kind.encode()).hexdigest()[:12]}"
+    archives.mkdir(exist_ok=True)
+    return Runtime(version, program, namesrv, f"{classes}{os.pathsep}{broker}", archives)
 
 
 # ---- a broker
@@ -135,6 +152,7 @@ class Broker:
     settings: Mapping[str, Any] = field(default_factory=dict)
     user: User | None = None
     main: str = "org.apache.rocketmq.broker.BrokerStartup"
+    archives: bool = False  # whether to make archives of classes at the end, where there are none
 
     def __post_init__(self) -> None:
         self.runtime = runtime(self.version)
@@ -165,6 +183,8 @@ class Broker:
         try:
             if kind is None:
                 self.stop()
+                if self.archives:
+                    self._keep_archives()
         finally:
             self.kill()
 
@@ -236,11 +256,27 @@ class Broker:
     def _spawn(self, name: str, class_path: str, main: str, *arguments: str, pipes: bool = False) -> Process:
         log = self.home / f"{name}.log"
         log.unlink(missing_ok=True)
-        command = [self.runtime.java, *_JVM, f"-Duser.home={self.home}", f"-Drocketmq.client.logRoot={self.home}"]
+        command = [self.runtime.java, *_JVM, *self._archived("broker" if name == "dump" else name)]
+        command += [f"-Duser.home={self.home}", f"-Drocketmq.client.logRoot={self.home}"]
         command += [f"-Dlogback.configurationFile={self.home}/conf/logback_broker.xml"]
         command += ["-cp", class_path, main, *arguments]
         environment = {"ROCKETMQ_HOME": str(self.home), "NAMESRV_ADDR": "", "JAVA_TOOL_OPTIONS": ""}
         return Process(f"{name} {self.version}", command, log, environment, self.user, pipes)
+
+    def _archived(self, name: str) -> list[str]:
+        """Options of Java."""
+        archive = self.runtime.archives / f"{name}.jsa"
+        if archive.exists() and not self.user:  # who has copies of the jars
+            return [*_ARCHIVE, f"-XX:SharedArchiveFile={archive}"]
+        return [*_ARCHIVE, f"-XX:ArchiveClassesAtExit={self.home}/{archive.name}"] if self.archives else []
+
+    def _keep_archives(self) -> None:
+        if self._namesrv:
+            self._namesrv.stop()
+        for made in self.home.glob("*.jsa"):
+            with tempfile.TemporaryDirectory(dir=self.runtime.archives) as directory:
+                copy = shutil.copy(made, directory)
+                os.replace(copy, self.runtime.archives / made.name)
 
     def stop(self) -> None:
         """Cleanly: the clients, the broker; the namesrv stays."""
@@ -258,7 +294,7 @@ class Broker:
             self._broker.kill()
             self._broker = None
         for client in self._clients:
-            client.close()
+            client.close(kill or not self.archives)
         self._clients.clear()
         if self._broker:
             broker, self._broker = self._broker, None
@@ -336,7 +372,11 @@ class Client:
                 return
             yield record
 
-    def close(self) -> None:
+    def close(self, kill: bool = True) -> None:
+        if not kill:
+            assert self._process.popen.stdin
+            self._process.popen.stdin.close()
+            self._process.popen.wait(_ANSWER_SECONDS)
         self._process.kill()
         self._reader.join(10)
 
@@ -364,6 +404,8 @@ def free_ports(count: int) -> list[int]:
 
 def copy_store(source: Path, target: Path) -> Path:
     """A copy with its holes, and its files' and directories' owners as far as we may."""
+    from oracle import golden  # prepare.py is for a Python that has not what this needs
+
     for directory, _, names in os.walk(source):
         there = target / Path(directory).relative_to(source)
         there.mkdir(parents=True, exist_ok=True)

@@ -42,7 +42,7 @@ def write(version: str, directory: Path, sizes: Sizes, *, seed: int, plain: int,
         # older brokers cannot read; so only the newest writes such.
         pop_group, abilities = "pop-group" + "-" * (110 if version == NEWEST else 0), ["timer"]
         _serve_by_pop(root, "Popped", pop_group)
-    with Broker(version, root, directory / "home", sizes) as broker:
+    with Broker(version, root, directory / "home", sizes, archives=True) as broker:
         acks = broker.client().run("scenario", seed, plain, largest, pop_group, *abilities)
     dump = dump_of(version, root, directory / "dump", sizes)
     return Written(version, root, sizes, acks, truth.load(dump), dump)

@@ -11,14 +11,13 @@ from oracle import reference
 from interop import rocketmq
 from interop.accept import assert_broker_accepts
 from interop.child import ChildError
-from interop.rocketmq import TRIED
+from interop.rocketmq import BETWEEN, NEWEST, OLDEST
 from interop.scenario import Written
 
 pytestmark = pytest.mark.interop
 
 Accepted = Callable[[tuple[str, str]], None]
 StoreOf = Callable[[str], Written]
-OLDEST, BETWEEN, NEWEST = TRIED
 
 
 @pytest.mark.parametrize("accepted_pair", [(OLDEST, NEWEST), (BETWEEN, OLDEST)], ids="{0[0]}-{0[1]}".format)

@@ -13,13 +13,15 @@ from pathlib import Path
 
 import pytest
 from support import writing
+from support.killing import Killed, Stopper
 
 from interop.ours import SMALL
-from interop.rocketmq import NEWEST, OLDEST, Broker, Client
+from interop.rocketmq import ALL_VERSIONS, NEWEST, OLDEST, Broker, Client, runtime, usually
 from interop.scenario import Written
-from rmqstore_spark import Store
+from rmqstore_spark import Store, write_store
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.store.system_topics import HALF_TOPIC
+from rmqstore_spark.write import disk
 
 pytestmark = pytest.mark.interop
 
@@ -29,7 +31,14 @@ PRODUCERS = "payers"
 # Often, and without an end: by default it gives up after 15 checks, whether anybody was there to be asked or not.
 _CHECKS = {"transactionCheckInterval": 1000, "transactionTimeOut": 1000, "transactionCheckMax": 100_000}
 SIZES = Sizes(SMALL.segment, SMALL.queue_file, SMALL.index_slots, SMALL.index_items)
+_SIZES = {
+    "mappedFileSizeCommitLog": SIZES.segment,
+    "mappedFileSizeConsumeQueue": SIZES.queue_file,
+    "maxHashSlotNum": SIZES.slots,
+    "maxIndexNum": SIZES.items,
+}
 QUEUES = 3
+PARTS = "merged", "copied", "salvaged"  # what becomes of each of three stores before all become one
 PATIENCE = 300.0  # seconds: a broker that is slower than that does not deliver
 
 StoreOf = Callable[[str], Written]
@@ -73,7 +82,7 @@ def left_in(root: Path) -> dict[int, list[int]]:
     return left
 
 
-@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@pytest.mark.parametrize("version", usually(OLDEST, NEWEST))
 def test_salvaged(real: None, tmp_path: Path, rng: random.Random, version: str) -> None:
     """Consumers get all that is left in order, wherever they begin, and new messages after it; also after a crash."""
     damaged, root = tmp_path / "damaged", tmp_path / "salvaged"
@@ -113,13 +122,16 @@ def open_transaction(name: str) -> writing.Row:
     return {**names, "properties": {**properties, "__transactionId__": name}}
 
 
-@pytest.mark.parametrize("version", [NEWEST])
-def test_groups_go_on(real: None, tmp_path: Path, rng: random.Random, version: str) -> None:
+@pytest.mark.parametrize("which", ["migrated", *PARTS, "written"] if ALL_VERSIONS else ["migrated"])
+@pytest.mark.parametrize("version", usually(NEWEST))
+def test_groups_go_on(real: None, tmp_path: Path, rng: random.Random, version: str, which: str) -> None:
     """A group that had consumed half of three stores consumes the other halves, each message once and in order, after
     one was made of two damaged copies, two were copied with what was expired or damaged in them, and all have become
-    one. The broker asks for the transactions that were open in them."""
+    one; and before that in each of them; and in one of their rows that was written as any rows are. The broker asks for
+    the transactions that were open in them, of which the last has none."""
     stores = []
-    expected = []
+    left = []
+    done = []
     for number in range(3):
         root = tmp_path / f"store-{number}"
         made = rows(rng, 300)
@@ -138,7 +150,8 @@ def test_groups_go_on(real: None, tmp_path: Path, rng: random.Random, version: s
                 damage(root, rng, 2)
             (Store(root).salvage if number == 2 else Store(root).copy)(other)
             stores[-1] = other
-        left = left_in(root)
+        left.append(left_in(root))
+        done.append(at)
         if number == 0:
             twin, whole = tmp_path / "twin", tmp_path / "whole"
             shutil.copytree(root, twin)
@@ -146,24 +159,61 @@ def test_groups_go_on(real: None, tmp_path: Path, rng: random.Random, version: s
             damage(twin, rng, 1, slice(1, None, 2))
             Store([root, twin]).copy(whole, deduplicate=True)
             stores[-1] = whole
-        expected += [(f"{number}-", [o for o in left[queue_id] if o >= at[queue_id]]) for queue_id in range(QUEUES)]
+    numbers = [PARTS.index(which)] if which in PARTS else [1] if which == "written" else [0, 1, 2]
+    queues = [(number, queue_id) for number in numbers for queue_id in range(QUEUES)]
+    expected = [[o for o in left[number][queue_id] if o >= done[number][queue_id]] for number, queue_id in queues]
     target = tmp_path / "target"
-    Store(stores).copy(target)
+    if which == "migrated":
+        Store(stores).copy(target)
+    elif which == "written":
+        source = tmp_path / "store-1"
+        rows_of_it = Store(source).messages(subscribe=TOPIC)
+        write_store(target, rows_of_it, "append", configFrom=source, **_SIZES)
+        expected = [[left[1][queue_id].index(o) for o in offsets] for queue_id, offsets in enumerate(expected)]
+    else:
+        (number,) = numbers
+        target = stores[number]
     with Broker(version, target, tmp_path / "home", SMALL, _CHECKS) as broker:
         client = broker.client()
-        asked = client.run("checked", PRODUCERS, 3, 1000 * int(PATIENCE))
-        assert {(answer["topic"], answer["body"]) for answer in asked} == {(TOPIC, f"half-{n}") for n in range(3)}
-        answers = client.run("consume", TOPIC, GROUP, sum(len(offsets) for _, offsets in expected), 5000)
-    found: dict[int, list[int]] = {queue_id: [] for queue_id in range(3 * QUEUES)}
+        if which != "written":
+            asked = client.run("checked", PRODUCERS, len(numbers), 1000 * int(PATIENCE))
+            assert {(answer["topic"], answer["body"]) for answer in asked} == {(TOPIC, f"half-{n}") for n in numbers}
+        answers = client.run("consume", TOPIC, GROUP, sum(map(len, expected)), 5000)
+        broker.kill()  # quicker than to stop it
+    found: dict[int, list[int]] = {queue_id: [] for queue_id in range(len(expected))}
     for answer in answers:
         found[answer["queueId"]].append(answer["queueOffset"])
-    assert found == {queue_id: offsets for queue_id, (_, offsets) in enumerate(expected)}
+    assert found == dict(enumerate(expected))
 
 
-@pytest.mark.parametrize("version", [OLDEST])
-def test_a_brokers_own_store(store_of: StoreOf, accept_ours: Callable[..., None], version: str) -> None:
-    """With all kinds of messages: retried, dead, delayed, half ones."""
-    accept_ours("copied whole", version, lambda other, root: Store(store_of(other).root).copy(root))
+@pytest.mark.parametrize("version", usually(OLDEST))
+def test_a_brokers_own_store(
+    store_of: StoreOf,
+    accept_ours: Callable[..., None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    version: str,
+) -> None:
+    """With all kinds of messages: retried, dead, delayed, half ones. The copy was killed as soon as it was there."""
+    stop = Stopper()
+    monkeypatch.setattr(disk, "_do", stop)
+
+    def copy(other: str, root: Path) -> None:
+        source = Store(store_of(other).root)
+        stop.at(None)
+        source.copy(tmp_path / other / "whole")
+        for number in range(stop.calls - 1, 0, -1):
+            stop.at(number)
+            with contextlib.suppress(Killed):
+                source.copy(tmp_path / other / f"{number}")
+            if not (tmp_path / other / f"{number}" / "commitlog").exists():
+                break
+        stop.at(number + 1)
+        with pytest.raises(Killed):
+            source.copy(root)
+        stop.at(None)
+
+    accept_ours("copied whole", version, copy)
 
 
 def timed(number: int, until: int, out: int) -> list[writing.Row]:
@@ -186,55 +236,74 @@ def timed(number: int, until: int, out: int) -> list[writing.Row]:
     ]
 
 
-@pytest.mark.parametrize("version", [NEWEST])
+def spoil(root: Path, body: bytes) -> None:
+    """Damages the message with this body."""
+    (segment,) = (root / "commitlog").iterdir()
+    data = segment.read_bytes()
+    assert data.count(body) == 1
+    segment.write_bytes(data.replace(body, body[::-1]))
+
+
+@pytest.mark.parametrize("version", usually(NEWEST))
 def test_delayed_messages(real: None, tmp_path: Path, version: str) -> None:
     """What was delivered is not delivered again, and what waits is, at its time; also where two stores become one. The
-    timer's own files do not come along: a broker begins its topic anew."""
+    timer's own files do not come along: a broker begins its topic anew. Where all versions are run, also of a store
+    that was salvaged, and of one that was made of two damaged copies."""
     now = time.time_ns() // 1_000_000
     until, out = now // 1000 * 1000 - 30_000, now // 1000 * 1000 + 12_000
+    has_timer = runtime(version).five
     expected: list[list[bytes]] = []
     for number in range(2):
         made = [
             {
                 "topic": "SCHEDULE_TOPIC_XXXX",
                 "queueId": 2,  # level 3: ten seconds
-                "body": f"{number}-{n}".encode(),
+                "body": f"{number}-{n}-delayed".encode(),
                 "properties": {"REAL_TOPIC": TOPIC, "REAL_QID": "0", "DELAY": "3"},
                 "storeTimestamp": (now + 10 * n + number) * 1000,
                 "storeHost": "127.0.0.1:10911",
             }
             for n in range(20)
         ]
-        writing.write(
-            tmp_path / f"{number}", timed(number, until, out), made, rows(random.Random(number), 1), sizes=SIZES
-        )
+        for_timer = timed(number, until, out) if has_timer else []
+        writing.write(tmp_path / f"{number}", for_timer, made, rows(random.Random(number), 1), sizes=SIZES)
         config = tmp_path / f"{number}" / "config"
         (config / "delayOffset.json").write_text(json.dumps({"offsetTable": {"3": 12}}))
         (config / "timercheck").write_bytes(struct.pack(">q", until).ljust(4096, b"\0"))
-        expected.append([f"{number}-{n}".encode() for n in range(12, 20)])
+        expected.append([f"{number}-{n}-delayed".encode() for n in range(12, 20)])
     one, both = tmp_path / "one", tmp_path / "both"
     Store(tmp_path / "0").copy(one)
     Store([tmp_path / "0", tmp_path / "1"]).copy(both)
     wanted = {one: expected[0], both: [body for pair in zip(*expected, strict=True) for body in pair]}
-    sent = {one: 1, both: 2}  # they were there before
-    of_timer = {root: list(range(sent[root])) for root in wanted}
+    if ALL_VERSIONS:
+        twin, salvaged, merged = tmp_path / "twin", tmp_path / "salvaged", tmp_path / "merged"
+        shutil.copytree(tmp_path / "0", twin)
+        spoil(tmp_path / "0", expected[0][3])
+        spoil(twin, expected[0][5])
+        Store(tmp_path / "0").salvage(salvaged)
+        Store([tmp_path / "0", twin]).copy(merged, deduplicate=True)
+        wanted |= {salvaged: expected[0][:3] + expected[0][4:], merged: expected[0]}
+    stores_in = {root: 2 if root == both else 1 for root in wanted}
     columns = ["body", "queueOffset", "storeTimestamp"]
     with contextlib.ExitStack() as running:
-        for root in wanted:
-            running.enter_context(Broker(version, root, tmp_path / f"home-{root.name}", SMALL))
+        brokers = [
+            running.enter_context(Broker(version, root, tmp_path / f"home-{root.name}", SMALL)) for root in wanted
+        ]
         end = time.monotonic() + PATIENCE
         for root, bodies in wanted.items():
-            count = sent[root] + len(bodies) + 2 * len(of_timer[root])
+            count = stores_in[root] * (3 if has_timer else 1) + len(bodies)
             while Store(root).messages(columns, subscribe=TOPIC).read_all().num_rows < count:
                 assert time.monotonic() < end
                 time.sleep(0.5)
+        for broker in brokers:
+            broker.kill()  # quicker than to stop it
     for root, bodies in wanted.items():
         found = Store(root).messages(columns, subscribe=TOPIC).read_all().to_pylist()
-        delivered = found[sent[root] :]
+        delivered = found[stores_in[root] :]  # they were there before
         timers = [row for row in delivered if row["body"].startswith(b"timed-")]
         assert [row["body"] for row in delivered if row not in timers] == bodies
         assert sorted(row["body"] for row in timers) == [
-            b"timed-%d-%d" % (n, i) for n in of_timer[root] for i in (3, 4)
+            b"timed-%d-%d" % (n, i) for n in range(stores_in[root]) for i in (3, 4) if has_timer
         ]
         assert all(row["storeTimestamp"].timestamp() >= now / 1000 + 10 for row in delivered)
         assert all(row["storeTimestamp"].timestamp() >= out / 1000 for row in timers)

@@ -18,10 +18,10 @@ from interop import rocketmq
 from interop.accept import assert_broker_accepts
 from interop.child import User
 from interop.ours import BENCH, SIZES, SMALL, rows, small_store
-from interop.rocketmq import NEWEST, Broker
+from interop.rocketmq import NEWEST, Broker, usually
 from rmqstore_spark.store.sizes import Sizes
 
-pytestmark = [pytest.mark.interop, pytest.mark.parametrize("version", [NEWEST])]
+pytestmark = [pytest.mark.interop, pytest.mark.parametrize("version", usually(NEWEST))]
 
 
 @pytest.fixture

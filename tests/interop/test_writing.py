@@ -19,7 +19,7 @@ import rmqstore_spark
 from interop import rocketmq
 from interop.accept import assert_broker_accepts
 from interop.ours import BENCH, SIZES, SMALL, rows, small_store
-from interop.rocketmq import NEWEST, OLDEST, TRIED, Broker
+from interop.rocketmq import ALL_VERSIONS, NEWEST, OLDEST, TRIED, VERSIONS, Broker, usually
 from interop.scenario import Written
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.write import disk
@@ -31,7 +31,7 @@ StoreOf = Callable[[str], Written]
 AcceptOurs = Callable[..., None]
 
 
-@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@pytest.mark.parametrize("version", usually(OLDEST, NEWEST))
 def test_a_new_store(accept_ours: AcceptOurs, rng: random.Random, version: str) -> None:
     accept_ours("new", version, lambda _, root: small_store(root, rng), sizes=SMALL)
 
@@ -57,7 +57,7 @@ def test_one_that_its_broker_wrote_and_we_appended_to(
     assert_broker_accepts(root, tmp_path / "home", [version])
 
 
-@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@pytest.mark.parametrize("version", usually(OLDEST, NEWEST))
 def test_a_copy_of_a_golden_store(accept_ours: AcceptOurs, tmp_path: Path, version: str) -> None:
     def copy(version: str, root: Path) -> None:
         source = golden.unpack(version, tmp_path / version)
@@ -66,7 +66,7 @@ def test_a_copy_of_a_golden_store(accept_ours: AcceptOurs, tmp_path: Path, versi
     accept_ours("copied", version, copy, restart=False)
 
 
-@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@pytest.mark.parametrize("version", usually(OLDEST, NEWEST))
 def test_a_rebuilt_one(store_of: StoreOf, accept_ours: AcceptOurs, version: str) -> None:
     def rebuild(version: str, root: Path) -> None:
         rocketmq.copy_store(store_of(version).root, root)
@@ -85,7 +85,11 @@ def test_a_rebuilt_one(store_of: StoreOf, accept_ours: AcceptOurs, version: str)
 
 
 @pytest.mark.parametrize(
-    ("version", "small"), [(NEWEST, False), (OLDEST, True), (NEWEST, True)], ids=["copied", "stretch-old", "stretch"]
+    ("version", "small"),
+    [(version, small) for version in VERSIONS for small in (False, True)]
+    if ALL_VERSIONS
+    else [(NEWEST, False), (OLDEST, True), (NEWEST, True)],
+    ids=lambda value: value if isinstance(value, str) else "stretch" if value else "copied",
 )
 def test_killed_writers(
     pool: ThreadPoolExecutor,
