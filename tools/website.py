@@ -40,7 +40,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Write what is searched as a script, too: a page that was opened as a file can load nothing else (docs/site.js)."""
+    """Write what is searched as a script, too: a page opened as a file can load nothing else (docs/site.js)."""
     index = Path(config.site_dir) / "search" / "search_index.json"
     index.with_suffix(".js").write_text(f"var __index = {index.read_text()}")
 
