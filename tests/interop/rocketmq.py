@@ -47,6 +47,7 @@ _JVM = (
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
     "-Drocketmq.client.rebalance.waitInterval=500",  # 20 s by default
+    "-Dtls.server.mode=disabled",  # or each server makes itself a key and a certificate: half of its start
     "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
     "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.99",  # a full disk is no reason to delete messages
 )

@@ -281,7 +281,7 @@ def test_delayed_messages(real: None, tmp_path: Path, version: str) -> None:
         spoil(tmp_path / "0", expected[0][3])
         spoil(twin, expected[0][5])
         Store(tmp_path / "0").salvage(salvaged)
-        Store([tmp_path / "0", twin]).copy(merged, deduplicate=True)
+        Store([tmp_path / "0", twin]).salvage(merged, deduplicate=True)
         wanted |= {salvaged: expected[0][:3] + expected[0][4:], merged: expected[0]}
     stores_in = {root: 2 if root == both else 1 for root in wanted}
     columns = ["body", "queueOffset", "storeTimestamp"]
