@@ -36,6 +36,7 @@ TOGETHER = {
     "tests/repo/test_notebook.py": "Spark",
     "tests/repo/test_packaging.py": "Spark",
     "tests/interop/test_on_a_cluster.py": "Spark",
+    "tests/interop/test_follow_with_spark.py": "Spark",
     "tests/interop/test_writing.py": "brokers on what we wrote",
     "tests/interop/test_hdfs.py": "brokers' HDFS",
     "tests/interop/": "brokers",
