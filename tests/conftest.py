@@ -36,6 +36,7 @@ TOGETHER = {
     "tests/repo/test_notebook.py": "Spark",
     "tests/repo/test_packaging.py": "Spark",
     "tests/interop/test_on_a_cluster.py": "Spark",
+    "tests/interop/test_follow_with_spark.py": "Spark",
     "tests/interop/test_accept.py": "brokers on what they wrote",
     "tests/interop/test_copying.py::test_a_brokers_own_store": "brokers on what they wrote",
     "tests/interop/test_interop.py": "brokers on what they wrote",

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from interop.child import SMALL_JVM, ChildError, Process, User
 from interop.jars import class_path, compiled, directory_of, java
@@ -38,6 +38,7 @@ _NAMESRV = {"5.3.0": "5.3.3"}  # where Maven Central has no namesrv of the broke
 
 _JAVA = Path(__file__).parent / "java"
 _ANSWER_SECONDS = 400
+_DUMP_SECONDS = 1800  # of some millions of messages
 
 # To unmap files RocketMQ reaches into what Java 16 has closed; without that no clean stop.
 _JVM = (
@@ -170,7 +171,7 @@ class Broker:
         self._broker: Process | None = None
         self._clients: list[Client] = []
 
-    def __enter__(self) -> Broker:
+    def __enter__(self) -> Self:
         try:
             self.start()
         except BaseException:
@@ -309,12 +310,12 @@ class Broker:
         client.wait()
         return client
 
-    def dump(self, out: Path) -> None:
-        """RocketMQ's view of the store, which it may change. No broker may run on it."""
+    def dump(self, out: Path, *only: str) -> None:
+        """RocketMQ's view of the store, which it may change; with "log" only of that. No broker may run on it."""
         assert self._broker is None
-        process = self._spawn("dump", self.runtime.broker, "interop.Dump", str(self.configure()), str(out))
+        process = self._spawn("dump", self.runtime.broker, "interop.Dump", str(self.configure()), str(out), *only)
         try:
-            code = process.popen.wait(_ANSWER_SECONDS)
+            code = process.popen.wait(_DUMP_SECONDS)
             if code != 0:
                 raise ChildError(f"the dump of RocketMQ {self.version} ended with {code}:\n{process.tail()}")
         finally:

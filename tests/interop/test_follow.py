@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import random
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,37 +13,20 @@ from support import reading
 from support.following import Query, RealClock
 
 from interop import scenario
-from interop.rocketmq import NEWEST, OLDEST, Broker, Client, Sizes, usually
+from interop.expiring import EXPIRED, ExpiringBroker
+from interop.rocketmq import NEWEST, OLDEST, Client, Sizes, usually
 from rmqstore_spark import DataLossError
 
 pytestmark = pytest.mark.interop
 
-LONG = float(os.environ.get("RMQ_FOLLOW_SECONDS", "0"))  # of writing in a long run, at least
-PHASE = 60.0 if LONG else 0.0  # of these, before a stop or a kill, at least
-ENDINGS = ["kill", "stop"] * max(1, round(LONG / 120)) + ["kill"]
-SIZES = Sizes(segment=64 << 20 if LONG else 128 << 10)  # a message has up to 120 KB
-SECONDS = PHASE or 2.0  # of writing, before a stop; before a kill it goes on until MESSAGES have come
+SIZES = Sizes(segment=128 << 10)  # a message has up to 120 KB
+SECONDS = 2.0  # of writing, before a stop; before a kill it goes on until MESSAGES have come
 MESSAGES = 50, 200  # acknowledged, between these numbers
 PATIENCE = 300.0  # seconds: a broker that is slower than that does not answer
-EXPIRED = 10  # segments that a broker deletes at a time
-
-
-def segments(root: Path) -> list[int]:
-    return sorted(int(path.name) for path in (root / "commitlog").iterdir())
 
 
 def acks_of(client: Client) -> list[dict[str, Any]]:
     return [record for record in client.seen if record["kind"] == "ack"]
-
-
-Short = tuple[int, str, str]
-
-
-def shortened(rows: list[reading.Row]) -> list[Short]:
-    """Where each is, its id, and a digest of all of it: in ten minutes there come more than memory holds."""
-    texts = (repr(sorted(row.items())) for row in rows)
-    digests = (hashlib.sha256(text.encode()).hexdigest() for text in texts)
-    return [(row["commitLogOffset"], row["offsetMsgId"], digest) for row, digest in zip(rows, digests, strict=True)]
 
 
 @pytest.mark.parametrize("version", usually(OLDEST, NEWEST))
@@ -57,36 +37,26 @@ def test_each_message_once(real: None, tmp_path: Path, rng: random.Random, versi
     does not notice, and one that has not says so."""
     root = tmp_path / "store"
     acks: list[str] = []
-    rows: list[Short] = []
-    count: Counter[str] = Counter()
-    with Broker(version, root, tmp_path / "home", SIZES, main="interop.Expiring") as broker:
+    with ExpiringBroker(version, root, tmp_path / "home", SIZES) as broker:
         query, late = (Query(root, clock=RealClock(), startingOffsets="earliest") for _ in range(2))
-        for number, ending in enumerate(ENDINGS):
+        for number, ending in enumerate(("kill", "stop", "kill")):
             if number:
                 broker.start()
             client = broker.client()
             if not number:
                 client.run("create", "Stream", 4)
-            seconds = SECONDS if ending == "stop" else PHASE + PATIENCE
+            seconds = SECONDS if ending == "stop" else PATIENCE
             client.begin("stream", "Stream", int(1000 * seconds), rng.randrange(1 << 31))
-            soonest = time.monotonic() + (seconds if ending == "stop" else PHASE)
             end, enough, batches = time.monotonic() + seconds, rng.randint(*MESSAGES), len(query.offsets)
-            while (now := time.monotonic()) < end and (now < soonest or len(acks_of(client)) < enough):
+            while time.monotonic() < end and (ending == "stop" or len(acks_of(client)) < enough):
                 query.trigger()
                 if rng.random() < 0.1:
                     query.restart()
-                    count["restarts of the query"] += 1
-                rows += shortened(query.rows)
-                query.rows.clear()
-                if number and ending == "kill" and passed(root, query):
-                    expire(broker, root, query, end)
-                    count["deletions"] += 1
             assert len(query.offsets) > batches
             if number == 0:
                 late.start()
-            if number == len(ENDINGS) - 1 and not count["deletions"]:
-                expire(broker, root, query, end)
-                count["deletions"] += 1
+            if number == 2:
+                expire(broker, query, end)
             if ending == "kill":
                 broker.kill()
             else:
@@ -94,18 +64,16 @@ def test_each_message_once(real: None, tmp_path: Path, rng: random.Random, versi
             acks += [ack["offsetMsgId"] for ack in acks_of(client)]
             if ending == "stop":
                 broker.stop()
-            count[ending] += 1
-            if rng.random() < 0.5 or number == len(ENDINGS) - 1:
+            if rng.random() < 0.5 or number == 2:
                 query.run()
-    rows += shortened(query.rows)
-    print(f"{version}: {len(acks)} acknowledged, {len(rows)} rows, {len(query.offsets)} batches, {dict(count)}")
     assert len(acks) > 2 * MESSAGES[0]
-    assert len({position for position, *_ in rows}) == len(rows)
-    assert {*acks} <= {identity for _, identity, _ in rows}
+    rows = query.rows
+    assert len({row["commitLogOffset"] for row in rows}) == len(rows)
+    assert {*acks} <= {row["offsetMsgId"] for row in rows}
     left = reference.read_store(root)
-    assert rows[-len(left) :] == shortened(left)
+    assert rows[-len(left) :] == left
     assert reading.read(root) == left
-    assert all(position < segments(root)[0] for position, *_ in rows[: -len(left)])
+    assert all(row["commitLogOffset"] < broker.segments()[0] for row in rows[: -len(left)])
     expected = truth.load(scenario.dump_of(version, root, tmp_path / "dump", SIZES))
     assert truth.as_units(left, reading.read(root, decompress=False)) == expected.units
     with pytest.raises(DataLossError, match="their segments were deleted before they were read"):
@@ -114,20 +82,14 @@ def test_each_message_once(real: None, tmp_path: Path, rng: random.Random, versi
     assert late.run() == left
 
 
-def passed(root: Path, query: Query) -> bool:
-    """Whether a query has read the segments that a broker deletes next."""
-    return query.at.stores[str(root)].position >= segments(root)[0] + EXPIRED * SIZES.segment
-
-
-def expire(broker: Broker, root: Path, query: Query, end: float) -> None:
+def expire(broker: ExpiringBroker, query: Query, end: float) -> None:
     """Has the broker delete its oldest segments, which the query has passed, while a producer and the query go on."""
-    first = segments(root)[0]
-    while not passed(root, query):
+    first = broker.segments()[0]
+    while query.at.stores[str(broker.root)].position < broker.next_start():
         assert time.monotonic() < end
         query.trigger()
-    asked = broker.home / "expire"
-    asked.touch()
-    while asked.exists():
+    broker.expire()
+    while broker.is_expiring():
         assert time.monotonic() < end
         query.trigger()
-    assert first < segments(root)[0] <= first + EXPIRED * SIZES.segment
+    assert first < broker.segments()[0] <= first + EXPIRED * SIZES.segment

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,15 @@ def parse(lines: Iterable[str]) -> Truth:
 def load(path: Path) -> Truth:
     with path.open() as lines:
         return parse(lines)
+
+
+def units(path: Path) -> Iterator[Record]:
+    """Those of a dump, one at a time."""
+    with path.open() as lines:
+        for line in lines:
+            record = json.loads(line)
+            if record.pop("kind") == "unit":
+                yield record
 
 
 def as_units(plain: list[Record], stored: list[Record]) -> list[Record]:

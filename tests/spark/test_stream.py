@@ -6,10 +6,6 @@ import json
 import math
 import os
 import random
-import shutil
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +16,7 @@ from oracle.stores import StoreBuilder
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from support.stream_copy import StreamCopy
 
 from rmqstore_spark.spark import stream_reader
 
@@ -133,59 +130,29 @@ def test_options_of_a_stream_in_a_batch_read(spark: SparkSession, tmp_path: Path
         spark.read.format("rmqstore").option("failOnDataLoss", "false").load(str(store.root)).collect()
 
 
-_DRIVER = """
-import sys
-from pyspark.sql import SparkSession
-root, directory, wait = sys.argv[1:]
-spark = (SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-         .config("spark.sql.session.timeZone", "UTC").getOrCreate())
-import rmqstore_spark
-rmqstore_spark.register(spark)
-stream = spark.readStream.format("rmqstore").option("startingOffsets", "earliest").load(root)
-query = (stream.writeStream.format("parquet").option("checkpointLocation", directory + "/checkpoint")
-         .trigger(**({"processingTime": "0 seconds"} if wait == "wait" else {"availableNow": True}))
-         .start(directory + "/out"))
-print("started", flush=True)
-query.awaitTermination()
-"""
-
-
 @pytest.mark.slow
 def test_killed_drivers(spark: SparkSession, tmp_path: Path, rng: random.Random) -> None:
     """SIGKILL at random moments while the store grows: each message is there once. Every other driver has committed a
     batch by then, as otherwise a slow machine would kill all of them before."""
     store = StoreBuilder(tmp_path / "store", segment_size=1 << 16)
     add(store, 100)
-    checkpoint = tmp_path / "checkpoint"
-
-    def run(wait: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", _DRIVER, str(store.root), str(tmp_path), wait]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
-
-    def commits() -> int:
-        return len(list(checkpoint.glob("commits/[0-9]*")))
 
     def grow(seconds: float, least_commits: float = math.inf) -> None:
         end = time.monotonic() + seconds
-        while time.monotonic() < end and commits() < least_commits:
+        while time.monotonic() < end and copy.commits() < least_commits:
             add(store, rng.randrange(1, 10))
             time.sleep(0.05)
 
-    for number in range(KILLS):
-        with run("wait") as driver:
-            assert driver.stdout is not None
-            assert driver.stdout.readline() == "started\n"
+    with StreamCopy(store.root, tmp_path) as copy:
+        for number in range(KILLS):
+            copy.start()
             if number % 2:
-                before = commits()
+                before = copy.commits()
                 grow(120, before + 1)
-                assert commits() > before
+                assert copy.commits() > before
             grow(rng.uniform(0, 4))
-            assert driver.poll() is None
-            os.killpg(driver.pid, signal.SIGKILL)
-        if not list(checkpoint.glob("offsets/[0-9]*")):
-            # Spark refuses a checkpoint whose first offset is half written, and asks for another one
-            # (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY). By then no batch has begun.
-            shutil.rmtree(checkpoint, ignore_errors=True)
-    with run("now") as driver:
-        assert driver.wait(300) == 0
+            copy.check()
+            copy.kill()
+        copy.start()
+        copy.finish()
     assert rows(spark, tmp_path) == expected(store.root)

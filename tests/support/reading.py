@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +58,22 @@ def read(
     **options: Any,
 ) -> list[Row]:
     """Plans and reads. `columns`: the default ones; and `corrupt` where the mode fills it."""
+    return list(read_by_tasks(*roots, columns=columns, prices=prices, files=files, **options))
+
+
+def read_by_tasks(
+    *roots: str | Path,
+    columns: Sequence[str] | None = None,
+    prices: Any = None,
+    files: Any = None,
+    **options: Any,
+) -> Iterator[Row]:
+    """The same; what memory holds is one task's."""
     understood = options_of(*roots, **options)
     if columns is None:
         columns = [*DEFAULT_COLUMNS, "corrupt"] if understood.mode == "PERMISSIVE" else DEFAULT_COLUMNS
-    tasks = plan(understood, files or new_files(prices), columns).tasks
-    return [row for task in tasks for row in read_one(task, understood, columns)]
+    for task in plan(understood, files or new_files(prices), columns).tasks:
+        yield from read_one(task, understood, columns)
 
 
 def read_one(task: Task, options: ReadOptions, columns: Sequence[str] = DEFAULT_COLUMNS) -> list[Row]:
@@ -74,11 +85,11 @@ def read_one(task: Task, options: ReadOptions, columns: Sequence[str] = DEFAULT_
     for batch in read_task(task, settings):
         assert batch.schema.equals(settings.schema)
         batch.validate(full=True)
-        rows += _rows(batch)
+        rows += rows_of(batch)
     return rows
 
 
-def _rows(batch: pa.RecordBatch) -> list[Row]:
+def rows_of(batch: pa.RecordBatch) -> list[Row]:
     """Timestamps as microseconds (Python's datetime does not know every year), maps as dicts."""
     columns = []
     for field, column in zip(batch.schema, batch.columns, strict=True):

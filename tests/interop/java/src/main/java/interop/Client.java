@@ -135,7 +135,7 @@ public final class Client {
                 Checked.run(namesrv, broker, words[1], Integer.parseInt(words[2]), Long.parseLong(words[3]));
                 break;
             case "stream":
-                new Stream(producer, words[1], Long.parseLong(words[2]), Long.parseLong(words[3])).run();
+                new Stream(producer, words).run();
                 break;
             default:
                 throw new IllegalArgumentException(words[0]);

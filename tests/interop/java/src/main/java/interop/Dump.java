@@ -33,19 +33,21 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
  * What RocketMQ itself finds in a store, as JSON lines: every unit of the log, every unit of every ConsumeQueue, the
  * bounds of the queues, the offsets of all keys, offsets by time.
  *
- * <p>Loading a store recovers it, which may change it: give it a copy. Arguments: the broker's configuration file, and
- * the file to write.
+ * <p>Loading a store recovers it, which may change it: give it a copy. Arguments: the broker's configuration file, the
+ * file to write, and "log" where only the units of the log are asked for, as there may be more than memory holds keys of.
  */
 public final class Dump {
     private static final int TIMES_PER_QUEUE = 12;
 
     private final DefaultMessageStore store;
     private final PrintStream out;
+    private final boolean keepsKeys;
     private final Map<String, TreeSet<String>> keysOfTopics = new TreeMap<>();
 
-    private Dump(DefaultMessageStore store, PrintStream out) {
+    private Dump(DefaultMessageStore store, PrintStream out, boolean keepsKeys) {
         this.store = store;
         this.out = out;
+        this.keepsKeys = keepsKeys;
     }
 
     public static void main(String[] args) {
@@ -70,10 +72,13 @@ public final class Dump {
         shutdown.setAccessible(true);
         shutdown.set(store, false);
         try (PrintStream out = new PrintStream(args[1], "US-ASCII")) {
-            Dump dump = new Dump(store, out);
+            boolean onlyLog = args.length > 2 && args[2].equals("log");
+            Dump dump = new Dump(store, out, !onlyLog);
             dump.units();
-            dump.queues();
-            dump.keys();
+            if (!onlyLog) {
+                dump.queues();
+                dump.keys();
+            }
         }
     }
 
@@ -136,6 +141,9 @@ public final class Dump {
             throw new IllegalStateException("wrong CRC at " + stored.getCommitLogOffset());
         }
         out.println(Messages.unit(stored, plain));
+        if (!keepsKeys) {
+            return;
+        }
         TreeSet<String> keys = keysOfTopics.computeIfAbsent(stored.getTopic(), topic -> new TreeSet<>());
         String id = stored.getProperty(MessageConst.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX);
         if (id != null) {
