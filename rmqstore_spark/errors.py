@@ -4,9 +4,11 @@ The classes call themselves rmqstore_spark's, where users import them from: Spar
 """
 
 import re
+from os.path import commonprefix
 
 # What moves a terminal's cursor, breaks a line or turns the reading direction; and halves of characters.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_MOST_COMPARED = 500  # names
 
 
 def one_line(text: object) -> str:
@@ -65,9 +67,21 @@ class BadRowError(RmqStoreError):
 
 
 def nearest(name: str, known: list[str]) -> str:
-    """' Did you mean ...?', or '' when nothing known is near."""
+    """' Did you mean ...?', or '' when nothing known is near.
+
+    To compare with each takes a third of a millisecond, and a store may have 100,000 topics. So of many only those are
+    compared that begin and end most like the name: a typo leaves both as they are, or one of them.
+    """
     import difflib
+    import heapq
 
     lower = {candidate.lower(): candidate for candidate in known}
-    close = difflib.get_close_matches(name.lower(), list(lower), n=1)
+    wanted = name.lower()
+    likely = heapq.nlargest(_MOST_COMPARED, lower, key=lambda candidate: _same_ends(candidate, wanted))
+    close = difflib.get_close_matches(wanted, likely, n=1)
     return f" Did you mean {lower[close[0]]!r}?" if close else ""
+
+
+def _same_ends(one: str, other: str) -> int:
+    """How many letters two texts have in common at their beginning and at their end."""
+    return len(commonprefix([one, other])) + len(commonprefix([one[::-1], other[::-1]]))

@@ -110,7 +110,7 @@ def parse_starting_offsets(text: str) -> Offsets | GroupOffsets:
         if not group:
             raise ValueError(f"the name of a consumer group after {_GROUP!r}")
         return GroupOffsets(group)
-    return _parse_offsets(text, {"earliest": EARLIEST})
+    return _parse_offsets(text, {"earliest": EARLIEST}, "earliest, group:NAME, in a stream also latest,")
 
 
 def parse_stream_start(text: str) -> "Offsets | GroupOffsets | Word":
@@ -120,21 +120,22 @@ def parse_stream_start(text: str) -> "Offsets | GroupOffsets | Word":
         return word  # type: ignore[return-value]
     if text.strip().startswith(_GROUP):
         return parse_starting_offsets(text)
-    return _parse_offsets(text, {"earliest": EARLIEST, "latest": LATEST})
+    return _parse_offsets(text, {"earliest": EARLIEST, "latest": LATEST}, "latest, earliest, group:NAME")
 
 
 def parse_ending_offsets(text: str) -> Offsets:
     """`endingOffsets`: `latest`, which is {}, or JSON."""
-    return _parse_offsets(text, {"latest": LATEST})
+    return _parse_offsets(text, {"latest": LATEST}, "latest")
 
 
-def _parse_offsets(text: str, words: Mapping[Word, int]) -> Offsets:
+def _parse_offsets(text: str, words: Mapping[Word, int], others: str) -> Offsets:
     """Args:
     words: the texts that say the same of all queues, if there is one of them; and the numbers that say it of one.
+    others: what may stand there but JSON, for errors.
     """
     if len(words) == 1 and text.strip().lower() in words:
         return {}
-    expected = f'{", ".join(words)} or JSON such as {{"topic": {{"0": 17}}}}'
+    expected = f'{others} or JSON such as {{"topic": {{"0": 17}}}}'
     found = _parse_object(text, expected)
     for topic, queues in found.items():
         if not isinstance(queues, dict):
@@ -143,8 +144,8 @@ def _parse_offsets(text: str, words: Mapping[Word, int]) -> Offsets:
             if not _is_queue_id(queue_id):
                 raise ValueError(f"{expected}: a queueId in the place of {queue_id!r} in topic {topic!r}")
             if not _is_whole(offset, 0, _MOST) and not (type(offset) is int and offset in words.values()):
-                others = " or ".join(f"{number} ({word})" for word, number in words.items())
-                raise ValueError(f"{expected}: for queue {queue_id} of topic {topic!r} an offset, or {others}")
+                numbers = " or ".join(f"{number} ({word})" for word, number in words.items())
+                raise ValueError(f"{expected}: for queue {queue_id} of topic {topic!r} an offset, or {numbers}")
     return {topic: {int(queue_id): offset for queue_id, offset in queues.items()} for topic, queues in found.items()}
 
 

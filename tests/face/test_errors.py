@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import pickle
 import pkgutil
@@ -10,6 +11,7 @@ import pytest
 
 import rmqstore_spark
 from rmqstore_spark import RmqStoreError
+from rmqstore_spark.errors import nearest
 
 
 def _classes(base: type[RmqStoreError]) -> list[type[RmqStoreError]]:
@@ -39,3 +41,22 @@ def test_they_pickle(kind: type[RmqStoreError], protocol: int) -> None:
     again = pickle.loads(pickle.dumps(kind(text), protocol))
     assert type(again) is kind
     assert str(again) == text
+
+
+@pytest.mark.parametrize("typo", ["Oders-12345", "orders-1234", "Orders_12345", "xOrders-12345", "Orders-12345x"])
+def test_nearest_of_many_names_compares_few(typo: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each comparison takes its time, and a store may have 100,000 topics."""
+    compared = []
+    get_close_matches = difflib.get_close_matches
+
+    def counted(name: str, names: list[str], n: int) -> list[str]:
+        compared.append(len(names))
+        return get_close_matches(name, names, n)
+
+    monkeypatch.setattr(difflib, "get_close_matches", counted)
+    many = (
+        [f"Payments-{number}" for number in range(3000)] + ["Orders-12345"] + [f"T{number}" for number in range(3000)]
+    )
+    assert nearest(typo, many) == " Did you mean 'Orders-12345'?"
+    assert compared[0] <= 500
+    assert nearest("zzz", many) == ""

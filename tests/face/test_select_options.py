@@ -238,7 +238,8 @@ BAD_OFFSETS = [
 @pytest.mark.parametrize("text", [*BAD_OFFSETS, "latest", "LATEST", '{"A": {"0": -1}}'])
 def test_bad_start(text: str) -> None:
     message = refusal(startingOffsets=text)
-    assert message.startswith('option \'startingOffsets\': expected earliest or JSON such as {"topic": {"0": 17}}')
+    named = "earliest, group:NAME, in a stream also latest, or JSON"
+    assert message.startswith(f'option \'startingOffsets\': expected {named} such as {{"topic": {{"0": 17}}}}')
     assert message.endswith(f"found {text!r}")
 
 
