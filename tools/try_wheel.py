@@ -87,7 +87,7 @@ def main() -> None:
     arguments = parser.parse_args()
     version = arguments.pyspark if arguments.pyspark[0] in "<>=~!" else f"=={arguments.pyspark}"
     with tempfile.TemporaryDirectory(prefix="try-wheel-") as directory:
-        try_wheel(arguments.wheel or only_wheel(), f"pyspark{version}", Path(directory))
+        try_wheel((arguments.wheel or only_wheel()).resolve(), f"pyspark{version}", Path(directory))
 
 
 def only_wheel() -> Path:
