@@ -79,7 +79,9 @@ def test_each_message_once(real: None, tmp_path: Path, rng: random.Random, versi
     with pytest.raises(DataLossError, match="their segments were deleted before they were read"):
         late.trigger()
     late.restart(failOnDataLoss=False)
-    assert late.run() == left
+    # What its follower knows of the log may lie behind the loss. Then the batch was planned, and Spark reads it again.
+    again = late.rows_between(-2, -1) if len(late.offsets) > 1 else []
+    assert again + late.run() == left
 
 
 def expire(broker: ExpiringBroker, query: Query, end: float) -> None:
