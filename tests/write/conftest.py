@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.killing import Stopper
+from support.prepared import Ground
 
 from rmqstore_spark.write import disk
 
@@ -31,3 +33,11 @@ def home(tmp_path: Path) -> Iterator[Path]:
     in_memory = os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ENOUGH
     with tempfile.TemporaryDirectory(dir=_MEMORY if in_memory else tmp_path) as path:
         yield Path(path)
+
+
+@pytest.fixture
+def ground(home: Path, rng: random.Random) -> Ground:
+    ground = Ground(home / "home", rng)
+    "".encode("utf-16-be")  # Python loads the codec now: what it is made of may be readable for root only
+    ground.home.chmod(0o777)  # mode overwrite makes a directory beside the store
+    return ground

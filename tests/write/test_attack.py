@@ -7,21 +7,17 @@ what is promised.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
 import json
 import logging
 import os
 import random
 import shutil
-import signal
-import socket
-import stat
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +26,20 @@ from oracle import reference
 from support import writing
 from support.attacking import ACTIONS, append, messages, overwrite
 from support.killing import Killed, Stopper
-from support.writing import some_rows
+from support.prepared import (
+    IS_ROOT,
+    LINKS,
+    PLACES,
+    SOMEBODY,
+    WRITERS,
+    Ground,
+    bound_socket,
+    device,
+    directory,
+    fifo,
+    in_time,
+    link_at,
+)
 
 import rmqstore_spark
 from rmqstore_spark.errors import RmqStoreError
@@ -38,97 +47,6 @@ from rmqstore_spark.store.layout import queue_path
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.write.commit import Settings, commit
 from rmqstore_spark.write.disk import Tree
-
-SOMEBODY = 65534
-IS_ROOT = os.geteuid() == 0
-WRITERS = ["root", "owner"] if IS_ROOT else ["owner"]
-_SECONDS = 30
-
-
-class Ground:
-    """A store, what lies beside it, and who may be anybody.
-
-    Attributes:
-        root: the store, sound, of somebody.
-        victim: files that are none of its business.
-    """
-
-    def __init__(self, home: Path, rng: random.Random) -> None:
-        self.home = home
-        self.root = home / "store"
-        self.victim = home / "victim"
-        (self.victim / "commit" / "new").mkdir(parents=True)
-        (self.victim / "0").mkdir()
-        for name in ("file", "commit/journal", f"{0:020d}", f"0/{0:020d}", f"0/{99999:020d}", "20200101000000000"):
-            (self.victim / name).write_text(f"precious {name}")
-        (self.victim / "topics.json").write_text('{"topicConfigTable":{}}')
-        rows = some_rows(rng, 60)
-        for i, row in enumerate(rows):
-            row.update(topic="TopicA", queueId=i % 2, keys=f"k{i}", storeTimestamp=1_700_000_000_000_000 + i * 1000)
-        writing.write(self.root, rows)
-        self.give(self.root)
-        self.give(self.victim, 0)
-
-    def give(self, top: Path, user: int = SOMEBODY) -> None:
-        """All of a directory to somebody."""
-        if IS_ROOT:
-            for path in (top, *top.rglob("*")):
-                os.lchown(path, user, user)
-
-    @contextlib.contextmanager
-    def acting_as(self, writer: str) -> Iterator[None]:
-        """Root, or the store's owner."""
-        if IS_ROOT and writer == "owner":
-            for path in self.home.parents:  # another session of pytest closes them when it starts
-                if not path.stat().st_mode & stat.S_IXOTH:
-                    path.chmod(path.stat().st_mode | stat.S_IXGRP | stat.S_IXOTH)
-            os.setegid(SOMEBODY)
-            os.seteuid(SOMEBODY)
-        try:
-            yield
-        finally:
-            if IS_ROOT:
-                os.seteuid(0)
-                os.setegid(0)
-
-    def outside(self) -> dict[str, tuple[Any, ...]]:
-        """What must stay as it is: names, inodes, kinds, owners, times and contents of all that is not the store's."""
-        found: dict[str, tuple[Any, ...]] = {}
-        for directory, names, files in os.walk(self.home):
-            names[:] = [name for name in names if Path(directory, name) != self.root]
-            for name in (*names, *files):
-                path = Path(directory, name)
-                if path == self.root:
-                    continue
-                status = path.lstat()
-                digest = hashlib.sha256(path.read_bytes()).hexdigest() if stat.S_ISREG(status.st_mode) else ""
-                times = status.st_mtime_ns if Path(directory) != self.home or path == self.victim else 0
-                found[str(path)] = (status.st_ino, status.st_mode, status.st_uid, status.st_gid, times, digest)
-        return found
-
-
-@pytest.fixture
-def ground(home: Path, rng: random.Random) -> Ground:
-    ground = Ground(home / "home", rng)
-    "".encode("utf-16-be")  # Python loads the codec now: what it is made of may be readable for root only
-    ground.home.chmod(0o777)  # mode overwrite makes a directory beside the store
-    return ground
-
-
-@contextlib.contextmanager
-def in_time() -> Iterator[None]:
-    """Whoever waits for ever, fails."""
-
-    def give_up(*_: object) -> None:
-        raise AssertionError(f"nothing happened for {_SECONDS} s")
-
-    before = signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(_SECONDS)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def attempt(ground: Ground, action: str, writer: str) -> str | None:
@@ -147,37 +65,6 @@ def attempt(ground: Ground, action: str, writer: str) -> str | None:
 
 
 # ---- links
-
-
-def link_at(*place: str, to: str = "") -> Callable[[Ground], None]:
-    def plant(ground: Ground) -> None:
-        path = ground.root.joinpath(*place)
-        target = ground.victim / to
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        path.unlink(missing_ok=True)
-        path.parent.mkdir(exist_ok=True)
-        path.symlink_to(target)
-
-    return plant
-
-
-LINKS = {
-    "consumequeue": link_at("consumequeue"),
-    "index": link_at("index"),
-    "config": link_at("config"),
-    "workshop": link_at(".rmqstore-spark"),
-    "commit": link_at(".rmqstore-spark", "commit", to="commit"),
-    "lock": link_at("lock", to="file"),
-    "lock that dangles": link_at("lock", to="none"),
-    "checkpoint": link_at("checkpoint", to="file"),
-    "checkpoint that dangles": link_at("checkpoint", to="none"),
-    "topics.json": link_at("config", "topics.json", to="topics.json"),
-    "topics.json.bak": link_at("config", "topics.json.bak", to="topics.json"),
-    "topic": link_at("consumequeue", "TopicA"),
-    "queue": link_at("consumequeue", "TopicA", "0", to="0"),
-    "another topic": link_at("consumequeue", "Other"),
-}
 
 
 @pytest.mark.parametrize("writer", WRITERS)
@@ -299,26 +186,6 @@ def test_what_somebody_puts_in_the_place_of_a_file_being_made_is_not_written_to(
 
 
 # ---- what is no file
-
-
-def fifo(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def bound_socket(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as listener, contextlib.chdir(path.parent):
-        listener.bind(path.name)
-
-
-def directory(path: Path) -> None:
-    path.mkdir()
-
-
-def device(path: Path) -> None:
-    os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 5))  # /dev/zero, which never ends
-
-
-PLACES = ("commitlog/*", "consumequeue/TopicA/0/*", "index/*", "checkpoint", "config/topics.json", "lock", "abort")
 
 
 @pytest.mark.parametrize("kind", [fifo, bound_socket, directory, *([device] if IS_ROOT else [])])
