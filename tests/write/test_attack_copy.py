@@ -70,6 +70,7 @@ def test_a_source_with_links(ground: Ground, copy: Callable[[Path, Path], object
     assert_whole_or_nothing(ground, target, told, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [fifo, directory])
 @pytest.mark.parametrize("place", [*PLACES[1:], "config/consumerOffset.json", "config/delayOffset.json"])
 def test_a_source_with_what_is_no_regular_file(
@@ -87,6 +88,7 @@ def test_a_source_with_what_is_no_regular_file(
     assert_whole_or_nothing(ground, target, told, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
 @pytest.mark.parametrize("name", CONFIG)
 def test_a_source_with_any_config(ground: Ground, copy: Callable[[Path, Path], object], name: str, text: str) -> None:
