@@ -45,6 +45,7 @@ SERVE = """
 import json, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
+from support.rounds import rounds
 from support.s3_server import Server
 delay, begun = float(sys.argv[3]), []
 def wait(number, key):
@@ -55,11 +56,7 @@ with Server(Path(sys.argv[2])) as server:
     server.pace = float(sys.argv[4])
     print(json.dumps(server.options), flush=True)
     while sys.stdin.readline():
-        rounds, end = 0, 0.0
-        for at in sorted(begun):
-            if at >= end:
-                rounds, end = rounds + 1, at + delay
-        print(json.dumps([server.most_under_way, rounds]), flush=True)
+        print(json.dumps([server.most_under_way, rounds(begun, delay)]), flush=True)
         server.most_under_way = 0
         begun.clear()
 """

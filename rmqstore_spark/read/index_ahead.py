@@ -71,7 +71,7 @@ def may_be_selected(header: Header, selection: Selection) -> bool:
 def begin_look_up(store: OpenStore, selection: Selection) -> None:
     """Have another thread ask for what the look-ups of a plan are going to read, as far as is known before it is known
     where the log ends. Where a request takes no time, nothing is done."""
-    if store.files.prices.at_once > 1 and (selection.names or selection.ids):
+    if selection.names or selection.ids:
         store.files.meanwhile(functools.partial(_look_up, store, selection))
 
 

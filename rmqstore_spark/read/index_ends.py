@@ -50,7 +50,7 @@ class IndexEnds:
         if timestamp is not None and self._log.is_live(position, headers=headers):
             self._ends[position] = position + headers[0].size, timestamp // 1000
 
-    def studies(self, headers: Sequence[Header]) -> "Iterator[Callable[[], LiveLog]]":
+    def studies(self, headers: Sequence[Header]) -> Iterator[Callable[[], LiveLog]]:
         """What finds out of the ends of these files by itself, in parts that do not wait for each other. Each answers
         with a log that knows of them (LiveLog.adopt); errors come when that is asked for again.
 

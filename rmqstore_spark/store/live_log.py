@@ -87,10 +87,12 @@ class LiveLog:
         """Where in which files is_live() looks in any case: at the messages, and at the beginnings of the segments
         after theirs."""
         found = set()
-        for index, position in ((self._index_at(position), position) for position in positions):
-            for extent, at in zip(self.extents[max(index, 0) :][:2], (position, None), strict=False):
-                if at is None or at < extent.stop:
-                    found.add((extent.segment.path, (at or extent.start) - extent.segment.start))
+        for position in positions:
+            following = self._index_at(position) + 1
+            for at in (position, *self._starts[following : following + 1]):
+                extent = self.extent_at(at)
+                if extent is not None:
+                    found.add((extent.segment.path, at - extent.segment.start))
         return found
 
     def extent_at(self, position: int) -> Extent | None:

@@ -97,7 +97,13 @@ class OpenStore:
     @cached_property
     def log(self) -> LiveLog:
         """Its log as it was at the first call: where it ends, and what of it is live."""
-        end = self._end
+        return self._log_to(self._end)
+
+    def whole_log(self) -> LiveLog:
+        """All of its segments, to where their files end: for a first look, before it is known where the log does."""
+        return self._log_to(End(max((segment.end for segment in self.segments), default=0), self.segments))
+
+    def _log_to(self, end: End) -> LiveLog:
         extents = []
         for segment in end.segments:
             # A cut file is read as far as it goes: what is missing after that is one of the faults.
@@ -105,11 +111,6 @@ class OpenStore:
             if stop > segment.start:
                 extents.append(Extent(segment, segment.start, stop))
         return LiveLog(extents, end.timestamp, self.queues, self.reader)
-
-    def whole_log(self) -> LiveLog:
-        """All of its segments, to where their files end: for a first look, before it is known where the log does."""
-        extents = [Extent(each, each.start, min(each.end, each.start + each.size)) for each in self.segments]
-        return LiveLog([extent for extent in extents if extent.stop > extent.start], None, self.queues, self.reader)
 
     def reader(self, segment: Segment, verify_crc: bool = False) -> SegmentReader:
         """A reader of a segment. To be closed."""

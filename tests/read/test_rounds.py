@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from oracle.index import index_hash, read_index
 from support import reading, remote
+from support.rounds import rounds
 
 from rmqstore_spark import write_store
 from rmqstore_spark.columns import arrow_schema
@@ -39,12 +40,7 @@ class Slow(remote.Directory):
         return super().get(key, start, stop, pin)
 
     def rounds(self) -> int:
-        """The longest row of requests of which each began when the one before it had ended."""
-        count, end = 0, 0.0
-        for begun in sorted(self.begun):
-            if begun >= end:
-                count, end = count + 1, begun + DELAY
-        return count
+        return rounds(self.begun, DELAY)
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from rmqstore_spark.errors import RmqStoreError
 from support import writing
 from support.writing import some_rows
 
@@ -68,6 +69,29 @@ class Ground:
             if IS_ROOT:
                 os.seteuid(0)
                 os.setegid(0)
+
+    def attempt(self, act: Callable[[], object], writer: str) -> str | None:
+        """What an act says: None where it goes well; an error of ours in one line else. All that is outside stays."""
+        before = self.outside()
+        told = None
+        with in_time(), self.acting_as(writer):
+            try:
+                act()
+            except RmqStoreError as error:
+                told = str(error)
+        assert self.outside() == before
+        if told is not None:
+            assert told.isprintable(), told
+        return told
+
+    def put(self, place: str, kind: Callable[[Path], None]) -> None:
+        """Put something else in the place of the last of the store's files that a glob matches; or where none is."""
+        found = sorted(self.root.glob(place))
+        path = found[-1] if found else self.root / place
+        path.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        kind(path)
+        self.give(self.root)
 
     def outside(self) -> dict[str, tuple[Any, ...]]:
         """What must stay as it is: names, inodes, kinds, owners, times and contents of all that is not the store's."""

@@ -37,7 +37,6 @@ from support.prepared import (
     device,
     directory,
     fifo,
-    in_time,
     link_at,
 )
 
@@ -50,18 +49,8 @@ from rmqstore_spark.write.disk import Tree
 
 
 def attempt(ground: Ground, action: str, writer: str) -> str | None:
-    """What an action says: None where it goes well; an error of ours in one line else. All that is outside stays."""
-    before = ground.outside()
-    told = None
-    with in_time(), ground.acting_as(writer):
-        try:
-            ACTIONS[action](ground.root)
-        except RmqStoreError as error:
-            told = str(error)
-    assert ground.outside() == before
-    if told is not None:
-        assert told.isprintable(), told
-    return told
+    """Ground.attempt() of one of ACTIONS."""
+    return ground.attempt(lambda: ACTIONS[action](ground.root), writer)
 
 
 # ---- links
@@ -193,12 +182,7 @@ def test_what_somebody_puts_in_the_place_of_a_file_being_made_is_not_written_to(
 def test_what_is_no_regular_file(ground: Ground, place: str, kind: Callable[[Path], None]) -> None:
     """Never opened for real: nobody waits. For a reader it is a hint less, or a segment less."""
     expected = messages(ground.root)
-    found = sorted(ground.root.glob(place))
-    path = found[-1] if found else ground.root / place
-    path.unlink(missing_ok=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    kind(path)
-    ground.give(ground.root)
+    ground.put(place, kind)
     for action, writer in itertools.product(("read", "select", "check", "append", "rebuild"), WRITERS):
         told = attempt(ground, action, writer)
         if action == "read":

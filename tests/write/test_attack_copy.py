@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 from support.attacking import messages
-from support.prepared import LINKS, PLACES, WRITERS, Ground, directory, fifo, in_time
+from support.prepared import LINKS, PLACES, WRITERS, Ground, directory, fifo
 
 import rmqstore_spark
-from rmqstore_spark.errors import RmqStoreError
 
 CONFIG = ("topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json", "lmqConsumerOffset.json")
 TEXTS = [
@@ -38,19 +37,10 @@ def copy(request: pytest.FixtureRequest) -> Callable[[Path, Path], object]:
 def attempt(ground: Ground, copy: Callable[[Path, Path], object], writer: str, target: Path) -> str | None:
     """What a copy says: None where it goes well; an error of ours in one line else. All but its target stays."""
     source, ground.root = ground.root, target
-    before, told = ground.outside(), None
     try:
-        with in_time(), ground.acting_as(writer):
-            try:
-                copy(source, target)
-            except RmqStoreError as error:
-                told = str(error)
-        assert ground.outside() == before
+        return ground.attempt(lambda: copy(source, target), writer)
     finally:
         ground.root = source
-    if told is not None:
-        assert told.isprintable(), told
-    return told
 
 
 def assert_whole_or_nothing(ground: Ground, target: Path, told: str | None, expected: list[bytes]) -> None:
@@ -77,12 +67,7 @@ def test_a_source_with_what_is_no_regular_file(
     ground: Ground, copy: Callable[[Path, Path], object], place: str, kind: Callable[[Path], None]
 ) -> None:
     expected = messages(ground.root)
-    found = sorted(ground.root.glob(place))
-    path = found[-1] if found else ground.root / place
-    path.unlink(missing_ok=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    kind(path)
-    ground.give(ground.root)
+    ground.put(place, kind)
     target = ground.home / "target"
     told = attempt(ground, copy, WRITERS[0], target)
     assert_whole_or_nothing(ground, target, told, expected)
