@@ -32,7 +32,7 @@ root.parent.mkdir()
 subprocess.run(["mount", "-o", "loop,commit=300", home / "image", root.parent], check=True)
 if "append" in action or "rebuild" in action:
     writing.write(root, rows, sizes=sizes)
-    subprocess.run(["sync"], check=True)
+    subprocess.run(["sync", "--file-system", root], check=True)  # not of other tests' disks: they rely on it
 
 class Cut(BaseException):
     pass
@@ -87,10 +87,17 @@ def test_what_is_published_is_on_disk(tmp_path: Path, action: str, how: str) -> 
 @pytest.mark.slow
 def test_else_it_would_not_be(tmp_path: Path) -> None:
     """The tests above can fail: a write that waits for nothing leaves queues without content. Which of them come
-    to disk by chance decides whether the next write finds it, or only we do."""
-    told = cut(tmp_path, "new, nothing")
-    assert told.returncode != 0
-    assert "not finished" in told.stderr or "not all queued" in told.stderr
+    to disk by chance decides whether the next write finds it, or only we do. All of them do where the system writes
+    out what lies in memory just then, as others fill it: so this may be tried again."""
+    tried = []
+    for attempt in ("first", "second", "third", "fourth", "fifth"):
+        (home := tmp_path / attempt).mkdir()
+        tried.append(cut(home, "new, nothing"))
+        if tried[-1].returncode:
+            break
+        (home / "image").unlink()
+        (home / "image after").unlink()
+    assert "not finished" in tried[-1].stderr or "not all queued" in tried[-1].stderr, tried
 
 
 def cut(home: Path, action: str) -> subprocess.CompletedProcess[str]:
