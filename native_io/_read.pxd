@@ -142,7 +142,7 @@ cdef extern from "decode.h" nogil:
     rmq_decoder *rmq_new_decoder()
     int rmq_append(rmq_decoder *d, const uint8_t *window, int64_t size, int64_t base, const int64_t *positions,
                    const int64_t *window_offsets, int64_t count, int64_t *wrong)
-    int rmq_decode(rmq_decoder *d, rmq_walk *w, int64_t most)
+    int rmq_decode(rmq_decoder *d, rmq_filter *f, rmq_walk *w, int64_t most, rmq_unit *asked)
     int64_t rmq_decoded_bytes(const rmq_decoder *d)
     int rmq_not_ascii(const rmq_decoder *d)
 
@@ -156,7 +156,8 @@ cdef extern from "slide.h" nogil:
         int64_t base
         int64_t shown
         int64_t ahead
-    int rmq_decode_file(rmq_decoder *d, rmq_walk *w, rmq_slide *s, int64_t most, int64_t enough)
+    int rmq_decode_file(rmq_decoder *d, rmq_filter *f, rmq_walk *w, rmq_slide *s, int64_t most, int64_t enough,
+                        rmq_unit *asked)
 
 cdef extern from "arrow.h" nogil:
     int rmq_export(ArrowArray *array, rmq_decoder *d, const int *order, int64_t n)

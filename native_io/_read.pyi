@@ -269,7 +269,7 @@ def follow_chains(
 class Decoder:
     """Decodes units into Arrow columns, batch after batch; a column that is not asked for costs nothing.
 
-    While one thread uses it, and for ever after append() or finish() failed, it answers others with RuntimeError.
+    While one thread uses it, and for ever after something here failed, it answers others with RuntimeError.
 
     Args:
         columns: names out of COLUMNS, each once, in the order the batch shall have.
@@ -342,6 +342,7 @@ class Decoder:
         verify_crc: bool,
         most: int,
         enough: int,
+        chosen: Filter | None = None,
     ) -> tuple[int, int, Status, int, int]:
         """The method scan over as many windows as it takes, each read from a file: one call makes a batch.
 
@@ -354,10 +355,11 @@ class Decoder:
             start, end: the physical offsets of the file's first byte, and where it ends or is not to be read on.
             most: the most units to decode.
             enough: bytes of Arrow data; where there are so many after a window, it ends.
+            chosen: which units are decoded; None: all. It ends after 32 MiB of the log in any case.
 
         Returns:
             (count, position, status, expected, found), as of the function scan. FULL: it only has to be called again.
-            MORE: the unit at the position is longer than the window, or than the file shows; none was decoded.
+            MORE: the unit at the position is longer than the window, or than the file shows; nothing was passed.
 
         Raises:
             OSError: the file cannot be read at state's `base`.

@@ -10,8 +10,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from native_io._common cimport (
-    RMQ_ASK, RMQ_AT_QUEUE_ID, RMQ_MORE, ArrowArray, OneAtATime, address, begin_walk, check_offsets, end_walk,
-    rmq_finding, rmq_i32, rmq_unit, rmq_walk, status_of,
+    RMQ_ASK, RMQ_AT_QUEUE_ID, RMQ_FULL, RMQ_MORE, ArrowArray, OneAtATime, address, begin_walk, check_offsets,
+    end_walk, rmq_finding, rmq_i32, rmq_unit, rmq_walk, status_of,
 )
 
 import os
@@ -435,12 +435,15 @@ cdef class Decoder(OneAtATime):
         if begin_walk(&walk, address(window), window.shape[0], base, position, stop, segment_end, verify_crc):
             self.enter()
             with nogil:
-                failed = rmq_decode(self.decoder, &walk, most)
+                failed = rmq_decode(self.decoder, NULL, &walk, most, NULL)
             self.done(failed, 0)
         return end_walk(&walk)
 
     def read(self, int fd, uint8_t[::1] window not None, int64_t[::1] state not None, *, int64_t start, int64_t end,
-             int64_t position, int64_t stop, int64_t segment_end, bint verify_crc, int64_t most, int64_t enough):
+             int64_t position, int64_t stop, int64_t segment_end, bint verify_crc, int64_t most, int64_t enough,
+             Filter chosen=None):
+        cdef rmq_filter *filter = NULL
+        cdef rmq_unit asked
         cdef rmq_walk walk
         cdef rmq_slide slide
         cdef int failed
@@ -451,11 +454,24 @@ cdef class Decoder(OneAtATime):
         check_offsets(state[1], state[0], max(state[0], position), segment_end)
         walk = rmq_walk(NULL, 0, position, stop, segment_end, verify_crc, position, 0, RMQ_MORE, rmq_finding(0, 0))
         slide = rmq_slide(rmq_file(fd, 0, 0, 0), start, end, &window[0], window.shape[0], state[0], state[1], state[2])
-        self.enter()
-        with nogil:
-            failed = rmq_decode_file(self.decoder, &walk, &slide, most, enough)
-        state[0], state[1], state[2] = slide.base, slide.shown, slide.ahead
-        state[3], state[4] = slide.file.bytes, slide.file.requests
+        if chosen is not None:
+            chosen.enter()
+            filter = &chosen.filter
+        try:
+            self.enter()
+            while True:
+                with nogil:
+                    failed = rmq_decode_file(self.decoder, filter, &walk, &slide, most, enough, &asked)
+                if failed or walk.status != RMQ_ASK:
+                    break
+                chosen._ask(&asked)
+        finally:
+            if chosen is not None:
+                chosen.leave()
+            state[0], state[1], state[2] = slide.base, slide.shown, slide.ahead
+            state[3], state[4] = slide.file.bytes, slide.file.requests
+        if walk.status == RMQ_MORE and walk.position > position:
+            walk.status = RMQ_FULL
         self.done(failed, 0)
         check_read(slide.file.error)
         return end_walk(&walk)

@@ -9,6 +9,7 @@
 
 #include "memory.h"
 #include "properties.h"
+#include "select.h"
 #include "unit.h"
 #include "walk.h"
 
@@ -415,17 +416,33 @@ static int rmq_append(rmq_decoder *d, const uint8_t *window, int64_t size, int64
     return 0;
 }
 
-/* Walk and decode in one, at most `most` units. Answers 0, or -1 / -2 of rmq_reserve. */
-static inline int rmq_decode_on(rmq_decoder *d, rmq_walk *w, int64_t most, rmq_machine machine) {
+/* Walk and decode in one, at most `most` units: all of them, or those that a filter selects, and then only their CRC is looked
+ * at (RMQ_ASK: as of rmq_select). Answers 0, or -1 / -2 of rmq_reserve. */
+static inline int rmq_decode_on(rmq_decoder *d, rmq_filter *f, rmq_walk *w, int64_t most, rmq_unit *asked,
+                                rmq_machine machine) {
     const int64_t before = d->rows, shown = (w->base + w->size - w->position) / RMQ_SMALLEST_UNIT + 1;
     const int64_t full = before + (most < shown ? most : shown);
     w->status = RMQ_FULL;
     while (d->rows < full) {
         rmq_unit u;
-        w->status = rmq_next(w, w->position, w->verify_crc, &u, &w->why);
+        w->status = rmq_next(w, w->position, w->verify_crc && f == NULL, &u, &w->why);
         if (w->status != RMQ_OK) break;
-        w->status = RMQ_FULL;
         rmq_prefetch_next(&u);
+        if (f != NULL) {
+            const int verdict = rmq_verdict(f, &u, w->position);
+            if (verdict == RMQ_REFUSED) {
+                w->position += u.total;
+                w->status = RMQ_FULL;
+                continue;
+            }
+            if (verdict == RMQ_UNKNOWN) {
+                *asked = u;
+                w->status = RMQ_ASK;
+                break;
+            }
+            if (w->verify_crc && (w->status = rmq_check_crc(&u, &w->why)) != RMQ_OK) break;
+        }
+        w->status = RMQ_FULL;
         if (d->rows >= d->room) RMQ_TRY(rmq_make_room(d, full));
         RMQ_TRY(rmq_append_unit(d, &u, w->window + w->size, machine));
         w->position += u.total;
@@ -434,7 +451,8 @@ static inline int rmq_decode_on(rmq_decoder *d, rmq_walk *w, int64_t most, rmq_m
     return 0;
 }
 
-RMQ_FOR_MACHINES(int, rmq_decode, (rmq_decoder *d, rmq_walk *w, int64_t most), d, w, most)
+RMQ_FOR_MACHINES(int, rmq_decode, (rmq_decoder *d, rmq_filter *f, rmq_walk *w, int64_t most, rmq_unit *asked), d, f, w, most,
+                 asked)
 
 static int64_t rmq_row_width(int column) {
     return rmq_layout[column] == RMQ_INT64 || rmq_layout[column] == RMQ_TIMESTAMP ? 8 : 4;

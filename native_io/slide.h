@@ -28,11 +28,16 @@ static void rmq_slide_to(rmq_slide *s, int64_t at, int64_t need, int64_t stop) {
     s->shown = rmq_read_file(&s->file, s->buffer, size, at - s->start);
 }
 
-/* Walk and decode, window after window, at most `most` units, until at least `enough` bytes are decoded; both are looked at
- * after each window. Status FULL: it only has to be called again. RMQ_MORE: nothing was taken, as a unit is longer than the
- * buffer, or than the file shows. Answers 0, or -1 / -2 of rmq_reserve; what could not be read is in s->file.error. */
-static int rmq_decode_file(rmq_decoder *d, rmq_walk *w, rmq_slide *s, int64_t most, int64_t enough) {
-    int64_t count = 0, need = RMQ_BLANK_SIZE;
+/* Where a filter selects little, so many bytes of the log are passed before the caller is asked whether to go on. */
+static const int64_t rmq_slide_most = 32 * 1024 * 1024;
+
+/* rmq_decode, window after window, until w->count reaches `most` units or at least `enough` bytes are decoded; both are looked
+ * at after each window. Status FULL: it only has to be called again. RMQ_MORE: the unit at the walk's position is longer than
+ * the buffer, or than the file shows. Answers 0, or -1 / -2 of rmq_reserve; what could not be read is in s->file.error. */
+static int rmq_decode_file(rmq_decoder *d, rmq_filter *f, rmq_walk *w, rmq_slide *s, int64_t most, int64_t enough,
+                           rmq_unit *asked) {
+    const int64_t began = w->position;
+    int64_t count = w->count, need = RMQ_BLANK_SIZE;
     w->status = RMQ_FULL;
     while (count < most) {
         const int64_t at = w->position;
@@ -49,13 +54,13 @@ static int rmq_decode_file(rmq_decoder *d, rmq_walk *w, rmq_slide *s, int64_t mo
         w->window = s->buffer;
         w->base = s->base;
         w->size = s->shown;
-        RMQ_TRY(rmq_decode(d, w, most - count));
+        RMQ_TRY(rmq_decode(d, f, w, most - count, asked));
         count += w->count;
         if (w->status != RMQ_MORE) break;
         need = w->why.expected;
         if (need <= s->base + s->shown - w->position || rmq_decoded_bytes(d) >= enough) break;
+        if (w->position - began >= rmq_slide_most) break;
     }
-    if (w->status == RMQ_MORE && count > 0) w->status = RMQ_FULL;
     w->count = count;
     return 0;
 }

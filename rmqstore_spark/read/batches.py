@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from native_io import COLUMNS as UNIT_COLUMNS
-from native_io import FORMAT
+from native_io import FORMAT, Filter
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.options import Mode
 from rmqstore_spark.read.find import SelectedUnits
@@ -160,7 +160,11 @@ class _TaskReader:
                 a copy that is read because of damage before them.
         """
         units = self._selected_units
-        found = self._all(piece) if units is None else self._selected(piece, units, given)
+        chosen = None if units is None or given else units.filter_of(piece)
+        if units is None or chosen is not None:
+            found = self._decoded(piece, chosen)
+        else:
+            found = self._selected(piece, units, given)
         for damage in found:
             if damage is not None:
                 yield from self._finish(piece, spares)
@@ -191,11 +195,12 @@ class _TaskReader:
     def _room(self) -> Room:
         return Room(self._free_rows(), self._batch_bytes)
 
-    def _all(self, piece: Range) -> Iterator[Damage | None]:
-        """Decode all units of a piece; yields after each step, and what is damaged."""
+    def _decoded(self, piece: Range, chosen: Filter | None) -> Iterator[Damage | None]:
+        """Decode the units of a piece, all or those that a filter chooses; yields after each step, and what is
+        damaged."""
         with piece.store.reader(piece.segment, self._settings.verify_crc) as reader:
             damage = piece.store.past_damage(reader)
-            yield from damage.decode(piece.start, piece.stop, self._builder.decoder, self._room)
+            yield from damage.decode(piece.start, piece.stop, self._builder.decoder, self._room, chosen)
 
     def _selected(self, piece: Range, units: SelectedUnits, given: list[Positions]) -> Iterator[Damage | None]:
         """The same with the selected units alone."""

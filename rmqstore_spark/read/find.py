@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from native_io import Filter
 from rmqstore_spark.read.kernel_filter import kernel_filter
 from rmqstore_spark.read.queue_claims import ContradictedError, QueueClaims, no_message
 from rmqstore_spark.read.task import Indexed, Queued, Range
@@ -35,6 +36,11 @@ class SelectedUnits:
         self._verify_crc = verify_crc
         self._filter = kernel_filter(selection)
         self._queue_claims = QueueClaims(selection)
+
+    def filter_of(self, piece: Range) -> Filter | None:
+        """The filter, where it is all that there is to a piece: it is read from end to end."""
+        is_plain = not isinstance(piece, Queued | Indexed) and piece.stop <= self._selection.commit_log_offset.most
+        return self._filter if is_plain else None
 
     def read(self, piece: Range) -> Iterator[Run | Damage]:
         """The selected units of a piece, run by run, and the damage that is met while they are looked for."""

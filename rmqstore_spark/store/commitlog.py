@@ -102,7 +102,9 @@ class SegmentReader:
 
     # ---- units one after the other
 
-    def decode(self, start: int, stop: int, decoder: Scans, room: Callable[[], Room]) -> Generator[int, None, Stop]:
+    def decode(
+        self, start: int, stop: int, decoder: Scans, room: Callable[[], Room], chosen: Filter | None = None
+    ) -> Generator[int, None, Stop]:
         """Decode the units that begin in [start, stop), step by step, up to the first thing that is none.
 
         Args:
@@ -110,11 +112,16 @@ class SegmentReader:
             stop: the log's end, another unit's start, or the segment's end, where there must be a blank.
             decoder: where the units go.
             room: says before each step how much may be added.
+            chosen: which units a native_io.Decoder takes; None: all.
 
         Yields:
             after each step how many units it gave, so that the decoder can be emptied.
         """
-        return self._steps(start, stop, lambda at: self._decoded(at, stop, decoder, room()), lambda count: count)
+
+        def step(at: int) -> Taken:
+            return self._decoded(at, stop, decoder, room(), chosen)
+
+        return self._steps(start, stop, step, lambda count: count)
 
     def select(self, start: int, stop: int, chosen: Filter, last: int = _MOST) -> Generator[Run, None, Stop]:
         """The units that a filter chooses among those that begin in [start, stop), run by run; bounds as of decode().
@@ -272,12 +279,17 @@ class SegmentReader:
                 return Stop(at, status, expected, found)
         return Stop(at, Status.LIMIT, 0, 0)
 
-    def _decoded(self, at: int, stop: int, decoder: Scans, room: Room) -> Taken:
+    def _decoded(self, at: int, stop: int, decoder: Scans, room: Room, chosen: Filter | None) -> Taken:
         """Units from `at` on: of one window, and of more where the kernel may read the file itself."""
         if isinstance(decoder, Decoder):
-            taken = self.window.decode(decoder, at, stop, self._verify_crc, room.units, room.nbytes)
+            taken = self.window.decode(decoder, at, stop, self._verify_crc, room.units, room.nbytes, chosen)
             if taken is not None and taken[2] is not Status.MORE:
                 return taken
+            if chosen is not None:
+                taken = self._scan(at, stop, functools.partial(chosen.scan, positions=self._positions[: room.units]))
+                decoder.append(self.window.data, self._positions[: taken[0]], base=self.window.base)
+                return taken
+        assert chosen is None
         return self._scan(at, stop, functools.partial(decoder.scan, most=room.units))
 
     def _run_of(self, count: int) -> Run:

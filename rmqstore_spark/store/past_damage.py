@@ -33,9 +33,11 @@ class PastDamage:
         self._reader = reader
         self._queues = queues
 
-    def decode(self, start: int, stop: int, decoder: Scans, room: Callable[[], Room]) -> Iterator[Damage | None]:
+    def decode(
+        self, start: int, stop: int, decoder: Scans, room: Callable[[], Room], chosen: Filter | None = None
+    ) -> Iterator[Damage | None]:
         """SegmentReader.decode() with what is damaged between two units. None comes after each step."""
-        for found in self._all(start, stop, _MOST, lambda at: self._reader.decode(at, stop, decoder, room)):
+        for found in self._all(start, stop, _MOST, lambda at: self._reader.decode(at, stop, decoder, room, chosen)):
             yield found if isinstance(found, Damage) else None
 
     def select(self, start: int, stop: int, chosen: Filter, last: int = _MOST) -> "Iterator[Run | Damage]":

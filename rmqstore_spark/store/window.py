@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from native_io import FORMAT, Decoder, Taken
+from native_io import FORMAT, Decoder, Filter, Taken
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.message import body_end
 from rmqstore_spark.store.segments import Segment
@@ -68,7 +68,9 @@ class Window:
         self.data = self._file.load(at - self.segment.start, size, self._of_size)
         self.base = at
 
-    def decode(self, decoder: Decoder, at: int, stop: int, verify_crc: bool, most: int, enough: int) -> Taken | None:
+    def decode(
+        self, decoder: Decoder, at: int, stop: int, verify_crc: bool, most: int, enough: int, chosen: Filter | None
+    ) -> Taken | None:
         """native_io.Decoder.read() from `at` on, the window sliding along; None where the file is not read so."""
         file = self._file.plain
         if file is None:
@@ -89,6 +91,7 @@ class Window:
                 verify_crc=verify_crc,
                 most=most,
                 enough=enough,
+                chosen=chosen,
             )
         finally:
             self.base, shown, self._ahead = state[:3].tolist()

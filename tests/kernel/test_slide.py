@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from oracle import random_stores
+from oracle import random_stores, reference
 from oracle.stores import StoreBuilder
 from support.kernels import rows_of
 
-from native_io import COLUMNS, SLIDE, Status
+from native_io import COLUMNS, SLIDE, Filter, Status
 from rmqstore_spark.store.units import BatchBuilder
 
 PLENTY = 1 << 40
@@ -37,10 +37,22 @@ class Reading:
     def __exit__(self, *_: object) -> None:
         os.close(self._fd)
 
-    def read(self, position: int, stop: int, **more: int) -> tuple[int, int, Status, int, int]:
+    def read(self, position: int, stop: int, **more: Any) -> tuple[int, int, Status, int, int]:
         here: dict[str, Any] = {"start": self.start, "end": self.start + self.size, "verify_crc": True}
         here |= {"segment_end": self.start + self.size, "most": PLENTY, "enough": PLENTY}
         return self.decoder.read(self._fd, self.window, self.state, position=position, stop=stop, **(here | more))
+
+
+class Asking:
+    """Of some queues these offsets are wanted, of the others nothing; notes of which it was asked."""
+
+    def __init__(self, wanted: dict[tuple[str, int], tuple[int, int]]) -> None:
+        self.wanted = wanted
+        self.asked: list[tuple[str, int]] = []
+
+    def judge(self, topic: bytes, queue_id: int) -> tuple[int, int] | None:
+        self.asked.append((topic.decode(), queue_id))
+        return self.wanted.get(self.asked[-1])
 
 
 @pytest.fixture
@@ -74,6 +86,80 @@ def test_any_window_any_room(store: StoreBuilder, rng: random.Random) -> None:
                 rows += rows_of(reading.builder.finish())
             assert (at, status) == (store.end, Status.LIMIT)
             assert rows == expected
+
+
+def test_only_what_a_filter_chooses(store: StoreBuilder, rng: random.Random) -> None:
+    """The rows of all that the filter would leave in, whatever the windows; and each queue is asked for once."""
+    with Reading(store.segment(0), 0, 1 << 20) as reading:
+        reading.read(0, store.end)
+        everything = rows_of(reading.builder.finish())
+    queues = sorted({(row["topic"], row["queueId"]) for row in everything})
+    for _ in range(30):
+        asking = Asking({queue: (rng.randint(0, 3), rng.randint(0, 60)) for queue in queues if rng.random() < 0.5})
+        tags = [None, ["TagA", "a||b"]][rng.randrange(2)]
+        chosen = Filter(judge=asking.judge, conditions=[] if tags is None else [{"tags": tags}])
+        with Reading(store.segment(0), 0, longest(store) + rng.choice((0, 1, 1000, 1 << 20))) as reading:
+            rows, at, status = [], 0, Status.FULL
+            while status is Status.FULL:
+                most, enough = rng.choice((1, 7, PLENTY)), rng.choice((1, 10_000, PLENTY))
+                count, at, status, _, _ = reading.read(at, store.end, most=most, enough=enough, chosen=chosen)
+                assert reading.decoder.rows == count <= most
+                rows += rows_of(reading.builder.finish())
+        assert (at, status) == (store.end, Status.LIMIT)
+        assert rows == [
+            row
+            for row in everything
+            for least, past in [asking.wanted.get((row["topic"], row["queueId"]), (0, -1))]
+            if least <= row["queueOffset"] <= past and (tags is None or row["tags"] in tags)
+        ]
+        assert sorted(asking.asked) == queues
+
+
+def test_of_what_is_not_chosen_the_body_is_not_looked_at(store: StoreBuilder, rng: random.Random) -> None:
+    log = store.segment(0).read_bytes()
+    bodies = [reference.parse_unit(log[at : at + size], at).body for at, size, *_ in store.messages]
+    number = rng.choice([number for number, body in enumerate(bodies) if body])
+    at, body = store.messages[number].position, bodies[number]
+    with store.segment(0).open("r+b") as file:
+        file.seek(log.index(body, at))
+        file.write(bytes([body[0] ^ 1]))
+    for bounds, expected in [
+        ((0, at - 1), (number, store.end, Status.LIMIT)),
+        ((at + 1, store.end), (len(store.messages) - number - 1, store.end, Status.LIMIT)),
+        ((0, at), (number, at, Status.BAD_BODY_CRC)),
+    ]:
+        with Reading(store.segment(0), 0, longest(store)) as reading:
+            assert reading.read(0, store.end, chosen=Filter(commit_log_offset=bounds))[:3] == expected
+
+
+def test_it_comes_back_where_nothing_is_chosen(tmp_path: Path) -> None:
+    """After 32 MiB, as whoever waits may want to stop."""
+    store = StoreBuilder(tmp_path, segment_size=48 << 20)
+    for _ in range(40):
+        store.append("Orders", body=bytes(1 << 20))
+    store.close()
+    with Reading(store.segment(0), 0, 2 << 20) as reading:
+        count, at, status, _, _ = reading.read(0, store.end, chosen=Filter(store_timestamp=(0, -1)))
+        assert (count, status) == (0, Status.FULL)
+        assert 32 << 20 <= at < 36 << 20
+        count, at, status, _, _ = reading.read(at, store.end, chosen=Filter(store_timestamp=(0, -1)))
+        assert (count, at, status) == (0, store.end, Status.LIMIT)
+
+
+def test_a_judge_that_fails(store: StoreBuilder) -> None:
+    """The error comes through, the window is known as it is, and the decoder stays shut."""
+
+    def judge(topic: bytes, queue_id: int) -> None:
+        raise KeyError(topic)
+
+    with Reading(store.segment(0), 0, 1 << 20) as reading:
+        reading.state[0] = 17
+        with pytest.raises(KeyError):
+            reading.read(0, store.end, start=0, chosen=Filter(judge=judge))
+        assert reading.state[0] == 0
+        assert bytes(reading.window[: reading.state[1]]) == store.segment(0).read_bytes()[: reading.state[1]]
+        with pytest.raises(RuntimeError, match="in use by another thread, or failed earlier"):
+            reading.read(0, store.end)
 
 
 def test_what_is_read_is_counted(store: StoreBuilder) -> None:
