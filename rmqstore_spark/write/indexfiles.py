@@ -1,5 +1,6 @@
 """Index files, written: what stands in them is in rmqstore_spark.store.indexfile."""
 
+import contextlib
 import mmap
 import os
 import time
@@ -49,6 +50,8 @@ class IndexWriter:
         self._patches = patches
         self._before: bytes | None = None  # the head that the file had
         self._image = mmap.mmap(-1, file_size(slots, items), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with contextlib.suppress(OSError):  # a system without huge pages
+            self._image.madvise(mmap.MADV_HUGEPAGE)  # slots lie all over it: each page costs as much as its entries
         self._last_name = ""
         self._going_on: str | None = None
         self._previous_end = (0, 0)
@@ -156,7 +159,8 @@ class IndexWriter:
     def _store(self, start: int, stop: int) -> None:
         assert self._file is not None
         if start < stop:
-            self._file.write(self._image[start:stop], start)
+            with memoryview(self._image) as image, image[start:stop] as part:
+                self._file.write(part, start)
 
     def _take_end(self, header: Header) -> None:
         self._previous_end = (header.end_timestamp, header.end_position)
