@@ -67,7 +67,8 @@ class IndexWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._image.close()
+        with contextlib.suppress(BufferError):  # an error that is under way has parts of it in its frames
+            self._image.close()
         if self._file is not None:
             self._file.__exit__()
 
