@@ -43,13 +43,17 @@ class Lane:
             self._waiting.popleft().result()
 
 
-def for_each(items: Iterable[_T], work: Callable[[_T], None], few: int = _FEW) -> None:
+def for_each(items: Iterable[_T], work: Callable[[_T], None], few: int = _FEW, workers: int = _WORKERS) -> None:
     """Do something with each of them, in any order; several at once where they are more than a few.
 
     When one goes wrong, its error is raised, and no other is begun.
+
+    Args:
+        few: so many are done by the calling thread.
+        workers: how many at once, at most; by default as is best where each waits for the disk.
     """
     left = list(items)
-    at_once = min(_AT_ONCE, len(left) // (4 * _WORKERS) + 1)
+    at_once = min(_AT_ONCE, len(left) // (4 * workers) + 1)
     lists = [left[i : i + at_once] for i in range(0, len(left), at_once)]
     failed = threading.Event()
 
@@ -66,6 +70,6 @@ def for_each(items: Iterable[_T], work: Callable[[_T], None], few: int = _FEW) -
     if len(left) <= few:
         work_on(left)
         return
-    with ThreadPoolExecutor(_WORKERS) as pool:
+    with ThreadPoolExecutor(workers) as pool:
         for done in [pool.submit(work_on, some) for some in lists]:
             done.result()

@@ -509,7 +509,7 @@ class Tree(Files):
                 self._remove_directory(fd, entry.name, inner_path, top, levels - 1, may_split and not splits)
 
         if splits:
-            for_each(found, remove, _FEW_TO_REMOVE)
+            for_each(found, remove, _FEW_TO_REMOVE, (os.cpu_count() or 1) + 1)  # it is work, not waiting
         else:
             for entry in found:
                 remove(entry)
