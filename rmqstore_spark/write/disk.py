@@ -1,4 +1,4 @@
-"""Every call that changes something on disk, each of them through one gate, _do: tests stop a write at any of them.
+"""The directory that a write works in, and all changes of names in it.
 
 Whatever a reader or a broker may see comes into place by one rename or one exchange of two directories, whole and on
 disk already. Nothing that they see is changed in place, but by a small append (stretch.py, patch.py).
@@ -10,166 +10,29 @@ to a file of somebody else. That is for what we made ourselves.
 """
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import os
-import re
 import stat
-import struct
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.files import FIRST_BYTE, Files, cannot_read, extents, kind_of, open_file
+from rmqstore_spark.store.files import FIRST_BYTE, Files, cannot_read, kind_of, open_file
+from rmqstore_spark.write import calls
 from rmqstore_spark.write.background import for_each
+from rmqstore_spark.write.calls import cannot_write
+from rmqstore_spark.write.new_file import NewFile, closed_if_it_fails
 
-_T = TypeVar("_T")
-_RENAME_EXCHANGE = 2
-_AT_EMPTY_PATH = 0x1000
-_STATX_MNT_ID = 0x1000
-_Answer = ctypes.c_char * 256  # longer than struct statx, and than struct statfs
-_MASK, _MNT_ID = (struct.Struct("=I"), 0), (struct.Struct("=Q"), 0x90)  # in struct statx
-_FS_TYPE = (struct.Struct("=Q"), 0)  # in struct statfs
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_KNOWN = 64  # directories that are kept open
 _MOST_PASSES = 100_000  # through a directory that is deleted, one for so many levels of it
 _MOST_LEVELS = 8  # that are open at a time while they are deleted
 _FEW_TO_REMOVE = 64  # names: where the file system discards what is freed, each of them waits for the disk
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_SYNC_FILE_RANGE_WRITE = 2
-_COPY_SIZE = 8 * 1024 * 1024
-BLOCK = 4096  # direct I/O takes places, sizes and memory that are multiples of this, on every disk
-_LIBC = ctypes.CDLL(None, use_errno=True)
 # One syncfs() costs less than so many fsync(), though it waits for what others wrote to the file system, too.
 _MANY_TO_SYNC = 1024
-_SYNCFS_TELLS_ERRORS = (5, 8)  # the first Linux on which it does
-# Those that tell it of all their files (statfs(2), f_type). An overlay, for one, tells only of itself.
-_TELL_ERRORS = {0xEF53: "ext4", 0x58465342: "XFS", 0x9123683E: "Btrfs", 0x01021994: "tmpfs"}
-
-
-def _do(call: Callable[..., _T], path: str, *arguments: Any) -> _T:
-    try:
-        return call(*arguments)
-    except OSError as why:
-        raise cannot_write(path, why) from None
-
-
-def cannot_write(path: str, why: OSError) -> RmqStoreError:
-    if isinstance(why, PermissionError):
-        return RmqStoreError(f"{path}: permission denied; run as a user who may write to the store")
-    return RmqStoreError(f"{path}: cannot be written: {why.strerror or why}")
-
-
-class NewFile:
-    """A file that Tree.new_file() has made, written to by position. A context manager."""
-
-    def __init__(self, path: str, fd: int) -> None:
-        self.path = path
-        self._fd = fd
-        self._is_direct = False
-
-    def __enter__(self) -> "NewFile":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def write(self, data: Any, offset: int) -> None:
-        """Write all of a bytes-like object at a position."""
-        view = memoryview(data).cast("B")
-        while view:
-            done = _do(self._pwrite, self.path, view, offset)
-            view, offset = view[done:], offset + done
-
-    def write_blocks(self, data: Any, offset: int) -> None:
-        """Write whole blocks, aligned in memory and in the file, on their way to disk already when this returns.
-
-        They go past the page cache where the file system can do that: who waits for the disk anyway saves a copy.
-        """
-        self._set_direct(True)
-        self.write(data, offset)
-        if not self._is_direct:
-            self._start_sync(offset, len(data))
-        self._set_direct(False)
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Some of its bytes."""
-        return os.pread(self._fd, size, offset)
-
-    def _pwrite(self, view: memoryview, offset: int) -> int:
-        try:
-            return os.pwrite(self._fd, view, offset)
-        except OSError as why:
-            if why.errno != errno.EINVAL or not self._is_direct:
-                raise
-            self._set_direct(False)  # only now it says that it cannot
-            return os.pwrite(self._fd, view, offset)
-
-    def _set_direct(self, direct: bool) -> None:
-        if direct != self._is_direct:
-            flags = fcntl.fcntl(self._fd, fcntl.F_GETFL)
-            try:
-                fcntl.fcntl(self._fd, fcntl.F_SETFL, flags | os.O_DIRECT if direct else flags & ~os.O_DIRECT)
-            except OSError as why:
-                if why.errno != errno.EINVAL:
-                    raise
-                return
-            self._is_direct = direct
-
-    def copy_from(self, tree: "Tree", source: str, size: int) -> None:
-        """The first `size` bytes of another file, holes left out."""
-        fd = tree.open(source)
-        try:
-            for start, stop in extents(fd, 0, size):
-                while start < stop:
-                    done = _do(self._copy, self.path, fd, start, min(_COPY_SIZE, stop - start))
-                    if done == 0:
-                        raise RmqStoreError(f"{source}: cut while it was copied: expected {size} bytes, found {start}")
-                    start += done
-        finally:
-            os.close(fd)
-
-    def _copy(self, source: int, at: int, size: int) -> int:
-        try:
-            return os.copy_file_range(source, self._fd, size, at, at)
-        except OSError as why:
-            if why.errno not in (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL):
-                raise
-            return os.pwrite(self._fd, os.pread(source, size, at), at)
-
-    def _start_sync(self, offset: int, size: int) -> None:
-        if _LIBC.sync_file_range(self._fd, ctypes.c_int64(offset), ctypes.c_int64(size), _SYNC_FILE_RANGE_WRITE) != 0:
-            code = ctypes.get_errno()
-            if code not in (errno.ENOSYS, errno.EINVAL, errno.ESPIPE):  # it is a hint
-                raise cannot_write(self.path, OSError(code, os.strerror(code)))
-
-    def set_time(self, milliseconds: int) -> None:
-        """When it was modified, as far as others can tell."""
-        _do(os.utime, self.path, self._fd, (milliseconds / 1000, milliseconds / 1000))
-
-    def sync(self) -> None:
-        """Wait until it is on disk."""
-        _do(os.fsync, self.path, self._fd)
-
-    @property
-    def identity(self) -> tuple[int, int]:
-        """What Tree.reopen() knows it by."""
-        found = os.fstat(self._fd)
-        return found.st_dev, found.st_ino
-
-
-@contextlib.contextmanager
-def closed_if_it_fails(file: contextlib.AbstractContextManager[object]) -> Iterator[None]:
-    """For what nobody else can close yet: a deleted file takes space on disk as long as it is open."""
-    with contextlib.ExitStack() as stack:
-        stack.push(file)
-        yield
-        stack.pop_all()
 
 
 def kind_at(path: str) -> str | None:
@@ -183,12 +46,12 @@ def kind_at(path: str) -> str | None:
 def remove_empty(path: str) -> None:
     """Delete the directory that a store was to be in, if nothing is in it and it is no link."""
     with contextlib.suppress(RmqStoreError):
-        _do(os.rmdir, path, path)
+        calls.do(os.rmdir, path, path)
 
 
 def make_directories(path: str) -> None:
     """Make the directory that a store is to be in, and those above it, where they are missing."""
-    _do(os.makedirs, path, path, 0o777, True)
+    calls.do(os.makedirs, path, path, 0o777, True)
 
 
 class _Owner(NamedTuple):
@@ -234,7 +97,7 @@ class Tree(Files):
         self.itself = os.fstat(self._fd)
         owner = (like or self).itself
         self._owner = _Owner(owner.st_uid, owner.st_gid) if os.geteuid() == 0 and owner.st_uid != 0 else None
-        self._mount = _mount(self._fd)
+        self._mount = calls.mount_of(self._fd)
         self._made = 0  # directories
         self._local = threading.local()
         self._all_known: list[OrderedDict[str, int]] = []
@@ -309,7 +172,7 @@ class Tree(Files):
             self._refuse_mount_point(self._opened(path), path, what)
 
     def _refuse_mount_point(self, fd: int, path: str, what: str = "a directory") -> None:
-        if _mount(fd) != self._mount:
+        if calls.mount_of(fd) != self._mount:
             raise RmqStoreError(
                 f"{path}: expected {what} on the file system of {self.path}, found a mount point; "
                 "keep its files in the store itself, or write to another store"
@@ -344,12 +207,12 @@ class Tree(Files):
     def new_file(self, path: str, size: int = 0) -> NewFile:
         """Make a file of `size` bytes, all zeros and sparse."""
         above, name = self._changing(path)
-        fd: int = _do(_open_at, path, above, name, _NEW)
+        fd: int = calls.do(calls.open_at, path, above, name, calls.NEW)
         file = NewFile(path, fd)
         with closed_if_it_fails(file):
             self._hand_over(fd, path)
             if size:
-                _do(os.ftruncate, path, fd, size)
+                calls.do(os.ftruncate, path, fd, size)
         return file
 
     def reopen(self, path: str, identity: tuple[int, int]) -> NewFile:
@@ -397,7 +260,7 @@ class Tree(Files):
     def make_lock(self, path: str, content: bytes) -> None:
         """A file to be locked, unless somebody has just made it."""
         above, name = self._changing(path)
-        fd = _open_new_at(above, name)
+        fd = calls.open_new_at(above, name)
         if fd is not None:
             with NewFile(path, fd) as file:
                 self._hand_over(fd, path)
@@ -422,7 +285,7 @@ class Tree(Files):
             return
         self.make_directory(os.path.dirname(path))
         above, name = self._changing(path)
-        if not _do(_make_directory_at, path, above, name):
+        if not calls.do(calls.make_directory_at, path, above, name):
             self.refuse_other_than(path, stat.S_ISDIR, "a directory")
             return
         self._made += 1
@@ -435,38 +298,38 @@ class Tree(Files):
 
     def _hand_over(self, fd: int, path: str) -> None:
         if self._owner is not None:
-            _do(os.fchown, path, fd, *self._owner)
+            calls.do(os.fchown, path, fd, *self._owner)
 
     def set_mode(self, mode: int) -> None:
         """Who may do what with the tree's own directory."""
-        _do(os.fchmod, self.path, self._fd, mode)
+        calls.do(os.fchmod, self.path, self._fd, mode)
 
     def rename(self, source: str, target: str) -> None:
         """Move, in place of what has the name."""
         self._forget(source, target)
         above, name = self._changing(source)
         other_above, other = self._changing(target)
-        _do(_rename_at, target, above, name, other_above, other)
+        calls.do(calls.rename_at, target, above, name, other_above, other)
 
     def link(self, source: str, target: str) -> None:
         """One more name for a regular file."""
         above, name = self._changing(source)
         other_above, other = self._changing(target)
-        _do(_link_at, target, above, name, other_above, other)
-        found = _status_at(other_above, other)
+        calls.do(calls.link_at, target, above, name, other_above, other)
+        found = calls.status_at(other_above, other)
         if found is None or not stat.S_ISREG(found.st_mode):
             raise RmqStoreError(f"{source}: expected a regular file, found another thing; move it away")
 
     def remove(self, path: str) -> None:
         """Delete a file, if it is there."""
         with contextlib.suppress(FileNotFoundError):
-            _do(_unlink_at, path, *self._above(path))
+            calls.do(calls.unlink_at, path, *self._above(path))
 
     def remove_empty(self, path: str) -> None:
         """Delete a directory if nothing is in it."""
         self._forget(path)
         with contextlib.suppress(RmqStoreError, OSError):
-            _do(_remove_directory_at, path, *self._above(path))
+            calls.do(calls.remove_directory_at, path, *self._above(path))
 
     def remove_tree(self, path: str) -> None:
         """Delete a directory and all in it, if it is there; file by file, so that it can be stopped at any of them.
@@ -484,7 +347,7 @@ class Tree(Files):
         top = self._opened(path)
         for _ in range(_MOST_PASSES):
             self._empty(top, path, top, _MOST_LEVELS, True)
-            if _do(_remove_if_empty_at, path, above, own_name):
+            if calls.do(calls.remove_if_empty_at, path, above, own_name):
                 self._forget(path)
                 return
         raise RmqStoreError(f"{path}: cannot be deleted: somebody goes on making files in it")
@@ -502,9 +365,9 @@ class Tree(Files):
         def remove(entry: os.DirEntry[str]) -> None:
             inner_path = os.path.join(path, entry.name)
             if not entry.is_dir(follow_symlinks=False):
-                _do(_unlink_at, inner_path, fd, entry.name)
+                calls.do(calls.unlink_at, inner_path, fd, entry.name)
             elif levels == 0:
-                _do(_rename_at, inner_path, fd, entry.name, top, f".{entry.inode():x}")
+                calls.do(calls.rename_at, inner_path, fd, entry.name, top, f".{entry.inode():x}")
             else:
                 self._remove_directory(fd, entry.name, inner_path, top, levels - 1, may_split and not splits)
 
@@ -522,19 +385,19 @@ class Tree(Files):
         except OSError as why:
             if why.errno not in (errno.ENOTDIR, errno.ELOOP):
                 raise cannot_write(path, why) from None
-            _do(_unlink_at, path, above, name)  # it was swapped for something else in between
+            calls.do(calls.unlink_at, path, above, name)  # it was swapped for something else in between
             return
         try:
             self._refuse_mount_point(fd, path)
             self._empty(fd, path, top, levels, may_split)
         finally:
             os.close(fd)
-        _do(_remove_directory_at, path, above, name)
+        calls.do(calls.remove_directory_at, path, above, name)
 
     def sync_directory(self, path: str) -> None:
         """Wait until the names in a directory are on disk."""
         fd = self._opened(path)
-        _do(os.fsync, path, fd)
+        calls.do(os.fsync, path, fd)
 
     def sync_directories(self, top: str) -> None:
         """sync_directory for a directory and all in it."""
@@ -559,9 +422,12 @@ class Tree(Files):
         Returns:
             whether it was done. If not, each is to be synced.
         """
-        if count < _MANY_TO_SYNC or not _syncfs_tells_errors(self._fd) or not _do(_sync_all, self.path, self._fd):
+        if count < _MANY_TO_SYNC or not calls.syncfs_tells_errors(self._fd):
             return False
-        _do(os.fsync, self.path, self._fd)  # before Linux 5.17, syncfs() is silent about a journal that was given up
+        if not calls.do(calls.sync_all, self.path, self._fd):
+            return False
+        # Before Linux 5.17, syncfs() is silent about a journal that was given up.
+        calls.do(os.fsync, self.path, self._fd)
         return True
 
     def exchange(self, one: str, other: str) -> None:
@@ -573,7 +439,7 @@ class Tree(Files):
         self._forget(one, other)
         above, name = self._changing(one)
         other_above, other_name = self._changing(other)
-        _do(_exchange, other, above, name, other_above, other_name)
+        calls.do(calls.exchange, other, above, name, other_above, other_name)
 
     def can_exchange(self, directory: str) -> bool:
         """Does the file system of a directory know how to exchange?"""
@@ -584,7 +450,7 @@ class Tree(Files):
                 for name in names:
                     os.mkdir(name, dir_fd=fd)
                     made.callback(os.rmdir, name, dir_fd=fd)
-                _exchange(fd, names[0], fd, names[1])
+                calls.exchange(fd, names[0], fd, names[1])
             except OSError:
                 return False
         return True
@@ -643,96 +509,3 @@ class Tree(Files):
         known, below = self._known, tuple(path + os.sep for path in paths)
         for directory in [d for d in known if d in paths or d.startswith(below)]:
             os.close(known.pop(directory))
-
-
-def _mount(fd: int) -> int:
-    """Which mount something is on: only within one can it be renamed. Before Linux 5.8: which device."""
-    answer = _Answer()
-    if _LIBC.statx(fd, b"", _AT_EMPTY_PATH, _STATX_MNT_ID, answer) == 0 and _in(answer, _MASK) & _STATX_MNT_ID:
-        return _in(answer, _MNT_ID)
-    return os.fstat(fd).st_dev
-
-
-def _in(answer: ctypes.Array[ctypes.c_char], member: tuple[struct.Struct, int]) -> int:
-    found: int = member[0].unpack_from(answer, member[1])[0]
-    return found
-
-
-def _syncfs_tells_errors(fd: int) -> bool:
-    """Does syncfs() say when something could not be written since this descriptor was opened?"""
-    version = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    if version is None or (int(version[1]), int(version[2])) < _SYNCFS_TELLS_ERRORS:
-        return False
-    answer = _Answer()
-    return _LIBC.fstatfs(fd, answer) == 0 and _in(answer, _FS_TYPE) in _TELL_ERRORS
-
-
-def _status_at(above: int, name: str) -> os.stat_result | None:
-    try:
-        return os.stat(name, dir_fd=above, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-
-
-# What _do calls: positional arguments only, and each is told apart by its name.
-
-
-def _open_at(above: int, name: str, flags: int) -> int:
-    return os.open(name, flags, 0o666, dir_fd=above)
-
-
-def _open_new_at(above: int, name: str) -> int | None:
-    with contextlib.suppress(FileExistsError):
-        return _open_at(above, name, _NEW)
-    return None
-
-
-def _make_directory_at(above: int, name: str) -> bool:
-    try:
-        os.mkdir(name, dir_fd=above)
-    except FileExistsError:
-        return False
-    return True
-
-
-def _sync_all(fd: int) -> bool:
-    """False where nobody may call it."""
-    if _LIBC.syncfs(fd) != 0:
-        code = ctypes.get_errno()
-        if code in (errno.ENOSYS, errno.EPERM):
-            return False
-        raise OSError(code, os.strerror(code))
-    return True
-
-
-def _rename_at(above: int, name: str, other_above: int, other: str) -> None:
-    os.rename(name, other, src_dir_fd=above, dst_dir_fd=other_above)
-
-
-def _link_at(above: int, name: str, other_above: int, other: str) -> None:
-    os.link(name, other, src_dir_fd=above, dst_dir_fd=other_above, follow_symlinks=False)
-
-
-def _unlink_at(above: int, name: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(name, dir_fd=above)
-
-
-def _remove_directory_at(above: int, name: str) -> None:
-    os.rmdir(name, dir_fd=above)
-
-
-def _remove_if_empty_at(above: int, name: str) -> bool:
-    try:
-        os.rmdir(name, dir_fd=above)
-    except OSError as why:
-        if why.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-        return False
-    return True
-
-
-def _exchange(above: int, name: str, other_above: int, other: str) -> None:
-    if _LIBC.renameat2(above, os.fsencode(name), other_above, os.fsencode(other), _RENAME_EXCHANGE) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), other)

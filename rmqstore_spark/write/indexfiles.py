@@ -21,6 +21,7 @@ from rmqstore_spark.store.indexfile import (
     read_header,
 )
 from rmqstore_spark.write import disk
+from rmqstore_spark.write.new_file import BLOCK, NewFile, closed_if_it_fails
 from rmqstore_spark.write.patch import PatchWriter
 
 
@@ -46,7 +47,7 @@ class IndexWriter:
         self._slots = slots
         self._items = items
         self._head = item_at(slots, 0)  # header and slots
-        self._file: disk.NewFile | PatchWriter | None = None
+        self._file: NewFile | PatchWriter | None = None
         self._patches = patches
         self._before: bytes | None = None  # the head that the file had
         self._image = mmap.mmap(-1, file_size(slots, items), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -116,12 +117,12 @@ class IndexWriter:
             self._last_name = _next_name(self._last_name)
             self._file = self._tree.new_file(os.path.join(self._new, self._last_name), size)
 
-    def _go_on(self, path: str, size: int) -> disk.NewFile | PatchWriter:
+    def _go_on(self, path: str, size: int) -> NewFile | PatchWriter:
         if self._patches is not None and self._tree.may_be_changed(path) and self._tree.status(path).st_size == size:
             self._tree.make_directory(self._patches)
             return PatchWriter(self._tree.new_file(os.path.join(self._patches, self._last_name)))
         file = self._tree.new_file(os.path.join(self._new, self._last_name), size)
-        with disk.closed_if_it_fails(file):
+        with closed_if_it_fails(file):
             file.copy_from(self._tree, path, size)
         return file
 
@@ -146,8 +147,8 @@ class IndexWriter:
         self._take_end(self._header())
         run = 0  # where those blocks begin that are not written yet
         before = self._before or bytes(self._head)
-        for start in range(0, self._head, disk.BLOCK):
-            stop = min(start + disk.BLOCK, self._head)
+        for start in range(0, self._head, BLOCK):
+            stop = min(start + BLOCK, self._head)
             if self._image[start:stop] == before[start:stop]:  # left out: the file stays sparse
                 self._store(run, start)
                 run = stop

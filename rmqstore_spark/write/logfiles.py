@@ -16,13 +16,14 @@ from rmqstore_spark.store.layout import name_of
 from rmqstore_spark.store.message import store_time_in
 from rmqstore_spark.write import disk
 from rmqstore_spark.write.background import Lane
+from rmqstore_spark.write.new_file import BLOCK, NewFile, closed_if_it_fails
 from rmqstore_spark.write.staging import CHUNK_SIZE
 from rmqstore_spark.write.stretch import Stretch, digest_of
 from rmqstore_spark.write.target import Target
 
 _IN_FLIGHT = 2
 _BLANK = struct.Struct(">ii")
-_AROUND = disk.BLOCK + _BLANK.size  # bytes before and after the units of a chunk
+_AROUND = BLOCK + _BLANK.size  # bytes before and after the units of a chunk
 
 _Buffer = npt.NDArray[np.uint8]
 
@@ -78,8 +79,8 @@ class LogWriter:
         self._target = target
         self._new = new
         self._size = target.sizes.segment
-        self._file: disk.NewFile | None = None
-        self._ended: deque[disk.NewFile] = deque(maxlen=_IN_FLIGHT)  # those before, which may still be on their way
+        self._file: NewFile | None = None
+        self._ended: deque[NewFile] = deque(maxlen=_IN_FLIGHT)  # those before, which may still be on their way
         self._file_position = 0  # where in the file the chunk goes that is placed now: a whole number of blocks
         self._rest = b""  # what of the last chunk was no whole block
         self._begin = 0  # how long the rest will be when the next chunk is placed, if the segment does not end before
@@ -90,7 +91,7 @@ class LogWriter:
 
     def __enter__(self) -> "LogWriter":
         self._lane.__enter__()
-        with disk.closed_if_it_fails(self):
+        with closed_if_it_fails(self):
             self._take_over()
         return self
 
@@ -109,7 +110,7 @@ class LogWriter:
             memory = _buffer(nbytes + _AROUND)
         self._memories.append(memory)
         chunk = _Chunk(memory, self._begin, nbytes)
-        self._begin = (self._begin + nbytes) % disk.BLOCK
+        self._begin = (self._begin + nbytes) % BLOCK
         self._waiting.append(chunk)
         return chunk.units
 
@@ -121,7 +122,7 @@ class LogWriter:
     def put(self, position: int, nbytes: int) -> None:
         """All units of the chunk are placed, from `position` on. They do not reach over a segment's end."""
         end = self._placed.begin + nbytes
-        whole = end - end % disk.BLOCK
+        whole = end - end % BLOCK
         self._rest = self._placed.memory[whole:end].tobytes()
         self._lane.submit(_store, self._open(position), self._placed.memory[:whole], self._file_position)
         self._file_position += whole
@@ -142,7 +143,7 @@ class LogWriter:
         blank = _BLANK.pack(self._size - (self._file_position + end), FORMAT["MAGIC_BLANK"])
         chunk.memory[end : end + _BLANK.size] = np.frombuffer(blank, np.uint8)
         self._end_file(file, chunk.memory[: end + _BLANK.size])
-        self._begin = (self._begin - end) % disk.BLOCK
+        self._begin = (self._begin - end) % BLOCK
         self._placed = others
         return others.units
 
@@ -164,16 +165,16 @@ class LogWriter:
     def _go_on(self, path: str, source: str, size: int) -> None:
         self._file = self._tree.new_file(path, self._size)
         self._file.copy_from(self._tree, source, size)
-        self._begin = size % disk.BLOCK
+        self._begin = size % BLOCK
         self._file_position = size - self._begin
         self._rest = self._file.read(self._file_position, self._begin)
 
-    def _open(self, position: int) -> disk.NewFile:
+    def _open(self, position: int) -> NewFile:
         if self._file is None:
             self._file = self._tree.new_file(self._path(position - position % self._size), self._size)
         return self._file
 
-    def _end_file(self, file: disk.NewFile, data: _Buffer) -> None:
+    def _end_file(self, file: NewFile, data: _Buffer) -> None:
         self._lane.submit(_store, file, data, self._file_position, True)
         self._ended.append(file)
         self._file = None
@@ -187,8 +188,8 @@ def _buffer(size: int) -> _Buffer:
     return np.frombuffer(mmap.mmap(-1, size or 1), np.uint8)  # begins at a page, as direct I/O wants it
 
 
-def _store(file: disk.NewFile, data: _Buffer, offset: int, is_last: bool = False) -> None:
-    whole = len(data) - len(data) % disk.BLOCK
+def _store(file: NewFile, data: _Buffer, offset: int, is_last: bool = False) -> None:
+    whole = len(data) - len(data) % BLOCK
     if whole:
         file.write_blocks(data[:whole], offset)
     if whole < len(data):

@@ -10,7 +10,8 @@ from typing import Any
 
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.files import ReadFile
-from rmqstore_spark.write.disk import BLOCK, NewFile, Tree
+from rmqstore_spark.write.disk import Tree
+from rmqstore_spark.write.new_file import BLOCK, NewFile
 
 _PART = struct.Struct("=qi")
 _MOST_BYTES = 512 * 1024 * 1024  # a small append of messages that are all keys has 350 million

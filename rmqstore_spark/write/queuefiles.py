@@ -11,6 +11,7 @@ from rmqstore_spark.store.consumequeue import PRE_BLANK, UNIT, UNIT_SIZE, QueueU
 from rmqstore_spark.store.layout import name_of, queue_path
 from rmqstore_spark.write import disk
 from rmqstore_spark.write.background import for_each
+from rmqstore_spark.write.new_file import NewFile, closed_if_it_fails
 
 _LOST_AT_ONCE = 64 * 1024  # units
 _MOST_PENDING = 64 * 1024 * 1024
@@ -101,7 +102,7 @@ class QueueWriter:
                 times of its files, so each gets that of its last message.
         """
 
-        def set_time(file: disk.NewFile) -> None:
+        def set_time(file: NewFile) -> None:
             last = QueueUnit(*UNIT.unpack(self._last_units[file.path]))
             if last.is_used:
                 file.set_time(store_timestamp(last.position))
@@ -154,7 +155,7 @@ class QueueWriter:
             )
         return os.path.join(top, path)
 
-    def _flush(self, last: Callable[[disk.NewFile], None] | None = None) -> set[str]:
+    def _flush(self, last: Callable[[NewFile], None] | None = None) -> set[str]:
         """Write what is pending.
 
         Args:
@@ -179,18 +180,18 @@ class QueueWriter:
         self._pending = 0
         return written
 
-    def _open(self, queue: Queue, start: int, inside: int) -> disk.NewFile:
+    def _open(self, queue: Queue, start: int, inside: int) -> NewFile:
         path = os.path.join(self._path(self._new, queue), name_of(start))
         made = self._made.get(path)
         return self._tree.reopen(path, made) if made else self._make(path, queue, start, inside)
 
-    def _make(self, path: str, queue: Queue, start: int, inside: int) -> disk.NewFile:
+    def _make(self, path: str, queue: Queue, start: int, inside: int) -> NewFile:
         self._tree.make_directory(os.path.dirname(path))
         file = self._tree.new_file(path, self._file_size)
         self._made[path] = file.identity
         if inside:
             before = os.path.join(self._path(self._directory, queue), name_of(start)) if self._directory else None
-            with disk.closed_if_it_fails(file):
+            with closed_if_it_fails(file):
                 if before is not None and self._tree.find(before) is not None:
                     file.copy_from(self._tree, before, inside)
                 else:

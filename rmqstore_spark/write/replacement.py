@@ -4,7 +4,8 @@ import os
 import stat
 
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.write.disk import Tree, closed_if_it_fails, kind_at
+from rmqstore_spark.write.disk import Tree, kind_at
+from rmqstore_spark.write.new_file import closed_if_it_fails
 from rmqstore_spark.write.workshop import WORKSHOP
 
 

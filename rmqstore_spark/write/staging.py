@@ -17,6 +17,7 @@ from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.files import ReadFile
 from rmqstore_spark.write import disk
 from rmqstore_spark.write.brought import Counts
+from rmqstore_spark.write.new_file import closed_if_it_fails
 
 CHUNK_SIZE = 4 * 1024 * 1024
 _SIZE = np.dtype(np.int32)
@@ -79,7 +80,7 @@ class StagingWriter:
             )
         self._path = os.path.join(directory, name)
         self._units = tree.new_file(self._path)
-        with disk.closed_if_it_fails(self._units):
+        with closed_if_it_fails(self._units):
             self._sizes = tree.new_file(_sizes_path(self._path))
         self._nbytes = self._rows = 0
         self._topics: dict[str, int] = {}

@@ -21,7 +21,7 @@ from interop.scenario import Written
 from rmqstore_spark import Store, write_store
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.store.system_topics import HALF_TOPIC
-from rmqstore_spark.write import disk
+from rmqstore_spark.write import calls
 
 pytestmark = pytest.mark.interop
 
@@ -196,7 +196,7 @@ def test_a_brokers_own_store(
 ) -> None:
     """With all kinds of messages: retried, dead, delayed, half ones. The copy was killed as soon as it was there."""
     stop = Stopper()
-    monkeypatch.setattr(disk, "_do", stop)
+    monkeypatch.setattr(calls, "do", stop)
 
     def copy(other: str, root: Path) -> None:
         source = Store(store_of(other).root)

@@ -22,7 +22,7 @@ from interop.ours import BENCH, SIZES, SMALL, rows, small_store
 from interop.rocketmq import ALL_VERSIONS, NEWEST, OLDEST, TRIED, VERSIONS, Broker, usually
 from interop.scenario import Written
 from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.write import disk
+from rmqstore_spark.write import calls
 from rmqstore_spark.write.commit import Settings, commit
 
 pytestmark = pytest.mark.interop
@@ -105,7 +105,7 @@ def test_killed_writers(
     small_store(tmp_path / "before", rng, 60)
     none = reference.read_store(tmp_path / "before")
     stopper = Stopper()
-    monkeypatch.setattr(disk, "_do", stopper)
+    monkeypatch.setattr(calls, "do", stopper)
     new = rows(rng, 60)
     stores: list[Path] = []
     total = head = 0

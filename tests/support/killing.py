@@ -13,7 +13,7 @@ from typing import Any
 from oracle import reference
 
 from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.write import disk
+from rmqstore_spark.write import calls
 from rmqstore_spark.write.commit import Settings, check, commit
 from support import reading, writing
 from support.writing import Row, assert_whole, write
@@ -30,7 +30,7 @@ class Stopper:
     otherwise."""
 
     def __init__(self) -> None:
-        self._real = disk._do
+        self._real = calls.do
         self._left: int | None = None
         self._error: type[BaseException] = Killed
         self._for_ever = True

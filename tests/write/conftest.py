@@ -13,7 +13,7 @@ import pytest
 from support.killing import Stopper
 from support.prepared import Ground
 
-from rmqstore_spark.write import disk
+from rmqstore_spark.write import calls
 
 _MEMORY = Path("/dev/shm")
 _ENOUGH = 4 << 30  # bytes: more than a writer wants to see before it begins a segment of 1 GiB
@@ -22,7 +22,7 @@ _ENOUGH = 4 << 30  # bytes: more than a writer wants to see before it begins a s
 @pytest.fixture
 def stop(monkeypatch: pytest.MonkeyPatch) -> Stopper:
     stopper = Stopper()
-    monkeypatch.setattr(disk, "_do", stopper)
+    monkeypatch.setattr(calls, "do", stopper)
     return stopper
 
 

@@ -18,7 +18,7 @@ from support.reading import read
 import rmqstore_spark
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.write import disk
+from rmqstore_spark.write import calls, disk
 from rmqstore_spark.write.background import for_each
 
 MANY = 2000
@@ -67,8 +67,8 @@ class Recorder:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls: list[tuple[str, str]] = []
-        self._do = disk._do
-        monkeypatch.setattr(disk, "_do", self)
+        self._do = calls.do
+        monkeypatch.setattr(calls, "do", self)
 
     def __call__(self, call: Any, path: str, *arguments: Any) -> Any:
         self.calls.append((getattr(call, "__name__", ""), path))
@@ -77,7 +77,7 @@ class Recorder:
     def until_published(self) -> list[tuple[str, str]]:
         """Those before two directories swap their names in a store, and a probe of that is none; or before the last
         write into a segment that is there."""
-        swaps = [n for n, (name, _) in enumerate(self.calls) if name == "_exchange"]
+        swaps = [n for n, (name, _) in enumerate(self.calls) if name == "exchange"]
         segments = [n for n, (_, path) in enumerate(self.calls) if "/commitlog/" in path and "/new/" not in path]
         writes = [n for n in segments if self.calls[n][0] == "_pwrite"]
         return self.calls[: swaps[0] if swaps else writes[-1]]
@@ -103,7 +103,7 @@ def test_all_of_many_queues_come_to_disk(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 SIZES = Sizes(segment=1 << 17, queue_file=400, slots=1000, items=5000)
-CHANGES = ("_open_at", "_make_directory_at", "_pwrite", "ftruncate", "utime", "_link_at")
+CHANGES = ("open_at", "make_directory_at", "_pwrite", "ftruncate", "utime", "link_at")
 
 
 @pytest.mark.parametrize("action", ["new", "append", "rebuild"])
@@ -126,7 +126,7 @@ def test_one_call_brings_all_of_many_queues_to_disk(
     done = recorder.calls if action == "new" else recorder.until_published()
     made = [n for n, (name, path) in enumerate(done) if name in CHANGES and "/new/consumequeue" in path]
     assert len(made) > 500
-    assert "_sync_all" in [name for name, _ in done[max(made) :]]
+    assert "sync_all" in [name for name, _ in done[max(made) :]]
     assert len([name for name, path in done if name == "fsync" and "/new/consumequeue/" in path]) == 0
     assert len(read(tmp_path)) == 150 * (2 if action == "append" else 1)
 
@@ -137,18 +137,18 @@ def test_when_it_tells_an_error_nothing_is_written(tmp_path: Path, monkeypatch: 
     writing.write(tmp_path, rows, sizes=SIZES)
     before, files = read(tmp_path), writing.files(tmp_path, "**/*")
     monkeypatch.setattr(disk, "_MANY_TO_SYNC", 100)
-    monkeypatch.setattr(disk, "_syncfs_tells_errors", lambda _: True)
-    calls = itertools.count()
+    monkeypatch.setattr(calls, "syncfs_tells_errors", lambda _: True)
+    synced = itertools.count()
 
     def broken(_: int) -> bool:
-        if next(calls) == when:
+        if next(synced) == when:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return True
 
-    monkeypatch.setattr(disk, "_sync_all", broken)
+    monkeypatch.setattr(calls, "sync_all", broken)
     with pytest.raises(RmqStoreError, match="cannot be written: Input/output error"):
         writing.write(tmp_path, rows, sizes=SIZES)
-    assert next(calls) == when + 1
+    assert next(synced) == when + 1
     monkeypatch.undo()
     assert read(tmp_path) == before
     assert {name: data for name, data in writing.files(tmp_path, "**/*").items() if "staging" not in name} == files
@@ -170,8 +170,8 @@ def test_each_is_synced_where_the_call_is_forbidden(tmp_path: Path, monkeypatch:
         ctypes.set_errno(code)
         return -1
 
-    monkeypatch.setattr(disk, "_LIBC", SimpleNamespace(syncfs=forbidden, statx=disk._LIBC.statx))
-    monkeypatch.setattr(disk, "_syncfs_tells_errors", lambda _: True)
+    monkeypatch.setattr(calls, "_LIBC", SimpleNamespace(syncfs=forbidden, statx=calls._LIBC.statx))
+    monkeypatch.setattr(calls, "syncfs_tells_errors", lambda _: True)
     with disk.Tree(str(tmp_path)) as tree:
         assert not tree.sync_all(disk._MANY_TO_SYNC)
 
@@ -210,8 +210,8 @@ def test_what_is_mounted_in_a_directory_is_not_removed(
     mounted = top / place
     mounted.mkdir(parents=True)
     (mounted / "precious").touch()
-    mount = disk._mount
-    monkeypatch.setattr(disk, "_mount", lambda fd: mount(fd) + os.path.samestat(os.fstat(fd), mounted.stat()))
+    mount = calls.mount_of
+    monkeypatch.setattr(calls, "mount_of", lambda fd: mount(fd) + os.path.samestat(os.fstat(fd), mounted.stat()))
     with disk.Tree(str(tmp_path)) as tree, pytest.raises(RmqStoreError, match="found a mount point"):
         tree.remove_tree(str(top))
     assert (mounted / "precious").exists()

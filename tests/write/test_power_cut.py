@@ -19,7 +19,7 @@ from pathlib import Path
 import rmqstore_spark
 from oracle import reference
 from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.write import disk
+from rmqstore_spark.write import calls, disk
 from support import reading, writing
 
 home, action = Path(sys.argv[1]), sys.argv[2]
@@ -37,10 +37,10 @@ if "append" in action or "rebuild" in action:
 class Cut(BaseException):
     pass
 
-def until_the_commit_point(call, path, *arguments, real=disk._do, counts=[], heads=[]):
+def until_the_commit_point(call, path, *arguments, real=calls.do, counts=[], heads=[]):
     answer = real(call, path, *arguments)
     name = getattr(call, "__name__", "")
-    if name in ("_exchange", "_rename_at") and path in (str(root / "commitlog"), str(root / "consumequeue")):
+    if name in ("exchange", "rename_at") and path in (str(root / "commitlog"), str(root / "consumequeue")):
         counts.append(path)
     if name == "_pwrite" and len(arguments[0]) == 8 and path.startswith(str(root / "commitlog")):
         heads.append(bytes(arguments[0]))
@@ -49,14 +49,14 @@ def until_the_commit_point(call, path, *arguments, real=disk._do, counts=[], hea
         raise Cut
     return answer
 
-disk._do, real = until_the_commit_point, disk._do
+calls.do, real = until_the_commit_point, calls.do
 if "nothing" in action:
     disk.Tree.sync_all = lambda self, count: count > 500
 try:
     rmqstore_spark.rebuild(root) if "rebuild" in action else writing.write(root, rows, sizes=sizes)
     sys.exit("it was never cut")
 except Cut:
-    disk._do = real
+    calls.do = real
 subprocess.run(["cp", "--sparse=always", home / "image", home / "image after"], check=True)
 after = home / "after"
 after.mkdir()

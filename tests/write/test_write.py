@@ -319,7 +319,7 @@ def test_a_file_system_that_cannot_exchange(
     def refuse(above: int, name: str, other_above: int, other: str) -> None:
         raise OSError(22, "Invalid argument", other)
 
-    monkeypatch.setattr("rmqstore_spark.write.disk._exchange", refuse)
+    monkeypatch.setattr("rmqstore_spark.write.calls.exchange", refuse)
     with pytest.raises(RmqStoreError, match="cannot exchange two directories in one step"):
         write(tmp_path / "store", some_rows(rng, 3))
     assert not (tmp_path / "store").exists()

@@ -1,0 +1,145 @@
+"""Calls that change something on disk, each of them through one gate, do(): tests stop a write at any of them.
+
+Those that Python's os has not, too: renameat2, syncfs, sync_file_range, statx.
+"""
+
+import contextlib
+import ctypes
+import errno
+import os
+import re
+import struct
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from rmqstore_spark.errors import RmqStoreError
+
+_T = TypeVar("_T")
+_RENAME_EXCHANGE = 2
+_AT_EMPTY_PATH = 0x1000
+_STATX_MNT_ID = 0x1000
+_SYNC_FILE_RANGE_WRITE = 2
+_Answer = ctypes.c_char * 256  # longer than struct statx, and than struct statfs
+_MASK, _MNT_ID = (struct.Struct("=I"), 0), (struct.Struct("=Q"), 0x90)  # in struct statx
+_FS_TYPE = (struct.Struct("=Q"), 0)  # in struct statfs
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_SYNCFS_TELLS_ERRORS = (5, 8)  # the first Linux on which it does
+# Those that tell it of all their files (statfs(2), f_type). An overlay, for one, tells only of itself.
+_TELL_ERRORS = {0xEF53: "ext4", 0x58465342: "XFS", 0x9123683E: "Btrfs", 0x01021994: "tmpfs"}
+
+NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def do(call: Callable[..., _T], path: str, *arguments: Any) -> _T:
+    """Call it; an error is one of ours, about `path`."""
+    try:
+        return call(*arguments)
+    except OSError as why:
+        raise cannot_write(path, why) from None
+
+
+def cannot_write(path: str, why: OSError) -> RmqStoreError:
+    if isinstance(why, PermissionError):
+        return RmqStoreError(f"{path}: permission denied; run as a user who may write to the store")
+    return RmqStoreError(f"{path}: cannot be written: {why.strerror or why}")
+
+
+def mount_of(fd: int) -> int:
+    """Which mount something is on: only within one can it be renamed. Before Linux 5.8: which device."""
+    answer = _Answer()
+    if _LIBC.statx(fd, b"", _AT_EMPTY_PATH, _STATX_MNT_ID, answer) == 0 and _in(answer, _MASK) & _STATX_MNT_ID:
+        return _in(answer, _MNT_ID)
+    return os.fstat(fd).st_dev
+
+
+def _in(answer: ctypes.Array[ctypes.c_char], member: tuple[struct.Struct, int]) -> int:
+    found: int = member[0].unpack_from(answer, member[1])[0]
+    return found
+
+
+def syncfs_tells_errors(fd: int) -> bool:
+    """Does syncfs() say when something could not be written since this descriptor was opened?"""
+    version = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    if version is None or (int(version[1]), int(version[2])) < _SYNCFS_TELLS_ERRORS:
+        return False
+    answer = _Answer()
+    return _LIBC.fstatfs(fd, answer) == 0 and _in(answer, _FS_TYPE) in _TELL_ERRORS
+
+
+def status_at(above: int, name: str) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=above, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+# What do() calls: positional arguments only, and each is told apart by its name.
+
+
+def open_at(above: int, name: str, flags: int) -> int:
+    return os.open(name, flags, 0o666, dir_fd=above)
+
+
+def open_new_at(above: int, name: str) -> int | None:
+    with contextlib.suppress(FileExistsError):
+        return open_at(above, name, NEW)
+    return None
+
+
+def make_directory_at(above: int, name: str) -> bool:
+    try:
+        os.mkdir(name, dir_fd=above)
+    except FileExistsError:
+        return False
+    return True
+
+
+def sync_all(fd: int) -> bool:
+    """False where nobody may call it."""
+    if _LIBC.syncfs(fd) != 0:
+        code = ctypes.get_errno()
+        if code in (errno.ENOSYS, errno.EPERM):
+            return False
+        raise OSError(code, os.strerror(code))
+    return True
+
+
+def rename_at(above: int, name: str, other_above: int, other: str) -> None:
+    os.rename(name, other, src_dir_fd=above, dst_dir_fd=other_above)
+
+
+def link_at(above: int, name: str, other_above: int, other: str) -> None:
+    os.link(name, other, src_dir_fd=above, dst_dir_fd=other_above, follow_symlinks=False)
+
+
+def unlink_at(above: int, name: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=above)
+
+
+def remove_directory_at(above: int, name: str) -> None:
+    os.rmdir(name, dir_fd=above)
+
+
+def remove_if_empty_at(above: int, name: str) -> bool:
+    try:
+        os.rmdir(name, dir_fd=above)
+    except OSError as why:
+        if why.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    return True
+
+
+def exchange(above: int, name: str, other_above: int, other: str) -> None:
+    if _LIBC.renameat2(above, os.fsencode(name), other_above, os.fsencode(other), _RENAME_EXCHANGE) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), other)
+
+
+def start_sync(fd: int, offset: int, size: int) -> None:
+    """Bytes of a file begin to come to disk; where that cannot be asked for they do not."""
+    if _LIBC.sync_file_range(fd, ctypes.c_int64(offset), ctypes.c_int64(size), _SYNC_FILE_RANGE_WRITE) != 0:
+        code = ctypes.get_errno()
+        if code not in (errno.ENOSYS, errno.EINVAL, errno.ESPIPE):  # it is a hint
+            raise OSError(code, os.strerror(code))
