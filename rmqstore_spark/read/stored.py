@@ -1,11 +1,12 @@
 """Messages as they stand in a log: the bytes of their units, some after the other."""
 
-import bisect
 import contextlib
+import itertools
 
 import numpy as np
 
 from rmqstore_spark.errors import DamagedStoreError
+from rmqstore_spark.store.files import OpenFile
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Segment
 from rmqstore_spark.store.units import Positions
@@ -38,22 +39,57 @@ class StoredUnits:
         Raises:
             DamagedStoreError: a file has become shorter.
         """
-        ends = positions + sizes
-        firsts = np.flatnonzero(np.concatenate([[True], positions[1:] != ends[:-1]]))
-        lasts = np.append(firsts[1:], len(positions)) - 1
+        numbers = np.searchsorted(self._starts, positions, "right") - 1
+        bounds = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(positions)]
         at = 0
-        for start, end in zip(positions[firsts].tolist(), ends[lasts].tolist(), strict=True):
-            self._read(memory[at : at + end - start], start)
-            at += end - start
+        for first, after in itertools.pairwise(bounds):
+            segment = self._segments[int(numbers[first])]
+            nbytes = int(sizes[first:after].sum())
+            self._read(memory[at : at + nbytes], segment, positions[first:after] - segment.start, sizes[first:after])
+            at += nbytes
 
-    def _read(self, memory: memoryview, position: int) -> None:
-        segment = self._segments[bisect.bisect_right(self._starts, position) - 1]
+    def _read(self, memory: memoryview, segment: Segment, offsets: Positions, sizes: Positions) -> None:
+        """The same of one segment.
+
+        Args:
+            offsets: where in its file they are.
+        """
+        file = self._open(segment)
+        end = int(offsets[-1] + sizes[-1])
+        is_remote = segment.pin is not None
+        if is_remote and 2 * len(memory) < end - offsets[0]:  # most of what is between them is not asked for
+            starts, lengths = np.empty((2, len(offsets)), np.int64)
+            count = file.gather(offsets, sizes.astype(np.int32), memory, starts, lengths)
+            if count < len(offsets) or (lengths != sizes).any():
+                raise _shorter(segment, end)
+            return
+        if is_remote:
+            file.expect(int(offsets[0]), self._store.end - segment.start)
+        firsts = np.flatnonzero(np.concatenate([[True], offsets[1:] != (offsets + sizes)[:-1]]))
+        at = 0
+        for start, nbytes in zip(offsets[firsts].tolist(), np.add.reduceat(sizes, firsts).tolist(), strict=True):
+            part = memory[at : at + nbytes]
+            if (_copied(file, part, start) if is_remote else file.read_into(part, start)) < nbytes:
+                raise _shorter(segment, end)
+            at += nbytes
+
+    def _open(self, segment: Segment) -> OpenFile:
         if segment is not self._segment:
             self._opened.close()
             self._file = self._opened.enter_context(self._store.files.file(segment.path, is_log=True, pin=segment.pin))
             self._segment = segment
-        if self._file.read_into(memory, position - segment.start) != len(memory):
-            raise DamagedStoreError(
-                f"{segment.path}: position {position - segment.start} (commitLogOffset {position}): expected "
-                f"{len(memory)} bytes of messages, found the end of the file: it has become shorter"
-            )
+        return self._file
+
+
+def _copied(file: OpenFile, memory: memoryview, offset: int) -> int:
+    """OpenFile.read_into() out of what is fetched ahead."""
+    data = file.load(offset, len(memory), lambda size: memory[:size])
+    memory[: len(data)] = data
+    return len(data)
+
+
+def _shorter(segment: Segment, end: int) -> DamagedStoreError:
+    return DamagedStoreError(
+        f"{segment.path}: expected messages up to position {end} (commitLogOffset {segment.start + end}), found the "
+        "end of the file: it has become shorter"
+    )
