@@ -361,7 +361,7 @@ def _check() -> click.Command:
 
     parameters = [_paths(), *_options([*table("check").options, *_HOW]), *_output()]
     text = (
-        "What is wrong with a store, or suspicious. The whole log is read, and held against queues, index files, "
+        "What is wrong with a store, or suspicious. The whole log is read, and compared with queues, index files, "
         "config and offsets. Exit code 1: there are errors or warnings."
     )
     return _command("check", run, parameters, text, "/data/store")
