@@ -146,6 +146,7 @@ $(VENV_DOCS)/.installed: requirements-docs.txt
 # install(environment, extra, more requirements)
 define install
 @sh tools/missing.sh "$(PYTHON)"
+@echo "$(1) is made anew: some minutes without a word, as PySpark is large"
 $(PYTHON) -m venv $(1)
 $(1)/bin/python -m pip install --quiet --upgrade pip
 $(1)/bin/python -m pip install --quiet --editable ".[$(2)]" $(3)

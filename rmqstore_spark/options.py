@@ -243,15 +243,16 @@ _READ_TABLE = (
         "pushdown",
         "auto",
         _one_of(get_args(Pushdown)),
-        "use of the filters that Spark pushes: `auto` where Spark does it right, `off`, or `on`: your word that the "
+        "use of the filters that Spark pushes: `auto` where Spark does it right, `off`, or `on`: you promise that the "
         "DataFrame is scanned once only",
     ),
     Option(
         "trust",
         "log",
         _one_of(get_args(Trust)),
-        "`log`: ConsumeQueues are used as far as the log bears them out; `queues`: your word that they are whole. Then "
-        "nothing is proved, and topic, queueId, queueOffset, commitLogOffset, storeSize and store come from them alone",
+        "`log`: ConsumeQueues are used as far as the log bears them out; `queues`: you promise that they are whole. "
+        "Then nothing is proved, and topic, queueId, queueOffset, commitLogOffset, storeSize and store come from them "
+        "alone",
     ),
     Option(
         "dropCache",

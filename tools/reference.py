@@ -4,6 +4,7 @@
 tests/repo/test_reference.py fails where it is not what the code says.
 """
 
+import inspect
 import re
 import sys
 from collections.abc import Callable
@@ -19,7 +20,8 @@ from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.options import OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS, Option
 from rmqstore_spark.store.storage import STORAGE_OPTIONS
 from rmqstore_spark.tables.check.problems import PROBLEMS
-from rmqstore_spark.tables.registry import TABLES
+from rmqstore_spark.tables.methods import TableMethods
+from rmqstore_spark.tables.registry import OF_ALL_TABLES, TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -54,11 +56,25 @@ def tables() -> str:
     parts = []
     for make in TABLES.values():
         table = make()
-        fit = ", ".join(f"`{name}`" for name in sorted(table.options)) or "none"
-        rows = [f"| `{field.name}` | `{_type(field.type)}` |" for field in table.schema]
+        fit = ", ".join(f"`{name}`" for name in sorted(table.options - OF_ALL_TABLES)) or "none"
+        meanings, more = _meanings(table.name)
+        rows = [f"| `{field.name}` | `{_type(field.type)}` | {meanings[field.name]} |" for field in table.schema]
         head = [f"### {table.name}", "", f"One row is {table.row}. Options of its own: {fit}.", ""]
-        parts.append("\n".join([*head, "| column | type |", "|---|---|", *rows]))
+        after = ["", more] if more else []
+        parts.append("\n".join([*head, "| column | type | what it is |", "|---|---|---|", *rows, *after]))
     return "\n\n".join(parts)
+
+
+def _meanings(table: str) -> tuple[dict[str, str], str]:
+    """What the docstring of a table's method says each column is, and what it says after that.
+
+    It stands there so: "Columns: a (what a is), b (what b is). What is said after that."
+    """
+    told = (inspect.getdoc(getattr(TableMethods, table)) or "").partition("Columns: ")[2].partition("\n\n")[0]
+    named = re.match(r"((\w+) \(([^)]*)\)(, |\.))+", told := " ".join(told.split()))
+    assert named is not None, table
+    meanings = dict(re.findall(r"(\w+) \(([^)]*)\)(?:, |\.)", _plain(named[0])))
+    return meanings, _plain(told[named.end() :].strip())
 
 
 def _type(type: pa.DataType) -> str:

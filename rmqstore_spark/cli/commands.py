@@ -180,9 +180,17 @@ def _write(kind: Any, schema: pa.Schema, batches: Batches, output: str | None) -
         raise OptionError(f"--output {one_line(output)}: this is a directory; give a file's name")
     # What is not whole never has the name of what was asked for.
     part = f"{output}.part"
+    count = 0
+
+    def counting() -> Batches:
+        nonlocal count
+        for batch in batches:
+            count += batch.num_rows
+            yield batch
+
     try:
         with open(part, "wb") as sink, progress_bars():
-            formats.write(kind, schema, batches, sink)
+            formats.write(kind, schema, counting(), sink)
         os.replace(part, output)
     except BaseException as why:
         with contextlib.suppress(OSError):
@@ -190,6 +198,7 @@ def _write(kind: Any, schema: pa.Schema, batches: Batches, output: str | None) -
         if isinstance(why, OSError) and why.filename == part:
             raise OptionError(f"--output {one_line(output)}: cannot be written: {why.strerror}") from None
         raise
+    click.echo(f"{one_line(output)} has {counted(count, 'row')}", err=True)
 
 
 def _first(batches: Batches, limit: int) -> Batches:
@@ -361,7 +370,7 @@ def _check() -> click.Command:
 
     parameters = [_paths(), *_options([*table("check").options, *_HOW]), *_output()]
     text = (
-        "What is wrong with a store, or suspicious. The whole log is read, and held against queues, index files, "
+        "What is wrong with a store, or suspicious. The whole log is read, and compared with queues, index files, "
         "config and offsets. Exit code 1: there are errors or warnings."
     )
     return _command("check", run, parameters, text, "/data/store")

@@ -21,7 +21,7 @@ from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.tables.table import Part, Table
 
 # What every table takes: which stores, which columns, with what manners towards others.
-_ALWAYS = {"path", "paths", "table", "columns", "storePathCommitLog", "dropCache", "maxTaskBytesPerSecond"}
+OF_ALL_TABLES = {"path", "paths", "table", "columns", "storePathCommitLog", "dropCache", "maxTaskBytesPerSecond"}
 # In these `subscribe` means topics that the store itself knows.
 _OF_THE_STORES_TOPICS = {"topics", "queues", "offsets", "consumequeue"}
 _STORE = "store"  # the column that every table has by name
@@ -162,7 +162,7 @@ def table_of(options: ReadOptions) -> Table:
         OptionError: there is none, or it does not have the columns, or an option makes no sense for it.
     """
     found = table(options.table)
-    if unfit := sorted(options.given - _ALWAYS - found.options):
+    if unfit := sorted(options.given - OF_ALL_TABLES - found.options):
         fit = ", ".join(sorted(found.options)) or "none"
         raise OptionError(
             f"option {unfit[0]!r} does not go with table {found.name!r}, of which a row is {found.row}; "
@@ -179,7 +179,7 @@ def takes(name: str, option: str) -> bool:
     Raises:
         OptionError: there is no such table.
     """
-    return option.lower() in {known.lower() for known in _ALWAYS | table(name).options}
+    return option.lower() in {known.lower() for known in OF_ALL_TABLES | table(name).options}
 
 
 def schema_of(table: Table, columns: list[str] | None = None) -> pa.Schema:

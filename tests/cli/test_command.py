@@ -151,6 +151,7 @@ def test_formats_have_the_same_rows(store: Path, tmp_path: Path) -> None:
     for name, read in (("x.parquet", pq.read_table), ("x.arrow", lambda path: pa.ipc.open_file(path).read_all())):
         ran = run("messages", store, *columns, "--output", tmp_path / name)
         assert (ran.code, ran.out) == (0, "")
+        assert ran.err.splitlines()[-1] == f"{tmp_path / name} has {len(rows)} rows"
         found = read(tmp_path / name)
         assert found.column("body").to_pylist() == [row["body"] for row in rows]
     piped = subprocess.run(
