@@ -31,38 +31,39 @@ spark = (SparkSession.builder.master("local[2]").config("spark.driver.memory", "
 import rmqstore_spark
 rmqstore_spark.register(spark)
 
-def start(**trigger):
+def start(directory, **trigger):
     stream = spark.readStream.format("rmqstore").option("startingOffsets", "earliest").load(root)
     writer = stream.writeStream.format("parquet").option("checkpointLocation", directory + "/checkpoint")
     return writer.trigger(**trigger).start(directory + "/out")
 
-def ended(query):
-    try:
-        query.awaitTermination()
-    except StreamingQueryException as why:
-        return why
+def run(directory):
+    while True:
+        try:
+            return start(directory, availableNow=True).awaitTermination()
+        except StreamingQueryException as why:
+            if not is_late(why):
+                return why
 
 def is_late(why):
     return "Python worker failed to connect back" in str(why)  # Spark gives it ten seconds, on however busy a machine
 
-query = start(processingTime="0 seconds")
-answer = []
-print(json.dumps(answer), flush=True)  # it has started
+query = start(directory, processingTime="0 seconds")
+print(json.dumps([]), flush=True)  # it has started
 for line in sys.stdin:
+    answer = []
     why = query.exception()
     if why and not is_late(why):
         raise why
     if line == "restart\\n" or why:
         query.stop()
-        query = start(processingTime="0 seconds")
+        query = start(directory, processingTime="0 seconds")
     if line == "finish\\n":
         query.stop()
-        query = start(availableNow=True)
-        while why := ended(query):
-            if not is_late(why):
-                raise why
-            query = start(availableNow=True)
+        if why := run(directory):
+            raise why
         answer = spark.read.parquet(directory + "/out").inputFiles()
+    if line == "late\\n":
+        answer = [str(run(directory + "/late"))]
     print(json.dumps(answer), flush=True)
 """
 
@@ -127,15 +128,29 @@ class StreamCopy:
         """The files of the copy, when all that is in the store now is there. The query has ended then."""
         return [Path(unquote(urlsplit(uri).path)) for uri in self._ask("finish")]
 
+    def fall_behind(self) -> int:
+        """Keep where the query was after its first batch, for late(); that is up to there in the log."""
+        for name in ("metadata", "offsets/0", "commits/0"):
+            kept = self._directory / "late" / "checkpoint" / name
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(self._checkpoint / name, kept)
+        return self._offset(0)
+
+    def late(self) -> str:
+        """Why a query ends that stopped after the first batch and is started only now."""
+        return self._ask("late")[0]
+
     def commits(self) -> int:
         """How many batches are there for good."""
         return 1 + max((int(path.name) for path in self._checkpoint.glob("commits/[0-9]*")), default=-1)
 
     def position(self) -> int:
         """Up to where in the log."""
-        if not (count := self.commits()):
-            return 0
-        offset = (self._checkpoint / "offsets" / str(count - 1)).read_text().splitlines()[-1]
+        count = self.commits()
+        return self._offset(count - 1) if count else 0
+
+    def _offset(self, batch: int) -> int:
+        offset = (self._checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1]
         stores = json.loads(offset)["stores"]
         return int(stores[str(self.root)]["commitLogOffset"]) if stores else 0
 
