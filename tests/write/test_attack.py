@@ -219,7 +219,7 @@ def test_what_is_no_regular_file(ground: Ground, place: str, kind: Callable[[Pat
 )
 def test_names(ground: Ground, name: str, caplog: pytest.LogCaptureFixture) -> None:
     """None of them makes a number that is too large, moves a cursor, or ends up in a log as it is."""
-    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, "rmqstore_spark")
     expected = messages(ground.root)
     path = ground.root / name
     path.parent.mkdir(parents=True, exist_ok=True)
