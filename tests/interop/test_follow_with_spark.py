@@ -35,7 +35,6 @@ def test_copied_to_parquet(real: None, tmp_path: Path, rng: random.Random, versi
     gives and what RocketMQ itself finds. That is so for the whole log: `kept` has a link to each deleted segment. A
     second query, which stopped after the first batch, ends with an error: what it has not read was deleted."""
     root, kept, acks = tmp_path / "store", tmp_path / "kept", tmp_path / "acks"
-    slow = acks.with_suffix(".slow")  # makes the producer leave others time, as a short run has much to wait for
     (kept / "commitlog").mkdir(parents=True)
     count: Counter[str] = Counter()
     behind: int | None = None  # where the second query is
@@ -60,15 +59,11 @@ def test_copied_to_parquet(real: None, tmp_path: Path, rng: random.Random, versi
                 or broker.is_expiring()
             ):
                 assert time.monotonic() < end
-                if not LONG and time.monotonic() >= begun + PHASE:
-                    slow.touch()
                 copy.check()
                 if moments and time.monotonic() >= moments[0][0]:
                     what = moments.pop(0)[1]
                     if what == "kill":
                         copy.kill()
-                        if not LONG:
-                            slow.touch()
                         copy.start()
                     else:
                         copy.restart()
@@ -81,9 +76,6 @@ def test_copied_to_parquet(real: None, tmp_path: Path, rng: random.Random, versi
                     keep(broker.segments()[:EXPIRED], root, kept)
                     broker.expire()
                 time.sleep(0.05)
-            if slow.exists():
-                slow.unlink()
-                time.sleep(rng.uniform(0, 1))
             assert len(client.seen) == told, client.seen[-1]
             broker.kill() if ending == "kill" else broker.stop()
             count[f"{ending} of the broker"] += 1

@@ -1,6 +1,5 @@
 package interop;
 
-import java.io.File;
 import java.io.FileOutputStream;
 import java.io.IOException;
 import java.io.OutputStream;
@@ -17,8 +16,7 @@ import org.apache.rocketmq.common.message.MessageDecoder;
 
 /**
  * Sends from several threads, messages of all sizes; tells of each as soon as it is acknowledged. With a file, it tells
- * there: 8 bytes of the physical offset and 8 of the body's CRC-32; and sends as fast as it can, more of the large ones,
- * or slowly as long as there is a file of that name with ".slow" behind it.
+ * there: 8 bytes of the physical offset and 8 of the body's CRC-32; and sends as fast as it can, more of the large ones.
  */
 final class Stream {
     private static final int THREADS = 3;
@@ -28,7 +26,6 @@ final class Stream {
     private final long millis;
     private final long seed;
     private final OutputStream file;
-    private final File slow;
 
     /** `words`: of the command "stream TOPIC MILLIS SEED [FILE]". */
     Stream(DefaultMQProducer producer, String[] words) throws IOException {
@@ -37,7 +34,6 @@ final class Stream {
         millis = Long.parseLong(words[2]);
         seed = Long.parseLong(words[3]);
         file = words.length > 4 ? new FileOutputStream(words[4], true) : null;
-        slow = words.length > 4 ? new File(words[4] + ".slow") : null;
     }
 
     void run() throws Exception {
@@ -79,9 +75,6 @@ final class Stream {
         ByteBuffer record = ByteBuffer.allocate(16);
         record.putLong(MessageDecoder.decodeMessageId(result.getOffsetMsgId()).getOffset()).putLong(crc.getValue());
         file.write(record.array()); // one call of the system: all of it or nothing, if this process is killed
-        if (slow.exists()) {
-            Thread.sleep(30);
-        }
     }
 
     /** One of so many is a large one. */
