@@ -13,7 +13,7 @@ import pyarrow as pa
 import rmqstore_spark
 from rmqstore_spark.cli import formats
 from rmqstore_spark.cli.exit_codes import WRONG
-from rmqstore_spark.columns import DEFAULT_COLUMNS
+from rmqstore_spark.columns import COLUMNS, DEFAULT_COLUMNS
 from rmqstore_spark.errors import OptionError, counted, one_line
 from rmqstore_spark.option_texts import of_stores
 from rmqstore_spark.options import MESSAGES, NOT_FOR_COPIES, OPTIONS, WRITE_OPTIONS, Option, check_columns
@@ -276,7 +276,7 @@ def _table_command(name: str) -> click.Command:
         return _show(name, paths, kind, output, limit, options)
 
     parameters = [_paths(), *_options([*found.options, *_HOW]), *_output()]
-    text = f"One row is {found.row}."
+    text = f"One row is {found.row}. Its columns: {', '.join(found.schema.names)}."
     return _command(name, run, parameters, text, "/data/store --format json")
 
 
@@ -285,7 +285,7 @@ def _messages() -> click.Command:
         return _show(MESSAGES, paths, kind, output, limit, options)
 
     parameters = [_paths(), *_options([name for name in OPTIONS if name not in _NOT_HERE]), *_output()]
-    text = "The messages, or some of them."
+    text = f"The messages, or some of them. Their columns: {', '.join(COLUMNS)}."
     return _command(MESSAGES, run, parameters, text, "/data/store --subscribe Orders --output orders.parquet")
 
 
