@@ -32,8 +32,9 @@ static void rmq_slide_to(rmq_slide *s, int64_t at, int64_t need, int64_t stop) {
 static const int64_t rmq_slide_most = 32 * 1024 * 1024;
 
 /* rmq_decode, window after window, until w->count reaches `most` units or at least `enough` bytes are decoded; both are looked
- * at after each window. Status FULL: it only has to be called again. RMQ_MORE: the unit at the walk's position is longer than
- * the buffer, or than the file shows. Answers 0, or -1 / -2 of rmq_reserve; what could not be read is in s->file.error. */
+ * at after each window. Status FULL: it only has to be called again. RMQ_MORE: the same where anything was passed; else the
+ * unit at the walk's position is longer than the buffer, or than the file shows. Answers 0, or -1 / -2 of rmq_reserve; what
+ * could not be read is in s->file.error. */
 static int rmq_decode_file(rmq_decoder *d, rmq_filter *f, rmq_walk *w, rmq_slide *s, int64_t most, int64_t enough,
                            rmq_unit *asked) {
     const int64_t began = w->position;

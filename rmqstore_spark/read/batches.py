@@ -160,8 +160,9 @@ class _TaskReader:
                 a copy that is read because of damage before them.
         """
         units = self._selected_units
-        chosen = None if units is None or given else units.filter_of(piece)
-        if units is None or chosen is not None:
+        if units is None:
+            found = self._decoded(piece, None)
+        elif not given and (chosen := units.filter_of(piece)) is not None:
             found = self._decoded(piece, chosen)
         else:
             found = self._selected(piece, units, given)

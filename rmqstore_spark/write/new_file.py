@@ -53,10 +53,7 @@ class NewFile:
         self._set_direct(True)
         self.write(data, offset)
         if not self._is_direct:
-            try:
-                calls.start_sync(self._fd, offset, len(data))
-            except OSError as why:
-                raise calls.cannot_write(self.path, why) from None
+            calls.do(calls.start_sync, self.path, self._fd, offset, len(data))
         self._set_direct(False)
 
     def read(self, offset: int, size: int) -> bytes:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +9,11 @@ import pyarrow as pa
 import pytest
 from oracle.index import index_hash, read_index
 from support import reading, remote
-from support.rounds import rounds
 
 from rmqstore_spark import write_store
 from rmqstore_spark.columns import arrow_schema
 from rmqstore_spark.read.batches import ReadSettings, read_task
 from rmqstore_spark.read.planner import plan
-from rmqstore_spark.store.remote_files import PRICES, RemoteFiles
 
 DELAY = 0.1  # seconds of a request: far more than the work between two of them takes
 TRIES = 3  # where something else kept this machine busy meanwhile
@@ -25,22 +21,6 @@ MOST = 8  # rounds of requests, and one more for each link of the longest chain
 MESSAGES = 9000
 HOT = 400  # one message in how many has the key `hot`
 SLOTS = 5_000_000
-
-
-class Slow(remote.Directory):
-    """Each request takes a while; when each was made is written down."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.begun: list[float] = []
-
-    def get(self, key: str, start: int, stop: int, pin: Any) -> memoryview:
-        self.begun.append(time.monotonic())
-        time.sleep(DELAY)
-        return super().get(key, start, stop, pin)
-
-    def rounds(self) -> int:
-        return rounds(self.begun, DELAY)
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +40,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def look_up(store: Path, slow: Slow, given: dict[str, str]) -> list[dict[str, Any]]:
+def look_up(store: Path, slow: remote.Slow, given: dict[str, str]) -> list[dict[str, Any]]:
     options = reading.options_of(store, **given)
-    files = RemoteFiles(replace(PRICES, request=2000), bucket=lambda path, _: (slow, path.strip("/")))
-    planned = plan(options, files)
+    planned = plan(options, slow.files)
     assert [access.name for _, access in planned.accesses] == ["index"]
     settings = ReadSettings(arrow_schema(["keys", "commitLogOffset"]), selection=options.selection)
     return [row for task in planned.tasks for batch in read_task(task, settings) for row in batch.to_pylist()]
@@ -83,7 +62,7 @@ def test_rounds_of_a_look_up(store: Path, topics: list[str], key: str) -> None:
     expected = reading.read(store, columns=["keys", "commitLogOffset"], **given)
     most = MOST + longest_chain(store, topics, key)
     for _ in range(TRIES):
-        slow = Slow()
+        slow = remote.Slow(DELAY)
         assert look_up(store, slow, given) == expected
         print(f"{key}: {slow.rounds()} rounds, {len(slow.begun)} requests")
         if slow.rounds() <= most:

@@ -3,50 +3,25 @@ there at the same time."""
 
 from __future__ import annotations
 
-import functools
 import os
 import shutil
-import time
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from support import remote
-from support.rounds import rounds
 
 import rmqstore_spark
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.read.stored import StoredUnits
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.opened import OpenStore
-from rmqstore_spark.store.remote_files import PRICES, RemoteFiles
 
 MIB = 1 << 20
 DELAY = 0.1  # seconds of a request: far more than the work between two of them takes
 TRIES = 3  # where something else kept this machine busy meanwhile
-
-
-class Slow(remote.Directory):
-    """Each request takes a while; when each was made is written down, and how much it brought."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.begun: list[float] = []
-        self.nbytes = 0
-
-    def get(self, key: str, start: int, stop: int, pin: Any) -> memoryview:
-        self.begun.append(time.monotonic())
-        self.nbytes += stop - start
-        time.sleep(DELAY)
-        return super().get(key, start, stop, pin)
-
-
-def bucket_of(slow: Slow, path: str, _: object) -> tuple[Slow, str]:
-    return slow, path.strip("/")
 
 
 @pytest.fixture(scope="module")
@@ -78,15 +53,14 @@ def test_the_same_bytes_in_few_rounds(store: Path, every: int, most_rounds: int,
     assert expected == b"".join(log[at : at + size] for at, size in zip(positions, sizes, strict=True))
     found = []
     for _ in range(TRIES):
-        slow = Slow()
-        files = RemoteFiles(replace(PRICES, request=2000), bucket=functools.partial(bucket_of, slow))
-        opened = OpenStore.find(str(store), files)
+        slow = remote.Slow(DELAY)
+        opened = OpenStore.find(str(store), slow.files)
         end = opened.end
         slow.begun, slow.nbytes = [], 0
         with StoredUnits(opened) as units:
             assert read(units, positions, sizes) == expected
         assert slow.nbytes <= most_bytes * end + MIB
-        found.append(rounds(slow.begun, DELAY))
+        found.append(slow.rounds())
         if found[-1] <= most_rounds:
             return
     pytest.fail(f"{found} rounds, at most {most_rounds} were expected")

@@ -9,14 +9,16 @@ import glob
 import itertools
 import os
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from rmqstore_spark.errors import StorageError
 from rmqstore_spark.store.objects import Entry, Objects
-from rmqstore_spark.store.remote_files import RemoteFiles
+from rmqstore_spark.store.remote_files import PRICES, RemoteFiles
 from rmqstore_spark.store.storage import Storage
+from support.rounds import rounds
 
 
 class Directory:
@@ -83,6 +85,30 @@ DIRECTORY = Directory()
 
 def bucket(path: str, storage: Storage) -> tuple[Objects, str]:
     return DIRECTORY, path.strip("/")
+
+
+class Slow(Directory):
+    """Each request takes `delay` seconds; when each was made is written down, and how much they brought.
+
+    Attributes:
+        files: by way of it, where requests cost as much as they do there.
+    """
+
+    def __init__(self, delay: float) -> None:
+        super().__init__()
+        self.begun: list[float] = []
+        self.nbytes = 0
+        self.files = RemoteFiles(replace(PRICES, request=2000), bucket=lambda path, _: (self, path.strip("/")))
+        self._delay = delay
+
+    def get(self, key: str, start: int, stop: int, pin: Any) -> memoryview:
+        self.begun.append(time.monotonic())
+        self.nbytes += stop - start
+        time.sleep(self._delay)
+        return super().get(key, start, stop, pin)
+
+    def rounds(self) -> int:
+        return rounds(self.begun, self._delay)
 
 
 class Globbing(RemoteFiles):
