@@ -266,6 +266,13 @@ def follow_chains(
         ValueError: a hash is negative, or no file has so many slots or items.
     """
 
+def array_address(capsule: Any) -> int:
+    """Where the ArrowArray of a PyCapsule "arrow_array" is in memory, as long as the capsule lives.
+
+    Raises:
+        ValueError: it is no such capsule.
+    """
+
 class Decoder:
     """Decodes units into Arrow columns, batch after batch; a column that is not asked for costs nothing.
 

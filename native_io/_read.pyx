@@ -5,7 +5,7 @@ What is declared from C stands in _read.pxd and _common.pxd, what the functions 
 """
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
@@ -357,6 +357,10 @@ cdef void _free_array(object capsule) noexcept:
     if array.release != NULL:
         array.release(array)
     free(array)
+
+
+def array_address(capsule):
+    return <uintptr_t>PyCapsule_GetPointer(capsule, "arrow_array")
 
 
 cdef class Decoder(OneAtATime):

@@ -13,8 +13,8 @@
 #include <string.h>
 
 enum {
-    RMQ_MAX_SPARES = 128,          /* more buffers than two batches have */
-    RMQ_MAX_KEPT = 16 * 1024 * 1024, /* bytes; what a rare huge batch needed goes back */
+    RMQ_MAX_SPARES = 512,
+    RMQ_MAX_KEPT = 40 * 1024 * 1024, /* bytes; what a rare huge batch needed goes back */
 };
 
 #define RMQ_TRY(call)                     \
@@ -54,6 +54,7 @@ typedef struct rmq_pool {
     atomic_flag locked;
     int spares;
     int64_t kept;
+    int64_t capacity[RMQ_MAX_SPARES]; /* of each spare, which by now may be far from this processor */
     rmq_block *spare[RMQ_MAX_SPARES];
 } rmq_pool;
 
@@ -80,16 +81,24 @@ static void rmq_unlock(rmq_pool *pool) { atomic_flag_clear_explicit(&pool->locke
 
 /* The smallest spare of at least `size` bytes, but not one much larger; NULL when there is none. */
 static rmq_block *rmq_find_spare(rmq_pool *pool, int64_t size) {
+    const int64_t *const capacity = pool->capacity;
     int best = -1;
-    for (int i = 0; i < pool->spares; i++)
-        if (pool->spare[i]->capacity >= size && pool->spare[i]->capacity <= 4 * size + 4096 &&
-            (best < 0 || pool->spare[i]->capacity < pool->spare[best]->capacity))
-            best = i;
+    for (int i = pool->spares - 1; i >= 0; i--) /* the one that came last is still in a cache */
+        if (capacity[i] >= size && capacity[i] <= 4 * size + 4096 && (best < 0 || capacity[i] < capacity[best])) best = i;
     if (best < 0) return NULL;
     rmq_block *block = pool->spare[best];
-    pool->spare[best] = pool->spare[--pool->spares];
-    pool->kept -= block->capacity;
+    pool->kept -= capacity[best];
+    pool->spares -= 1;
+    memmove(pool->spare + best, pool->spare + best + 1, (size_t)(pool->spares - best) * sizeof block);
+    memmove(pool->capacity + best, pool->capacity + best + 1, (size_t)(pool->spares - best) * sizeof *capacity);
     return block;
+}
+
+/* A little more than `size`: batches differ, and buffers of few sizes serve each other. What is not used is never touched. */
+static inline int64_t rmq_rounded(int64_t size) {
+    if (size < 4096) return size;
+    const int64_t step = ((int64_t)1 << (63 - __builtin_clzll((unsigned long long)size))) / 4;
+    return (size + step - 1) / step * step;
 }
 
 /* A buffer of at least `size` bytes; how many is in *capacity. NULL when there is no memory. */
@@ -98,10 +107,11 @@ static uint8_t *rmq_get_buffer(rmq_pool *pool, int64_t size, int64_t *capacity) 
     rmq_block *block = rmq_find_spare(pool, size);
     rmq_unlock(pool);
     if (block == NULL) {
-        block = malloc(sizeof *block + (size_t)size);
+        const int64_t rounded = rmq_rounded(size);
+        block = malloc(sizeof *block + (size_t)rounded);
         if (block == NULL) return NULL;
         block->pool = pool;
-        block->capacity = size;
+        block->capacity = rounded;
     }
     atomic_fetch_add_explicit(&pool->users, 1, memory_order_relaxed);
     *capacity = block->capacity;
@@ -116,6 +126,7 @@ static void rmq_put_buffer(const void *buffer) {
     rmq_lock(pool);
     const int keep = pool->spares < RMQ_MAX_SPARES && pool->kept + block->capacity <= RMQ_MAX_KEPT;
     if (keep) {
+        pool->capacity[pool->spares] = block->capacity;
         pool->spare[pool->spares++] = block;
         pool->kept += block->capacity;
     }

@@ -4,8 +4,8 @@ import functools
 import json
 import math
 import os
-import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
 import pyarrow as pa
@@ -31,11 +31,15 @@ from rmqstore_spark.tables.methods import TableMethods
 if TYPE_CHECKING:
     from rmqstore_spark.copying.copy import Copied
     from rmqstore_spark.read.batches import TaskReaders
+    from rmqstore_spark.read.parallel import Job
+    from rmqstore_spark.read.parts import Parts
     from rmqstore_spark.read.task import Task
     from rmqstore_spark.tables.glance import Glance
     from rmqstore_spark.writing import WriteMode
 
 Path = str | os.PathLike[str]
+
+_LARGE_TASK = 256 * 1024 * 1024  # bytes of the log: of a task in parts, and of one that nobody waits for
 
 
 class Store(TableMethods):
@@ -97,14 +101,19 @@ class Store(TableMethods):
         """
         from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
         from rmqstore_spark.read.batches import ReadSettings, TaskReaders
-        from rmqstore_spark.read.parallel import BATCH_BYTES, cores, in_order
+        from rmqstore_spark.read.parallel import BATCH_BYTES, cores
         from rmqstore_spark.read.planner import plan
 
         prices = files_of(self._options({})).prices
-        understood = self._options({"maxPartitionBytes": prices.task, "columns": columns, **options})
+        understood = self._options({"columns": columns, **options})
         names = understood.columns or DEFAULT_COLUMNS
         schema = arrow_schema(names)
         workers = max(1, int(cores() * prices.decoding))
+        # Where little is decoded, a task in one piece gives larger batches.
+        are_cut = workers > 1 and understood.selection.is_everything and "body" in names
+        if understood.max_partition_bytes is None:
+            is_shared_whole = prices.at_once > 1 or (workers > 1 and not are_cut)
+            understood = replace(understood, max_partition_bytes=prices.task if is_shared_whole else _LARGE_TASK)
         settings = ReadSettings(
             schema,
             understood.mode,
@@ -117,10 +126,8 @@ class Store(TableMethods):
         tasks = plan(understood, columns=names).tasks
         readers = TaskReaders(settings, tasks)
         progress = Progress("messages", sum(task.nbytes for task in tasks), is_said=False)
-        jobs: list[Callable[[], Iterator[pa.RecordBatch]]] = [
-            functools.partial(_read, task, readers, progress) for task in tasks
-        ]
-        return pa.RecordBatchReader.from_batches(schema, in_order(jobs, workers))
+        batches = _read_all(_jobs(tasks, readers, progress, are_cut), workers, readers)
+        return pa.RecordBatchReader.from_batches(schema, batches)
 
     def get(self, id: str, columns: Names | None = None, **options: Unpack[MessageOptions]) -> pa.Table:
         """The messages with this `msgId` or `offsetMsgId`: mostly one, or none. A client's msgId stays the same in all
@@ -303,7 +310,40 @@ def write_store(path: Path, data: object, mode: "WriteMode" = "append", **option
     return write_rows(path, data, mode, options)
 
 
+def _read_all(jobs: list["Job"], workers: int, readers: "TaskReaders") -> Iterator[pa.RecordBatch]:
+    """What the jobs give."""
+    from rmqstore_spark.read.parallel import in_order
+
+    try:
+        yield from in_order(jobs, workers)
+    finally:
+        readers.close()
+
+
 def _read(task: "Task", readers: "TaskReaders", progress: Progress) -> Iterator[pa.RecordBatch]:
-    """The batches of a task. It gets a copy of its store, as a task of Spark's does: threads share nothing then."""
-    yield from readers.read(pickle.loads(pickle.dumps(task)))
+    """The batches of a task."""
+    yield from readers.read(task)
     progress.add(task.nbytes)
+
+
+def _read_part(parts: "Parts", number: int, readers: "TaskReaders", progress: Progress) -> Iterator[pa.RecordBatch]:
+    """The batches of a part of a task."""
+    yield from readers.read_part(parts, number)
+    progress.add(parts.told(number))
+
+
+def _jobs(tasks: Sequence["Task"], readers: "TaskReaders", progress: Progress, are_cut: bool) -> list["Job"]:
+    """What is to be read, in order."""
+    from rmqstore_spark.read.parallel import Job
+    from rmqstore_spark.read.parts import Parts
+
+    jobs = []
+    for task in tasks:
+        if not (are_cut and Parts.is_worth(task)):
+            jobs.append(Job(functools.partial(_read, task, readers, progress)))
+            continue
+        parts = Parts(task)
+        for number in range(parts.count):
+            read = functools.partial(_read_part, parts, number, readers, progress)
+            jobs.append(Job(read, functools.partial(parts.is_void, number)))
+    return jobs

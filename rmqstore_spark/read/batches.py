@@ -1,6 +1,7 @@
 """From a task's byte ranges to record batches: decoding, decompression, and what to do about damage."""
 
 import logging
+import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,11 +14,12 @@ from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.options import Mode
 from rmqstore_spark.read.find import SelectedUnits
 from rmqstore_spark.read.origins import ORIGIN_COLUMNS, ORIGIN_NEEDS, Origins
+from rmqstore_spark.read.parts import Parts
 from rmqstore_spark.read.queue_rows import QueueRows
 from rmqstore_spark.read.task import Covered, Indexed, Queued, Range, Scan, Task
 from rmqstore_spark.selection import EVERYTHING, Selection
 from rmqstore_spark.store.bodies import BadBodyError, decompress
-from rmqstore_spark.store.commitlog import Room
+from rmqstore_spark.store.commitlog import Room, SegmentReader
 from rmqstore_spark.store.read_ahead import ReadAhead
 from rmqstore_spark.store.segments import Damage, damage_in
 from rmqstore_spark.store.storage import Storage
@@ -63,7 +65,7 @@ def read_task(task: Task, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
 
 class TaskReaders:
     """Reads many tasks in one process, several at a time in threads of the caller's: the memory of one is used again
-    for the next.
+    for the next. Each reads by copies of the stores of its own, as a task of Spark's does: threads share nothing then.
 
     Args:
         tasks: all of them, in the order in which they are to be read.
@@ -73,23 +75,38 @@ class TaskReaders:
         self._settings = settings
         self._ahead = _ahead_of(tasks, settings)
         self._free: list[_TaskReader] = []
+        self._all: list[_TaskReader] = []
 
     def read(self, task: Task) -> Iterator[pa.RecordBatch]:
-        """As read_task().
-
-        Args:
-            task: a copy of one of them.
-        """
-        _reach(task, self._settings)
+        """As read_task()."""
         if task.selection is not None:
-            yield from _TaskReader(_own(self._settings, task)).read_all(task, self._ahead)
+            reader = _TaskReader(_own(self._settings, task))
+            yield from reader.read_all(reader.copy_of(task), self._ahead)
             return
+        reader = self._reader()
+        yield from reader.read_all(reader.copy_of(task), self._ahead)
+        self._free.append(reader)
+
+    def read_part(self, parts: Parts, number: int) -> Iterator[pa.RecordBatch]:
+        """The same of a part of one of them."""
+        if parts.is_void(number):
+            return
+        reader = self._reader()
+        yield from reader.read_part(parts, number)
+        self._free.append(reader)
+
+    def close(self) -> None:
+        """Close what is open. Nothing may be read afterwards."""
+        for reader in self._all:
+            reader.close()
+
+    def _reader(self) -> "_TaskReader":
         try:
-            reader = self._free.pop()
+            return self._free.pop()
         except IndexError:
             reader = _TaskReader(self._settings)
-        yield from reader.read_all(task, self._ahead)
-        self._free.append(reader)
+            self._all.append(reader)
+            return reader
 
 
 def _own(settings: ReadSettings, task: Task) -> ReadSettings:
@@ -125,6 +142,9 @@ def _ahead_of(tasks: Sequence[Task], settings: ReadSettings) -> ReadAhead:
 class _TaskReader:
     def __init__(self, settings: ReadSettings) -> None:
         self._settings = settings
+        self._copied: Task | None = None
+        self._copy = Task()
+        self._open: SegmentReader | None = None  # of the task that is read in parts
         self._most_rows = FIRST_BATCH_ROWS
         self._batch_bytes = settings.batch_bytes or BATCH_BYTES
         names = settings.schema.names
@@ -140,6 +160,29 @@ class _TaskReader:
         self._queue_rows = QueueRows(names, settings.selection)
         self._is_plain = self._builder.decoder.columns == tuple(names) and settings.schema.equals(self._builder.schema)
 
+    def copy_of(self, task: Task) -> Task:
+        """The task with stores that nobody else uses; as long as it is asked for the same one, the same."""
+        if self._copied is not task:
+            self.close()
+            self._copied, self._copy = task, pickle.loads(pickle.dumps(task))
+            _reach(self._copy, self._settings)
+        return self._copy
+
+    def close(self) -> None:
+        """Close the file whose parts were read."""
+        if self._open is not None:
+            self._open.window.close()
+            self._open = None
+
+    def read_part(self, parts: Parts, number: int) -> Iterator[pa.RecordBatch]:
+        """The messages of a part of a task."""
+        (whole,) = self.copy_of(parts.task).ranges
+        if self._open is None:
+            self._open = whole.store.reader(whole.segment, self._settings.verify_crc)
+        start, stop = parts.bounds(number, self._open)
+        if start < stop:
+            yield from self._read(replace(whole, start=start, stop=stop), whole.spares, [], (parts, number))
+
     def read_all(self, task: Task, ahead: ReadAhead) -> Iterator[pa.RecordBatch]:
         for store, fault in task.faults:
             yield from self.damaged(store, fault)
@@ -151,16 +194,25 @@ class _TaskReader:
             else:
                 yield from self._read(piece, piece.spares, [])
 
-    def _read(self, piece: Range, spares: Sequence[Range], given: list[Positions]) -> Iterator[pa.RecordBatch]:
+    def _read(
+        self,
+        piece: Range,
+        spares: Sequence[Range],
+        given: list[Positions],
+        part: tuple[Parts, int] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
         """The messages of a piece.
 
         Args:
             spares: copies that are read where it is damaged.
             given: which messages an accelerator has led to already: these are added here, and do not come again from
                 a copy that is read because of damage before them.
+            part: the piece is this part of a task. Where its end is none, it goes on to that of the task.
         """
         units = self._selected_units
-        if units is None:
+        if part is not None and self._open is not None:
+            found = self._decoded_by(self._open, piece, None)
+        elif units is None:
             found = self._decoded(piece, None)
         elif not given and (chosen := units.filter_of(piece)) is not None:
             found = self._decoded(piece, chosen)
@@ -169,6 +221,12 @@ class _TaskReader:
         for damage in found:
             if damage is not None:
                 yield from self._finish(piece, spares)
+                if part is not None:
+                    parts, number = part
+                    parts.end_with(number)
+                    stop = parts.cut(parts.count)
+                    yield from self._read(replace(piece, start=damage.start, stop=stop), spares, given)
+                    return
                 yield from self._mended(piece, damage, spares, given)
             elif self._free_rows() <= 0 or self._builder.decoder.nbytes >= self._batch_bytes:
                 yield from self._finish(piece, spares)
@@ -200,8 +258,11 @@ class _TaskReader:
         """Decode the units of a piece, all or those that a filter chooses; yields after each step, and what is
         damaged."""
         with piece.store.reader(piece.segment, self._settings.verify_crc) as reader:
-            damage = piece.store.past_damage(reader)
-            yield from damage.decode(piece.start, piece.stop, self._builder.decoder, self._room, chosen)
+            yield from self._decoded_by(reader, piece, chosen)
+
+    def _decoded_by(self, reader: SegmentReader, piece: Range, chosen: Filter | None) -> Iterator[Damage | None]:
+        damage = piece.store.past_damage(reader)
+        return damage.decode(piece.start, piece.stop, self._builder.decoder, self._room, chosen)
 
     def _selected(self, piece: Range, units: SelectedUnits, given: list[Positions]) -> Iterator[Damage | None]:
         """The same with the selected units alone."""

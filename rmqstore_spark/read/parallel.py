@@ -10,13 +10,15 @@ behind, nor one that hangs.
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 BATCH_BYTES = 4 * 1024 * 1024  # of Arrow data: to hand a batch over takes as long as to decode some 100 KiB
 _ENOUGH = 32 * 1024 * 1024  # bytes that are ready and that nobody has taken; they lie in buffers of up to twice that
 _FEW = _ENOUGH // 2  # so many or fewer: threads go on
+_AHEAD = 16  # jobs that may be begun before their turn
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -26,11 +28,28 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def in_order(jobs: list[Callable[[], Batches]], workers: int | None = None) -> Batches:
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Job:
+    """What batches come from.
+
+    Attributes:
+        start: begins to make them; one thread at a time works on it.
+        is_void: are they not wanted after all? Known when its turn has come.
+    """
+
+    start: Callable[[], Batches]
+    is_void: Callable[[], bool] = _never
+
+
+def in_order(jobs: Sequence[Job], workers: int | None = None) -> Batches:
     """The batches of all jobs, those of the first one first.
 
     Args:
-        jobs: each makes its batches when it is called; one thread at a time works on it.
+        jobs: of those that are void nothing is given.
         workers: how many work at the same time, the caller being one of them; as many as there are cores if it is not
             given.
 
@@ -40,7 +59,8 @@ def in_order(jobs: list[Callable[[], Batches]], workers: int | None = None) -> B
     workers = min(workers or cores(), len(jobs))
     if workers <= 1:
         for job in jobs:
-            yield from job()
+            if not job.is_void():
+                yield from job.start()
         return
     work = _Work(jobs, workers)
     try:
@@ -54,12 +74,13 @@ def in_order(jobs: list[Callable[[], Batches]], workers: int | None = None) -> B
 class _Job:
     """A job as far as it has come."""
 
-    def __init__(self, number: int, start: Callable[[], Batches]) -> None:
+    def __init__(self, number: int, job: Job) -> None:
         self.number = number
+        self.is_void = job.is_void
         self.ready: deque[tuple[pa.RecordBatch, int]] = deque()  # with its bytes
         self.is_worked_on = False
         self.is_done = False
-        self._start = start
+        self._start = job.start
         self._batches: Batches | None = None  # since it has begun
         self._error: BaseException | None = None
 
@@ -88,7 +109,7 @@ class _Job:
 
 
 class _Work:
-    def __init__(self, jobs: list[Callable[[], Batches]], workers: int) -> None:
+    def __init__(self, jobs: Sequence[Job], workers: int) -> None:
         self._jobs = [_Job(number, job) for number, job in enumerate(jobs)]
         self._workers = workers
         self._threads: set[threading.Thread] = set()
@@ -104,6 +125,10 @@ class _Work:
         while True:
             with self._changed:
                 self._current = number
+                if job.is_void():
+                    self._bytes -= sum(nbytes for _, nbytes in job.ready)
+                    job.ready.clear()
+                    return None
                 if self._bytes <= _FEW:
                     self._start_threads()
                 if job.ready:
@@ -145,7 +170,7 @@ class _Work:
 
     def _next_job(self, *, is_taker: bool) -> _Job | None:
         """A job to work on, which nobody else gets then; None where there is enough."""
-        current, *later = self._jobs[self._current : self._current + self._workers + 1]
+        current, *later = self._jobs[self._current : self._current + self._workers + _AHEAD]
         for job in [current, *later] if is_taker else [*later, current]:
             if not job.is_worked_on and not job.is_done and self._has_room(job):
                 job.is_worked_on = True
@@ -171,8 +196,8 @@ class _Work:
 
     def _add(self, job: _Job, batch: pa.RecordBatch | None) -> None:
         """A batch of a job is ready, or its end is known."""
-        if batch is not None:
-            nbytes = batch.nbytes
+        if batch is not None and job.number >= self._current:  # else it is void
+            nbytes = batch.get_total_buffer_size()  # of slices too much; batch.nbytes takes 50 us
             job.ready.append((batch, nbytes))
             self._bytes += nbytes
         if self._is_waiting and (job.number == self._current or self._bytes < _ENOUGH):

@@ -1,6 +1,7 @@
 """The part of a segment that is in memory: it slides along the log, and stays in the processor's cache."""
 
 import bisect
+import contextlib
 import mmap
 from collections.abc import Iterator
 
@@ -18,6 +19,11 @@ FIRST_WINDOW = 16 * 1024
 _BLOCK = 4 * 1024
 _HEAD_SIZE = 72 + 2 * 20  # all that can stand before a body
 _TAIL_SIZE = 2 * (32767 + 2)  # the most that can stand after a body
+_NOTHING = memoryview(bytearray())
+
+# Buffers of closed windows, for the next ones: new memory costs as much as to decode 100 KiB.
+_spares: list[memoryview] = []
+_MOST_SPARES = 8
 
 
 class Window:
@@ -40,14 +46,16 @@ class Window:
         self.segment = segment
         self._file = files.file(segment.path, is_log=True, pin=segment.pin)
         self.file_end = segment.start + min(self._file.size, segment.end - segment.start)
-        self._buffer = memoryview(bytearray())
-        self.data = self._buffer[:0]
+        self._buffer = self.data = _NOTHING
         self.base = segment.start
         self._ahead = min(FIRST_WINDOW, WINDOW_SIZE)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file. What was in memory is lost."""
         self._file.__exit__()
+        buffer, self._buffer, self.data = self._buffer, _NOTHING, _NOTHING
+        if len(buffer) == WINDOW_SIZE and len(_spares) < _MOST_SPARES:
+            _spares.append(buffer)
 
     def expect(self, start: int, stop: int) -> None:
         """The bytes [start, stop) are shown next, one after the other, if nothing in them stops that."""
@@ -158,8 +166,16 @@ class Window:
 
     def _of_size(self, size: int) -> memoryview:
         """A buffer of that size; what is in memory now is lost."""
-        buffer = self._buffer if size <= len(self._buffer) else memoryview(bytearray(size))
+        buffer = self._buffer if size <= len(self._buffer) else _new_buffer(size)
         if size <= WINDOW_SIZE:  # what a huge unit takes is given back
             self._buffer = buffer
         self.base = self.file_end  # so that nobody takes it for a part of the log
         return buffer[:size]
+
+
+def _new_buffer(size: int) -> memoryview:
+    """Memory of that size; of a whole window mostly that of one which is closed."""
+    if size == WINDOW_SIZE:
+        with contextlib.suppress(IndexError):
+            return _spares.pop()
+    return memoryview(bytearray(size))

@@ -14,7 +14,7 @@ from rmqstore_spark.errors import DamagedStoreError, OptionError, nearest
 from rmqstore_spark.options import MESSAGES, ReadOptions, check_columns
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.read.check_names import say_unknown_topics
-from rmqstore_spark.read.parallel import in_order
+from rmqstore_spark.read.parallel import Job, in_order
 from rmqstore_spark.read.stores import files_of, open_stores
 from rmqstore_spark.store.elsewhere import say_what_is_unknown
 from rmqstore_spark.store.opened import OpenStore
@@ -253,7 +253,10 @@ def table_batches(options: ReadOptions, stores: list[OpenStore] | None = None) -
     progress = Progress(f"table {found.name}", sum(map(done_by, tasks)), None if found.nbytes else "parts")
     if len(tasks) > len(stores):
         yield from in_order(
-            [_reading(found, task, options, schema, functools.partial(progress.add, done_by(task))) for task in tasks]
+            [
+                Job(_reading(found, task, options, schema, functools.partial(progress.add, done_by(task))))
+                for task in tasks
+            ]
         )
         return
     by_root = {store.root: store for store in stores}  # one task each: what a store has found out by now is of use

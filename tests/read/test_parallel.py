@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
 
 from rmqstore_spark.read import parallel
-from rmqstore_spark.read.parallel import in_order
-
-Job = Callable[[], Iterator[pa.RecordBatch]]
+from rmqstore_spark.read.parallel import Job, in_order
 
 
 def batch(job: int, number: int, nbytes: int = 8) -> pa.RecordBatch:
@@ -44,7 +43,7 @@ def counting(jobs: int, batches: int, made: list[int], nbytes: int = 8) -> list[
             made.append(number)
             yield batch(number, at, nbytes)
 
-    return [lambda number=number: job(number) for number in range(jobs)]  # type: ignore[misc]
+    return [Job(functools.partial(job, number)) for number in range(jobs)]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 8])
@@ -57,7 +56,7 @@ def test_all_batches_in_order(workers: int, rng: random.Random) -> None:
                 time.sleep(0.002)
             yield batch(number, at)
 
-    jobs: list[Job] = [lambda number=number: job(number) for number in range(len(counts))]  # type: ignore[misc]
+    jobs = [Job(functools.partial(job, number)) for number in range(len(counts))]
     assert seen(in_order(jobs, workers)) == [(job, at) for job, count in enumerate(counts) for at in range(count)]
     assert ended()
 
@@ -73,7 +72,7 @@ def test_several_work_at_a_time() -> None:
         both.wait()
         yield batch(number, 0)
 
-    assert seen(in_order([lambda: job(0), lambda: job(1)], 2)) == [(0, 0), (1, 0)]
+    assert seen(in_order([Job(lambda: job(0)), Job(lambda: job(1))], 2)) == [(0, 0), (1, 0)]
 
 
 def test_what_is_ready_is_bounded_and_threads_end_without_a_taker(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,12 +103,59 @@ def test_closed_or_forgotten(forget: bool) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
+def test_nothing_of_a_void_job_is_given(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither what is ready nor its error; and what it took of the room for others is free again."""
+    monkeypatch.setattr(parallel, "_ENOUGH", 20_000)
+    monkeypatch.setattr(parallel, "_FEW", 10_000)
+    void = threading.Event()
+
+    def first() -> Iterator[pa.RecordBatch]:
+        yield batch(0, 0)
+        time.sleep(0.05)  # others go on
+        void.set()
+        yield batch(0, 1)
+
+    def wrong(number: int) -> Iterator[pa.RecordBatch]:
+        yield from (batch(number, at, nbytes=1000) for at in range(5))
+        raise ValueError("nobody asked")
+
+    jobs = [Job(functools.partial(wrong, number), void.is_set) for number in range(1, 6)]
+    given = seen(in_order([Job(first), *jobs, *counting(30, 3, [], nbytes=1000)], workers))
+    assert given == [(0, 0), (0, 1), *((job, at) for job in range(30) for at in range(3))]
+    assert ended()
+
+
+def test_what_a_void_job_still_makes_takes_no_room() -> None:
+    begun, void, later = threading.Event(), threading.Event(), threading.Event()
+
+    def first() -> Iterator[pa.RecordBatch]:
+        begun.wait(120)
+        void.set()
+        yield batch(0, 0)
+
+    def wrong() -> Iterator[pa.RecordBatch]:
+        begun.set()
+        later.wait(120)
+        yield batch(1, 0)
+
+    work = parallel._Work([Job(first), Job(wrong, void.is_set), *counting(1, 1, [])], 2)
+    assert work.next_of(0) is not None
+    assert work.next_of(0) is None
+    assert work.next_of(1) is None
+    later.set()
+    while work.next_of(2) is not None:
+        pass
+    work.stop()
+    assert work._bytes == 0
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
 def test_an_error_comes_in_its_place(workers: int) -> None:
     def broken() -> Iterator[pa.RecordBatch]:
         yield batch(1, 0)
         raise ValueError("broken")
 
-    batches = in_order([*counting(1, 3, []), broken, *counting(1, 10_000, [])], workers)
+    batches = in_order([*counting(1, 3, []), Job(broken), *counting(1, 10_000, [])], workers)
     assert seen(itertools.islice(batches, 4)) == [(0, 0), (0, 1), (0, 2), (1, 0)]
     with pytest.raises(ValueError, match="broken"):
         next(batches)
@@ -130,7 +176,7 @@ def test_an_interrupt(by: str) -> None:
             begun.wait(120)  # so that the other one comes to it
             yield batch(number, at)
 
-    jobs: list[Job] = [lambda number=number: job(number) for number in range(50)]  # type: ignore[misc]
+    jobs = [Job(functools.partial(job, number)) for number in range(50)]
     with pytest.raises(KeyboardInterrupt):
         seen(in_order(jobs, 2))
     assert threads() == []
