@@ -78,7 +78,7 @@ COMMIT_LOG_OFFSET = Work(
     ("queues", "segments"),
 )
 OFFSET_MSG_ID = Work(
-    "offsetMsgId", lambda store: _selecting(1, msgId=store.message.offsetMsgId), _POINT, ("queues", "segments")
+    "offsetMsgId", lambda store: _selecting(1, offsetMsgId=store.message.offsetMsgId), _POINT, ("queues", "segments")
 )
 ASSIGN = Work("assign with offsets", _assign, _POINT, ("queues", "segments"))
 KEY = Work(

@@ -70,6 +70,7 @@ class SelectOptions(TypedDict, total=False):
     tags: Names
     key: str
     msgId: str
+    offsetMsgId: str
     startingTimestamp: Time
     endingTimestamp: Time
     startingOffsets: Offsets

@@ -197,6 +197,13 @@ def parse_word(text: str) -> frozenset[str]:
     return frozenset([text])
 
 
+def parse_offset_msg_id(text: str) -> frozenset[str]:
+    """`offsetMsgId`: as the column has it, in capitals. Source: org.apache.rocketmq.common.message.MessageDecoder."""
+    if not re.fullmatch("[0-9A-Fa-f]{32}([0-9A-Fa-f]{24})?", text):
+        raise ValueError("32 hex digits, or 56 with an IPv6 host")
+    return frozenset([text.upper()])
+
+
 def parse_instant(text: str) -> Instant:
     """`startingTimestamp` and `endingTimestamp`: milliseconds of the epoch, or ISO-8601, UTC if it does not say."""
     expected = "milliseconds of the epoch, or ISO-8601 such as 2024-05-06, 2024-05-06T07:08:09.123 or with +08:00"
@@ -241,6 +248,7 @@ def selection_of(values: Mapping[str, Any]) -> Selection:
         tags=values["tags"],
         words=values["key"] or frozenset(),
         ids=values["msgId"] or frozenset(),
+        offset_msg_id=values["offsetMsgId"],
         store_timestamp=_times(values["startingTimestamp"], values["endingTimestamp"]),
     )
     starts = values["startingOffsets"]

@@ -14,6 +14,7 @@ from rmqstore_spark.option_values import (
     parse_assign,
     parse_ending_offsets,
     parse_instant,
+    parse_offset_msg_id,
     parse_pattern,
     parse_starting_offsets,
     parse_stream_start,
@@ -199,6 +200,12 @@ _READ_TABLE = (
     Option("tags", "*", parse_tags, r"a subscription expression: `*`, `TagA` or `TagA \|\| TagB`"),
     Option("key", "", parse_word, "the messages with this word in `keys`, or this `msgId`"),
     Option("msgId", "", parse_word, "the messages with this `msgId` or `offsetMsgId`"),
+    Option(
+        "offsetMsgId",
+        "",
+        parse_offset_msg_id,
+        "the message with this `offsetMsgId`, which says where it is: no index is asked, as it is for `msgId`",
+    ),
     Option(
         "startingTimestamp",
         "",

@@ -408,6 +408,17 @@ def test_key_and_id_are_taken_as_they_are(text: str) -> None:
     assert selection(msgId=text) == Selection(ids=frozenset([text]))
 
 
+@pytest.mark.parametrize("text", ["7f00000100002a9f00000000000000ff", "0" * 55 + "a"])
+def test_offset_msg_id(text: str) -> None:
+    assert selection(offsetMsgId=text) == Selection(offset_msg_id=frozenset([text.upper()]))
+
+
+@pytest.mark.parametrize("text", ["", "7F", "x" * 32, "7F00000100002A9F00000000000000FF "])
+def test_no_offset_msg_id(text: str) -> None:
+    expected = "32 hex digits, or 56 with an IPv6 host"
+    assert refusal(offsetMsgId=text) == f"option 'offsetMsgId': expected {expected}, found {text!r}"
+
+
 @pytest.mark.parametrize("option", ["key", "msgId"])
 def test_empty_key_and_id(option: str) -> None:
     assert refusal(**{option: ""}) == f"option {option!r}: expected a text that is not empty, found ''"

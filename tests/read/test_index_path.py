@@ -316,6 +316,25 @@ def test_six_requests_a_file_besides_chains(
     assert [row["msgId"] for row in known] == ["ID777"]
 
 
+def test_an_offset_msg_id_is_not_looked_up(tmp_path: Path) -> None:
+    """As option msgId it may be a client's id as well; by its own option it costs the same however many files there
+    are."""
+    found = []
+    for files in (5, 20):
+        root = tmp_path / str(files)
+        store = StoreBuilder(root, 1 << 16, 20_000, index=True, index_slots=50, index_items=101)
+        for number in range(100 * files):
+            store.append(f"Topic{number % 50}", bytes(300), msg_id=f"ID{number}")
+        store.close()
+        row = next(row for row in reference.read_store(root) if row["msgId"] == "ID40")
+        counted = Files()
+        planned = plan(reading.options_of(root, offsetMsgId=row["offsetMsgId"].lower()), counted)
+        assert planned.accesses[0][1].name != "index"
+        found.append(counted.requests)
+        assert reading.read(root, offsetMsgId=row["offsetMsgId"]) == [row]
+    assert found[0] == found[1]
+
+
 def _looked_up(root: Path, files: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds of a plan of one message by its id and topic: as many bytes as let 200 files be below a mebibyte."""
 

@@ -197,7 +197,8 @@ def by_queue_offset(row: Row) -> dict[str, str]:
 
 LOOKUPS: dict[str, Callable[[Row], dict[str, Any]]] = {
     "UNIQ_KEY": lambda row: {"msgId": row["msgId"]},
-    "offsetMsgId": lambda row: {"msgId": row["offsetMsgId"]},
+    "offsetMsgId": lambda row: {"offsetMsgId": row["offsetMsgId"]},
+    "offsetMsgId as msgId": lambda row: {"msgId": row["offsetMsgId"]},
     "key": lambda row: {"key": row["keys"].split(" ")[0]},
     "key in topic": lambda row: {"key": row["keys"].split(" ")[0], "subscribe": row["topic"]},
     "queueOffset": by_queue_offset,

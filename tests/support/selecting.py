@@ -37,11 +37,17 @@ def by_options(rng: random.Random, rows: list[Row], store: stores.StoreBuilder, 
         wanted.append(part)
     if "offsets" in names and queues:
         wanted.append(_offsets_option(rng, rows, queues))
-    makers = {"tags": _tags_option, "key": _key_option, "msgId": _id_option, "time": _time_option}
+    makers = {
+        "tags": _tags_option,
+        "key": _key_option,
+        "msgId": _id_option,
+        "offsetMsgId": _offset_msg_id_option,
+        "time": _time_option,
+    }
     return wanted + [make(rng, rows) for name, make in makers.items() if name in names]
 
 
-OPTION_KINDS = ("topic", "offsets", "tags", "key", "msgId", "time")
+OPTION_KINDS = ("topic", "offsets", "tags", "key", "msgId", "offsetMsgId", "time")
 Queues = set[tuple[str, int]]
 
 
@@ -110,6 +116,12 @@ def _id_option(rng: random.Random, rows: list[Row]) -> Wanted:
     name = rng.choice((_a_name(rng, rows), rng.choice(ids))) if ids else "nowhere"
     text = rng.choice((name, name.lower())) if name in ids else name
     return Wanted({"msgId": text}, None, lambda row: text == row["msgId"] or text.upper() == row["offsetMsgId"])
+
+
+def _offset_msg_id_option(rng: random.Random, rows: list[Row]) -> Wanted:
+    given = [row["offsetMsgId"] for row in rows] + ["7F" * 4 + "00002A9F" + "00000000000000FF"]
+    text = rng.choice(given)
+    return Wanted({"offsetMsgId": rng.choice((text, text.lower()))}, None, lambda row: text == row["offsetMsgId"])
 
 
 def _time_option(rng: random.Random, rows: list[Row]) -> Wanted:
