@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ def in_parts(monkeypatch: pytest.MonkeyPatch) -> Reads:
     monkeypatch.setattr(parallel, "cores", lambda: 3)
     monkeypatch.setattr(parts, "_FEWEST", 2)
 
-    def rows(root: Path, size: int, **options: Any) -> tuple[list[Row], str | None]:
+    def rows(root: Path | list[Path], size: int, **options: Any) -> tuple[list[Row], str | None]:
         monkeypatch.setattr(parts, "PART_BYTES", size)
         return _until_error(row for batch in Store(root).messages(ALL_COLUMNS, **options) for row in rows_of(batch))
 
@@ -122,6 +123,22 @@ def test_damage(tmp_path: Path, rng: random.Random, in_parts: Reads, mode: str) 
         wanted = _wanted(root, mode)
         for size in (200, 1500, 20_000):
             assert in_parts(root, size, mode=mode) == wanted, (number, size)
+
+
+def test_a_copy_has_what_is_damaged(tmp_path: Path, in_parts: Reads) -> None:
+    _crafted(tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    wanted = reference.read_store(tmp_path / "a")
+    path = reference.segment_files(tmp_path / "a")[0]
+    data = bytearray(path.read_bytes())
+    data[20_000:20_400] = bytes(400)
+    path.write_bytes(data)
+    found, error = in_parts([tmp_path / "a", tmp_path / "b"], 1500, deduplicate=True)
+    assert error is None
+    assert [(row["commitLogOffset"], row["body"]) for row in found] == [
+        (row["commitLogOffset"], row["body"]) for row in wanted
+    ]
+    assert {row["file"] for row in found} > {str(path)}
 
 
 def test_one_message_longer_than_many_parts(tmp_path: Path, in_parts: Reads) -> None:
