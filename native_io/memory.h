@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum {
-    RMQ_MAX_SPARES = 512,
+    RMQ_MAX_SPARES = 512,            /* more buffers than the batches have that a reader's threads hold ready */
     RMQ_MAX_KEPT = 40 * 1024 * 1024, /* bytes; what a rare huge batch needed goes back */
 };
 

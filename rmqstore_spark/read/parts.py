@@ -11,7 +11,7 @@ from rmqstore_spark.store.commitlog import SegmentReader
 
 PART_BYTES = 3 * 512 * 1024  # of the log, three windows; to begin a part costs as much as to decode 100 KiB
 _FEWEST = 4  # so many parts or more
-_NEAR = 8 * 1024
+_NEAR = 8 * 1024  # bytes in which mostly a unit begins
 
 
 class Parts:
@@ -53,8 +53,8 @@ class Parts:
             reader: of the segment.
         """
         for each in (number, number + 1):
-            if each not in self._begins:  # two may look for it at the same time; they find the same
-                self._begins[each] = self._first_unit(self.cut(each), reader)
+            if each not in self._begins:  # two may look for it at the same time: what the first one has found counts
+                self._begins.setdefault(each, self._first_unit(self.cut(each), reader))
         return self._begins[number], self._begins[number + 1]
 
     def _first_unit(self, start: int, reader: SegmentReader) -> int:
