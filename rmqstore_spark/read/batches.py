@@ -175,13 +175,21 @@ class _TaskReader:
             self._open = None
 
     def read_part(self, parts: Parts, number: int) -> Iterator[pa.RecordBatch]:
-        """The messages of a part of a task."""
+        """The messages of a part of a task. Where the part's end is none, it goes on to that of the task."""
         (whole,) = self.copy_of(parts.task).ranges
         if self._open is None:
             self._open = whole.store.reader(whole.segment, self._settings.verify_crc)
         start, stop = parts.bounds(number, self._open)
-        if start < stop:
-            yield from self._read(replace(whole, start=start, stop=stop), whole.spares, [], (parts, number))
+        if start >= stop:
+            return
+        for damage in self._decoded_by(self._open, replace(whole, start=start, stop=stop), None):
+            if damage is not None:
+                yield from self._finish(whole, whole.spares)
+                parts.end_with(number)
+                yield from self._read(replace(whole, start=damage.start), whole.spares, [])
+                return
+            yield from self._finish_full(whole, whole.spares)
+        yield from self._finish(whole, whole.spares)
 
     def read_all(self, task: Task, ahead: ReadAhead) -> Iterator[pa.RecordBatch]:
         for store, fault in task.faults:
@@ -194,25 +202,16 @@ class _TaskReader:
             else:
                 yield from self._read(piece, piece.spares, [])
 
-    def _read(
-        self,
-        piece: Range,
-        spares: Sequence[Range],
-        given: list[Positions],
-        part: tuple[Parts, int] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    def _read(self, piece: Range, spares: Sequence[Range], given: list[Positions]) -> Iterator[pa.RecordBatch]:
         """The messages of a piece.
 
         Args:
             spares: copies that are read where it is damaged.
             given: which messages an accelerator has led to already: these are added here, and do not come again from
                 a copy that is read because of damage before them.
-            part: the piece is this part of a task. Where its end is none, it goes on to that of the task.
         """
         units = self._selected_units
-        if part is not None and self._open is not None:
-            found = self._decoded_by(self._open, piece, None)
-        elif units is None:
+        if units is None:
             found = self._decoded(piece, None)
         elif not given and (chosen := units.filter_of(piece)) is not None:
             found = self._decoded(piece, chosen)
@@ -221,16 +220,9 @@ class _TaskReader:
         for damage in found:
             if damage is not None:
                 yield from self._finish(piece, spares)
-                if part is not None:
-                    parts, number = part
-                    parts.end_with(number)
-                    stop = parts.cut(parts.count)
-                    yield from self._read(replace(piece, start=damage.start, stop=stop), spares, given)
-                    return
                 yield from self._mended(piece, damage, spares, given)
-            elif self._free_rows() <= 0 or self._builder.decoder.nbytes >= self._batch_bytes:
-                yield from self._finish(piece, spares)
-                self._most_rows = min(self._most_rows * 4, BATCH_ROWS)
+            else:
+                yield from self._finish_full(piece, spares)
         yield from self._finish(piece, spares)
 
     def _mended(
@@ -289,6 +281,12 @@ class _TaskReader:
             known = {"commitLogOffset": damage.start, "file": damage.path, "store": store, "corrupt": damage.reason}
             arrays = [pa.array([known.get(field.name)], field.type) for field in self._settings.schema]
             yield self._batch(arrays, 1)
+
+    def _finish_full(self, piece: Range, spares: Sequence[Range]) -> Iterator[pa.RecordBatch]:
+        """The rows decoded so far, if they are enough for a batch."""
+        if self._free_rows() <= 0 or self._builder.decoder.nbytes >= self._batch_bytes:
+            yield from self._finish(piece, spares)
+            self._most_rows = min(self._most_rows * 4, BATCH_ROWS)
 
     def _finish(self, piece: Range, spares: Sequence[Range]) -> Iterator[pa.RecordBatch]:
         """The rows decoded so far, which all are of one segment."""

@@ -8,8 +8,9 @@ import threading
 
 from rmqstore_spark.read.task import Scan, Task
 from rmqstore_spark.store.commitlog import SegmentReader
+from rmqstore_spark.store.window import WINDOW_SIZE
 
-PART_BYTES = 3 * 512 * 1024  # of the log, three windows; to begin a part costs as much as to decode 100 KiB
+PART_BYTES = 3 * WINDOW_SIZE  # of the log; to begin a part costs as much as to decode 100 KiB
 _FEWEST = 4  # so many parts or more
 _NEAR = 8 * 1024  # bytes in which mostly a unit begins
 
