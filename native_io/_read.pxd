@@ -79,6 +79,7 @@ cdef extern from "tiling.h" nogil:
     ctypedef struct rmq_tiling:
         const int64_t *starts
         const int64_t *stops
+        const int64_t *segments
         int64_t stretches
         uint64_t *open_ends
         int64_t *furthest
@@ -88,9 +89,9 @@ cdef extern from "tiling.h" nogil:
         uint64_t *asked_prints
         int64_t *asked_bytes
         int64_t *latest
+        int64_t *followed
         int64_t unit_size
         int64_t number
-        int64_t lane
         int64_t at
         int64_t end
         int asked

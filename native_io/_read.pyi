@@ -193,23 +193,26 @@ class Tiling:
 
     Args:
         starts, stops: the physical offsets of the stretches, ascending, none within another.
-        found: is filled, a column for each stretch: the rows are TILING_ROWS, and after them one for each lane, with
-            where the last unit of the queues in it begins. It has to be 0 before the first queue; the lanes -1.
+        segments: where the segment of each begins.
+        found: is filled: TILING_ROWS, a column for each stretch. It has to be 0 before the first queue.
     """
 
     def __init__(
-        self, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], found: npt.NDArray[np.int64]
+        self,
+        starts: npt.NDArray[np.int64],
+        stops: npt.NDArray[np.int64],
+        segments: npt.NDArray[np.int64],
+        found: npt.NDArray[np.int64],
     ) -> None: ...
-    def begin(self, number: int, *, unit_size: int, asked: bool, lane: int) -> None:
+    def begin(self, number: int, *, unit_size: int, asked: bool) -> None:
         """A queue whose units come next, from this number on.
 
         Args:
             unit_size: bytes of one: 20, or 46 in a BatchCQ.
             asked: whether its units are added up apart as well.
-            lane: the row of `latest` that is its.
 
         Raises:
-            ValueError: there is no such unit_size or lane.
+            ValueError: there is no such unit_size.
         """
 
     def add(self, units: Buffer) -> bool:

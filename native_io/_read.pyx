@@ -28,8 +28,9 @@ COLUMNS = (
     "commitLogOffset", "storeSize", "bodyCRC",
 )
 assert len(COLUMNS) == RMQ_COLUMNS
-# Of the array that a Tiling fills; its other rows are the lanes of `latest`.
-TILING_ROWS = ("open_ends", "furthest", "counts", "crossed", "asked_counts", "asked_prints", "asked_bytes")
+# Of the array that a Tiling fills.
+TILING_ROWS = ("open_ends", "furthest", "counts", "crossed", "asked_counts", "asked_prints", "asked_bytes", "latest",
+               "followed")
 
 # What Decoder.read() goes on from.
 SLIDE = ("base", "shown", "ahead", "bytes", "requests")
@@ -249,18 +250,19 @@ cdef class QueueWalk(OneAtATime):
 
 cdef class Tiling(OneAtATime):
     cdef rmq_tiling tiling
-    cdef const int64_t[::1] starts, stops
+    cdef const int64_t[::1] starts, stops, segments
     cdef int64_t[:, ::1] found
-    cdef int64_t lanes
 
     def __cinit__(self, const int64_t[::1] starts not None, const int64_t[::1] stops not None,
-                  int64_t[:, ::1] found not None):
+                  const int64_t[::1] segments not None, int64_t[:, ::1] found not None):
         cdef int64_t n = starts.shape[0]
-        self.lanes = found.shape[0] - len(TILING_ROWS)
-        if n == 0 or stops.shape[0] != n or found.shape[1] != n or self.lanes < 1:
-            raise ValueError(f"{n} starts need as many stops, and columns in more than {len(TILING_ROWS)} rows")
-        self.starts, self.stops, self.found = starts, stops, found
+        if n == 0 or stops.shape[0] != n or segments.shape[0] != n or found.shape[1] != n:
+            raise ValueError(f"{n} starts need as many stops, segments and columns")
+        if found.shape[0] != len(TILING_ROWS):
+            raise ValueError(f"{len(TILING_ROWS)} rows are filled, found {found.shape[0]}")
+        self.starts, self.stops, self.segments, self.found = starts, stops, segments, found
         self.tiling.starts, self.tiling.stops, self.tiling.stretches = &starts[0], &stops[0], n
+        self.tiling.segments = &segments[0]
         self.tiling.open_ends = <uint64_t *>&found[0, 0]
         self.tiling.furthest = &found[1, 0]
         self.tiling.counts = &found[2, 0]
@@ -269,14 +271,15 @@ cdef class Tiling(OneAtATime):
         self.tiling.asked_prints = <uint64_t *>&found[5, 0]
         self.tiling.asked_bytes = &found[6, 0]
         self.tiling.latest = &found[7, 0]
+        self.tiling.followed = &found[8, 0]
         self.tiling.unit_size = 0
         self.tiling.first.position = -1
 
-    def begin(self, int64_t number, *, int64_t unit_size, bint asked, int64_t lane):
-        if unit_size not in (RMQ_QUEUE_UNIT_SIZE, RMQ_BATCH_QUEUE_UNIT_SIZE) or not 0 <= lane < self.lanes:
-            raise ValueError(f"unit_size {unit_size} or lane {lane}: there is none")
+    def begin(self, int64_t number, *, int64_t unit_size, bint asked):
+        if unit_size not in (RMQ_QUEUE_UNIT_SIZE, RMQ_BATCH_QUEUE_UNIT_SIZE):
+            raise ValueError(f"unit_size {unit_size}: there is none")
         self.enter()
-        self.tiling.unit_size, self.tiling.number, self.tiling.asked, self.tiling.lane = unit_size, number, asked, lane
+        self.tiling.unit_size, self.tiling.number, self.tiling.asked = unit_size, number, asked
         self.tiling.at = self.tiling.end = 0
         self.tiling.first.position = -1
         self.leave()

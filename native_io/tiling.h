@@ -15,6 +15,7 @@ typedef struct {
 
 typedef struct {
     const int64_t *starts, *stops; /* of the stretches, ascending, none within another */
+    const int64_t *segments;       /* where the segment of each begins */
     int64_t stretches;
     /* Of each stretch: */
     uint64_t *open_ends;    /* fingerprint of where units end, without those where others begin */
@@ -24,11 +25,13 @@ typedef struct {
     int64_t *asked_counts;  /* units of queues that are asked for, */
     uint64_t *asked_prints; /* the fingerprint of where they begin, */
     int64_t *asked_bytes;   /* and their messages' bytes */
-    int64_t *latest;        /* where the last unit begins: by lane, of the queues in it; -1: none */
+    int64_t *latest;        /* where the last unit begins */
+    int64_t *followed;      /* where the last unit ends whose queue has one in a later segment, too */
     /* The queue that is walked: */
-    int64_t unit_size, number, lane, at, end;
+    int64_t unit_size, number, at, end;
     int asked;
     rmq_tile first, last; /* its units in stretches; position -1: none yet */
+    int64_t last_at;      /* in which stretch the last one is */
 } rmq_tiling;
 
 /* A number that other offsets would hardly have. */
@@ -55,14 +58,18 @@ static inline rmq_tile rmq_tile_at(const rmq_tiling *t, const uint8_t *units, in
 static inline void rmq_add_tiles(rmq_tiling *t, const rmq_tiles *of, const uint8_t *units) {
     const int64_t s = t->at;
     if (of->count == 0) return;
+    if (t->first.position >= 0 && t->segments[t->last_at] < t->segments[s]) {
+        int64_t *followed = t->followed + t->last_at;
+        if (t->last.position + t->last.size > *followed) *followed = t->last.position + t->last.size;
+    }
     t->last = rmq_tile_at(t, units, of->last);
+    t->last_at = s;
     if (t->first.position < 0) t->first = rmq_tile_at(t, units, of->first);
     t->open_ends[s] += of->ends - of->begins;
     t->counts[s] += of->count;
     if (t->end > t->furthest[s]) t->furthest[s] = t->end;
     if (t->end > t->stops[s]) t->crossed[s] = 1;
-    int64_t *latest = t->latest + t->lane * t->stretches + s;
-    if (t->last.position > *latest) *latest = t->last.position;
+    if (t->last.position > t->latest[s]) t->latest[s] = t->last.position;
     if (t->asked) {
         t->asked_counts[s] += of->count;
         t->asked_prints[s] += of->begins;

@@ -233,6 +233,11 @@ class SegmentReader:
             unit.size,
         )
 
+    def is_closed_at(self, at: int) -> bool:
+        """Is the segment's closing blank at a physical offset? No more than that is read."""
+        self.window.show(at, FORMAT["BLANK_SIZE"], at + FORMAT["BLANK_SIZE"])
+        return self.status_at(at, self.segment.end) is Status.BLANK
+
     def status_at(self, at: int, stop: int) -> Status:
         """What is at a physical offset: FULL or LIMIT for a unit, else why there is none."""
         return self._run(at, stop, most=1)[2]

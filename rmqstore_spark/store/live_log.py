@@ -100,12 +100,23 @@ class LiveLog:
         index = self._index_at(position)
         return self.extents[index] if index >= 0 and position < self.extents[index].stop else None
 
-    def live_end(self, extent: Extent) -> int:
+    def know_live(self, extent: Extent, end: int) -> None:
+        """The units of an extent's segment are live up to a physical offset: who has walked along all queues knows."""
+        start = self.extents[self._index_at(extent.start)].start
+        self._reached[start] = max(end, self._reached.get(start, 0))
+
+    def live_end(self, extent: Extent, enough: int | None = None) -> int:
         """Up to which physical offset a part of an extent has live units only: its start, its stop, or where a unit
-        begins. Accelerators can be trusted no further."""
+        begins. Accelerators can be trusted no further.
+
+        Args:
+            enough: whether it is further than that need not be known.
+        """
         index = self._index_at(extent.start)
-        live = max(self._live_end(index), self._reached.get(self.extents[index].start, 0))
-        return min(max(live, extent.start), extent.stop)
+        live = max(self._known_live(self.extents[index]), extent.start)
+        if enough is None or live < enough:
+            live = max(live, self._live_end(index))
+        return min(live, extent.stop)
 
     def is_live(self, position: int, however_far: bool = False, headers: Sequence[Header] = ()) -> bool:
         """Is the unit at a physical offset sure to be live?
@@ -117,8 +128,7 @@ class LiveLog:
         extent = self.extent_at(position)
         if extent is None:
             return False
-        known = max(self._live_ends.get(extent.start, 0), self._reached.get(extent.start, 0))
-        if extent is self.extents[-1] or position < known:
+        if extent is self.extents[-1] or position < self._known_live(extent):
             return True
         headers = headers or self.headers_at(position)
         if not headers:
@@ -216,6 +226,9 @@ class LiveLog:
 
     def _index_at(self, position: int) -> int:
         return bisect.bisect_right(self._starts, position) - 1
+
+    def _known_live(self, extent: Extent) -> int:
+        return max(self._live_ends.get(extent.start, 0), self._reached.get(extent.start, 0))
 
     def _live_end(self, index: int) -> int:
         if index + 1 == len(self.extents):

@@ -8,19 +8,21 @@ log.
 Every queue is walked along once, however many stretches there are: a sum of fingerprints for each of them tells
 whether each unit begins where another ends. Only where that fails the units are put in order, to find the gaps. And of
 each queue the first and the last unit are looked at in the log: directories may have been mixed up, and then what is
-known of one queue stands under the name of another; and what a truncation has left over is at a queue's end.
+known of one queue stands under the name of another; and what a truncation has left over is at a queue's end. So what
+comes before a unit in a later segment is live (store/live_log.py), and where the walk meets that of a segment's last
+unit, only the segment's closing blank is left to be looked at.
 """
 
 import bisect
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from native_io import TILING_ROWS, Filter, Status, Tiling, fingerprint
+from native_io import TILING_ROWS, Filter, Tiling, fingerprint
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.message import Header
@@ -28,7 +30,6 @@ from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Extent
 from rmqstore_spark.store.units import Claims
 
-_LANES = 16  # so many queues per stretch may vouch for its end
 _THREADS = 4
 _UNITS_AT_FIRST = 256  # where only a part of a queue is looked at
 _UNITS_AT_ONCE = 16 * 1024 * 1024  # where they are put in order
@@ -96,17 +97,22 @@ def coverage(store: OpenStore, extents: Sequence[Extent], asked: Callable[[Queue
     for at, parts in _sorted_out(extents, doubtful, found, queues):
         gaps[at] = parts or []
         is_sound[at] &= parts is not None
-    answers = []
-    for at in reversed(range(len(extents))):  # the end of a segment tells of what comes before it
-        latest = found[_LATEST:, at].tolist()
-        parts = _with_what_is_not_live(store, extents[at], gaps[at], latest) if is_sound[at] else None
-        answers.append(Coverage(parts, *_asked(found, at)))
-    return answers[::-1]
+    sound = np.flatnonzero(is_sound).tolist()
+    lives = _live_ends(store, extents, sound, found)
+    for at, live in zip(sound, lives, strict=True):
+        gaps[at] = _with_what_is_not_live(extents[at], gaps[at], live)
+    # The last gap may be no more than the segment's closing blank; but not where a queue still has units after it.
+    last = {at: gaps[at][-1][0] for at in sound if gaps[at] and furthest[at] <= gaps[at][-1][0]}
+    for at, is_blank in zip(last, _are_blank(store, [(extents[at], last[at]) for at in last]), strict=True):
+        gaps[at] = gaps[at][:-1] if is_blank else gaps[at]
+    return [Coverage(gaps[at] if is_sound[at] else None, *_asked(found, at)) for at in range(len(extents))]
 
 
-_OPEN_ENDS, _FURTHEST, _COUNTS, _CROSSED, _ASKED_COUNTS, _ASKED_PRINTS, _ASKED_BYTES = range(len(TILING_ROWS))
-_LATEST = len(TILING_ROWS)
+_OPEN_ENDS, _FURTHEST, _COUNTS, _CROSSED, _ASKED_COUNTS, _ASKED_PRINTS, _ASKED_BYTES, _LATEST, _FOLLOWED = range(
+    len(TILING_ROWS)
+)
 _SUMMED = [_OPEN_ENDS, _COUNTS, _ASKED_COUNTS, _ASKED_PRINTS, _ASKED_BYTES]
+_GREATEST = [_FURTHEST, _CROSSED, _LATEST, _FOLLOWED]
 
 
 @dataclass(frozen=True)
@@ -123,18 +129,18 @@ def _walk(
     begin = None if extents[0].start == store.log.extents[0].start else extents[0].start
     starts = np.array([extent.start for extent in extents], np.int64)
     stops = np.array([extent.stop for extent in extents], np.int64)
+    segments = np.array([extent.segment.start for extent in extents], np.int64)
     threads = max(min(_THREADS, os.cpu_count() or 1), min(store.files.prices.at_once, len(queues)))
     done = [0] * threads
 
     def walk(thread: int) -> _Walked:
-        found = np.zeros((_LATEST + _LANES, len(extents)), np.int64)
-        found[_LATEST:] = -1
-        tiling = Tiling(starts, stops, found)
+        found = np.zeros((len(TILING_ROWS), len(extents)), np.int64)
+        tiling = Tiling(starts, stops, segments, found)
         ends: list[_End] = []
         for number in range(thread, len(queues), threads):
             queue = queues[number]
             first = queue.first if begin is None else queue.search(begin)
-            tiling.begin(first, unit_size=queue.unit_size, asked=asked(queue), lane=number % _LANES)
+            tiling.begin(first, unit_size=queue.unit_size, asked=asked(queue))
             chunks = queue.chunks(first) if begin is None else queue.chunks(first, count=_UNITS_AT_FIRST)
             all(map(tiling.add, chunks))  # up to where it says that no more need be looked at
             ends += [(queue, end) for end in tiling.ends]
@@ -152,9 +158,7 @@ def _walk(
     found = first.found
     for other in others:
         found[_SUMMED] += other.found[_SUMMED]
-        found[_CROSSED] |= other.found[_CROSSED]
-        for rows in (slice(_FURTHEST, _FURTHEST + 1), slice(_LATEST, None)):
-            np.maximum(found[rows], other.found[rows], out=found[rows])
+        found[_GREATEST] = np.maximum(found[_GREATEST], other.found[_GREATEST])
     return _Walked(found, [end for part in (first, *others) for end in part.ends])
 
 
@@ -240,20 +244,32 @@ def _gaps(begins: _Array, ends: _Array, extent: Extent) -> Gaps | None:
     return [(int(ends[i]), int(begins[i])) for i in np.flatnonzero(begins > ends)]
 
 
-def _with_what_is_not_live(store: OpenStore, extent: Extent, gaps: Gaps, latest: list[int]) -> Gaps:
-    """The gaps, and what comes after the live units that are known; without the blank at the segment's end.
+def _live_ends(store: OpenStore, extents: Sequence[Extent], sound: list[int], found: _Array) -> list[int]:
+    """Up to where some of the extents, by their numbers, are sure to have live units only."""
+    lives = []
+    for at in reversed(sound):  # the end of a segment tells of what comes before it
+        extent, log = extents[at], store.log
+        followed, furthest = int(found[_FOLLOWED, at]), int(found[_FURTHEST, at])
+        log.know_live(extent, followed)
+        live = log.live_end(extent, enough=furthest)
+        if live < furthest and log.is_live(int(found[_LATEST, at])):
+            live = log.live_end(extent, enough=furthest)
+        lives.append(live)
+    return lives[::-1]
 
-    Args:
-        latest: where the last units of some queues begin.
-    """
-    live = store.log.live_end(extent)
-    for position in sorted({position for position in latest if live <= position}, reverse=True):
-        if store.log.is_live(position):
-            live = store.log.live_end(extent)
-            break
-    if gaps and gaps[-1] == (live, extent.stop):
-        with store.reader(extent.segment) as reader:
-            if reader.walk(live, extent.stop) == (None, live, Status.BLANK):
-                return gaps[:-1]
+
+def _with_what_is_not_live(extent: Extent, gaps: Gaps, live: int) -> Gaps:
+    """The gaps, and what comes after the live units that are known."""
     known = [(start, min(stop, live)) for start, stop in gaps if start < live]
     return known + ([(live, extent.stop)] if live < extent.stop else [])
+
+
+def _are_blank(store: OpenStore, places: Sequence[tuple[Extent, int]]) -> Iterable[bool]:
+    """Is at each of these places, physical offsets in an extent, the closing blank of its segment?"""
+
+    def is_blank(place: tuple[Extent, int]) -> bool:
+        extent, at = place
+        with store.reader(extent.segment) as reader:
+            return reader.is_closed_at(at)
+
+    return store.files.each(is_blank, places)

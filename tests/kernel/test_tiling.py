@@ -12,7 +12,7 @@ from native_io import TILING_ROWS, Tiling, fingerprint
 
 UNIT = struct.Struct(">qiq")
 BATCH_UNIT = struct.Struct(">qiqqqhii")
-LANES = 3
+FURTHEST, FOLLOWED = TILING_ROWS.index("furthest"), TILING_ROWS.index("followed")
 LOST_SIZE = 9  # of a unit that stands for a lost message
 Unit = tuple[int, int]  # physical offset, size
 
@@ -46,19 +46,20 @@ def taken(units: list[Unit], stretches: list[tuple[int, int]]) -> list[tuple[int
 
 @pytest.mark.parametrize("unit_size", [20, 46])
 def test_random_queues(unit_size: int, rng: random.Random) -> None:
+    followed = 0
     for _ in range(200):
         cuts = sorted(rng.sample(range(1500), 2 * rng.randrange(1, 5)))
         stretches = list(zip(cuts[::2], cuts[1::2], strict=True))
         starts, stops = (np.array(values, np.int64) for values in zip(*stretches, strict=True))
-        found = np.zeros((len(TILING_ROWS) + LANES, len(stretches)), np.int64)
-        found[len(TILING_ROWS) :] = -1
+        segments = starts // 700 * 700
+        found = np.zeros((len(TILING_ROWS), len(stretches)), np.int64)
         expected = found.copy()
-        tiling = Tiling(starts, stops, found)
+        tiling = Tiling(starts, stops, segments, found)
         for _ in range(rng.randrange(1, 6)):
-            units, first, lane, asked = random_units(rng), rng.randrange(9), rng.randrange(LANES), rng.random() < 0.5
+            units, first, asked = random_units(rng), rng.randrange(9), rng.random() < 0.5
             pack = UNIT.pack if unit_size == 20 else lambda *of: BATCH_UNIT.pack(*of, 7, of[0] // 2, 1, -1, 0)
             data = b"".join(pack(begin, size, 5) for begin, size in units)
-            tiling.begin(first, unit_size=unit_size, asked=asked, lane=lane)
+            tiling.begin(first, unit_size=unit_size, asked=asked)
             at, goes_on = 0, True
             while at < len(data) and goes_on:
                 count = rng.randrange(1, 9) * unit_size
@@ -81,11 +82,21 @@ def test_random_queues(unit_size: int, rng: random.Random) -> None:
                 for name, value in added.items():
                     row = TILING_ROWS.index(name)
                     column[row] = (int(column[row]) + value + (1 << 63)) % (1 << 64) - (1 << 63)
-                furthest, crossed = TILING_ROWS.index("furthest"), TILING_ROWS.index("crossed")
-                column[furthest] = max(column[furthest], begin + size)
-                column[crossed] |= begin + size > stretches[stretch][1]
-                column[len(TILING_ROWS) + lane] = max(column[len(TILING_ROWS) + lane], begin)
+                greatest = {"furthest": begin + size, "latest": begin, "crossed": begin + size > stretches[stretch][1]}
+                if segments[stretch] < max(segments[at] for at, *_ in mine):
+                    greatest["followed"] = begin + size
+                    followed += 1
+                for name, value in greatest.items():
+                    row = TILING_ROWS.index(name)
+                    column[row] = max(column[row], value)
+        assert (found[FOLLOWED] <= found[FURTHEST]).all()
+        # Of a queue only the last unit in each segment is looked at, so only a segment's greatest counts.
+        for segment in set(segments.tolist()):
+            in_it = segments == segment
+            assert found[FOLLOWED, in_it].max() == expected[FOLLOWED, in_it].max(), (stretches, found, expected)
+        found[FOLLOWED] = expected[FOLLOWED]
         assert (found == expected).all(), (stretches, found, expected)
+    assert followed > 100
 
 
 def test_fingerprints_add_up(rng: random.Random) -> None:
@@ -98,13 +109,14 @@ def test_fingerprints_add_up(rng: random.Random) -> None:
 
 def test_wrong_arguments() -> None:
     numbers, rows = np.zeros(2, np.int64), len(TILING_ROWS)
-    for stops, shape in ((numbers[:1], (rows + 1, 2)), (numbers, (rows, 2)), (numbers, (rows + 1, 3))):
+    for stops, segments, columns in ((numbers[:1], numbers, 2), (numbers, numbers[:1], 2), (numbers, numbers, 3)):
         with pytest.raises(ValueError, match="need as many stops"):
-            Tiling(numbers, stops, np.zeros(shape, np.int64))
-    tiling = Tiling(numbers, numbers, np.zeros((rows + 1, 2), np.int64))
+            Tiling(numbers, stops, segments, np.zeros((rows, columns), np.int64))
+    with pytest.raises(ValueError, match=f"{rows} rows are filled, found {rows - 1}"):
+        Tiling(numbers, numbers, numbers, np.zeros((rows - 1, 2), np.int64))
+    tiling = Tiling(numbers, numbers, numbers, np.zeros((rows, 2), np.int64))
     with pytest.raises(ValueError, match="no queue was begun"):
         tiling.add(bytes(20))
-    for unit_size, lane in ((21, 0), (20, 1), (20, -1)):
-        with pytest.raises(ValueError, match="there is none"):
-            tiling.begin(0, unit_size=unit_size, asked=False, lane=lane)
+    with pytest.raises(ValueError, match="there is none"):
+        tiling.begin(0, unit_size=21, asked=False)
     assert tiling.ends == []
