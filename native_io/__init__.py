@@ -1,4 +1,4 @@
-"""Compiled kernels: buffers in, arrays out. No policy, no file names, no Spark."""
+"""Compiled kernels: buffers in, arrays out. No policy, no Spark."""
 
 try:
     from native_io._common import FORMAT, Status, crc32, java_hash, java_hashes
@@ -15,6 +15,7 @@ try:
         fingerprint,
         follow_chains,
         gather,
+        read_short_queues,
         resident,
         scan,
     )
@@ -53,6 +54,7 @@ __all__ = [
     "java_hash",
     "java_hashes",
     "put_index",
+    "read_short_queues",
     "resident",
     "scan",
 ]

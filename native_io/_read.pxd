@@ -107,6 +107,9 @@ cdef extern from "file.h" nogil:
         int64_t requests
         int error
 
+cdef extern from "short_queues.h" nogil:
+    int64_t rmq_read_short_queue(const char *path, uint8_t *to, int64_t room, int64_t *number, rmq_file *cost)
+
 cdef extern from "gather.h" nogil:
     ctypedef struct rmq_gathered:
         uint8_t *buffer

@@ -138,6 +138,25 @@ def gather(
         OSError: the system's.
     """
 
+def read_short_queues(
+    paths: bytes, numbers: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], buffer: Buffer
+) -> tuple[int, int]:
+    """Read the units of many queues of 20-byte units that have one short file each. All shares of the buffer are equal.
+
+    Args:
+        paths: their directories, a NUL byte after each.
+        numbers: filled: of the unit that the queue's file begins with.
+        sizes: filled: how many bytes of units stand in the queue's share, up to one that is not used at least; -1 where
+            the queue is another one, or cannot be read: nothing is said of it then.
+        buffer: the units.
+
+    Returns:
+        (bytes, requests): what was read.
+
+    Raises:
+        ValueError: the arguments do not fit each other.
+    """
+
 class QueueWalk:
     """Walks along queues, and takes the fields of the units that count into arrays.
 

@@ -7,7 +7,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
+from libc.string cimport memcpy, strlen
 
 from native_io._common cimport (
     RMQ_ASK, RMQ_AT_QUEUE_ID, RMQ_FULL, RMQ_MORE, ArrowArray, OneAtATime, address, begin_walk, check_offsets,
@@ -196,6 +196,23 @@ def gather(int fd, const int64_t[::1] offsets not None, const int32_t[::1] sizes
         done = rmq_gather(&file, &offsets[0], &sizes[0], n, slack, &out)
     check_read(file.error)
     return done, file.bytes, file.requests
+
+
+def read_short_queues(bytes paths not None, int64_t[::1] numbers not None, int64_t[::1] sizes not None,
+                      uint8_t[::1] buffer not None):
+    cdef int64_t n = numbers.shape[0], room, i
+    cdef const char *path = paths
+    cdef rmq_file cost = rmq_file(-1, 0, 0, 0)
+    if paths.count(b"\0") != n or not paths.endswith(b"\0") or sizes.shape[0] != n:
+        raise ValueError(f"{n} numbers need as many sizes, and paths that end with a NUL each")
+    room = buffer.shape[0] // n
+    if room == 0:
+        raise ValueError(f"a buffer of {buffer.shape[0]} bytes has no share for each of {n} queues")
+    with nogil:
+        for i in range(n):
+            sizes[i] = rmq_read_short_queue(path, &buffer[i * room], room, &numbers[i], &cost)
+            path += strlen(path) + 1
+    return cost.bytes, cost.requests
 
 
 cdef class QueueWalk(OneAtATime):

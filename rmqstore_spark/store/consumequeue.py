@@ -15,7 +15,7 @@ import bisect
 import contextlib
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -39,6 +39,8 @@ _SIMPLE, _BATCH = (
 _CHUNK_UNITS = 16 * 1024  # read at once where all are read
 _UNITS_AT_ONCE = 128  # so few are read in one request rather than searched
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 256, 64 * 1024  # in a walk along a queue: it begins small and gets larger
+_QUEUES_AT_ONCE = 64  # short ones are read with one call of the kernel
+_SHORT = 16 * 1024  # bytes of the units of a short one
 
 
 class QueueUnit(NamedTuple):
@@ -118,6 +120,7 @@ class Queue:
     listed when they are first needed.
 
     Attributes:
+        directory: where its files are.
         is_batch: whether it is a BatchCQ.
     """
 
@@ -125,7 +128,7 @@ class Queue:
         self.topic = topic
         self.queue_id = queue_id
         self.is_batch = is_batch
-        self._directory = directory
+        self.directory = directory
         self._files = files
         self._end: int | None = None
 
@@ -135,10 +138,10 @@ class Queue:
         found: list[QueueFile] = []
         size = self.unit_size
         with contextlib.suppress(OSError):
-            for name in sorted(self._files.names(self._directory)):
+            for name in sorted(self._files.names(self.directory)):
                 start = start_in(name)
                 if start is not None:
-                    path = os.path.join(self._directory, name)
+                    path = os.path.join(self.directory, name)
                     status = self._files.status(path)
                     nbytes = status.st_size
                     if found:  # one that is too long has the units of the next one not twice
@@ -340,6 +343,30 @@ class Queue:
     def last(self) -> QueueUnit | None:
         """The last used unit, or None."""
         return self.unit(self.end - 1) if self.end > self.first else None
+
+
+def all_chunks(
+    queues: Sequence[Queue], begin: int | None, files: Files
+) -> Iterator[tuple[Queue, int, Iterable[bytes | memoryview]]]:
+    """The units of queues, as they stand in their files: of each queue the number of the first one, and Queue.chunks()
+    from there on, which are valid until the next queue is asked for. Short queues come from their beginning.
+
+    Args:
+        begin: units that point to before this physical offset need not come; None: all of them come.
+    """
+    buffer = memoryview(bytearray(_QUEUES_AT_ONCE * _SHORT))
+    for first in range(0, len(queues), _QUEUES_AT_ONCE):
+        some = queues[first : first + _QUEUES_AT_ONCE]
+        is_batch = any(queue.is_batch for queue in some)
+        short = [None] * len(some) if is_batch else files.short_queues([queue.directory for queue in some], buffer)
+        for queue, known in zip(some, short, strict=True):
+            if known is not None:
+                yield queue, known[0], known[1:]
+            elif begin is None:
+                yield queue, queue.first, queue.chunks(queue.first)
+            else:
+                number = queue.search(begin)
+                yield queue, number, queue.chunks(number, count=_LEAST_AT_ONCE)
 
 
 class ConsumeQueues:

@@ -13,7 +13,6 @@ comes before a unit in a later segment is live (store/live_log.py), and where th
 unit, only the segment's closing blank is left to be looked at.
 """
 
-import bisect
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -21,17 +20,18 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from native_io import TILING_ROWS, Filter, Tiling, fingerprint
 from rmqstore_spark.progress import Progress
-from rmqstore_spark.store.consumequeue import Queue
-from rmqstore_spark.store.message import Header
+from rmqstore_spark.store.commitlog import SegmentReader
+from rmqstore_spark.store.consumequeue import Queue, QueueUnit, all_chunks
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Extent
-from rmqstore_spark.store.units import Claims
+from rmqstore_spark.store.units import BatchBuilder, Claims
 
 _THREADS = 4
-_UNITS_AT_FIRST = 256  # where only a part of a queue is looked at
 _UNITS_AT_ONCE = 16 * 1024 * 1024  # where they are put in order
 _LARGE = 64 * 1024  # a message of which only its head and its tail are read
 
@@ -137,11 +137,8 @@ def _walk(
         found = np.zeros((len(TILING_ROWS), len(extents)), np.int64)
         tiling = Tiling(starts, stops, segments, found)
         ends: list[_End] = []
-        for number in range(thread, len(queues), threads):
-            queue = queues[number]
-            first = queue.first if begin is None else queue.search(begin)
+        for queue, first, chunks in all_chunks(queues[thread::threads], begin, store.files):
             tiling.begin(first, unit_size=queue.unit_size, asked=asked(queue))
-            chunks = queue.chunks(first) if begin is None else queue.chunks(first, count=_UNITS_AT_FIRST)
             all(map(tiling.add, chunks))  # up to where it says that no more need be looked at
             ends += [(queue, end) for end in tiling.ends]
             done[thread] += 1
@@ -174,36 +171,60 @@ def _wrapped(number: int) -> int:
 def _liars(store: OpenStore, ends: list[_End]) -> list[Queue]:
     """The queues of which the log does not confirm the first or the last unit."""
     liars: list[Queue] = []
-    in_order = sorted(ends, key=lambda end: end[1])
+    ends = sorted(ends, key=lambda end: end[1][0])
+    places = np.array([place for _, place in ends], np.int64).reshape(-1, 3)
     first = 0
-    while first < len(in_order):
-        extent = store.log.extent_at(in_order[first][1][0])
-        stop = in_order[first][1][0] + 1 if extent is None else extent.stop
-        after = bisect.bisect_left(in_order, stop, lo=first, key=lambda end: end[1][0])
-        here = in_order[first:after]
-        liars += [queue for queue, _ in here] if extent is None else _liars_in(store, extent, here)
+    while first < len(ends):
+        position = int(places[first, 0])
+        extent = store.log.extent_at(position)
+        after = int(np.searchsorted(places[:, 0], position + 1 if extent is None else extent.stop))
+        here = [queue for queue, _ in ends[first:after]]
+        if extent is None:
+            liars += here
+        else:
+            are_held = _are_held(store, extent, here, places[first:after])
+            liars += [queue for queue, is_held in zip(here, are_held.tolist(), strict=True) if not is_held]
         first = after
     return liars
 
 
-def _liars_in(store: OpenStore, extent: Extent, ends: list[_End]) -> list[Queue]:
-    places = np.array([place for _, place in ends if place[1] <= _LARGE], np.int64).reshape(-1, 3)
-    claims = Claims(places[:, 0].copy(), places[:, 1].astype(np.int32), places[:, 2].copy())
-    found: dict[int, Header | None] = {}
-    every = Filter()
-    at = 0
+def _are_held(store: OpenStore, extent: Extent, queues: list[Queue], places: _Array) -> npt.NDArray[np.bool_]:
+    """Does the log have the messages that units of queues are of?
+
+    Args:
+        places: physical offset, size and queue offset of each, in the order of the log.
+    """
+    is_small = places[:, 1] <= _LARGE
+    are_held = np.zeros(len(queues), np.bool_)
     with store.reader(extent.segment) as reader:
-        while at < len(claims):
-            run, at, hold = reader.pick(claims, at, every)
-            found |= {header.position: header for header in run.headers()} if run is not None else {}
-            at += not hold
-        found |= {position: reader.header(position) for _, (position, size, _) in ends if size > _LARGE}
-    return [queue for queue, place in ends if not _is_of(found.get(place[0]), queue, place)]
+        for at in np.flatnonzero(~is_small).tolist():
+            position, size, queue_offset = places[at].tolist()
+            are_held[at] = reader.holds(queues[at], queue_offset, QueueUnit(position, size, 0))
+        small = np.flatnonzero(is_small)
+        are_held[small] = _are_messages_of([queues[at] for at in small.tolist()], places[small], reader)
+    return are_held
 
 
-def _is_of(header: Header | None, queue: Queue, place: tuple[int, int, int]) -> bool:
-    expected = (queue.topic, queue.queue_id, place[1], place[2])
-    return header is not None and (header.topic, header.queue_id, header.size, header.queue_offset) == expected
+def _are_messages_of(queues: list[Queue], places: _Array, reader: SegmentReader) -> npt.NDArray[np.bool_]:
+    """_are_held() of messages that are read whole, many at a time."""
+    builder = BatchBuilder(["commitLogOffset", "storeSize", "queueOffset", "queueId", "topic"])
+    positions, sizes, queue_offsets = places.T.copy()
+    claims, every, at = Claims(positions, sizes.astype(np.int32), queue_offsets), Filter(), 0
+    while at < len(claims):
+        run, at, hold = reader.pick(claims, at, every)
+        if run is not None:
+            run.add_to(builder)
+        at += not hold
+    *numbers, topics = builder.finish().columns
+    if len(topics) == 0:
+        return np.zeros(len(queues), np.bool_)
+    there = np.stack([column.to_numpy() for column in numbers], axis=1)
+    which = np.minimum(np.searchsorted(there[:, 0], positions), len(there) - 1)
+    said = np.column_stack([places, [queue.queue_id for queue in queues]])
+    names = pa.array([os.fsencode(queue.topic) for queue in queues], pa.binary())
+    are_equal = pc.equal(topics.cast(pa.binary()).take(pa.array(which)), names).to_numpy(zero_copy_only=False)
+    same: npt.NDArray[np.bool_] = (there[which] == said).all(axis=1) & are_equal
+    return same
 
 
 def _sorted_out(

@@ -15,7 +15,7 @@ import re
 import stat
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NoReturn, TypeVar
@@ -264,6 +264,9 @@ class RemoteFiles(Files):
             return map(function, waiting)
         futures = [_pools(os.getpid())[1].submit(_marked, function, item) for item in waiting]
         return _answers(futures)
+
+    def short_queues(self, directories: Sequence[str], buffer: memoryview) -> list[tuple[int, memoryview] | None]:
+        return [None] * len(directories)
 
     def first_not(self, least: int, most: int, holds: Callable[[int], bool], guess: int | None = None) -> int:
         # Where many searches go on beside each other, each of them better asks for little.

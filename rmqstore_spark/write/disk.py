@@ -16,7 +16,7 @@ import os
 import stat
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from rmqstore_spark.errors import RmqStoreError
@@ -117,6 +117,10 @@ class Tree(Files):
     def is_locked(self, path: str) -> bool:
         """False: who changes a store holds its lock, so nobody else does."""
         return False
+
+    def short_queues(self, directories: Sequence[str], buffer: memoryview) -> list[tuple[int, memoryview] | None]:
+        """None of them: they would be opened by their paths."""
+        return [None] * len(directories)
 
     def names(self, path: str) -> list[str]:
         """The names in a directory; errors as of os.listdir."""

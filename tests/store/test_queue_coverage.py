@@ -7,6 +7,7 @@ import random
 import shutil
 from pathlib import Path
 
+import pytest
 from oracle import stores
 from support import reading
 
@@ -97,3 +98,18 @@ def test_a_proof_costs_one_small_request_a_segment(tmp_path: Path) -> None:
     (requests, nbytes), (twice, more_bytes) = costs
     assert twice - requests <= 20
     assert more_bytes - nbytes <= 20 * 8
+
+
+@pytest.mark.parametrize("count", [3, 90, 500, 3000])
+def test_what_a_queue_costs(count: int, tmp_path: Path) -> None:
+    """At most three requests, and 4 KiB besides its units: however many it has, and with messages of a kilobyte."""
+    builder = stores.StoreBuilder(tmp_path, segment_size=1 << 22, queue_file_size=20 * count + 100, index=False)
+    queues = max(2, 3000 // count)
+    for number in range(queues * count):
+        builder.append(topic=f"T{number % queues}", body=b"b" * 1000)
+    builder.close()
+    store = _opened(tmp_path)
+    assert all(known.gaps == [] for known in coverage(store, store.log.extents, lambda queue: True))
+    segments = len(store.log.extents)
+    assert store.files.requests < 3 * queues + segments + 30  # and to open the store
+    assert store.files.bytes < 1.2 * 20 * len(builder.messages) + 4096 * queues + 64 * 1024

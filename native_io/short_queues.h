@@ -1,0 +1,99 @@
+/* The units of ConsumeQueues that are short, many of them in one call. A queue costs some system calls, and each one that
+ * Python makes lets go of its lock and waits for it again, which takes longer than the call. */
+#ifndef RMQ_SHORT_QUEUES_H
+#define RMQ_SHORT_QUEUES_H
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "file.h"
+#include "queues.h"
+#include "unit.h"
+
+enum {
+    RMQ_FILE_NAME_DIGITS = 20, /* of a file of a MappedFileQueue */
+    RMQ_FIRST_UNITS = 100,     /* of a queue are read first; most have no more */
+    RMQ_BLOCK_SIZE = 512,      /* of st_blocks */
+    RMQ_ROUNDED_UP = 4096,     /* space on a disk is, mostly to so many bytes */
+};
+#define RMQ_MOST_START ((int64_t)1 << 62) /* of a file, as in rmqstore_spark/store/layout.py */
+
+/* What a file begins with, as its name tells; -1 where no broker gives such a name. */
+static int64_t rmq_start_in(const char *name) {
+    int64_t start = 0;
+    for (int i = 0; i < RMQ_FILE_NAME_DIGITS; i++) {
+        if (name[i] < '0' || name[i] > '9') return -1;
+        const int digit = name[i] - '0';
+        if (start > (RMQ_MOST_START - digit) / 10) return -1;
+        start = 10 * start + digit;
+    }
+    return name[RMQ_FILE_NAME_DIGITS] == '\0' ? start : -1;
+}
+
+/* The name of the one file of a queue, and what it begins with; -1 where there is none, or several. */
+static int64_t rmq_only_file(DIR *directory, char name[RMQ_FILE_NAME_DIGITS + 1]) {
+    int64_t found = -1;
+    const struct dirent *entry;
+    while ((entry = readdir(directory)) != NULL) {
+        const int64_t start = rmq_start_in(entry->d_name);
+        if (start < 0) continue;
+        if (found >= 0) return -1;
+        found = start;
+        memcpy(name, entry->d_name, RMQ_FILE_NAME_DIGITS + 1);
+    }
+    return found;
+}
+
+/* A descriptor of a regular file, -1 where it is none or cannot be opened. What else may stand there is not opened: a FIFO
+ * would wait, a device may do anything. */
+static int rmq_open_regular(int directory, const char *name, struct stat *status) {
+    if (fstatat(directory, name, status, 0) != 0 || !S_ISREG(status->st_mode)) return -1;
+    const int fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) return -1;
+    if (fstat(fd, status) == 0 && S_ISREG(status->st_mode)) return fd;
+    close(fd); /* it was swapped for something else in between */
+    return -1;
+}
+
+/* The units of an open file up to one that is not used, and maybe some after it: answers their bytes, -1 where there are more
+ * than `room`, or reading fails. */
+static int64_t rmq_read_short_file(rmq_file *f, const struct stat *status, uint8_t *to, int64_t room) {
+    const int64_t unit_size = RMQ_QUEUE_UNIT_SIZE;
+    const int64_t whole = status->st_size - status->st_size % unit_size;
+    int64_t first = RMQ_FIRST_UNITS * unit_size;
+    if (first > whole) first = whole;
+    if (first > room) return -1;
+    int64_t got = rmq_read_file(f, to, first, 0);
+    if (f->error != 0 || got != first) return -1;
+    if (got == whole || rmq_i32(to + got - unit_size + 8) <= 0) return got;
+    if ((int64_t)status->st_blocks * RMQ_BLOCK_SIZE > room + RMQ_ROUNDED_UP) return -1; /* so long that room will not do */
+    const int64_t rest = (whole < room ? whole : room - room % unit_size) - got;
+    got += rmq_read_file(f, to + got, rest, got);
+    if (f->error != 0 || got != first + rest) return -1;
+    return got == whole || rmq_i32(to + got - unit_size + 8) <= 0 ? got : -1;
+}
+
+/* The units of a queue of 20-byte units: answers how many bytes of them were read, and the number of the first. -1 where it
+ * has not just one short file, or that cannot be read; then nothing is said of it. */
+static int64_t rmq_read_short_queue(const char *path, uint8_t *to, int64_t room, int64_t *number, rmq_file *cost) {
+    char name[RMQ_FILE_NAME_DIGITS + 1];
+    struct stat status;
+    int64_t got = -1;
+    DIR *directory = opendir(path);
+    if (directory == NULL) return -1;
+    const int64_t start = rmq_only_file(directory, name);
+    cost->fd = start < 0 ? -1 : rmq_open_regular(dirfd(directory), name, &status);
+    if (cost->fd >= 0) {
+        got = rmq_read_short_file(cost, &status, to, room);
+        close(cost->fd);
+        *number = start / RMQ_QUEUE_UNIT_SIZE;
+        cost->error = 0;
+    }
+    closedir(directory);
+    return got;
+}
+
+#endif
