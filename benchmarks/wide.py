@@ -29,6 +29,8 @@ from generate import (
     CQ_FILE_UNITS,
     CQ_UNIT,
     HEADER,
+    INDEX_HEADER,
+    INDEX_ITEM,
     MAGIC_BLANK,
     MAGIC_V1,
     PHYSICAL_OFFSET_AT,
@@ -139,6 +141,22 @@ class WideStore:
     root: Path
     shape: Shape
     message: Message
+
+    def chain(self, name: str) -> int:
+        """How many items the slots hold in which a key or id of the message is looked up: a request for each."""
+        hashed = abs(java_hash(f"{self.message.topic}#{name}"))
+        count = 0
+        for path in (self.root / "index").iterdir():
+            slots = _slots(path.stat().st_size)
+            rows = np.memmap(path, INDEX_ITEM, "r", INDEX_HEADER.size + 4 * slots)
+            used = INDEX_HEADER.unpack(path.open("rb").read(INDEX_HEADER.size))[-1]
+            count += int(np.count_nonzero(rows["hash"][1:used] % slots == hashed % slots))
+        return count
+
+
+def _slots(size: int) -> int:
+    """Of an index file of that size, as write_index_file makes it here: ITEMS_OF_SLOT items to a slot, and one."""
+    return max(1, (size - INDEX_HEADER.size - INDEX_ITEM.itemsize) // (4 + ITEMS_OF_SLOT * INDEX_ITEM.itemsize))
 
 
 @dataclass(frozen=True)
