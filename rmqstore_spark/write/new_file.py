@@ -13,6 +13,9 @@ from rmqstore_spark.write import calls
 
 BLOCK = 4096  # direct I/O takes places, sizes and memory that are multiples of this, on every disk
 _COPY_SIZE = 8 * 1024 * 1024
+# Bytes in a call that fills the page cache. For more the system looks for large stretches of memory that is free, which
+# a virtual machine may have given back to its host: to get that again takes up to 2 s a GiB, and 0.3 s else.
+_WRITE_SIZE = 128 * 1024
 
 
 class Opens(Protocol):
@@ -61,6 +64,8 @@ class NewFile:
         return os.pread(self._fd, size, offset)
 
     def _pwrite(self, view: memoryview, offset: int) -> int:
+        if not self._is_direct:
+            view = view[:_WRITE_SIZE]
         try:
             return os.pwrite(self._fd, view, offset)
         except OSError as why:
