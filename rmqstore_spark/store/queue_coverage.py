@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from native_io import TILING_ROWS, Filter, Tiling, fingerprint
+from native_io import TILING_ROWS, Filter, QueueWalk, Tiling, fingerprint
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit, all_chunks
@@ -94,7 +94,7 @@ def coverage(store: OpenStore, extents: Sequence[Extent], asked: Callable[[Queue
         for at, extent in enumerate(extents)
     ]
     doubtful = [at for at, tiled in enumerate(is_tiled) if is_sound[at] and not tiled]
-    for at, parts in _sorted_out(extents, doubtful, found, queues):
+    for at, parts in _sorted_out(store, extents, doubtful, found, queues):
         gaps[at] = parts or []
         is_sound[at] &= parts is not None
     sound = np.flatnonzero(is_sound).tolist()
@@ -126,7 +126,7 @@ class _Walked:
 def _walk(
     store: OpenStore, extents: Sequence[Extent], queues: Sequence[Queue], asked: Callable[[Queue], bool]
 ) -> _Walked:
-    begin = None if extents[0].start == store.log.extents[0].start else extents[0].start
+    begin = _from(store, extents[0].start)
     starts = np.array([extent.start for extent in extents], np.int64)
     stops = np.array([extent.stop for extent in extents], np.int64)
     segments = np.array([extent.segment.start for extent in extents], np.int64)
@@ -228,33 +228,61 @@ def _are_messages_of(queues: list[Queue], places: _Array, reader: SegmentReader)
 
 
 def _sorted_out(
-    extents: Sequence[Extent], doubtful: list[int], found: _Array, queues: Sequence[Queue]
+    store: OpenStore, extents: Sequence[Extent], doubtful: list[int], found: _Array, queues: Sequence[Queue]
 ) -> Iterator[tuple[int, Gaps | None]]:
     """The gaps of some of the extents, by their numbers; None where units overlap, or are not those that were found."""
-    while doubtful:
-        total = np.cumsum(found[_COUNTS, doubtful])
-        here = doubtful[: max(1, int(np.searchsorted(total, _UNITS_AT_ONCE, "right")))]
-        doubtful = doubtful[len(here) :]
-        start, stop = extents[here[0]].start, extents[here[-1]].stop
-        parts = [_spans(queue, start, stop) for queue in queues]
-        begins, ends = np.concatenate([np.empty((2, 0), np.int64), *parts], axis=1)
-        order = np.argsort(begins)
-        begins, ends = begins[order], ends[order]
+    for here in _together(extents, doubtful, found[_COUNTS]):
+        first, last = here[0], here[-1]
+        most = int(found[_COUNTS, first : last + 1].sum())
+        begins, ends = _units(store, queues, extents[first].start, extents[last].stop, most)
         for at in here:
             extent = extents[at]
-            first, after = np.searchsorted(begins, [extent.start, extent.stop])
-            some = begins[first:after], ends[first:after]
+            one, after = np.searchsorted(begins, [extent.start, extent.stop])
+            some = begins[one:after], ends[one:after]
             is_same = (
-                after - first == found[_COUNTS, at]
+                after - one == found[_COUNTS, at]
                 and _wrapped(fingerprint(some[1]) - fingerprint(some[0])) == found[_OPEN_ENDS, at]
             )
             yield at, _gaps(*some, extent) if is_same else None
 
 
-def _spans(queue: Queue, start: int, stop: int) -> _Array:
-    """Where a queue's units in [start, stop) begin and end, as far as they ascend."""
-    units = queue.units(queue.search(start), stop)[0].ascending()
-    return np.stack([units.positions, units.positions + units.sizes])
+def _together(extents: Sequence[Extent], doubtful: list[int], counts: _Array) -> Iterator[list[int]]:
+    """Those whose units are put in order at once. Between them there is nothing but extents, and not too many units."""
+    here: list[int] = []
+    for at in doubtful:
+        if here and (
+            counts[here[0] : at + 1].sum() > _UNITS_AT_ONCE
+            or any(extents[n].stop != extents[n + 1].start for n in range(here[-1], at))
+        ):
+            yield here
+            here = []
+        here.append(at)
+    if here:
+        yield here
+
+
+def _units(store: OpenStore, queues: Sequence[Queue], start: int, stop: int, most: int) -> tuple[_Array, _Array]:
+    """Where the units of queues in [start, stop) begin and end, in the order of the log: all of them, if there are no
+    more than `most`."""
+    positions, queue_offsets = np.empty((2, most + 1), np.int64)
+    sizes = np.empty(most + 1, np.int32)
+    walk = QueueWalk()
+    walk.fill(positions, sizes, queue_offsets)
+    progress = Progress(f"planning: looking for gaps in ConsumeQueues of {store.root}", len(queues), "queues")
+    for queue, number, chunks in all_chunks(queues, _from(store, start), store.files):
+        walk.begin(number, unit_size=queue.unit_size, start=start, stop=stop)
+        for chunk in chunks:
+            if walk.take(chunk) < len(chunk) // queue.unit_size:
+                break
+        progress.add()
+    order = np.argsort(positions[: walk.rows], kind="stable")
+    begins = positions[order]
+    return begins, begins + sizes[order]
+
+
+def _from(store: OpenStore, start: int) -> int | None:
+    """Where units of queues are wanted from; None from their beginning, so that nobody need search for it."""
+    return None if start == store.log.extents[0].start else start
 
 
 def _gaps(begins: _Array, ends: _Array, extent: Extent) -> Gaps | None:

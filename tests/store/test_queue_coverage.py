@@ -48,8 +48,9 @@ def _pieces(store: OpenStore, positions: list[int], rng: random.Random) -> list[
         here = [position for position in positions if extent.start < position < extent.stop]
         cuts = [extent.start, *sorted(rng.sample(here, min(rng.randrange(3), len(here)))), extent.stop]
         pieces += [Extent(extent.segment, *ends) for ends in itertools.pairwise(cuts)]
-    first = rng.randrange(len(pieces)) if rng.random() < 0.5 else 0
-    return pieces[first : rng.randrange(first, len(pieces)) + 1 if rng.random() < 0.5 else None]
+    if rng.random() < 0.5:
+        pieces = rng.sample(pieces, rng.randrange(1, len(pieces) + 1))
+    return sorted(pieces, key=lambda piece: piece.start)
 
 
 def test_what_is_covered_is_what_a_full_scan_gives(tmp_path: Path, rng: random.Random) -> None:
