@@ -192,11 +192,11 @@ def _probe(warm_up: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
 def _costs(cost: dict[str, Any]) -> dict[str, float]:
     planning = cost["planning"]
     costs = {"s": planning["wall"], "requests": planning["requests"]}
-    if "partitions" in cost:
-        costs |= {"partitions": cost["partitions"], "MB of log": cost["log_bytes"] / 1e6}
     if cost["chain"]:
         costs["of these for a chain"] = cost["chain"]
     costs |= {"MB": planning["bytes"] / 1e6, "MB peak": cost["peak"] / 1e6}
+    if "partitions" in cost:
+        costs |= {"partitions": cost["partitions"], "MB of log": cost["log_bytes"] / 1e6}
     if tasks := cost.get("tasks"):
         costs |= {"CPU s of tasks": tasks["cpu"], "their requests": tasks["requests"], "their MB": tasks["bytes"] / 1e6}
     return costs

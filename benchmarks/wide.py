@@ -149,7 +149,8 @@ class WideStore:
         for path in (self.root / "index").iterdir():
             slots = _slots(path.stat().st_size)
             rows = np.memmap(path, INDEX_ITEM, "r", INDEX_HEADER.size + 4 * slots)
-            used = INDEX_HEADER.unpack(path.open("rb").read(INDEX_HEADER.size))[-1]
+            with path.open("rb") as file:
+                used = INDEX_HEADER.unpack(file.read(INDEX_HEADER.size))[-1]
             count += int(np.count_nonzero(rows["hash"][1:used] % slots == hashed % slots))
         return count
 

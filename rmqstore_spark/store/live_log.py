@@ -81,7 +81,7 @@ class LiveLog:
     def adopt(self, other: "LiveLog") -> None:
         """Know what another one of the same log has found to be live."""
         for start, end in other._reached.items():
-            self._reached[start] = max(end, self._reached.get(start, 0))
+            self._reach(start, end)
 
     def places(self, positions: Iterable[int]) -> set[tuple[str, int]]:
         """Where in which files is_live() looks in any case: at the messages, and at the beginnings of the segments
@@ -102,8 +102,7 @@ class LiveLog:
 
     def know_live(self, extent: Extent, end: int) -> None:
         """The units of an extent's segment are live up to a physical offset: who has walked along all queues knows."""
-        start = self.extents[self._index_at(extent.start)].start
-        self._reached[start] = max(end, self._reached.get(start, 0))
+        self._reach(self.extents[self._index_at(extent.start)].start, end)
 
     def live_end(self, extent: Extent, enough: int | None = None) -> int:
         """Up to which physical offset a part of an extent has live units only: its start, its stop, or where a unit
@@ -226,6 +225,9 @@ class LiveLog:
 
     def _index_at(self, position: int) -> int:
         return bisect.bisect_right(self._starts, position) - 1
+
+    def _reach(self, start: int, end: int) -> None:
+        self._reached[start] = max(end, self._reached.get(start, 0))
 
     def _known_live(self, extent: Extent) -> int:
         return max(self._live_ends.get(extent.start, 0), self._reached.get(extent.start, 0))

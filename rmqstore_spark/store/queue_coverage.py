@@ -20,8 +20,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from native_io import TILING_ROWS, Filter, QueueWalk, Tiling, fingerprint
 from rmqstore_spark.progress import Progress
@@ -104,7 +102,8 @@ def coverage(store: OpenStore, extents: Sequence[Extent], asked: Callable[[Queue
     # The last gap may be no more than the segment's closing blank; but not where a queue still has units after it.
     last = {at: gaps[at][-1][0] for at in sound if gaps[at] and furthest[at] <= gaps[at][-1][0]}
     for at, is_blank in zip(last, _are_blank(store, [(extents[at], last[at]) for at in last]), strict=True):
-        gaps[at] = gaps[at][:-1] if is_blank else gaps[at]
+        if is_blank:
+            gaps[at].pop()
     return [Coverage(gaps[at] if is_sound[at] else None, *_asked(found, at)) for at in range(len(extents))]
 
 
@@ -218,12 +217,13 @@ def _are_messages_of(queues: list[Queue], places: _Array, reader: SegmentReader)
     *numbers, topics = builder.finish().columns
     if len(topics) == 0:
         return np.zeros(len(queues), np.bool_)
-    there = np.stack([column.to_numpy() for column in numbers], axis=1)
+    # Not to_numpy(), nor an Arrow array of names: both import pandas where that is installed, which takes longer.
+    there = np.stack([np.from_dlpack(column) for column in numbers], axis=1)
     which = np.minimum(np.searchsorted(there[:, 0], positions), len(there) - 1)
     said = np.column_stack([places, [queue.queue_id for queue in queues]])
-    names = pa.array([os.fsencode(queue.topic) for queue in queues], pa.binary())
-    are_equal = pc.equal(topics.cast(pa.binary()).take(pa.array(which)), names).to_numpy(zero_copy_only=False)
-    same: npt.NDArray[np.bool_] = (there[which] == said).all(axis=1) & are_equal
+    names = topics.to_pylist()
+    are_equal = [names[at] == queue.topic for at, queue in zip(which.tolist(), queues, strict=True)]
+    same: npt.NDArray[np.bool_] = (there[which] == said).all(axis=1) & np.array(are_equal, np.bool_)
     return same
 
 
