@@ -19,7 +19,16 @@ try:
         resident,
         scan,
     )
-    from native_io._write import ENCODE_COLUMNS, Dispatched, Dispatcher, EncodeError, Encoder, put_index
+    from native_io._write import (
+        ENCODE_COLUMNS,
+        Dispatched,
+        Dispatcher,
+        EncodeError,
+        Encoder,
+        exchange,
+        mount_of,
+        put_index,
+    )
 except ModuleNotFoundError as missing:
     # Spark workers put the current directory first on sys.path: in a checkout that was never built they end here.
     raise ImportError(
@@ -47,12 +56,14 @@ __all__ = [
     "Tiling",
     "array_address",
     "crc32",
+    "exchange",
     "find_unit",
     "fingerprint",
     "follow_chains",
     "gather",
     "java_hash",
     "java_hashes",
+    "mount_of",
     "put_index",
     "read_short_queues",
     "resident",

@@ -174,3 +174,13 @@ def put_index(
         ValueError: the file has another size, the entries differ in number, or a key hash is negative (what comes
             before that entry is in the file).
     """
+
+def exchange(above: int, name: bytes, other_above: int, other: bytes) -> None:
+    """Swap two names in one step, each below the descriptor of a directory (renameat2 with RENAME_EXCHANGE).
+
+    Raises:
+        OSError: as the call says; ENOSYS where Linux is older than 3.15, EINVAL where the file system cannot.
+    """
+
+def mount_of(fd: int) -> int | None:
+    """The id of the mount that an open file is on (statx); None where Linux does not tell, before 5.8."""

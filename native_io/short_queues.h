@@ -11,6 +11,7 @@
 
 #include "file.h"
 #include "queues.h"
+#include "system.h"
 #include "unit.h"
 
 enum {
@@ -50,10 +51,10 @@ static int64_t rmq_only_file(DIR *directory, char name[RMQ_FILE_NAME_DIGITS + 1]
 /* A descriptor of a regular file, -1 where it is none or cannot be opened. What else may stand there is not opened: a FIFO
  * would wait, a device may do anything. */
 static int rmq_open_regular(int directory, const char *name, struct stat *status) {
-    if (fstatat(directory, name, status, 0) != 0 || !S_ISREG(status->st_mode)) return -1;
+    if (rmq_status_at(directory, name, status, 0) != 0 || !S_ISREG(status->st_mode)) return -1;
     const int fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) return -1;
-    if (fstat(fd, status) == 0 && S_ISREG(status->st_mode)) return fd;
+    if (rmq_status_of(fd, status) == 0 && S_ISREG(status->st_mode)) return fd;
     close(fd); /* it was swapped for something else in between */
     return -1;
 }

@@ -27,6 +27,8 @@ _Answer = TypeVar("_Answer")
 
 _FLOCK = struct.Struct("hhqqi")  # l_type, l_whence, l_start, l_len, l_pid
 _BASE, _, _, _BYTES, _REQUESTS = range(len(SLIDE))
+# As Linux has them: a Python that was built with headers older than Linux 3.15 lacks the names.
+F_OFD_GETLK, F_OFD_SETLK = 36, 37
 FIRST_BYTE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)  # as fcntl() takes a lock on it
 
 
@@ -226,7 +228,7 @@ class Files:
         with contextlib.suppress(OSError, RmqStoreError):
             fd = self.open(path)
             try:
-                return bool(_FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_OFD_GETLK, FIRST_BYTE))[0] != fcntl.F_UNLCK)
+                return bool(_FLOCK.unpack(fcntl.fcntl(fd, F_OFD_GETLK, FIRST_BYTE))[0] != fcntl.F_UNLCK)
             finally:
                 os.close(fd)
         return False

@@ -1,6 +1,7 @@
 """Calls that change something on disk, each of them through one gate, do(): tests stop a write at any of them.
 
-Those that Python's os has not, too: renameat2, syncfs, sync_file_range, statx.
+Those that Python's os has not, too: syncfs and sync_file_range, which glibc has since 2.14, by name; renameat2 and
+statx, which came later, by way of the kernel.
 """
 
 import contextlib
@@ -12,16 +13,13 @@ import struct
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import native_io
 from rmqstore_spark.errors import RmqStoreError
 
 _T = TypeVar("_T")
-_RENAME_EXCHANGE = 2
-_AT_EMPTY_PATH = 0x1000
-_STATX_MNT_ID = 0x1000
 _SYNC_FILE_RANGE_WRITE = 2
-_Answer = ctypes.c_char * 256  # longer than struct statx, and than struct statfs
-_MASK, _MNT_ID = (struct.Struct("=I"), 0), (struct.Struct("=Q"), 0x90)  # in struct statx
-_FS_TYPE = (struct.Struct("=Q"), 0)  # in struct statfs
+_Answer = ctypes.c_char * 256  # longer than struct statfs
+_FS_TYPE = struct.Struct("=Q")  # the first member of it
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _SYNCFS_TELLS_ERRORS = (5, 8)  # the first Linux on which it does
 # Those that tell it of all their files (statfs(2), f_type). An overlay, for one, tells only of itself.
@@ -46,15 +44,8 @@ def cannot_write(path: str, why: OSError) -> RmqStoreError:
 
 def mount_of(fd: int) -> int:
     """Which mount something is on: only within one can it be renamed. Before Linux 5.8: which device."""
-    answer = _Answer()
-    if _LIBC.statx(fd, b"", _AT_EMPTY_PATH, _STATX_MNT_ID, answer) == 0 and _in(answer, _MASK) & _STATX_MNT_ID:
-        return _in(answer, _MNT_ID)
-    return os.fstat(fd).st_dev
-
-
-def _in(answer: ctypes.Array[ctypes.c_char], member: tuple[struct.Struct, int]) -> int:
-    found: int = member[0].unpack_from(answer, member[1])[0]
-    return found
+    mount = native_io.mount_of(fd)
+    return os.fstat(fd).st_dev if mount is None else mount
 
 
 def syncfs_tells_errors(fd: int) -> bool:
@@ -63,7 +54,7 @@ def syncfs_tells_errors(fd: int) -> bool:
     if version is None or (int(version[1]), int(version[2])) < _SYNCFS_TELLS_ERRORS:
         return False
     answer = _Answer()
-    return _LIBC.fstatfs(fd, answer) == 0 and _in(answer, _FS_TYPE) in _TELL_ERRORS
+    return _LIBC.fstatfs(fd, answer) == 0 and _FS_TYPE.unpack_from(answer)[0] in _TELL_ERRORS
 
 
 def status_at(above: int, name: str) -> os.stat_result | None:
@@ -132,9 +123,7 @@ def remove_if_empty_at(above: int, name: str) -> bool:
 
 
 def exchange(above: int, name: str, other_above: int, other: str) -> None:
-    if _LIBC.renameat2(above, os.fsencode(name), other_above, os.fsencode(other), _RENAME_EXCHANGE) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), other)
+    native_io.exchange(above, os.fsencode(name), other_above, os.fsencode(other))
 
 
 def start_sync(fd: int, offset: int, size: int) -> None:

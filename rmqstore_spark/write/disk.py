@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.files import FIRST_BYTE, Files, cannot_read, kind_of, open_file
+from rmqstore_spark.store.files import F_OFD_SETLK, FIRST_BYTE, Files, cannot_read, kind_of, open_file
 from rmqstore_spark.write import calls
 from rmqstore_spark.write.background import for_each
 from rmqstore_spark.write.calls import cannot_write
@@ -275,7 +275,7 @@ class Tree(Files):
         above, name = self._changing(path)
         fd = open_file(name, path, os.O_RDWR, above, follow=False)
         try:
-            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, FIRST_BYTE)
+            fcntl.fcntl(fd, F_OFD_SETLK, FIRST_BYTE)
         except OSError as why:
             os.close(fd)
             if why.errno not in (errno.EAGAIN, errno.EACCES):

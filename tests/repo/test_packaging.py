@@ -1,6 +1,7 @@
 """The wheel: what is in it, and that Spark finds the data source in it by itself."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -63,6 +64,15 @@ def test_sdist_has_sources_only(sdist: Path) -> None:
     assert not [name for name in names if {"tests", "sample_store", "benchmarks"} & set(Path(name).parts)]
     for name in ("_common.pyx", "_common.pxd", "unit.h", "README.md"):
         assert any(found.endswith(f"/native_io/{name}") for found in names), name
+
+
+def test_kernel_loads_with_an_old_c_library() -> None:
+    """What Makefile's PLATFORM and docs/cluster.md promise; a newer symbol comes in with any new call."""
+    promised = re.findall(r"manylinux_(\d+)_(\d+)", (ROOT / "Makefile").read_text())[0]
+    for name in KERNEL:
+        versions = re.findall(rb"GLIBC_(\d+)\.(\d+)", (ROOT / "native_io" / f"{name}.abi3.so").read_bytes())
+        assert versions
+        assert max((int(a), int(b)) for a, b in versions) <= tuple(map(int, promised)), name
 
 
 @pytest.mark.slow

@@ -170,7 +170,7 @@ def test_each_is_synced_where_the_call_is_forbidden(tmp_path: Path, monkeypatch:
         ctypes.set_errno(code)
         return -1
 
-    monkeypatch.setattr(calls, "_LIBC", SimpleNamespace(syncfs=forbidden, statx=calls._LIBC.statx))
+    monkeypatch.setattr(calls, "_LIBC", SimpleNamespace(syncfs=forbidden))
     monkeypatch.setattr(calls, "syncfs_tells_errors", lambda _: True)
     with disk.Tree(str(tmp_path)) as tree:
         assert not tree.sync_all(disk._MANY_TO_SYNC)

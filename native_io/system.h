@@ -1,0 +1,67 @@
+/* System calls that the C library of an old Linux has no function for, or has it under another name than today's: they are
+ * made by number. So a kernel that is compiled here loads wherever glibc 2.17 does (docs/cluster.md).
+ *
+ * Linux without such a call answers ENOSYS. */
+#ifndef RMQ_SYSTEM_H
+#define RMQ_SYSTEM_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Numbers that the headers of such a machine lack. */
+#if defined(__x86_64__)
+enum { RMQ_RENAMEAT2 = 316, RMQ_STATX = 332 };
+#elif defined(__aarch64__)
+enum { RMQ_RENAMEAT2 = 276, RMQ_STATX = 291 };
+#else
+#ifndef SYS_renameat2
+#define SYS_renameat2 (-1)
+#endif
+#ifndef SYS_statx
+#define SYS_statx (-1)
+#endif
+enum { RMQ_RENAMEAT2 = SYS_renameat2, RMQ_STATX = SYS_statx };
+#endif
+
+enum {
+    RMQ_AT_EMPTY_PATH = 0x1000,
+    RMQ_RENAME_EXCHANGE = 2,
+    RMQ_STATX_MNT_ID = 0x1000,
+    RMQ_STATX_SIZE = 256, /* of struct statx: mask at 0, mount id at RMQ_STATX_MNT_ID_AT */
+    RMQ_STATX_MNT_ID_AT = 0x90,
+};
+
+/* fstatat() and fstat(), which programs that are linked to glibc 2.33 or later take from there. On these two machines Linux
+ * and glibc have the same struct stat. */
+static inline int rmq_status_at(int directory, const char *name, struct stat *status, int flags) {
+#if (defined(__x86_64__) && defined(__LP64__)) || defined(__aarch64__)
+    return (int)syscall(SYS_newfstatat, directory, name, status, flags);
+#else
+    return fstatat(directory, name, status, flags);
+#endif
+}
+
+static inline int rmq_status_of(int fd, struct stat *status) { return rmq_status_at(fd, "", status, RMQ_AT_EMPTY_PATH); }
+
+/* renameat2(), which swaps two names in one step: 0, or -1 and errno. */
+static inline int rmq_exchange(int above, const char *name, int other_above, const char *other) {
+    return (int)syscall(RMQ_RENAMEAT2, above, name, other_above, other, RMQ_RENAME_EXCHANGE);
+}
+
+/* Which mount an open file is on; -1 where Linux does not tell (before 5.8). */
+static inline int64_t rmq_mount_of(int fd) {
+    uint8_t answer[RMQ_STATX_SIZE] __attribute__((aligned(8))) = {0};
+    uint32_t mask;
+    int64_t id;
+    if (syscall(RMQ_STATX, fd, "", RMQ_AT_EMPTY_PATH, RMQ_STATX_MNT_ID, answer) != 0) return -1;
+    memcpy(&mask, answer, sizeof mask);
+    memcpy(&id, answer + RMQ_STATX_MNT_ID_AT, sizeof id);
+    return (mask & RMQ_STATX_MNT_ID) != 0 ? id : -1;
+}
+
+#endif
