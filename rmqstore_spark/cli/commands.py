@@ -1,8 +1,6 @@
 """The commands. Those that read a table are made from the table of tables, their options from the table of options."""
 
-import contextlib
 import itertools
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -174,12 +172,9 @@ def _write(kind: Any, schema: pa.Schema, batches: Batches, output: str | None) -
     if output is None:
         formats.write(kind, schema, batches, sys.stdout.buffer, is_terminal=sys.stdout.isatty())
         return
+    from rmqstore_spark.cli.output_file import output_file
     from rmqstore_spark.cli.progress_bar import progress_bars
 
-    if os.path.isdir(output):
-        raise OptionError(f"--output {one_line(output)}: this is a directory; give a file's name")
-    # What is not whole never has the name of what was asked for.
-    part = f"{output}.part"
     count = 0
 
     def counting() -> Batches:
@@ -188,16 +183,8 @@ def _write(kind: Any, schema: pa.Schema, batches: Batches, output: str | None) -
             count += batch.num_rows
             yield batch
 
-    try:
-        with open(part, "wb") as sink, progress_bars():
-            formats.write(kind, schema, counting(), sink)
-        os.replace(part, output)
-    except BaseException as why:
-        with contextlib.suppress(OSError):
-            os.unlink(part)
-        if isinstance(why, OSError) and why.filename == part:
-            raise OptionError(f"--output {one_line(output)}: cannot be written: {why.strerror}") from None
-        raise
+    with output_file(output) as sink, progress_bars():
+        formats.write(kind, schema, counting(), sink)
     click.echo(f"{one_line(output)} has {counted(count, 'row')}", err=True)
 
 

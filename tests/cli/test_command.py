@@ -7,7 +7,9 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
+import stat
 import subprocess
 import threading
 import time
@@ -106,8 +108,6 @@ def test_wrong_use(store: Path, arguments: list[str], told: str) -> None:
 
 
 def test_damage_is_one_line_and_exit_code_1(store: Path, tmp_path: Path) -> None:
-    import shutil
-
     damaged = tmp_path / "damaged"
     shutil.copytree(store, damaged)
     (segment,) = [path for path in (damaged / "commitlog").iterdir() if b'{"n": 100}' in path.read_bytes()]
@@ -270,11 +270,53 @@ def test_a_closed_pipe_is_no_error(large_store: Path, kind: str) -> None:
     assert (process.returncode, told) == (0, b"")
 
 
+def test_output_replaces_only_files(store: Path, tmp_path: Path) -> None:
+    """Not a link, a pipe or a device; and what the user has beside it stays."""
+    rows = ("messages", store, "--columns", "topic", "--limit", "3", "--format", "csv", "--output")
+    target, link = tmp_path / "target.csv", tmp_path / "link.csv"
+    link.symlink_to(target)
+    beside = tmp_path / "target.csv.part"
+    beside.write_text("precious")
+    target.write_text("old")
+    target.chmod(0o640)
+    assert run(*rows, link).code == 0
+    assert link.is_symlink()
+    assert target.read_text().count("\n") == 4
+    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+    assert beside.read_text() == "precious"
+
+    os.mkfifo(pipe := tmp_path / "pipe.csv")
+    with subprocess.Popen([*COMMAND, *map(str, rows), str(pipe)], stderr=subprocess.PIPE) as process:
+        assert pipe.read_text() == target.read_text()
+        process.communicate(timeout=300)
+    assert process.returncode == 0
+    assert pipe.is_fifo()
+    assert run(*rows, os.devnull).code == 0
+    assert Path(os.devnull).is_char_device()
+    full = run(*rows, "/dev/full")
+    assert (full.code, full.err) == (2, "rmqstore: --output /dev/full: cannot be written: No space left on device\n")
+    assert sorted(os.listdir(tmp_path)) == ["link.csv", "pipe.csv", "target.csv", "target.csv.part"]
+
+
+def test_output_is_never_in_a_store(store: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(store, copy)
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    segment = next((copy / "commitlog").iterdir())
+    (tmp_path / "link.csv").symlink_to(segment)
+    for output in (segment, copy / "x.csv", copy / "config" / "x.csv", tmp_path / "link.csv"):
+        ran = run("messages", copy, "--format", "csv", "--output", output)
+        assert ran.code == 2
+        assert f"--output {output}: " in ran.err
+        assert "in which nothing is written; give a path elsewhere" in ran.err
+    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+
+
 def test_an_interrupt_is_clean(large_store: Path, tmp_path: Path) -> None:
     output = tmp_path / "x.json"
     command = [*COMMAND, "messages", str(large_store), "--output", str(output)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        while not Path(f"{output}.part").exists():
+        while not os.listdir(tmp_path):
             assert process.poll() is None
             time.sleep(0.001)
         process.send_signal(signal.SIGINT)
@@ -284,8 +326,6 @@ def test_an_interrupt_is_clean(large_store: Path, tmp_path: Path) -> None:
 
 
 def test_rebuild(store: Path, tmp_path: Path) -> None:
-    import shutil
-
     copy = tmp_path / "copy"
     shutil.copytree(store, copy)
     before = run("queues", copy, "--format", "json", "--columns", "topic,queueId,messages").out
