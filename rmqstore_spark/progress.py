@@ -5,11 +5,22 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
 
 log = logging.getLogger(__name__)
 
 REPORT_SECONDS = 5.0
 _SHOW_SECONDS = 0.1
+
+
+@dataclass
+class _Shows:
+    by: "Callable[[Progress], None]"
+    is_over: bool = False
+
+
+_shows: ContextVar[_Shows | None] = ContextVar("_shows", default=None)
 
 
 class Progress:
@@ -31,6 +42,7 @@ class Progress:
         self.noun = noun
         self.done = 0
         self._is_said = is_said
+        self._shows = _shows.get()  # of who begins the work; who makes it may be other threads
         self._lock = threading.Lock()
         self._begin = self._reported = time.monotonic()
 
@@ -39,10 +51,10 @@ class Progress:
         with self._lock:
             self.done += amount
         now = time.monotonic()
-        if _shows is not None:
+        if self._shows is not None and not self._shows.is_over:
             if now - self._reported >= _SHOW_SECONDS or self.done >= self.total:
                 self._reported = now
-                _shows(self)
+                self._shows.by(self)
         elif self._is_said and self.done < self.total and now - self._reported >= REPORT_SECONDS:
             self._reported = now
             # A worker of Spark's shows warnings only, and who waits wants to know.
@@ -58,16 +70,14 @@ class Progress:
         return megabytes, percent, f", {rate:.0f} MB/s, about {remaining} left"
 
 
-_shows: Callable[[Progress], None] | None = None
-
-
 @contextlib.contextmanager
 def shown(by: Callable[[Progress], None]) -> Iterator[None]:
-    """Within it, in all threads, progress is not said in the log but handed to a function: ten times a second at most,
-    and when something is done."""
-    global _shows
-    before, _shows = _shows, by
+    """Within it, progress of what this thread begins is not said in the log but handed to a function, whichever thread
+    it is made in: ten times a second at most, and when something is done."""
+    before, mine = _shows.get(), _Shows(by)
+    _shows.set(mine)
     try:
         yield
     finally:
-        _shows = before
+        mine.is_over = True
+        _shows.set(before)

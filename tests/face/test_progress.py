@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -39,6 +41,35 @@ def test_shown(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     now += 10
     work.add(200_000_000)
     assert len(caplog.messages) == 2, "whoever waited has it now"
+
+
+def test_each_thread_is_told_of_its_own_work() -> None:
+    """In whichever order they leave; what a thread of a pool does counts for who began it."""
+    told: dict[str, list[str]] = {"first": [], "second": []}
+    first_is_in, second_is_in, first_is_out = (threading.Event() for _ in range(3))
+
+    def first() -> None:
+        with shown(lambda work: told["first"].append(work.what)):
+            first_is_in.set()
+            assert second_is_in.wait(60)
+            work = Progress("of the first", 1)
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(work.add).result()
+        first_is_out.set()
+
+    def second() -> None:
+        assert first_is_in.wait(60)
+        with shown(lambda work: told["second"].append(work.what)):
+            second_is_in.set()
+            assert first_is_out.wait(60)
+            Progress("of the second", 1).add()
+        Progress("of nobody", 1).add()
+
+    with ThreadPoolExecutor(2) as both:
+        for done in [both.submit(first), both.submit(second)]:
+            done.result()
+    Progress("of nobody", 1).add()
+    assert told == {"first": ["of the first"], "second": ["of the second"]}
 
 
 class Terminal(io.StringIO):
