@@ -28,6 +28,10 @@ _TELL_ERRORS = {0xEF53: "ext4", 0x58465342: "XFS", 0x9123683E: "Btrfs", 0x010219
 NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+class RaceError(RmqStoreError):
+    """Something is gone, or there, that was not so a moment ago: another one has been here, or the path is wrong."""
+
+
 def do(call: Callable[..., _T], path: str, *arguments: Any) -> _T:
     """Call it; an error is one of ours, about `path`."""
     try:
@@ -39,7 +43,8 @@ def do(call: Callable[..., _T], path: str, *arguments: Any) -> _T:
 def cannot_write(path: str, why: OSError) -> RmqStoreError:
     if isinstance(why, PermissionError):
         return RmqStoreError(f"{path}: permission denied; run as a user who may write to the store")
-    return RmqStoreError(f"{path}: cannot be written: {why.strerror or why}")
+    kind = RaceError if isinstance(why, FileNotFoundError | FileExistsError) else RmqStoreError
+    return kind(f"{path}: cannot be written: {why.strerror or why}")
 
 
 def mount_of(fd: int) -> int:
@@ -124,6 +129,17 @@ def remove_if_empty_at(above: int, name: str) -> bool:
 
 def exchange(above: int, name: str, other_above: int, other: str) -> None:
     native_io.exchange(above, os.fsencode(name), other_above, os.fsencode(other))
+
+
+def try_exchange(above: int, name: str, other_above: int, other: str) -> bool:
+    """False where Linux or the file system has no exchange."""
+    try:
+        exchange(above, name, other_above, other)
+    except OSError as why:
+        if why.errno not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+        return False
+    return True
 
 
 def start_sync(fd: int, offset: int, size: int) -> None:

@@ -46,7 +46,7 @@ from rmqstore_spark.store.indexfile import FILE_NAME
 from rmqstore_spark.store.layout import queue_id_of, start_in
 from rmqstore_spark.write import patch
 from rmqstore_spark.write.background import for_each
-from rmqstore_spark.write.disk import Tree
+from rmqstore_spark.write.disk import PROBE, Tree
 from rmqstore_spark.write.journal import APPENDED, PUT, STRETCHED, Journal, NewerError, UnfitError, read, write
 from rmqstore_spark.write.replacement import sweep_beside
 from rmqstore_spark.write.stretch import Laying, Stretch
@@ -259,13 +259,13 @@ class Change:
                 log.warning("%s: not tidied up, the next write will try again: %s", self.root, one_line(why))
 
     def sweep(self) -> None:
-        """Throw away what a killed overwrite has left, and jobs that ended long ago."""
+        """Throw away what a killed overwrite or try has left, and jobs that ended long ago."""
         sweep_beside(self._tree)
         for name in self._tree.names(self._workshop) if self._has(self._workshop) else []:
             path = os.path.join(self._workshop, name)
             found = self._tree.find(path)
             is_old = found is not None and time.time() - found.st_mtime > _ABANDONED_SECONDS
-            if is_old and name.startswith((STAGING, ASIDE)):
+            if name.startswith(PROBE) or (is_old and name.startswith((STAGING, ASIDE))):
                 self._tree.remove_tree(path)
 
     def _left(self) -> Journal | None:

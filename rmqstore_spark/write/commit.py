@@ -1,6 +1,7 @@
 """From staged units to a store that a broker starts on: all of them, or none (change.py says how)."""
 
 import contextlib
+import itertools
 import logging
 import os
 import time
@@ -22,6 +23,7 @@ from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.write import checked, disk, stretch, topics, transactions
 from rmqstore_spark.write.background import Lane
 from rmqstore_spark.write.brought import Brought, Counts
+from rmqstore_spark.write.calls import RaceError
 from rmqstore_spark.write.change import PATCHES, Change
 from rmqstore_spark.write.indexfiles import IndexWriter
 from rmqstore_spark.write.journal import APPENDED
@@ -46,6 +48,7 @@ from rmqstore_spark.write.workshop import GONE, staging, transactions_path, work
 log = logging.getLogger(__name__)
 
 _CHUNKS_AHEAD = 4
+_TRIES = 100  # to make a job's directory where others come and go
 
 
 @dataclass(frozen=True)
@@ -258,11 +261,16 @@ def prepare(root: str, job: str) -> None:
     Raises:
         RmqStoreError: the file system is none that can be written to; there is no trace then.
     """
-    with make_root(root) as tree:
-        check_kinds(tree, with_queues=False)
-        tree.make_directory(staging(root, job))
+    for tries in itertools.count(1):
         try:
-            check_can_exchange(tree, workshop(root))
+            with make_root(root) as tree:
+                check_kinds(tree, with_queues=False)
+                tree.make_directory(staging(root, job))
+                check_can_exchange(tree, staging(root, job))
+                return
+        except RaceError:  # another job has just ended, and taken the empty directories away
+            if tries == _TRIES:
+                raise
         except RmqStoreError:
             forget(root, job)
             raise

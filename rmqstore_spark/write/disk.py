@@ -13,6 +13,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import secrets
 import stat
 import threading
 from collections import OrderedDict
@@ -26,6 +27,7 @@ from rmqstore_spark.write.background import for_each
 from rmqstore_spark.write.calls import cannot_write
 from rmqstore_spark.write.new_file import NewFile, closed_if_it_fails
 
+PROBE = "exchange-"  # what can_exchange() tries it with
 _MOST_KNOWN = 64  # directories that are kept open
 _MOST_PASSES = 100_000  # through a directory that is deleted, one for so many levels of it
 _MOST_LEVELS = 8  # that are open at a time while they are deleted
@@ -40,7 +42,7 @@ def kind_at(path: str) -> str | None:
     try:
         return kind_of(os.stat(path))
     except OSError:
-        return "a link to nothing" if os.path.lexists(path) else None
+        return "a link to nothing" if os.path.islink(path) else None
 
 
 def remove_empty(path: str) -> None:
@@ -93,7 +95,7 @@ class Tree(Files):
                 above, name = inside._above(path)
                 self._fd = os.open(name, flags | os.O_NOFOLLOW, dir_fd=above)
         except OSError as why:
-            raise cannot_read(path, why) from None
+            raise cannot_write(path, why) from None
         self.itself = os.fstat(self._fd)
         owner = (like or self).itself
         self._owner = _Owner(owner.st_uid, owner.st_gid) if os.geteuid() == 0 and owner.st_uid != 0 else None
@@ -446,18 +448,20 @@ class Tree(Files):
         calls.do(calls.exchange, other, above, name, other_above, other_name)
 
     def can_exchange(self, directory: str) -> bool:
-        """Does the file system of a directory know how to exchange?"""
-        names = [f"exchange-{os.getpid()}-{i}" for i in "ab"]
-        fd = self._opened(directory)
-        with contextlib.ExitStack() as made:
-            try:
-                for name in names:
-                    os.mkdir(name, dir_fd=fd)
-                    made.callback(os.rmdir, name, dir_fd=fd)
-                calls.exchange(fd, names[0], fd, names[1])
-            except OSError:
-                return False
-        return True
+        """Does the file system of a directory know how to exchange? What a kill leaves of the try begins with PROBE."""
+        probe = os.path.join(directory, f"{PROBE}{secrets.token_hex(8)}")
+        one, other = os.path.join(probe, "one"), os.path.join(probe, "other")
+        try:
+            self.make_directory(one)
+            self.make_directory(other)
+            above = self._changing(one)[0]
+            can = calls.do(calls.try_exchange, probe, above, "one", above, "other")
+            self.remove_tree(probe)
+        except RmqStoreError:
+            with contextlib.suppress(RmqStoreError):
+                self.remove_tree(probe)
+            raise
+        return can
 
     # ---- ways
 

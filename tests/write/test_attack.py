@@ -852,7 +852,7 @@ def test_only_three_modules_change_files() -> None:
     assert {entry for entry in found if entry[0] not in writing} == {
         ("store/files.py", "open"),
         ("cli/main.py", "open()"),
-        *(("cli/commands.py", call) for call in ("open()", "replace", "unlink")),
+        *(("cli/output_file.py", call) for call in ("open", "fchmod", "replace", "unlink")),
     }
     assert {name for path, name in found if path in writing} >= {"rename", "link", "unlink", "open"}
     # The one that reads opens nothing to be written to.

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,8 @@ from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.geometry import index_geometry
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.write import topics
-from rmqstore_spark.write.commit import Settings, check, commit
-from rmqstore_spark.write.disk import Tree
+from rmqstore_spark.write.commit import Settings, check, commit, forget, prepare
+from rmqstore_spark.write.disk import PROBE, Tree
 from rmqstore_spark.write.lock import StoreLock
 from rmqstore_spark.write.target import inspect
 
@@ -323,6 +324,30 @@ def test_a_file_system_that_cannot_exchange(
     with pytest.raises(RmqStoreError, match="cannot exchange two directories in one step"):
         write(tmp_path / "store", some_rows(rng, 3))
     assert not (tmp_path / "store").exists()
+
+
+def test_jobs_that_begin_and_end_at_once(tmp_path: Path) -> None:
+    """Each takes away the directories that are empty without it, and none is in the way of another."""
+    root = str(tmp_path / "store")
+
+    def begin_and_end(thread: int) -> None:
+        for number in range(40):
+            prepare(root, f"{thread}-{number}")
+            forget(root, f"{thread}-{number}")
+
+    with ThreadPoolExecutor(4) as threads:
+        for done in [threads.submit(begin_and_end, thread) for thread in range(4)]:
+            done.result()
+    assert not os.path.exists(root)
+
+
+def test_what_a_killed_try_to_exchange_left(tmp_path: Path, rng: random.Random) -> None:
+    """It is in nobody's way, whatever number the process had, and the next write takes it away."""
+    write(tmp_path, some_rows(rng, 3))
+    for name in (f"{PROBE}{os.getpid()}-a", f"{PROBE}0123456789abcdef"):
+        (tmp_path / ".rmqstore-spark" / name / "one").mkdir(parents=True)
+    write(tmp_path, some_rows(rng, 3))
+    assert not list(tmp_path.glob(f".rmqstore-spark/{PROBE}*"))
 
 
 def test_topics_with_other_queues(tmp_path: Path, rng: random.Random) -> None:
