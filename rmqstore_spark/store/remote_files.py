@@ -363,6 +363,8 @@ class RemoteFiles(Files):
                 for number in missing:
                     self._pages[path, pin.tag, number] = _Page(coming, number * _PAGE - start)
             found = [self._pages[key] for key in keys]  # before one of them is forgotten
+            for key in keys:
+                self._pages.move_to_end(key)  # what was not asked for longest goes first
             while len(self._pages) > _PAGES:
                 self._pages.popitem(last=False)
         if missing:
@@ -609,7 +611,10 @@ def _bucket_of(path: str, storage: Storage) -> tuple[Objects, str]:
 
 def _marked(function: Callable[[_Item], _Answer], item: _Item) -> _Answer:
     _inside.each = True
-    return function(item)
+    try:
+        return function(item)
+    finally:
+        _inside.each = False  # the thread has other work next
 
 
 def _answers(futures: "list[Future[_Answer]]") -> Iterator[_Answer]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import random
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +222,32 @@ def test_many_at_once_and_in_order(rng: random.Random) -> None:
             most = rng.randrange(least, least + 5000)
             answer = rng.randrange(least, most + 1)
             assert files.first_not(least, most, lambda number, answer=answer: number < answer) == answer  # type: ignore[misc]
+
+
+def test_many_at_once_also_where_others_have_worked(tmp_path: Path) -> None:
+    """A thread that has worked for one each() works for others, and asks as many at once there."""
+    files = RemoteFiles(PRICES, bucket=remote.bucket)
+    list(files.each(lambda _: time.sleep(0.01), range(4 * PRICES.at_once)))  # all threads have
+    together, done = threading.Barrier(2), threading.Event()
+
+    def work() -> None:
+        list(files.each(lambda _: together.wait(60), range(2)))  # ends only if both run beside each other
+        done.set()
+
+    files.meanwhile(work)
+    assert done.wait(60)
+
+
+def test_the_page_that_is_used_most_is_kept(tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_files, "_PAGE", 4096)
+    monkeypatch.setattr(remote_files, "_PAGES", 3)
+    file, files = opened(tmp_path / "object")
+    before = files.requests
+    for number in range(20):
+        assert file.read(100, 10) == content[100:110]
+        at = 4096 * (2 + 2 * number)
+        assert file.read(at, 10) == content[at : at + 10]
+    assert files.requests - before == 1 + 20
 
 
 def test_no_secret_stands_in_a_path() -> None:
