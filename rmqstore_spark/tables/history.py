@@ -99,7 +99,8 @@ def history(store: OpenStore, options: ReadOptions, name: str) -> pa.Table:
     say_what_is_unknown(store, MESSAGES)
     units = _units(store, options, name)
     told = [unit for unit in units.values() if unit["topic"] != TRACE_TOPIC]
-    events = [_event(store, unit, told) for unit in told]
+    parked = _parked(told)
+    events = [_event(store, unit, parked) for unit in told]
     events += _rollbacks(store, options, told)
     events += _popped(store, options, told)
     events += _traced([unit for unit in units.values() if unit["topic"] == TRACE_TOPIC], {name}, told)
@@ -146,7 +147,22 @@ def _read(store: OpenStore, options: ReadOptions, selection: Selection) -> Itera
 # ---- what each unit means
 
 
-def _event(store: OpenStore, unit: Unit, units: list[Unit]) -> Event:
+def _parked(units: list[Unit]) -> dict[tuple[Any, ...], int]:
+    """The physical offset of the first unit in which a broker kept a message until it was due, by _same_message()."""
+    first: dict[tuple[Any, ...], int] = {}
+    for unit in units:
+        if unit["topic"] in (SCHEDULE_TOPIC, TIMER_TOPIC):
+            name = _same_message(unit)
+            first[name] = min(unit["commitLogOffset"], first.get(name, unit["commitLogOffset"]))
+    return first
+
+
+def _same_message(unit: Unit) -> tuple[Any, ...]:
+    """What a unit has in common with the one that was kept for it before."""
+    return unit["msgId"], unit["realTopic"], unit["reconsumeTimes"]
+
+
+def _event(store: OpenStore, unit: Unit, parked: dict[tuple[Any, ...], int]) -> Event:
     topic, properties = unit["topic"], unit["properties"]
     group = unit["consumerGroup"]
     if topic in _HALF_TOPICS:
@@ -170,15 +186,9 @@ def _event(store: OpenStore, unit: Unit, units: list[Unit]) -> Event:
     text = f"{len(unit['body'] or b'')} bytes{_list('tags', unit['tags'])}{_list('keys', unit['keys'])}"
     if unit["sysFlag"] & TRANSACTION_TYPE == TRANSACTION_COMMIT:
         return _of(unit, "committed", text, properties.get("PGROUP"))
-    if any(other["topic"] in (SCHEDULE_TOPIC, TIMER_TOPIC) and _is_same(other, unit) for other in units):
+    if parked.get(_same_message(unit), unit["commitLogOffset"]) < unit["commitLogOffset"]:
         return _of(unit, "delivered", text)
     return _of(unit, "produced", f"{text}, from {unit['bornHost']}", properties.get("PGROUP"))
-
-
-def _is_same(parked: Unit, unit: Unit) -> bool:
-    """Is a unit what was parked before?"""
-    same = ("msgId", "realTopic", "reconsumeTimes")
-    return all(parked[name] == unit[name] for name in same) and parked["commitLogOffset"] < unit["commitLogOffset"]
 
 
 def _of(unit: Unit, event: str, details: str, group: str | None = None) -> Event:
@@ -301,12 +311,16 @@ def _trace_text(record: dict[str, Any]) -> str:
 
 def _consumed(store: OpenStore, units: list[Unit]) -> Iterator[Event]:
     """Which groups have got beyond it in a queue, and which have not."""
+    groups: dict[str, list[tuple[str, dict[int, int]]]] = {}
+    for (group, topic), offsets in sorted(store.consumer_offsets.items()):
+        if not group.startswith(_SYSTEM_GROUP):
+            groups.setdefault(topic, []).append((group, offsets))
     for unit in sorted(units, key=lambda unit: unit["commitLogOffset"]):
         topic = unit["topic"]
         if (is_moved(topic) and not topic.startswith((RETRY_PREFIX, DEAD_PREFIX))) or topic.startswith(REVIVE_PREFIX):
             continue
-        for (group, consumed), offsets in sorted(store.consumer_offsets.items()):
+        for group, offsets in groups.get(topic, []):
             at = offsets.get(unit["queueId"])
-            if consumed == topic and at is not None and not group.startswith(_SYSTEM_GROUP):
+            if at is not None:
                 event = "consumed" if at > unit["queueOffset"] else "waiting"
                 yield _of(unit, event, f"the group goes on at {at}", group)._replace(timestamp=None)

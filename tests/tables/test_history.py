@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -156,3 +157,26 @@ def test_index_of_a_store_whose_topics_nothing_names(tmp_path: Path) -> None:
     for prices in (None, reading.FREE):
         assert reading.read(tmp_path, key="k30", prices=prices) == expected
     assert reference.read_store(tmp_path)[30] == expected[0]
+
+
+def test_many_messages_of_one_key_cost_no_more_each(tmp_path: Path) -> None:
+    def calls(messages: int) -> int:
+        store = stores.StoreBuilder(tmp_path / str(messages), segment_size=1 << 20, index=True, index_items=10_000)
+        for number in range(messages):
+            store.append(keys="same", msg_id=f"ID{number}", body=b"x")
+        store.close()
+        opened = OpenStore.find(str(store.root), Files())
+        count = 0
+
+        def called(frame: Any, event: str, argument: Any) -> None:
+            nonlocal count
+            count += event == "call"
+
+        sys.setprofile(called)
+        try:
+            assert history(opened, reading.options_of(store.root), "same").num_rows == messages
+        finally:
+            sys.setprofile(None)
+        return count
+
+    assert calls(800) < 5 * calls(200)
