@@ -61,9 +61,7 @@ def scan(store: Path, given: dict[str, str]) -> float:
     begin = time.perf_counter()
     options = parse_options({"path": str(store), **given})
     planned = plan(options)
-    settings = ReadSettings(
-        arrow_schema(DEFAULT_COLUMNS), options.mode, options.verify_crc, options.decompress, options.selection
-    )
+    settings = ReadSettings.of(options, arrow_schema(DEFAULT_COLUMNS))
     for task in planned.tasks:
         for _ in read_task(task, settings):
             pass

@@ -77,9 +77,7 @@ def read(given: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"planning": meter.read(), "partitions": len(planned.tasks)}
     found["log_bytes"] = sum(size for _, access in planned.accesses for _, size in access.pieces)
     if given.get("rows") is not None:
-        settings = ReadSettings(
-            arrow_schema(list(DEFAULT_COLUMNS)), options.mode, options.verify_crc, options.decompress, options.selection
-        )
+        settings = ReadSettings.of(options, arrow_schema(list(DEFAULT_COLUMNS)))
         rows = 0
         meter = Meter()
         for task in planned.tasks:

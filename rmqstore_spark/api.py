@@ -114,15 +114,7 @@ class Store(TableMethods):
         if understood.max_partition_bytes is None:
             is_shared_whole = prices.at_once > 1 or (workers > 1 and not are_cut)
             understood = replace(understood, max_partition_bytes=prices.task if is_shared_whole else _LARGE_TASK)
-        settings = ReadSettings(
-            schema,
-            understood.mode,
-            understood.verify_crc,
-            understood.decompress,
-            understood.selection,
-            understood.storage,
-            BATCH_BYTES if workers > 1 else 0,
-        )
+        settings = ReadSettings.of(understood, schema, BATCH_BYTES if workers > 1 else 0)
         tasks = plan(understood, columns=names).tasks
         readers = TaskReaders(settings, tasks)
         progress = Progress("messages", sum(task.nbytes for task in tasks), is_said=False)

@@ -47,8 +47,7 @@ def followed(path: str, given: Mapping[str, str], count: int) -> tuple[pa.Table,
 def _coming(
     follower: Follower, start: StreamOffset, options: StreamOptions, columns: list[str]
 ) -> Iterator[pa.RecordBatch]:
-    read = options.read
-    settings = ReadSettings(arrow_schema(columns), read.mode, read.verify_crc, read.decompress, read.selection)
+    settings = ReadSettings.of(options.read, arrow_schema(columns))
     while True:
         end = follower.latest(start, is_limited=False)
         if end == start:

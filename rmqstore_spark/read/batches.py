@@ -11,7 +11,7 @@ import pyarrow as pa
 from native_io import COLUMNS as UNIT_COLUMNS
 from native_io import FORMAT, Filter
 from rmqstore_spark.errors import DamagedStoreError
-from rmqstore_spark.options import Mode
+from rmqstore_spark.options import Mode, ReadOptions
 from rmqstore_spark.read.find import SelectedUnits
 from rmqstore_spark.read.origins import ORIGIN_COLUMNS, ORIGIN_NEEDS, Origins
 from rmqstore_spark.read.parts import Parts
@@ -51,6 +51,19 @@ class ReadSettings:
     selection: Selection = EVERYTHING
     storage: Storage | None = None
     batch_bytes: int = 0
+
+    @classmethod
+    def of(cls, options: ReadOptions, schema: pa.Schema, batch_bytes: int = 0) -> "ReadSettings":
+        """As options say, all of them: whoever reads tasks takes this one."""
+        return cls(
+            schema,
+            options.mode,
+            options.verify_crc,
+            options.decompress,
+            options.selection,
+            options.storage,
+            batch_bytes,
+        )
 
 
 def read_task(task: Task, settings: ReadSettings) -> Iterator[pa.RecordBatch]:

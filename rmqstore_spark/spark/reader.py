@@ -42,15 +42,7 @@ class RmqStoreReader(DataSourceReader):
         from rmqstore_spark.read.batches import ReadSettings, read_task
 
         with called_by_spark():
-            settings = ReadSettings(
-                schema=arrow_schema_of(self._schema),
-                mode=self._options.mode,
-                verify_crc=self._options.verify_crc,
-                decompress=self._options.decompress,
-                selection=self._options.selection,
-                storage=self._options.storage,
-            )
-            yield from read_task(task, settings)
+            yield from read_task(task, ReadSettings.of(self._options, arrow_schema_of(self._schema)))
 
 
 class PushdownReader(RmqStoreReader):

@@ -28,7 +28,7 @@ def messages(
         DamagedStoreError: mode FAILFAST, and something is damaged.
     """
     options = replace(options, selection=selection, subscribe=frozenset(), starting_group=None)
-    settings = ReadSettings(arrow_schema(columns), options.mode, options.verify_crc, options.decompress, selection)
+    settings = ReadSettings.of(options, arrow_schema(columns))
     for task in plan_stores([store], options, store.files, columns).tasks:
         yield from read_task(task, settings)
 

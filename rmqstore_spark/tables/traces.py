@@ -121,8 +121,8 @@ def _selection(options: ReadOptions) -> Selection:
 
 def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
     mode: Mode = "FAILFAST" if options.mode == "FAILFAST" else "DROPMALFORMED"
-    settings = ReadSettings(arrow_schema(_READ), mode, options.verify_crc, selection=_selection(options))
-    for batch in read_task(part, settings):
+    how = replace(options, mode=mode, selection=_selection(options))
+    for batch in read_task(part, ReadSettings.of(how, arrow_schema(_READ))):
         records = traces_of(batch)
         for word in options.selection.words:
             records = records.filter(_is_about(records, word))

@@ -224,7 +224,7 @@ def plan_and_read(server: Server, between: Callable[[Path], object]) -> None:
     segment = sorted((server.root / "broker" / "commitlog").iterdir())[0]
     between(segment)
     for task in pickle.loads(pickle.dumps(planned.tasks)):
-        settings = reading.ReadSettings(reading.arrow_schema(["msgId"]), storage=options.storage)
+        settings = reading.ReadSettings.of(options, reading.arrow_schema(["msgId"]))
         list(reading.read_task(task, settings))
 
 

@@ -123,7 +123,7 @@ def plan_and_read(uri: str, between: Callable[[], object]) -> int:
     options = reading.parse_options({"path": uri})
     planned = reading.plan(options, files_of(options))
     between()
-    settings = reading.ReadSettings(reading.arrow_schema(["msgId"]), storage=options.storage)
+    settings = reading.ReadSettings.of(options, reading.arrow_schema(["msgId"]))
     tasks = pickle.loads(pickle.dumps(planned.tasks))
     return sum(batch.num_rows for task in tasks for batch in reading.read_task(task, settings))
 

@@ -44,7 +44,7 @@ def look_up(store: Path, slow: remote.Slow, given: dict[str, str]) -> list[dict[
     options = reading.options_of(store, **given)
     planned = plan(options, slow.files)
     assert [access.name for _, access in planned.accesses] == ["index"]
-    settings = ReadSettings(arrow_schema(["keys", "commitLogOffset"]), selection=options.selection)
+    settings = ReadSettings.of(options, arrow_schema(["keys", "commitLogOffset"]))
     return [row for task in planned.tasks for batch in read_task(task, settings) for row in batch.to_pylist()]
 
 

@@ -135,7 +135,7 @@ def measured(store: Generated, pushed: Selection | None = None, **options: objec
     if pushed is not None:
         understood = replace(understood, selection=pushed)
     schema = arrow_schema(list(DEFAULT_COLUMNS))
-    settings = ReadSettings(schema, understood.mode, understood.verify_crc, understood.decompress, understood.selection)
+    settings = ReadSettings.of(understood, schema)
     before = bytes_of_process()
     planned = plan(understood)
     batches = [batch for task in planned.tasks for batch in read_task(task, settings)]

@@ -78,9 +78,7 @@ def read_by_tasks(
 
 def read_one(task: Task, options: ReadOptions, columns: Sequence[str] = DEFAULT_COLUMNS) -> list[Row]:
     """The rows of one task."""
-    settings = ReadSettings(
-        arrow_schema(list(columns)), options.mode, options.verify_crc, options.decompress, options.selection
-    )
+    settings = ReadSettings.of(options, arrow_schema(list(columns)))
     rows: list[Row] = []
     for batch in read_task(task, settings):
         assert batch.schema.equals(settings.schema)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from oracle import stores
 from support import reading
+from support.s3_server import Server
 
 from rmqstore_spark import OptionError, Store
 from rmqstore_spark.options import MESSAGES, OPTIONS
-from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.tables.methods import TableMethods
 from rmqstore_spark.tables.registry import TABLES, plan_table, read_part, read_table, schema_of, table
 
@@ -97,28 +98,42 @@ def test_selections() -> None:
         }
 
 
+@pytest.mark.parametrize("where", ["disk", "bucket"])
 @pytest.mark.parametrize("name", TABLES)
-def test_several_stores_are_one_table(name: str, tmp_path: Path) -> None:
-    for directory in ("a", "b"):
-        shutil.copytree(SAMPLE, tmp_path / directory)
-    columns = [*table(name).schema.names, "store"]
-    rows = read_table(reading.options_of(tmp_path / "*", table=name, columns=",".join(columns)))
-    alone = [
-        read_table(reading.options_of(tmp_path / directory, table=name, columns=",".join(columns))).to_pylist()
-        for directory in ("a", "b")
-    ]
-    assert rows.to_pylist() == alone[0] + alone[1]
-    assert alone[0] or name == "traces"  # nobody traced there
-    assert {row["store"] for row in alone[1]} <= {str(tmp_path / "b")}
+def test_tasks_of_several_stores_are_read_elsewhere(
+    name: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pickled, as Spark sends them, and by nothing but what they are and the options: on a disk, and in a bucket whose
+    keys are options. Together they are what each store has by itself."""
+    for variable in [each for each in os.environ if each.startswith("AWS_")]:
+        monkeypatch.delenv(variable)
+    roots = [tmp_path / "a", tmp_path / "b"]
+    for root in roots:
+        shutil.copytree(SAMPLE, root)
+    found = table(name)
+    given = {"table": name, "columns": ",".join([*found.schema.names, "store"])}
+    if name == "traces":
+        given["subscribe"] = "Plain"  # nobody traced there
+    expected = [_as_shown(row) for root in roots for row in read_table(reading.options_of(root, **given)).to_pylist()]
+    assert {row["store"] for row in expected} == {str(root) for root in roots}
+    with Server(tmp_path) as server:
+        options = reading.options_of(tmp_path / "*", **given)
+        if where == "bucket":
+            options = reading.options_of("s3://stores/*", **given, **server.options)
+        tasks = pickle.loads(pickle.dumps(plan_table(found, options)))
+        schema = schema_of(found, options.columns)
+        rows = [row for task in tasks for batch in read_part(found, task, options, schema) for row in batch.to_pylist()]
+    assert [_as_shown(row, server.root) for row in rows] == expected
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_tasks_are_read_elsewhere(name: str) -> None:
-    """Pickled, as Spark sends them, and by a store of their own."""
-    options, found = reading.options_of(SAMPLE, table=name), table(name)
-    tasks = pickle.loads(pickle.dumps(plan_table(found, options, [OpenStore.find(str(SAMPLE), Files())])))
-    batches = [batch for task in tasks for batch in read_part(found, task, options, schema_of(found))]
-    assert [row for batch in batches for row in batch.to_pylist()] == read_table(options).to_pylist()
+def _as_shown(row: dict[str, Any], bucket: Path | None = None) -> dict[str, Any]:
+    """A row as a disk shows it, without what a bucket cannot know."""
+    unknown = {"allocated", "sizeOnDisk", "locked"}
+    return {
+        column: value.replace("s3://stores", str(bucket)) if isinstance(value, str) else value
+        for column, value in row.items()
+        if column not in unknown
+    }
 
 
 def test_a_store_without_anything(tmp_path: Path) -> None:
