@@ -9,6 +9,7 @@ from rmqstore_spark.api import Store
 from rmqstore_spark.columns import DEFAULT_COLUMNS
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.options import MESSAGES, ReadOptions, parse_options
+from rmqstore_spark.read.asked import asked_of
 from rmqstore_spark.read.stores import files_of, open_stores
 from rmqstore_spark.store.elsewhere import say_what_is_unknown
 from rmqstore_spark.store.opened import OpenStore
@@ -45,7 +46,7 @@ def last_batches(path: str, given: Mapping[str, str], count: int) -> tuple[pa.Sc
     if others:
         raise OptionError(f"{path}: expected one store, found {len(others) + 1}")
     say_what_is_unknown(store, MESSAGES)
-    options = _options([path], given)
+    ((_, options),) = asked_of(_options([path], given), [store])
     found = last_messages(store, options, options.columns or DEFAULT_COLUMNS, count)
     return found.schema, iter(found.to_batches())
 

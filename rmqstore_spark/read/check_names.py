@@ -1,7 +1,7 @@
 """Topics and queues that options name, and no store has: more often a typo than a wish."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 
 from rmqstore_spark.errors import OptionError, nearest, one_line
 from rmqstore_spark.read.unqueued import queues_know_all
@@ -9,6 +9,8 @@ from rmqstore_spark.selection import Selection
 from rmqstore_spark.store.opened import OpenStore
 
 log = logging.getLogger(__name__)
+
+_MOST_SHOWN = 1024  # queues of a topic: RocketMQ's own topic for benchmarks has so many
 
 
 def check_topics(subscribe: frozenset[str], stores: list[OpenStore]) -> None:
@@ -50,8 +52,32 @@ def check_queues(selection: Selection, stores: list[OpenStore]) -> None:
     Raises:
         OptionError: naming one of them.
     """
-    named = list(selection.offsets) + [(t, q) for t, ids in (selection.assigned or {}).items() for q in sorted(ids)]
-    if all(any(queue_id in _queues(store, topic) for store in stores) for topic, queue_id in named):
+    named = list(selection.offsets) + _assigned(selection.assigned)
+    for unknown in _unknown_queues(named, stores, set()):
+        raise OptionError(unknown)
+
+
+def say_unknown_queues(assigned: Mapping[str, frozenset[int]] | None, stores: list[OpenStore]) -> None:
+    """Say such queues of `assign` in the log, as say_unknown_topics() does. What a group has an offset of is known."""
+    consumed = {
+        (topic, queue_id)
+        for store in (stores if assigned else ())
+        for (_, topic), queues in store.consumer_offsets.items()
+        for queue_id in queues
+    }
+    for unknown in _unknown_queues(_assigned(assigned), stores, consumed):
+        log.warning("%s", one_line(unknown))
+
+
+def _assigned(assigned: Mapping[str, frozenset[int]] | None) -> list[tuple[str, int]]:
+    return [(topic, queue_id) for topic, ids in (assigned or {}).items() for queue_id in sorted(ids)]
+
+
+def _unknown_queues(
+    named: list[tuple[str, int]], stores: list[OpenStore], others: set[tuple[str, int]]
+) -> Iterator[str]:
+    """What to say of those that neither a store has, nor are among others."""
+    if all((topic, queue_id) in others or _is_known(topic, queue_id, stores) for topic, queue_id in named):
         return
     known: dict[str, set[int]] = {}
     for store in stores:
@@ -59,17 +85,22 @@ def check_queues(selection: Selection, stores: list[OpenStore]) -> None:
             known.setdefault(queue.topic, set()).add(queue.queue_id)
     if not known:
         return
-    highest = max(queue_id for _, queue_id in named)
     for store in stores:
         for topic, count in store.topics.items():
-            known.setdefault(topic, set()).update(range(min(count, highest + 1)))
+            known.setdefault(topic, set()).update(range(min(count, _MOST_SHOWN)))
     for topic, queue_id in named:
+        if (topic, queue_id) in others or _is_known(topic, queue_id, stores):
+            continue
         if topic not in known:
-            raise OptionError(_unknown(topic, known))
-        if queue_id not in known[topic]:
-            raise OptionError(
-                f"topic {topic!r} has no queue {queue_id}; it has {', '.join(map(str, sorted(known[topic])))}"
-            )
+            yield _unknown(topic, known)
+        else:
+            some = sorted(known[topic])
+            there = ", ".join(map(str, some[:_MOST_SHOWN])) + ", ..." * (len(some) > _MOST_SHOWN)
+            yield f"topic {topic!r} has no queue {queue_id}; it has {there}"
+
+
+def _is_known(topic: str, queue_id: int, stores: list[OpenStore]) -> bool:
+    return any(queue_id in _queues(store, topic) or queue_id < store.topics.get(topic, 0) for store in stores)
 
 
 def _queues(store: OpenStore, topic: str) -> set[int]:

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from rmqstore_spark.errors import DamagedStoreError, OptionError
 from rmqstore_spark.options import MESSAGES, ReadOptions
 from rmqstore_spark.read.access_path import Access, choose, scanned, unread
-from rmqstore_spark.read.check_names import check_queues, check_topics
+from rmqstore_spark.read.asked import asked_of
 from rmqstore_spark.read.copies import Copies, alone, copies_of, in_order
-from rmqstore_spark.read.groups import of_group
 from rmqstore_spark.read.index_ahead import begin_look_up
 from rmqstore_spark.read.pack import pack, target_size
 from rmqstore_spark.read.prune import in_time, pruned
@@ -20,6 +19,7 @@ from rmqstore_spark.selection import Selection
 from rmqstore_spark.store.elsewhere import say_what_is_unknown
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.segments import Damage
 
 _SEGMENTS_TO_WALK = 16  # without ConsumeQueue, more segments than these are not walked through for split points
 _SMALL_PART = 64 * 1024 * 1024  # of a log: less is not worth a look at queues
@@ -59,42 +59,41 @@ def plan(options: ReadOptions, files: Files | None = None, columns: Collection[s
     for store in stores:
         begin_look_up(store, options.selection)
         say_what_is_unknown(store, MESSAGES)
-    if options.deduplicate:
-        return _plan_logs(copies_of(stores), options, files, columns)
-    if not options.selection.is_nothing:
+    if not options.deduplicate and not options.selection.is_nothing:
         refuse_twins(stores, "name one of them, or give deduplicate=true to have each message once")
-    return plan_stores(stores, options, files, columns)
+    logs = copies_of(stores) if options.deduplicate else alone(stores)
+    faults = _faults(logs, options)
+    asked = asked_of(options, stores)
+    if options.starting_group is None:
+        return _with_faults(_planned(logs, options, files, columns), faults)
+    if len(logs) < len(stores):
+        raise OptionError(
+            f"option 'startingOffsets': group:{options.starting_group} does not go with copies (deduplicate=true): "
+            "each has the group's offsets of another time; give those of one, as `Store.offsets_of` says them"
+        )
+    plans = [_planned(alone([store]), own, files, columns, own.selection) for store, own in asked]
+    return _with_faults(_joined(plans, files), faults)
 
 
 def plan_stores(
     stores: list[OpenStore], options: ReadOptions, files: Files, columns: Collection[str] | None = None
 ) -> Plan:
-    """The same of stores that are open, no two of them copies of one; what the options say of paths does not count."""
-    return _plan_logs(alone(stores), options, files, columns)
+    """The same of stores that are open, no two of them copies of one. What options say of paths and a consumer group
+    does not count, and no name in them is checked."""
+    logs = alone(stores)
+    faults = _faults(logs, options)
+    return _with_faults(_planned(logs, options, files, columns), faults)
 
 
-def _plan_logs(logs: list[Copies], options: ReadOptions, files: Files, columns: Collection[str] | None) -> Plan:
-    stores = [store for log in logs for store in log.stores]
+def _faults(logs: list[Copies], options: ReadOptions) -> list[tuple[str, Damage]]:
+    """What is wrong with names and sizes of segments."""
     faults = [fault for log in logs for fault in log.faults()]
     if faults and options.mode == "FAILFAST":
         raise DamagedStoreError(str(faults[0][1]))
-    check_topics(options.subscribe, stores)
-    check_queues(options.selection, stores)
-    if options.starting_group is None:
-        planned = _planned(logs, options, files, columns)
-    elif len(logs) < len(stores):
-        raise OptionError(
-            f"option 'startingOffsets': group:{options.starting_group} does not go with copies (deduplicate=true): "
-            "each has the group's offsets of another time; give those of one, as `Store.offsets_of` says them"
-        )
-    else:
-        planned = _joined(
-            [
-                _planned(alone([store]), replace(options, selection=selection), files, columns, selection)
-                for store, selection in of_group(stores, options.starting_group, options.selection)
-            ],
-            files,
-        )
+    return faults
+
+
+def _with_faults(planned: Plan, faults: list[tuple[str, Damage]]) -> Plan:
     if faults:
         planned.tasks.append(Task(faults=tuple(faults)))
     return planned

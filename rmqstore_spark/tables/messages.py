@@ -27,7 +27,7 @@ def messages(
     Raises:
         DamagedStoreError: mode FAILFAST, and something is damaged.
     """
-    options = replace(options, selection=selection, subscribe=frozenset(), starting_group=None)
+    options = replace(options, selection=selection)
     settings = ReadSettings.of(options, arrow_schema(columns))
     for task in plan_stores([store], options, store.files, columns).tasks:
         yield from read_task(task, settings)

@@ -6,24 +6,24 @@ without option `table`, and read/planner.py plans it.
 
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from rmqstore_spark.errors import DamagedStoreError, OptionError, nearest
 from rmqstore_spark.options import MESSAGES, ReadOptions, check_columns
 from rmqstore_spark.progress import Progress
-from rmqstore_spark.read.check_names import say_unknown_topics
+from rmqstore_spark.read.asked import with_offsets
+from rmqstore_spark.read.check_names import check_queues, say_unknown_queues, say_unknown_topics
 from rmqstore_spark.read.parallel import Job, in_order
 from rmqstore_spark.read.stores import files_of, open_stores
+from rmqstore_spark.selection import Selection
 from rmqstore_spark.store.elsewhere import say_what_is_unknown
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.tables.table import Part, Table
 
 # What every table takes: which stores, which columns, with what manners towards others.
 OF_ALL_TABLES = {"path", "paths", "table", "columns", "storePathCommitLog", "dropCache", "maxTaskBytesPerSecond"}
-# In these `subscribe` means topics that the store itself knows.
-_OF_THE_STORES_TOPICS = {"topics", "queues", "offsets", "consumequeue"}
 _STORE = "store"  # the column that every table has by name
 
 
@@ -137,10 +137,12 @@ class TableTask:
     Attributes:
         root: the store directory; the task opens it anew, and has a store that knows its segments.
         part: as Table.parts gives it.
+        selection: what is selected of this store, which only the plan knows where options name a consumer group.
     """
 
     root: str
     part: Part
+    selection: Selection
 
 
 def table(name: str) -> Table:
@@ -202,15 +204,22 @@ def plan_table(table: Table, options: ReadOptions, stores: list[OpenStore] | Non
         stores: these stores, where they are open already.
 
     Raises:
+        OptionError: the offsets name a queue, or a group, that no store has. Topics and queues that are asked for and
+            that none has may come yet: they are said in the log.
         RmqStoreError: a path is no store, or the store cannot be read.
     """
     if stores is None:
         stores = open_stores(options, files_of(options))
     for store in stores:
         say_what_is_unknown(store, table.name)
-    if table.name in _OF_THE_STORES_TOPICS:
-        say_unknown_topics(options.subscribe, stores)
-    return [TableTask(store.root, part) for store in stores for part in table.parts(store, options)]
+    say_unknown_topics(options.subscribe, stores)
+    say_unknown_queues(options.selection.assigned, stores)
+    check_queues(replace(options.selection, assigned=None), stores)
+    return [
+        TableTask(store.root, part, own.selection)
+        for store, own in with_offsets(options, stores)
+        for part in table.parts(store, own)
+    ]
 
 
 def read_part(
@@ -223,7 +232,8 @@ def read_part(
         store: the task's store, where it is open already.
     """
     store = store or OpenStore.find(task.root, files_of(options), options.store_path_commit_log)
-    for batch in table.rows(store, options, task.part):
+    own = replace(options, selection=task.selection, starting_group=None)
+    for batch in table.rows(store, own, task.part):
         yield _arranged(batch, store, schema)
 
 

@@ -107,9 +107,7 @@ _SCHEMA = pa.schema(
 
 
 def _parts(store: OpenStore, options: ReadOptions) -> Sequence[Part]:
-    selection = _selection(options)
-    options = replace(options, selection=selection, subscribe=frozenset(), starting_group=None)
-    return plan_stores([store], options, store.files, _READ).tasks
+    return plan_stores([store], replace(options, selection=_selection(options)), store.files, _READ).tasks
 
 
 def _selection(options: ReadOptions) -> Selection:

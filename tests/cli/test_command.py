@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -23,6 +24,7 @@ from oracle import stores
 from support import reading
 from support.command import COMMAND, at_terminal, run
 
+from rmqstore_spark.cli.commands import Rmqstore
 from rmqstore_spark.tables.registry import TABLES
 
 COMMANDS = ["show", "messages", "tail", "get", "history", "check", "explain", "rebuild", "copy", "salvage"]
@@ -363,6 +365,54 @@ def test_without_click_it_says_what_to_install(tmp_path: Path) -> None:
     )
     assert ran.returncode == 2
     assert "pip install 'rmqstore-spark[cli]'" in ran.stderr
+
+
+# ---- names that no store has
+
+
+def commands_with(option: str) -> list[str]:
+    """The commands that take an option."""
+    with click.Context(Rmqstore()) as context:
+        made = {name: Rmqstore().get_command(context, name) for name in COMMANDS}
+    return [name for name, command in made.items() if command and option in {each.name for each in command.params}]
+
+
+@pytest.mark.parametrize("command", commands_with("startingOffsets"))
+def test_a_group_that_is_not_there_is_refused(command: str, store: Path, tmp_path: Path) -> None:
+    target = [str(tmp_path / "new")] if command in ("copy", "salvage") else []
+    ran = run(command, str(store), *target, "--startingOffsets", "group:nosuch")
+    assert (ran.code, ran.out) == (2, "")
+    assert "option 'startingOffsets': no store has an offset of consumer group 'nosuch'" in ran.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("option", "command"),
+    [(option, command) for option in ("subscribe", "assign") for command in commands_with(option)],
+)
+def test_a_topic_that_is_not_there_is_told(option: str, command: str, store: Path, tmp_path: Path) -> None:
+    """Refused, or said beside what comes."""
+    target = [str(tmp_path / "new")] if command in ("copy", "salvage") else []
+    wanted = ["order-47"] if command == "get" else []
+    given = {"subscribe": "Orders9", "assign": '{"Orders9": [0]}'}[option]
+    ran = run(command, str(store), *target, *wanted, f"--{option}", given)
+    assert "unknown topic 'Orders9'. Did you mean 'Orders" in ran.err
+
+
+def test_tail_is_the_end_of_messages(tmp_path: Path) -> None:
+    """Whatever selects them; of a group, too."""
+    builder = stores.StoreBuilder(tmp_path)
+    for number in range(40):
+        builder.append(topic=f"T{number % 2}", queue_id=number % 3, keys=str(number))
+    builder.close()
+    (tmp_path / "config").mkdir(exist_ok=True)
+    (tmp_path / "config" / "consumerOffset.json").write_text('{"offsetTable": {"T0@G": {0: 4, 1: 2}, "T1@H": {0: 7}}}')
+    selections = [["group:G"], ["group:H"], ["group:G", "--subscribe", "T1"], ['{"T0": {"1": 5}}', "--topic", "T0"]]
+    for selection in selections:
+        arguments = (str(tmp_path), "--format", "json", "--startingOffsets", *selection)
+        rows = run("messages", *arguments).out.splitlines()
+        assert run("tail", *arguments).out.splitlines() == rows[-10:]
+        assert run("tail", *arguments, "-n", "0").out.splitlines() == rows
 
 
 # ---- tail --follow

@@ -14,6 +14,7 @@ from oracle import golden, reference
 from oracle.stores import StoreBuilder
 from support.tables import rows_of
 
+from rmqstore_spark import OptionError, Store
 from rmqstore_spark.tables import consumequeue
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,6 +94,41 @@ def test_selections(tmp_path: Path, rng: random.Random) -> None:
         for row in every
         if row[0] == "A" and bounds.get(row[1], (0, 1000))[0] <= row[2] < bounds.get(row[1], (0, 1000))[1]
     )
+
+
+def test_what_a_group_has_not_consumed(tmp_path: Path, rng: random.Random) -> None:
+    """In each store from where it stands there, as messages; and what no store has is refused as there."""
+    for name, offset in (("a", 2), ("b", 5)):
+        build(tmp_path / name, rng)
+        (tmp_path / name / "config").mkdir(exist_ok=True)
+        offsets = f'{{"offsetTable": {{"A@G": {{1: {offset}, 2: 0}}, "Late@H": {{1: 1}}}}}}'
+        (tmp_path / name / "config" / "consumerOffset.json").write_text(offsets)
+    store, columns = Store(tmp_path / "*"), ["store", "topic", "queueId", "queueOffset", "commitLogOffset"]
+
+    def units(**options: Any) -> list[tuple[Any, ...]]:
+        return sorted(tuple(row.values()) for row in store.consumequeue(columns=columns, **options).to_pylist())
+
+    given: list[dict[str, Any]] = [
+        {"startingOffsets": "group:G"},
+        {"startingOffsets": "group:G", "assign": {"A": [1], "B": [2]}},
+        {"startingOffsets": "group:G", "endingOffsets": {"A": {"1": 4, "2": 1}}},
+        {"startingOffsets": "group:H"},
+        {"startingOffsets": {"A": {"1": 3}}},
+    ]
+    for options in given:
+        rows = store.messages(columns, **options).read_all().to_pylist()
+        assert units(**options) == sorted(tuple(row.values()) for row in rows) != units()
+    wrong: list[dict[str, Any]] = [
+        {"startingOffsets": "group:nosuch"},
+        {"startingOffsets": {"A": {"9": 3}}},
+        {"endingOffsets": {"Nosuch": {"1": 3}}},
+    ]
+    for options in wrong:
+        with pytest.raises(OptionError) as of_messages:
+            store.messages(columns, **options)
+        with pytest.raises(OptionError) as of_table:
+            units(**options)
+        assert str(of_table.value) == str(of_messages.value)
 
 
 def test_addresses_are_resolved(tmp_path: Path, rng: random.Random) -> None:
