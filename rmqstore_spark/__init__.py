@@ -109,7 +109,7 @@ def write_store(
         options: the write options; docs/options.md has the table of them.
 
     Returns:
-        How many messages were written.
+        How many messages were written: 0 where `txnVersion` says that they have been before.
 
     Raises:
         BadRowError: naming row and column.

@@ -191,7 +191,7 @@ class Store(TableMethods):
         """rmqstore_spark.write_store() to this store. This changes it.
 
         Returns:
-            How many messages were written.
+            How many messages were written: 0 where `txnVersion` says that they have been before.
         """
         return write_store(self._one("write").root, data, mode, **options)
 

@@ -36,10 +36,9 @@ def write(path: str | os.PathLike[str], data: Any, mode: WriteMode, options: Map
     prepare(root, job)
     try:
         staged = stage(_cast(batches, wanted), understood, root, job, "00000", 0, brought)
-        commit(root, [staged], settings)
+        return commit(root, [staged], settings)
     finally:
         forget(root, job)
-    return staged.rows
 
 
 def _batches_of(data: Any) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:

@@ -43,12 +43,24 @@ class Lane:
             self._waiting.popleft().result()
 
 
-def for_each(items: Iterable[_T], work: Callable[[_T], None], few: int = _FEW, workers: int = _WORKERS) -> None:
+def threads_for(count: int) -> int:
+    """How many threads for_each() begins for so many items, if it is not told otherwise."""
+    return 0 if count <= _FEW else _WORKERS
+
+
+def for_each(
+    items: Iterable[_T],
+    work: Callable[[_T], None],
+    let_go: Callable[[], None] = lambda: None,
+    few: int = _FEW,
+    workers: int = _WORKERS,
+) -> None:
     """Do something with each of them, in any order; several at once where they are more than a few.
 
     When one goes wrong, its error is raised, and no other is begun.
 
     Args:
+        let_go: a thread of ours calls it after some of them, and at its end: to close what it has opened for itself.
         few: so many are done by the calling thread.
         workers: how many at once, at most; by default as is best where each waits for the disk.
     """
@@ -67,9 +79,15 @@ def for_each(items: Iterable[_T], work: Callable[[_T], None], few: int = _FEW, w
                 failed.set()
                 raise
 
+    def help_with(some: list[_T]) -> None:
+        try:
+            work_on(some)
+        finally:
+            let_go()
+
     if len(left) <= few:
         work_on(left)
         return
     with ThreadPoolExecutor(workers) as pool:
-        for done in [pool.submit(work_on, some) for some in lists]:
+        for done in [pool.submit(help_with, some) for some in lists]:
             done.result()

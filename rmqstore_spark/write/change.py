@@ -45,7 +45,6 @@ from rmqstore_spark.store.files import ReadFile
 from rmqstore_spark.store.indexfile import FILE_NAME
 from rmqstore_spark.store.layout import queue_id_of, start_in
 from rmqstore_spark.write import patch
-from rmqstore_spark.write.background import for_each
 from rmqstore_spark.write.disk import PROBE, Tree
 from rmqstore_spark.write.journal import APPENDED, PUT, STRETCHED, Journal, NewerError, UnfitError, read, write
 from rmqstore_spark.write.replacement import sweep_beside
@@ -160,11 +159,12 @@ class Change:
     def _publish(self, journal: Journal) -> None:
         self._refuse_obstacles(journal)
         self._tree.sync_directories(self.new)
-
-        self._write(journal)
-        for step in self._steps_before:
-            step.do(journal)
-        self._refuse_started_broker()
+        with self._tree.kept_free(sum(1 for _ in self._moves(journal))) as give_free:
+            self._write(journal)
+            for step in self._steps_before:
+                step.do(journal)
+            self._refuse_started_broker()
+            give_free()  # so that no descriptor is missing after the commit point
 
         self._commit(journal)  # the commit point: before it nothing counts, after it all
         self.is_published = True
@@ -452,7 +452,7 @@ class Change:
             elif not move.is_directory:
                 self._tree.remove(move.target)
         if not self._tree.sync_all(len(changed)):
-            for_each(sorted(changed), self._tree.sync_directory)
+            self._tree.for_each(sorted(changed), self._tree.sync_directory)
         self._tree.sync_directory(self.root)
 
     def _patch_index(self, journal: Journal) -> None:

@@ -70,11 +70,14 @@ class Settings:
     brought: Brought | None = None
 
 
-def commit(root: str, staged: Sequence[Staged], settings: Settings) -> None:
+def commit(root: str, staged: Sequence[Staged], settings: Settings) -> int:
     """Write staged units into a store, in their order.
 
     Args:
         root: the store directory, absolute; it is made if it is not there.
+
+    Returns:
+        How many messages were written: 0 where they have been before (Settings.transaction).
 
     Raises:
         RmqStoreError: something is in the way. The store is as it was.
@@ -93,7 +96,7 @@ def commit(root: str, staged: Sequence[Staged], settings: Settings) -> None:
             known = {} if new else transactions.load(tree)  # of a store that is gone, nothing counts
             if settings.transaction is not None and transactions.is_done(known, settings.transaction):
                 log.info("%s: skipped: written before: %s", *map(one_line, (root, settings.transaction)))
-                return
+                return 0
             check_writable(tree)
             messages = _Messages(tree, staged)
             if settings.brought is not None and not new and not settings.overwrite:
@@ -106,6 +109,7 @@ def commit(root: str, staged: Sequence[Staged], settings: Settings) -> None:
                 sizes = settings.sizes
                 target = Target(root, sizes.or_defaults()) if new else inspect(tree, sizes, messages.topics)
                 _append(change, target, messages, settings, known)
+    return sum(part.rows for part in staged)
 
 
 @dataclass(frozen=True)
@@ -279,17 +283,24 @@ def prepare(root: str, job: str) -> None:
 def forget(root: str, job: str) -> None:
     """Throw away what a job's tasks have staged, and directories that are empty without it.
 
-    Tasks that still run find their directory gone, and can make nothing new.
+    Tasks that still run find their directory gone, and can make nothing new. Where it cannot be thrown away, that is
+    only told, as the messages may be written: a later write does it (Change.sweep).
     """
     if disk.kind_at(root) != "a directory":
         return
-    staged = staging(root, job)
+    try:
+        _forget(root, staging(root, job))
+    except (OSError, RmqStoreError) as why:
+        log.warning("%s: what was staged is not deleted, a later write does it: %s", *map(one_line, (root, why)))
+    disk.remove_empty(root)
+
+
+def _forget(root: str, staged: str) -> None:
     with disk.Tree(root) as tree:
         if tree.is_directory(staged):
             tree.rename(staged, staged + GONE)
             tree.remove_tree(staged + GONE)
         tree.remove_empty(workshop(root))
-    disk.remove_empty(root)
 
 
 def _make(

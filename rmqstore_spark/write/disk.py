@@ -23,14 +23,16 @@ from typing import NamedTuple
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.files import F_OFD_SETLK, FIRST_BYTE, Files, cannot_read, kind_of, open_file
 from rmqstore_spark.write import calls
-from rmqstore_spark.write.background import for_each
+from rmqstore_spark.write.background import for_each, threads_for
 from rmqstore_spark.write.calls import cannot_write
 from rmqstore_spark.write.new_file import NewFile, closed_if_it_fails
 
 PROBE = "exchange-"  # what can_exchange() tries it with
-_MOST_KNOWN = 64  # directories that are kept open
+_MOST_KNOWN = 16  # directories that a thread keeps open: two of the longest ways down a store, and some
+_PASSING = 8  # descriptors besides, that a thread has for a moment: the file it works on, and what a call opens
 _MOST_PASSES = 100_000  # through a directory that is deleted, one for so many levels of it
 _MOST_LEVELS = 8  # that are open at a time while they are deleted
+_MOST_REMOVERS = 8
 _FEW_TO_REMOVE = 64  # names: where the file system discards what is freed, each of them waits for the disk
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # One syncfs() costs less than so many fsync(), though it waits for what others wrote to the file system, too.
@@ -378,7 +380,8 @@ class Tree(Files):
                 self._remove_directory(fd, entry.name, inner_path, top, levels - 1, may_split and not splits)
 
         if splits:
-            for_each(found, remove, _FEW_TO_REMOVE, (os.cpu_count() or 1) + 1)  # it is work, not waiting
+            # It is work, not waiting. A thread has a descriptor open for each level.
+            for_each(found, remove, few=_FEW_TO_REMOVE, workers=min((os.cpu_count() or 1) + 1, _MOST_REMOVERS))
         else:
             for entry in found:
                 remove(entry)
@@ -413,8 +416,31 @@ class Tree(Files):
         for directory in found:  # it gets longer meanwhile
             paths = (os.path.join(directory, name) for name in self.names(directory))
             found += [path for path in paths if self.is_directory(path)]
-        for_each(found[1:], self.sync_directory)
+        self.for_each(found[1:], self.sync_directory)
         self.sync_directory(top)
+
+    def for_each(self, items: Sequence[str], work: Callable[[str], None]) -> None:
+        """Do something in the tree with each of them, in any order, several at once where they are more than a few
+        (background.py). However many they are, few descriptors are open at a time."""
+        for_each(items, work, self._let_go)
+
+    @contextlib.contextmanager
+    def kept_free(self, count: int) -> Iterator[Callable[[], None]]:
+        """Descriptors are kept for what comes: as many as for_each() may need for so many items, and this thread.
+
+        Yields:
+            what gives them free, at the latest at the end.
+
+        Raises:
+            RmqStoreError: so many are not to be had (ulimit -n).
+        """
+        with contextlib.ExitStack() as kept:
+            for _ in range((1 + threads_for(count)) * (_MOST_KNOWN + _PASSING)):
+                try:
+                    kept.callback(os.close, os.dup(self._fd))
+                except OSError as why:
+                    raise cannot_write(self.path, why) from None
+            yield kept.close
 
     def sync_all(self, count: int) -> bool:
         """Wait until all that was changed in the tree is on disk, where that is quicker than to wait for each.
@@ -511,6 +537,12 @@ class Tree(Files):
             known = self._local.known = OrderedDict()
             self._all_known.append(known)
         return known
+
+    def _let_go(self) -> None:
+        """Close the directories that this thread has opened."""
+        known = self._known
+        while known:
+            os.close(known.popitem()[1])
 
     def _forget(self, *paths: str) -> None:
         """These are not what they were any more."""

@@ -10,7 +10,6 @@ from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
 from rmqstore_spark.store.consumequeue import PRE_BLANK, UNIT, UNIT_SIZE, QueueUnit, is_used, parsed
 from rmqstore_spark.store.layout import name_of, queue_path
 from rmqstore_spark.write import disk
-from rmqstore_spark.write.background import for_each
 from rmqstore_spark.write.new_file import NewFile, closed_if_it_fails
 
 _LOST_AT_ONCE = 64 * 1024  # units
@@ -118,7 +117,7 @@ class QueueWriter:
                 file.sync()
 
         if not self._tree.sync_all(len(self._made)):
-            for_each(self._made, bring_to_disk)
+            self._tree.for_each(list(self._made), bring_to_disk)
 
     def _append_lost(self, tail: _Tail, lost: QueueUnit, count: int) -> None:
         unit = UNIT.pack(*lost)

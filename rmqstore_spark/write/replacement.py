@@ -1,12 +1,15 @@
 """A whole store in the place of another: how mode overwrite and a copy into an empty directory come to be."""
 
+import logging
 import os
 import stat
 
-from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.errors import RmqStoreError, one_line
 from rmqstore_spark.write.disk import Tree, kind_at
 from rmqstore_spark.write.new_file import closed_if_it_fails
 from rmqstore_spark.write.workshop import WORKSHOP
+
+log = logging.getLogger(__name__)
 
 
 class Replacement:
@@ -16,6 +19,7 @@ class Replacement:
 
     Attributes:
         tree: the directory that becomes the store.
+        is_published: whether it has become that.
 
     Raises:
         RmqStoreError: the store is a mount point.
@@ -25,6 +29,7 @@ class Replacement:
         self._old = tree
         self._root = os.path.realpath(tree.path)  # the store itself takes part, not a link to it
         self._new = _beside(self._root)
+        self.is_published = False
 
     def __enter__(self) -> "Replacement":
         self._above = Tree(os.path.dirname(self._root), like=self._old)
@@ -38,15 +43,24 @@ class Replacement:
     def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
         with self._above, self.tree:
             if failed is None or issubclass(failed, Exception):
-                found = self._above.find(self._new)
-                if found is not None and found.st_ino in (self._old.itself.st_ino, self.tree.itself.st_ino):
-                    self._above.remove_tree(self._new)
+                try:
+                    self._remove_other()
+                except RmqStoreError as why:
+                    what = "the old store is not deleted" if self.is_published else "not tidied up"
+                    log.warning("%s: %s, the next write will try again: %s", *map(one_line, (self._new, what, why)))
+
+    def _remove_other(self) -> None:
+        """Delete what is not the store now."""
+        found = self._above.find(self._new)
+        if found is not None and found.st_ino in (self._old.itself.st_ino, self.tree.itself.st_ino):
+            self._above.remove_tree(self._new)
 
     def publish(self) -> None:
         """Let the two swap their names; the old store is then deleted.
 
         Raises:
-            RmqStoreError: somebody has put something else in the new one's place. The old one stays.
+            RmqStoreError: somebody has put something else in the new one's place. The old one stays. Or, where the text
+                says so, all is written.
         """
         self.tree.set_mode(stat.S_IMODE(self._old.itself.st_mode))
         self.tree.sync_directories(self._new)
@@ -58,7 +72,11 @@ class Replacement:
                 f"{self._new}: expected the new store, which was made there, found something else that somebody has "
                 "put there meanwhile; see who works in this directory, and write again"
             )
-        self._above.sync_directory(self._above.path)
+        self.is_published = True
+        try:
+            self._above.sync_directory(self._above.path)
+        except RmqStoreError as why:
+            raise RmqStoreError(f"{why}: the messages are all written, do not write them again") from None
 
 
 def sweep_beside(tree: Tree) -> None:

@@ -50,6 +50,15 @@ def test_all_forms_of_data(tmp_path: Path, rng: random.Random, form: Callable[[p
     assert found == expected
 
 
+def test_what_was_written_before_counts_as_nothing(tmp_path: Path, rng: random.Random) -> None:
+    rows = table_of(writing.some_rows(rng, 20))
+    version: dict[str, Any] = {"txnAppId": "a", "txnVersion": 3}
+    assert rmqstore_spark.write_store(tmp_path / "store", rows, **SIZES, **version) == 20
+    for mode in ("append", "overwrite"):
+        assert Store(tmp_path / "store").write(rows, mode=mode, **version) == 0
+    assert Store(tmp_path / "store").messages().read_all().num_rows == 20
+
+
 def test_append_and_overwrite(tmp_path: Path, rng: random.Random) -> None:
     path = tmp_path / "store"
     first, second = table_of(writing.some_rows(rng, 50)), table_of(writing.some_rows(rng, 30, 50))

@@ -100,13 +100,17 @@ def test_overwrite_stopped_at_every_change(home: Path, stop: Stopper, error: typ
         shutil.copytree(before, root)
         _, staged = writing.stage_rows(root, [new])
         stop.at(number, error)
-        with contextlib.suppress(error):
+        told = None
+        try:
             commit(str(root), staged, Settings(SIZES, overwrite=True))
+        except error as why:
+            told = str(why)
         calls = stop.calls
         stop.at(None)
+        outcomes.append(assert_all_or_none(root, none, all_))
         if error is not Killed:
             assert open_files(home) == []
-        outcomes.append(assert_all_or_none(root, none, all_))
+            assert outcomes[-1] == (told is None or "the messages are all written" in told)
         assert_goes_on(root)
         assert [path.name for path in sorted(home.iterdir())] == ["before", "store"]
         shutil.rmtree(root)
