@@ -1,11 +1,4 @@
-"""What a broker may keep where nobody here looks: in RocksDB, in a log of DLedger, in a tiered store. Which tables do
-not know what is only there.
-
-A RocksDB has a file CURRENT. Since 5.4.0 every broker makes an empty one in rocksdbstore/; only one with tables (.sst)
-has something in it. Source: docs/format.md (Directory); org.apache.rocketmq.store.config.StorePathConfigHelper,
-broker.config.v1.RocksDBConfigManager, broker.config.v2.ConfigStorage, store.rocksdb.MessageRocksDBStorage,
-tieredstore.metadata.DefaultMetadataStore.
-"""
+"""What a broker keeps where nobody here looks (kinds.py), and which tables do not know what is only there."""
 
 import logging
 import os
@@ -14,6 +7,7 @@ from dataclasses import dataclass
 
 from rmqstore_spark.errors import counted, one_line
 from rmqstore_spark.store.config import why_unread
+from rmqstore_spark.store.kinds import KINDS, Kind, kind_with, kinds_in
 from rmqstore_spark.store.layout import queue_id_of
 from rmqstore_spark.store.opened import OpenStore
 
@@ -35,45 +29,6 @@ class Elsewhere:
     tables: frozenset[str]
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """Attributes: path: below the store; inside: the entry that shows that something is there."""
-
-    path: str
-    inside: str | None
-    what: str
-    tables: tuple[str, ...] = ()
-
-
-_ROCKSDB = "CURRENT"
-_TOPIC_CONFIG = ("topics", "metadata", "rdb")  # below config/
-_OFFSETS = ("config/consumerOffsets", "config/metadata", "config/rdb")
-_CONFIG = ("topics", "groups", "offsets", "transactions")
-_KINDS = (
-    _Kind("consumequeue", _ROCKSDB, "ConsumeQueues in RocksDB", ("queues", "consumequeue")),
-    _Kind("consumequeue_rocksdb", _ROCKSDB, "ConsumeQueues in RocksDB", ("queues", "consumequeue")),
-    _Kind("config/topics", _ROCKSDB, "topics' configuration in RocksDB", ("topics",)),
-    _Kind("config/subscriptionGroups", _ROCKSDB, "groups' configuration in RocksDB", ("groups",)),
-    _Kind("config/consumerOffsets", _ROCKSDB, "consumers' offsets in RocksDB", _CONFIG),
-    _Kind("config/metadata", _ROCKSDB, "configuration and consumers' offsets in RocksDB", _CONFIG),
-    _Kind("config/rdb", _ROCKSDB, "configuration and consumers' offsets in RocksDB", _CONFIG),
-    _Kind("kvStore", _ROCKSDB, "popped messages in flight, in RocksDB", ("inflight",)),
-    _Kind(
-        "config/tieredStoreMetadata.json",
-        None,
-        "what is in a tiered store",
-        ("messages", "topics", "queues", "offsets", "index"),
-    ),
-    _Kind(
-        "compaction",
-        "compactionLog",
-        "the compacted copy of topics, which may outlive the commitlog's messages",
-        ("messages",),
-    ),
-)
-_INDEX_AND_STATE = _Kind("rocksdbstore", None, "an index, timers or transactions in RocksDB", ("index",))
-
-
 def elsewhere(store: OpenStore, table: str | None = None) -> Iterator[Elsewhere]:
     """The places of a store that are not looked at.
 
@@ -82,15 +37,12 @@ def elsewhere(store: OpenStore, table: str | None = None) -> Iterator[Elsewhere]
     """
     if store.layout.dledger is not None and table is None:
         yield Elsewhere(store.layout.dledger, "all messages, in a log of DLedger", frozenset())
-    for kind in _KINDS:
-        path = os.path.join(store.root, kind.path)
-        sign = path if kind.inside is None else os.path.join(path, kind.inside)
-        if table in (None, *kind.tables) and store.files.exists(sign):
-            yield Elsewhere(path, kind.what + _beside(store, kind), frozenset(kind.tables))
-    if table in (None, *_INDEX_AND_STATE.tables):
-        path = os.path.join(store.root, _INDEX_AND_STATE.path)
-        if any(name.endswith(".sst") for name in _names(store, path)):
-            yield Elsewhere(path, _INDEX_AND_STATE.what, frozenset(_INDEX_AND_STATE.tables))
+    for kind in kinds_in(store.root, store.files, (kind for kind in KINDS if table in (None, *kind.hides))):
+        yield _place(store, kind)
+
+
+def _place(store: OpenStore, kind: Kind) -> Elsewhere:
+    return Elsewhere(os.path.join(store.root, kind.path), kind.what + _beside(store, kind), kind.hides)
 
 
 def say_what_is_unknown(store: OpenStore, table: str) -> None:
@@ -112,18 +64,13 @@ def say_if_unread(store: OpenStore, name: str, table: str) -> None:
         log.warning("%s; so table %r does not know what is in it", one_line(why), table)
 
 
-def config_is_elsewhere(store: OpenStore) -> bool:
-    """Is what the broker was told of topics in a RocksDB?"""
-    return any(store.files.exists(os.path.join(store.root, "config", name, _ROCKSDB)) for name in _TOPIC_CONFIG)
-
-
 def offsets_elsewhere(store: OpenStore) -> Elsewhere | None:
     """Where a RocksDB has the consumers' offsets; None where none has."""
-    paths = [os.path.join(store.root, name) for name in _OFFSETS]
-    return next((place for place in elsewhere(store, "offsets") if place.path in paths), None)
+    kind = kind_with(store.root, store.files, "offsets")
+    return None if kind is None else _place(store, kind)
 
 
-def _beside(store: OpenStore, kind: _Kind) -> str:
+def _beside(store: OpenStore, kind: Kind) -> str:
     """Of ConsumeQueues that are there twice (rocksdbCQDoubleWriteEnable): that those of files are not read either."""
     if kind.path != "consumequeue":
         return ""

@@ -13,12 +13,13 @@ import os
 import re
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError, one_line
 from rmqstore_spark.store.files import Files, Pin, cannot_read, kind_of
+from rmqstore_spark.store.kinds import is_rocksdb
 from rmqstore_spark.store.storage import location, plain_uri, scheme_of
 
 SEGMENT_NAME = re.compile(r"[0-9]{20}")
@@ -102,11 +103,7 @@ class Layout:
         Raises:
             NotAStoreError: they are.
         """
-        if self.dledger is not None:
-            raise NotAStoreError(
-                f"{self.dledger}: a DLedger commitlog (enableDLegerCommitLog), which is not supported; "
-                "read the store of a broker without DLedger, or consume from the broker itself"
-            )
+        refuse_dledger(self.dledger)
 
     @property
     def checkpoint(self) -> str:
@@ -198,6 +195,19 @@ def local_path(path: str, files: Files) -> str:
     return path
 
 
+def refuse_dledger(directory: str | None) -> None:
+    """Refuse a log of DLedger, if there is one.
+
+    Raises:
+        NotAStoreError: there is.
+    """
+    if directory is not None:
+        raise NotAStoreError(
+            f"{directory}: a DLedger commitlog (enableDLegerCommitLog), which is not supported; "
+            "read the store of a broker without DLedger, or consume from the broker itself"
+        )
+
+
 def read_first(root: str, files: Files, is_indexed: object) -> Iterator[str]:
     """The files of which a plan reads the beginning, as far as they are where a broker puts them.
 
@@ -227,7 +237,7 @@ def find_store(root: str, commitlogs: list[str] | None, files: Files) -> Layout:
         DamagedStoreError: what has the name of a commitlog file is none.
     """
     entries = _entries(root, files)
-    dledger = _dledger_directory(root, entries, files)
+    dledger = dledger_directory(root, entries, files)
     if dledger is not None:
         return _layout(root, entries, files, dledger=dledger)
     if commitlogs is None:
@@ -323,10 +333,12 @@ def _consumequeue(root: str, entries: list[str], files: Files) -> str | None:
         names = files.names(directory)
     except OSError:  # an accelerator: what cannot be read is as good as missing
         return None
-    return None if "CURRENT" in names and any(name.startswith("MANIFEST-") for name in names) else directory
+    return None if "CURRENT" in names and is_rocksdb(directory, files) else directory
 
 
-def _dledger_directory(root: str, entries: list[str], files: Files) -> str | None:
+def dledger_directory(root: str, entries: Iterable[str], files: Files) -> str | None:
+    """The log of DLedger in a store that has these entries; None where it is in the commitlog's place, or there is
+    none."""
     directories = (os.path.join(root, name) for name in entries if name.startswith("dledger-"))
     return next((path for path in directories if files.is_directory(os.path.join(path, "data"))), None)
 

@@ -3,7 +3,7 @@ at the last message of the log. Those whose time has come are popped again, or i
 
 Each pop leaves a checkpoint of the messages it gave, and each acknowledgement a record, as JSON in messages for the
 timer; one that asks for more time is both. Messages popped in order have their state in config/consumerOrderInfo.json.
-A broker with popConsumerKVServiceEnable keeps all of it in RocksDB (kvStore/) instead (store/elsewhere.py).
+A broker with popConsumerKVServiceEnable keeps all of it in RocksDB (kvStore/) instead (store/kinds.py).
 Source: org.apache.rocketmq.broker.processor.PopMessageProcessor, PopReviveService, store.pop.PopCheckPoint, AckMsg,
 BatchAckMsg; broker.offset.ConsumerOrderInfoManager.
 """

@@ -5,7 +5,6 @@ which is not read, the log itself tells, message by message.
 """
 
 import logging
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read.queue_claims import selected_queues
 from rmqstore_spark.selection import EVERYTHING, Selection
 from rmqstore_spark.store.consumequeue import Queue
+from rmqstore_spark.store.kinds import kind_with
 from rmqstore_spark.store.message import is_queued
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
@@ -24,7 +24,6 @@ from rmqstore_spark.tables.table import Part, Table
 
 log = logging.getLogger(__name__)
 
-_ROCKSDB = ("consumequeue", "consumequeue_rocksdb")  # a file CURRENT in one of these: a RocksDB has the queues
 _FROM_LOG = ["topic", "queueId", "queueOffset", "sysFlag", "commitLogOffset", "storeTimestamp"]
 
 
@@ -86,9 +85,8 @@ def _from_log(store: OpenStore, selection: Selection) -> Iterator[QueueFacts]:
     """By all messages of the log."""
     from rmqstore_spark.tables.messages import messages
 
-    in_rocksdb = any(store.files.exists(os.path.join(store.root, name, "CURRENT")) for name in _ROCKSDB)
     log.warning("%s: no ConsumeQueues of files, so the whole log is read to know its queues", one_line(store.root))
-    kind = "rocksdb" if in_rocksdb else "simple"
+    kind = "simple" if kind_with(store.root, store.files, "queues") is None else "rocksdb"
     found: dict[tuple[str, int], QueueFacts] = {}
     wanted = Selection(topic=selection.topic, assigned=selection.assigned)
     options = ReadOptions([store.root], None, None, "DROPMALFORMED", False, False, None, None, store.files.manners)

@@ -22,6 +22,7 @@ from rmqstore_spark.options import WriteOptions
 from rmqstore_spark.store import config
 from rmqstore_spark.store.config import ConsumerOffsets, Table
 from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.kinds import kind_with
 from rmqstore_spark.store.layout import find_store, place_to_write
 from rmqstore_spark.store.message import are_queued
 from rmqstore_spark.store.system_topics import REVIVE_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRANSACTION_TOPICS
@@ -58,16 +59,18 @@ class Brought:
 
         Raises:
             NotAStoreError: it is none.
-            OptionError: it has no config/topics.json.
+            OptionError: it has no config/topics.json, or its configuration is in a RocksDB.
         """
         files = Files()
         find_store(root, None, files)
+        kind = kind_with(root, files, "topics", "groups", "offsets")
         topics = config.topic_entries(root, files)
-        if not topics:
-            path = os.path.join(root, "config", "topics.json")
+        if kind is not None or not topics:
+            path = os.path.join(root, "config", "topics.json") if kind is None else os.path.join(root, kind.path)
+            found = "none" if kind is None else kind.what
             raise OptionError(
-                f"option 'configFrom': {path}: expected the broker's topics, found none; a configuration in RocksDB is "
-                "not read: leave the option away"
+                f"option 'configFrom': {path}: expected the broker's topics, found {found}; a "
+                "configuration in RocksDB is not read: leave the option away"
             )
         groups = config.load(os.path.join(root, "config", "subscriptionGroup.json"), files) or {}
         offsets, delays = config.consumer_offsets(root, files), config.delay_offsets(root, files)

@@ -187,7 +187,7 @@ def _replace(messages: _Messages, settings: Settings, known: Mapping[str, int]) 
 def _append(change: Change, target: Target, messages: _Messages, settings: Settings, known: Mapping[str, int]) -> None:
     tree = messages.tree
     work = _Work(tree, change.new, tree.path, topics.load(tree))
-    topics.refuse_unwritable(work.topics, messages.topics, tree.path)
+    topics.refuse_unwritable(tree, work.topics, messages.topics)
     last = target.segments[-1] if target.segments else None
     is_small = last is not None and stretch.fits(tree, last, target.end, messages.nbytes)
     _refuse_full_disk(target, messages, 0 if is_small else sum(target.end - s.start for s in target.segments[-1:]))

@@ -18,8 +18,9 @@ from rmqstore_spark.progress import Progress
 from rmqstore_spark.store import checkpoint
 from rmqstore_spark.store.commitlog import NO_LIMIT
 from rmqstore_spark.store.consumequeue import UNIT, UNIT_SIZE, QueueUnit, lost_unit
+from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.geometry import indexes_tags
-from rmqstore_spark.store.layout import queue_path
+from rmqstore_spark.store.layout import find_store, queue_path
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Extent
 from rmqstore_spark.store.sizes import Sizes
@@ -65,14 +66,14 @@ def rebuild(root: str, sizes: Sizes, index: bool) -> int:
         DamagedStoreError: the commitlog is damaged. The store is as it was, here and in all other cases.
     """
     if disk.kind_at(os.path.join(root, "commitlog")) != "a directory":
-        what = disk.kind_at(root) or "no such directory"
-        if what == "a directory":
-            what = "not a RocketMQ store: expected a directory commitlog/ in it, found none"
-        raise NotAStoreError(f"{root}: {what}; give the broker's store directory")
+        find_store(root, None, Files()).refuse_dledger()  # what is no store at all is told as a reader tells it
     with disk.Tree(root) as tree:
         check_kinds(tree)
         with StoreLock(tree):
-            return _rebuild(tree, sizes, index)
+            try:
+                return _rebuild(tree, sizes, index)
+            finally:
+                tree.remove_empty(workshop(tree.path))
 
 
 def _rebuild(tree: disk.Tree, sizes: Sizes, index: bool) -> int:
@@ -90,7 +91,6 @@ def _rebuild(tree: disk.Tree, sizes: Sizes, index: bool) -> int:
     except Exception:
         change.give_up()
         raise
-    tree.remove_empty(workshop(tree.path))
     return count
 
 
@@ -107,6 +107,7 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
     count, last_timestamp = 0, 0
     gaps = _Gaps(target.sizes.segment, store.log.size)
     needed: dict[str, int] = {}
+    known = topics.load(tree)
     without: dict[tuple[str, int], int] = {}  # by their first message
     with entries, Lane(4) as puts:
         for part in _dispatch_all(store, target.sizes.slots):
@@ -115,6 +116,8 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
                     without.setdefault(queue, QueueUnit(*UNIT.unpack_from(units)).position)
                     count -= len(units) // UNIT_SIZE
                 else:
+                    if queue[0] not in needed:
+                        topics.refuse_batches(tree, known, queue[0])
                     needed[queue[0]] = max(needed.get(queue[0], 0), queue[1] + 1)
                     queues.put(queue, queue_offset, units, gaps.before(queue, queue_offset, units))
             if index:
@@ -128,7 +131,6 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
     with LogReader(tree, os.path.join(target.root, "commitlog"), target.sizes.segment) as log_reader:
         queues.finish(log_reader.store_timestamp)
     _keep_others(tree, store, new_queues)
-    known = topics.load(tree)
     missing = topics.lacking(known, needed)
     if missing:
         tree.write_file(os.path.join(new, "config", "topics.json"), topics.merge(known, missing, milliseconds_now()))

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
 from rmqstore_spark.store.geometry import index_geometry, queue_file_size
-from rmqstore_spark.store.layout import find_store
+from rmqstore_spark.store.kinds import refuse_to_write
+from rmqstore_spark.store.layout import dledger_directory, find_store, refuse_dledger
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_ends import queue_ends
 from rmqstore_spark.store.segments import Segment
@@ -19,7 +20,8 @@ from rmqstore_spark.write.workshop import WORKSHOP, transactions_path
 
 # What brokers of any version put into a store directory. One that holds anything else is never deleted.
 _BROKERS_OWN = {
-    *("commitlog", "consumequeue", "consumequeue_ext", "batchconsumequeue", "index", "checkpoint", "abort"),
+    *("commitlog", "consumequeue", "consumequeue_ext", "consumequeue_rocksdb", "batchconsumequeue", "index"),
+    *("checkpoint", "abort"),
     *("abort.bak", "lock", "config", "timerwheel", "timerlog", "compaction", "kvStore", "epochFileCheckpoint"),
     *("epochFileCheckpoint.bak", "brokerIdentity", "brokerIdentity-temp", "tiered_index_file", "transaction"),
     *("rocksdbstore", WORKSHOP),
@@ -73,8 +75,9 @@ def make_root(root: str) -> Tree:
 
 
 def check_kinds(tree: Tree, with_queues: bool = True) -> None:
-    """See that what has a name of its own in a store is what it is to be. The store's directory itself may be a link or
-    a mount point, but nothing in it: a link may lead out of it, and no file can be renamed on to another file system.
+    """See that a store is of a kind that is written to, and that what has a name of its own in it is what it is to be.
+    The store's directory itself may be a link or a mount point, but nothing in it: a link may lead out of it, and no
+    file can be renamed on to another file system.
 
     Args:
         with_queues: whether to look at the directories of topics and queues, too, of which there may be many.
@@ -93,6 +96,8 @@ def check_kinds(tree: Tree, with_queues: bool = True) -> None:
             f"{os.path.join(tree.path, WORKSHOP)}: expected the owner of the store, user {tree.itself.st_uid}, found "
             f"user {workshop.st_uid}; delete it if no write is under way"
         )
+    refuse_to_write(tree.path, tree)
+    refuse_dledger(dledger_directory(tree.path, tree.names(tree.path), tree))
     if with_queues:
         _check_kinds_of_queues(tree)
 
@@ -151,9 +156,6 @@ def check_writable(tree: Tree, may_have_abort: bool = False) -> None:
     for directory in (root, *(os.path.join(root, name) for name in ("commitlog", "consumequeue", "index", "config"))):
         if tree.is_directory(directory):
             tree.refuse_unwritable(directory)
-    queues = os.path.join(root, "consumequeue")
-    if tree.find(os.path.join(queues, "CURRENT")) is not None:
-        raise NotAStoreError(f"{queues}: a RocksDB (storeType=defaultRocksDB), which cannot be written to")
 
 
 def refuse_foreign_files(tree: Tree) -> None:

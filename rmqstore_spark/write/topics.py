@@ -2,12 +2,13 @@
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store import config
 from rmqstore_spark.store.config import DEFAULT_QUEUES, Table
+from rmqstore_spark.store.layout import queue_path
 from rmqstore_spark.store.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.write.disk import Tree
 
@@ -62,24 +63,45 @@ def _readable(entry: Any) -> Any:
     return entry.get("readQueueNums", DEFAULT_QUEUES) if isinstance(entry, dict) else DEFAULT_QUEUES
 
 
-def refuse_unwritable(table: Table, topics: Iterable[str], root: str) -> None:
-    """Topics whose queues a broker keeps in another form.
+def refuse_unwritable(tree: Tree, table: Table, topics: Iterable[str]) -> None:
+    """Topics whose messages a broker keeps in another form.
+
+    Args:
+        table: as of load().
 
     Raises:
         RmqStoreError: naming the topic.
     """
     for topic in topics:
-        entry = table.get("topicConfigTable", {}).get(topic)
-        attributes = entry.get("attributes") if isinstance(entry, dict) else None
-        if not isinstance(attributes, dict):
-            continue
-        for name, usual in (("queue.type", _QUEUE_TYPES), ("cleanup.policy", _CLEANUP_POLICIES)):
-            found = attributes.get(name, attributes.get("+" + name))
-            if found not in usual:
-                raise RmqStoreError(
-                    f"{os.path.join(root, 'config', 'topics.json')}: topic {topic} has {name} {found}: expected "
-                    f"{usual[0]}; other queues cannot be written: leave its messages away, or write them elsewhere"
-                )
+        refuse_batches(tree, table, topic)
+        _refuse_attribute(tree.path, table, topic, "cleanup.policy", _CLEANUP_POLICIES)
+
+
+def refuse_batches(tree: Tree, table: Table, topic: str) -> None:
+    """A topic whose queues are of batches (BatchCQ): as topics.json says, or where there are such queues.
+
+    Raises:
+        RmqStoreError: it is one.
+    """
+    _refuse_attribute(tree.path, table, topic, "queue.type", _QUEUE_TYPES)
+    queue = queue_path(topic, 0)
+    directory = None if queue is None else os.path.join(tree.path, "batchconsumequeue", os.path.dirname(queue))
+    if directory is not None and tree.is_directory(directory) and tree.names(directory):
+        raise RmqStoreError(
+            f"{directory}: topic {topic} has queues of batches (queue.type BatchCQ): expected simple ones; other "
+            "queues cannot be written: leave its messages away, or write them elsewhere"
+        )
+
+
+def _refuse_attribute(root: str, table: Table, topic: str, name: str, usual: Collection[str | None]) -> None:
+    entry = table.get("topicConfigTable", {}).get(topic)
+    attributes = entry.get("attributes") if isinstance(entry, dict) else None
+    found = attributes.get(name, attributes.get("+" + name)) if isinstance(attributes, dict) else None
+    if found not in usual:
+        raise RmqStoreError(
+            f"{os.path.join(root, 'config', 'topics.json')}: topic {topic} has {name} {found}: expected "
+            f"{next(iter(usual))}; other queues cannot be written: leave its messages away, or write them elsewhere"
+        )
 
 
 def lacking(table: Table, queues: Mapping[str, int]) -> dict[str, int]:

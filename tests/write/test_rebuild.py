@@ -165,12 +165,12 @@ def test_random_stores(tmp_path: Path, rng: random.Random) -> None:
 
 
 def test_refusals(tmp_path: Path, rng: random.Random) -> None:
-    with pytest.raises(NotAStoreError, match="expected a directory commitlog/ in it, found none"):
+    with pytest.raises(NotAStoreError, match="expected a directory commitlog/ in it, found nothing"):
         rmqstore_spark.rebuild(tmp_path)
     with pytest.raises(NotAStoreError, match="nowhere: no such directory; give the broker's store directory"):
         rmqstore_spark.rebuild(tmp_path / "nowhere")
     (tmp_path / "file").touch()
-    with pytest.raises(NotAStoreError, match="file: a file; give the broker's store directory"):
+    with pytest.raises(NotAStoreError, match="file: this is a file; give the broker's store directory"):
         rmqstore_spark.rebuild(tmp_path / "file")
     root = tmp_path / "store"
     write(root, rows_with_keys(rng, 200))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from rmqstore_spark.store.config import DEFAULT_QUEUES, is_count, member_of, why_unread, with_backup
 from rmqstore_spark.store.consumequeue import Queue, parsed
-from rmqstore_spark.store.elsewhere import config_is_elsewhere
+from rmqstore_spark.store.kinds import kind_with
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.system_topics import GIVEN_UP_TOPIC, SCHEDULE_TOPIC
 from rmqstore_spark.tables.check.layout import has_queue_files
@@ -38,7 +38,7 @@ def _topics(store: OpenStore) -> Iterator[Finding]:
     path = os.path.join(store.root, "config", "topics.json")
     topics = {topic for topic in store.queues.topics if store.queues.all_of_topic(topic)}
     if not any(store.files.exists(candidate) for candidate in with_backup(path)):
-        if topics and not config_is_elsewhere(store):
+        if topics and kind_with(store.root, store.files, "topics") is None:
             yield Finding("noTopicConfig", path, expected="a file", found="none", count=len(topics))
         return
     table = member_of(store.root, "topics.json", "topicConfigTable", store.files)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from rmqstore_spark.store import checkpoint
 from rmqstore_spark.store.elsewhere import elsewhere
+from rmqstore_spark.store.kinds import kind_with
 from rmqstore_spark.store.layout import queue_id_of, start_in
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.tables.check.problems import Finding
@@ -18,8 +19,7 @@ _LONG_TOPIC = 127  # bytes that version 1 of a unit has room for
 
 def has_queue_files(store: OpenStore) -> bool:
     """Are the store's ConsumeQueues in files, and not only in a RocksDB?"""
-    separate = os.path.join(store.root, "consumequeue_rocksdb", "CURRENT")
-    return store.layout.consumequeue is not None and not store.files.exists(separate)
+    return store.layout.consumequeue is not None and kind_with(store.root, store.files, "queues") is None
 
 
 def check_layout(store: OpenStore) -> Iterator[Finding]:
