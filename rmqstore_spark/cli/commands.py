@@ -175,17 +175,22 @@ def _write(kind: Any, schema: pa.Schema, batches: Batches, output: str | None) -
     from rmqstore_spark.cli.output_file import output_file
     from rmqstore_spark.cli.progress_bar import progress_bars
 
-    count = 0
-
-    def counting() -> Batches:
-        nonlocal count
-        for batch in batches:
-            count += batch.num_rows
-            yield batch
-
+    count = _Count()
     with output_file(output) as sink, progress_bars():
-        formats.write(kind, schema, counting(), sink)
-    click.echo(f"{one_line(output)} has {counted(count, 'row')}", err=True)
+        formats.write(kind, schema, count.of(batches), sink)
+    click.echo(f"{one_line(output)} has {counted(count.rows, 'row')}", err=True)
+
+
+class _Count:
+    """How many rows went by."""
+
+    rows = 0
+
+    def of(self, batches: Batches) -> Batches:
+        """The same batches, counted."""
+        for batch in batches:
+            self.rows += batch.num_rows
+            yield batch
 
 
 def _first(batches: Batches, limit: int) -> Batches:
@@ -286,9 +291,14 @@ def _get() -> click.Command:
         if wanted is not None:
             given["msgId"] = wanted
         given["columns"] = given.get("columns") or ",".join([*DEFAULT_COLUMNS, "store"])
-        if kind is not None or output is not None or "columns" in _given(options):
-            return _show(MESSAGES, [path], kind, output, limit, given)
-        return _show_messages(path, given, limit or 0)
+        if kind is None and output is None and "columns" not in _given(options):
+            return _show_messages(path, given, limit or 0)
+        from rmqstore_spark.cli.reading import batches_of
+
+        schema, batches = batches_of(MESSAGES, [path], given)
+        count = _Count()
+        _put_out(schema, count.of(batches), kind, output, limit)
+        return 0 if count.rows else WRONG
 
     how = [*_HOW, "key", "subscribe", "startingTimestamp", "endingTimestamp", "mode", "trust", "deduplicate"]
     parameters = [_path(), click.Argument(["wanted"], metavar="[ID]", required=False), *_options(how), *_output()]
@@ -343,17 +353,20 @@ def _check() -> click.Command:
         from rmqstore_spark.cli.progress_bar import progress_bars
         from rmqstore_spark.cli.reading import batches_of
 
-        schema, batches = batches_of("check", paths, _given(options))
+        given = _given(options)
+        shown, _ = batches_of("check", paths, given)
+        # What is shown is one thing; the exit code follows what was found.
+        needed = dict.fromkeys([*shown.names, "severity"])
+        schema, batches = batches_of("check", paths, {**given, "columns": ",".join(needed)})
         with progress_bars():
             found = pa.Table.from_batches(batches, schema)
-        if output is None and kind in (None, "table") and "columns" not in _given(options):
+        if output is None and kind in (None, "table") and "columns" not in given:
             from rmqstore_spark.cli.findings import show_findings
 
             show_findings(found, _FINDINGS if limit is None else limit or None)
         else:
-            _put_out(schema, iter(found.to_batches()), kind, output, limit)
-        severities = found.column("severity").to_pylist() if "severity" in schema.names else []
-        return WRONG if {"error", "warning"} & set(severities) else 0
+            _put_out(shown, iter(found.select(shown.names).to_batches()), kind, output, limit)
+        return WRONG if {"error", "warning"} & set(found.column("severity").to_pylist()) else 0
 
     parameters = [_paths(), *_options([*table("check").options, *_HOW]), *_output()]
     text = (

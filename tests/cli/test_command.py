@@ -124,6 +124,28 @@ def test_damage_is_one_line_and_exit_code_1(store: Path, tmp_path: Path) -> None
     assert run("messages", damaged, "--mode", "DROPMALFORMED", "--format", "json").out.count("\n") == 301
 
 
+FACES = [[], ["--limit", "1"], ["--format", "json", "--limit", "1"], ["--format", "parquet", "--output", "{out}"]]
+
+
+@pytest.mark.parametrize("face", FACES, ids=" ".join)
+def test_exit_code_follows_what_is_found_and_not_what_is_shown(face: list[str], tmp_path: Path) -> None:
+    face = [argument.format(out=tmp_path / "out") for argument in face]
+    builder = stores.StoreBuilder(tmp_path / "store")
+    builder.append(keys="one")
+    builder.close()
+    for columns in "", "file,store":
+        asked = [*face, "--columns", columns] if columns else face
+        assert run("check", builder.root, *asked).code == 0
+        assert run("get", builder.root, "--key", "one", *asked).code == 0
+        assert run("get", builder.root, "--key", "two", *asked).code == 1
+    shutil.rmtree(builder.root / "consumequeue")
+    for columns in "", "problem,file", "found,store", "severity":
+        ran = run("check", builder.root, *face, *(["--columns", columns] if columns else []))
+        assert ran.code == 1
+        if columns and "json" in face:
+            assert list(json.loads(ran.out.splitlines()[0])) == columns.split(",")
+
+
 # ---- what comes out
 
 
