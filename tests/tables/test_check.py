@@ -206,6 +206,13 @@ def planted_message_of_no_queue(store: Planted) -> Iterator[tuple[Any, ...]]:
     yield "queueGap", None, 1, 6, 1
 
 
+def planted_offset_twice(store: Planted) -> Iterator[tuple[Any, ...]]:
+    """The second of two messages with one queue offset is in no queue, and the unit that it had is too many."""
+    store.log(store.position(0, 6) + 20, struct.pack(">q", 5))
+    yield "repeatedQueueOffset", store.position(0, 6), 0, 5, 1
+    yield "extraQueueUnit", store.position(0, 6), 0, 6, 1
+
+
 def planted_units_ahead(store: Planted) -> Iterator[tuple[Any, ...]]:
     """The log's end is lost: the last message is zeros."""
     position, unit = store.messages[-1]
@@ -362,6 +369,7 @@ NOT_MENDED = {  # the rest is gone after a rebuild
     "planted_segment_gone",
     "planted_segment_padded",
     "planted_message_of_no_queue",
+    "planted_offset_twice",
     "planted_strays",
     "planted_links",
     "planted_queue_numbers",

@@ -1,11 +1,14 @@
 """Index files by themselves: whether header, slots and items agree."""
 
+import contextlib
+import time
 from collections.abc import Generator, Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore_spark.errors import RmqStoreError, StorageError
+from rmqstore_spark.errors import DamagedStoreError, RmqStoreError, StorageError
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.indexfile import (
     DEFAULT_SLOTS,
@@ -21,31 +24,35 @@ from rmqstore_spark.store.indexfile import (
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import DEFAULT_SIZES
 from rmqstore_spark.tables.check.index_items import IndexSpan, number_at
+from rmqstore_spark.tables.check.moment import Moment
 from rmqstore_spark.tables.check.problems import Finding
 from rmqstore_spark.tables.check.queue_units import stretches
 
 _AT_ONCE = 512 * 1024  # items or slots
+_ATTEMPTS = 5  # to read a header that a broker changes just now
 
 _Ints = npt.NDArray[np.int32]
 
 
-def spans_of(store: OpenStore, findings: list[Finding]) -> list[IndexSpan]:
+def spans_of(store: OpenStore, moment: Moment, findings: list[Finding]) -> list[IndexSpan]:
     """The index files that have items, the oldest first; what cannot be used is told.
 
     No file says how many slots it has: those of one that is sound are taken for the others.
     """
     known: dict[int, int] = {file_size(DEFAULT_SIZES.slots, DEFAULT_SIZES.items): DEFAULT_SLOTS}
     readable: list[tuple[str, int]] = []
-    for path in index_paths(store.layout.index, store.files):
+    paths = list(index_paths(store.layout.index, store.files))
+    for path in paths:
         try:
             with IndexReader(path, store.files) as reader:
                 readable.append((path, reader.size))
-                if not reader.is_empty:
-                    known[reader.size] = reader.check(known.values()).slots
+            _learn_slots(path, store.files, moment, known)
         except StorageError:
             raise
         except RmqStoreError as why:
-            if not readable or readable[-1][0] != path:
+            if moment.is_gone(why, path, store.files):
+                readable = [each for each in readable if each[0] != path]
+            elif not readable or readable[-1][0] != path:
                 findings.append(Finding("brokenIndexFile", path, expected="an index file", found=str(why)))
     usual = max((size for _, size in readable), key=[size for _, size in readable].count, default=0)
     spans: list[IndexSpan] = []
@@ -53,9 +60,11 @@ def spans_of(store: OpenStore, findings: list[Finding]) -> list[IndexSpan]:
         if size != usual:
             findings.append(Finding("wrongIndexFileSize", path, expected=f"{usual} bytes", found=f"{size} bytes"))
             continue
+        may_grow = moment.is_unsettled and path in paths[-2:]
         with IndexReader(path, store.files) as reader:
-            span = None if size not in known else _span(reader, known[size])
-            if span is None and not (reader.is_empty and _is_empty(reader)):
+            span = None if size not in known else _span(reader, known[size], may_grow, path == paths[-1])
+            is_new = reader.is_empty and (may_grow or _is_empty(reader))
+            if span is None and not is_new:
                 found = "header and items contradict each other"
                 findings.append(Finding("brokenIndexFile", path, expected="items of the log's messages", found=found))
             elif span is not None:
@@ -63,18 +72,37 @@ def spans_of(store: OpenStore, findings: list[Finding]) -> list[IndexSpan]:
     return spans
 
 
+def _learn_slots(path: str, files: Files, moment: Moment, known: dict[int, int]) -> None:
+    """How many slots files of such a size have. While a broker changes a header, it may contradict itself."""
+    for attempt in range(_ATTEMPTS if moment.is_unsettled else 1):
+        time.sleep(0.001 * attempt)
+        with IndexReader(path, files) as reader, contextlib.suppress(DamagedStoreError):
+            if not reader.is_empty:
+                known[reader.size] = reader.check(known.values()).slots
+            return
+
+
 def _is_empty(reader: IndexReader) -> bool:
     return reader.data_end <= HEADER.size or not reader.slot_array(0, _AT_ONCE).any()
 
 
-def _span(reader: IndexReader, slots: int) -> IndexSpan | None:
-    """What is in a file with so many slots; None where there are no items."""
-    stop = _after_last(reader, slots)
+def _span(reader: IndexReader, slots: int, may_grow: bool, is_last: bool) -> IndexSpan | None:
+    """What is in a file with so many slots; None where there are no items.
+
+    Args:
+        may_grow: whether a broker may have been adding items. It counts an item in the header when all of it is there,
+            and who copies a file copies its header first.
+        is_last: whether there is no later file.
+    """
+    stop, counted = _after_last(reader, slots), reader.header.index_count
+    is_growing = may_grow and 1 < counted <= stop and (is_last or counted < stop)
+    stop = counted if is_growing else stop
     items = [reader.item_array(slots, number, 1) for number in (1, stop - 1)]
     is_noise = reader.item_array(slots, 0, 1).view(np.uint8).any()  # item 0 is never used
     if stop <= 1 or is_noise or not all(len(each) for each in items):
         return None
-    return IndexSpan(reader.path, slots, stop, *(int(each["position"][0]) for each in items))
+    first, last = (int(each["position"][0]) for each in items)
+    return IndexSpan(reader.path, slots, stop, first, last, is_growing)
 
 
 def _after_last(reader: IndexReader, slots: int) -> int:
@@ -100,8 +128,10 @@ def _in_use(reader: IndexReader, slots: int, first: int, count: int) -> npt.NDAr
     return used
 
 
-def beyond(store: OpenStore, spans: list[IndexSpan]) -> Iterator[Finding]:
-    """Items of messages after the log's end."""
+def beyond(store: OpenStore, spans: list[IndexSpan], moment: Moment) -> Iterator[Finding]:
+    """Items of messages after the log's end, unless a broker may have put them there since."""
+    if moment.is_unsettled:
+        return
     for span in spans:
         if span.last >= store.end:
             with IndexReader(span.path, store.files) as reader:
@@ -117,11 +147,16 @@ def beyond(store: OpenStore, spans: list[IndexSpan]) -> Iterator[Finding]:
             )
 
 
-def check_index_file(files: Files, span: IndexSpan) -> Iterator[Finding]:
+def check_index_file(files: Files, span: IndexSpan, moment: Moment) -> Iterator[Finding]:
     """What is wrong with an index file, whatever the log says."""
-    with IndexReader(span.path, files) as reader:
-        used = yield from _chains(reader, span)
-        yield from _header(reader.header, span, used)
+    try:
+        with IndexReader(span.path, files) as reader:
+            used = yield from _chains(reader, span)
+            if not span.is_growing:
+                yield from _header(reader.header, span, used)
+    except RmqStoreError as why:
+        if not moment.is_gone(why, span.path, files):
+            raise
 
 
 def _header(header: Header, span: IndexSpan, used: int) -> Iterator[Finding]:
@@ -161,6 +196,8 @@ def _chains(reader: IndexReader, span: IndexSpan) -> Generator[Finding, None, in
             )
     for first in range(0, span.slots, _AT_ONCE):
         found = reader.slot_array(first, min(_AT_ONCE, span.slots - first))
+        if span.is_growing:
+            found = _passing_newer(reader, span, found)
         right = newest[first : first + len(found)]
         for at, stop in stretches(found != right):
             yield Finding(
@@ -172,6 +209,20 @@ def _chains(reader: IndexReader, span: IndexSpan) -> Generator[Finding, None, in
                 count=stop - at,
             )
     return int(np.count_nonzero(newest))
+
+
+def _passing_newer(reader: IndexReader, span: IndexSpan, slots: Any) -> _Ints:
+    """To which item some slots lead if those that were added later are passed over. Slots are read before these."""
+    found: _Ints = slots.astype(np.int32)
+    newer = reader.item_array(span.slots, span.stop, max(0, int(found.max(initial=0)) + 1 - span.stop))
+    previous = newer["previous"].astype(np.int32)
+    while True:
+        which = np.flatnonzero((found >= span.stop) & (found < span.stop + len(previous)))
+        older = previous[found[which] - span.stop]
+        which, older = which[older < found[which]], older[older < found[which]]
+        if not len(which):
+            return found
+        found[which] = older
 
 
 def _previous(slots: _Ints, newest: _Ints, first: int) -> _Ints:

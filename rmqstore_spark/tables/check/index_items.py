@@ -1,17 +1,18 @@
 """What index files say, held against the messages of a stretch of the log."""
 
 import bisect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from native_io import Dispatched
-from rmqstore_spark.store.indexfile import IndexReader, item_at, key_hash
+from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.store.indexfile import IndexReader, item_at
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Damage
-from rmqstore_spark.store.units import BatchBuilder
 from rmqstore_spark.tables.check.log_view import LogView
 from rmqstore_spark.tables.check.problems import Finding
 from rmqstore_spark.tables.check.queue_units import is_in, stretches
@@ -30,6 +31,8 @@ class IndexSpan:
         slots: how many it has.
         stop: the number after that of the last item.
         first, last: the physical offsets of the first and the last item's message.
+        is_growing: whether a broker was adding items (Moment.is_unsettled): those that the header did not count yet
+            are not looked at.
     """
 
     path: str
@@ -37,6 +40,7 @@ class IndexSpan:
     stop: int
     first: int
     last: int
+    is_growing: bool = False
 
 
 def number_at(reader: IndexReader, span: IndexSpan, position: int) -> int:
@@ -62,76 +66,94 @@ class _Items:
 
 
 class IndexStretch:
-    """Holds the index against stretches of the log, one after the other. Arguments as of log.LogPart."""
+    """Holds the index against stretches of the log, one after the other. Arguments as of log.LogPart.
+
+    Brokers since 5.4.0 put tags into the index, too, and those of several versions may have written it: so an item for
+    a message's tags may be there, and may be missing.
+
+    Attributes:
+        has_tags: whether it seems to have such items.
+    """
 
     def __init__(
-        self,
-        store: OpenStore,
-        view: LogView,
-        spans: tuple[IndexSpan, ...],
-        covered: tuple[int, int] | None,
-        index_tags: bool,
+        self, store: OpenStore, view: LogView, spans: tuple[IndexSpan, ...], covered: tuple[int, int] | None
     ) -> None:
+        self.has_tags = False
         self._store = store
         self._view = view
         self._spans = spans
         self._covered = covered
-        self._index_tags = index_tags
         self._begins: dict[str, int] = {}
 
-    def check(self, found: Dispatched, start: int, stop: int, damages: list[Damage]) -> Iterator[Finding]:
+    def check(
+        self, found: Dispatched, again: Callable[[bool], Dispatched], start: int, stop: int, damages: list[Damage]
+    ) -> Iterator[Finding]:
         """What is wrong with the items of a stretch's messages.
 
         Args:
-            found: what follows from its units.
+            found: what follows from its units, with their tags as `has_tags` says.
+            again: makes that once more, with tags or without them.
             start, stop: its physical offsets.
             damages: what is damaged in it.
         """
         items = self._items(start, stop)
-        hashes, positions = found.key_hash.astype(np.int64), found.key_position
-        if np.array_equal(items.position, positions) and np.array_equal(items.key_hash, hashes):
-            yield from self._times(items, positions, found.key_timestamp)
-            return
-        yield from self._differences(items, hashes, positions, start, stop, damages)
-        if len(positions):
+        if not _are_those(items, found):
+            other = again(not self.has_tags)
+            every, needed = (found, other) if self.has_tags else (other, found)
+            if _are_those(items, other):
+                self.has_tags, found = not self.has_tags, other
+            else:
+                yield from self._differences(items, every, needed, start, stop, damages)
+                found = every
+        if len(found.key_position):
+            positions = found.key_position
             at = np.minimum(np.searchsorted(positions, items.position), len(positions) - 1)
             yield from self._times(items, positions[at], found.key_timestamp[at])
 
-    def _items(self, start: int, stop: int) -> _Items:
+    def _items(self, start: int, stop: int, is_everywhere: bool = False) -> _Items:
+        """The items of the messages in [start, stop): those in their place; or wherever they are in a file."""
         parts: list[list[_Longs]] = [[np.empty(0, np.int64)] * 5]
         for index, span in enumerate(self._spans):
             if span.last < start or span.first >= stop:
                 continue
-            with IndexReader(span.path, self._store.files) as reader:
-                self._begins[span.path] = reader.header.begin_timestamp
-                first, after = number_at(reader, span, start), number_at(reader, span, stop)
-                for number in range(first, after, _AT_ONCE):
-                    some = reader.item_array(span.slots, number, min(_AT_ONCE, after - number))
-                    fields = [some[name].astype(np.int64) for name in ("key_hash", "position", "seconds")]
-                    parts.append([*fields, np.arange(number, number + len(some)), np.full(len(some), index)])
+            try:
+                with IndexReader(span.path, self._store.files) as reader:
+                    self._begins[span.path] = reader.header.begin_timestamp
+                    first, after = number_at(reader, span, start), number_at(reader, span, stop)
+                    for number, some in _read(reader, span, *((1, span.stop) if is_everywhere else (first, after))):
+                        fields = [some[name].astype(np.int64) for name in ("key_hash", "position", "seconds")]
+                        columns = [*fields, np.arange(number, number + len(some)), np.full(len(some), index)]
+                        if is_everywhere:
+                            here = (fields[1] >= start) & (fields[1] < stop)
+                            columns = [column[here] for column in columns]
+                        parts.append(columns)
+            except RmqStoreError as why:
+                if not self._view.moment.is_gone(why, span.path, self._store.files):
+                    raise
         return _Items(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def _differences(
-        self, items: _Items, hashes: _Longs, positions: _Longs, start: int, stop: int, damages: list[Damage]
+        self, items: _Items, every: Dispatched, needed: Dispatched, start: int, stop: int, damages: list[Damage]
     ) -> Iterator[Finding]:
-        """Items that are missing, and those of no message. The last message before a crash may be there twice."""
-        is_here = (items.position >= start) & (items.position < stop) & (items.key_hash >= 0)
-        said = np.where(is_here, ((items.position - start) << 31) | items.key_hash, -1)
-        wanted = ((positions - start) << 31) | hashes
-        missing, extra = ~np.isin(wanted, said), ~np.isin(said, wanted)
-        if self._covered is None:
-            missing[:] = False
-        else:
-            outside = (positions <= self._covered[0]) | (positions >= self._covered[1])
-            beyond = int(np.count_nonzero(missing & outside))
-            if beyond:
-                at = int(positions[np.argmax(missing & outside)])
-                yield Finding("notIndexed", position=at, expected="an item for each key", found="none", count=beyond)
-            missing &= ~outside
-        if self._index_tags:
-            self._leave_out_tags(missing, hashes, positions)
-        else:
-            self._leave_out_tags(extra, items.key_hash, items.position)
+        """Items that are missing, and those of no message. The last message before a crash may be there twice.
+
+        Args:
+            every, needed: what follows from the stretch's units with their tags, and without.
+        """
+
+        def names(hashes: _Longs, positions: _Longs) -> _Longs:
+            is_here = (positions >= start) & (positions < stop) & (hashes >= 0)
+            return np.where(is_here, ((positions - start) << 31) | hashes, -1)
+
+        said = names(items.key_hash, items.position)
+        hashes, positions = needed.key_hash.astype(np.int64), needed.key_position
+        missing = ~np.isin(names(hashes, positions), said)
+        must_have = self._must_have(positions)
+        yield from self._not_indexed(positions[missing & ~must_have])
+        missing &= must_have
+        if missing.any():  # one that is out of order is not found where it should be
+            elsewhere = self._items(start, stop, is_everywhere=True)
+            missing &= ~np.isin(names(hashes, positions), names(elsewhere.key_hash, elsewhere.position))
         for first, after in stretches(missing):
             yield Finding(
                 "missingIndexItem",
@@ -140,9 +162,11 @@ class IndexStretch:
                 found="none",
                 count=after - first,
             )
+        extra = ~np.isin(said, names(every.key_hash.astype(np.int64), every.key_position))
         for at in np.flatnonzero(extra).tolist():
             position = int(items.position[at])
-            if not is_in(damages, position) and not self._view.is_lost(position):
+            is_elsewhere = said[at] < 0 and self._view.has_key(position, int(items.key_hash[at]))
+            if not (is_elsewhere or is_in(damages, position) or self._view.is_lost(position)):
                 yield Finding(
                     "extraIndexItem",
                     *self._place(items, at),
@@ -151,30 +175,19 @@ class IndexStretch:
                     found=f"item {items.number[at]}, keyHash {items.key_hash[at]}",
                 )
 
-    def _leave_out_tags(self, differing: npt.NDArray[np.bool_], hashes: _Longs, positions: _Longs) -> None:
-        """Tags are in the index since 5.4.0, and brokers of several versions may have written it."""
-        which = np.flatnonzero(differing)
-        if len(which) == 0:
-            return
-        tags = self._tag_hashes(np.unique(positions[which]).tolist())
-        for at in which.tolist():
-            differing[at] = tags.get(int(positions[at])) != hashes[at]
+    def _must_have(self, positions: _Longs) -> npt.NDArray[np.bool_]:
+        """Which messages must be in the index, as messages before and after them are."""
+        first, last = self._covered or (0, 0)
+        must: npt.NDArray[np.bool_] = (positions > first) & (positions < last)
+        return must
 
-    def _tag_hashes(self, positions: list[int]) -> dict[int, int]:
-        builder, found = BatchBuilder(["topic", "tags"]), {}
-        log = self._view.store.log
-        for position in positions:
-            extent = log.extent_at(position)
-            if extent is None:
-                continue
-            with self._store.reader(extent.segment) as reader:
-                run = reader.run_at(position, extent.segment.end)
-            if run is not None:
-                run.only(slice(1)).add_to(builder)
-                (row,) = builder.finish().to_pylist()
-                if row["tags"] is not None:
-                    found[position] = key_hash(row["topic"], f"T#{row['tags']}")
-        return found
+    def _not_indexed(self, positions: _Longs) -> Iterator[Finding]:
+        """Messages before and after those that are in the index. The last ones a broker puts there yet."""
+        if self._covered is not None and self._view.moment.is_unsettled:
+            positions = positions[positions < max(self._view.moment.dispatched_from, self._covered[1])]
+        if self._covered is not None and len(positions):
+            at, count = int(positions[0]), len(positions)
+            yield Finding("notIndexed", position=at, expected="an item for each key", found="none", count=count)
 
     def _times(self, items: _Items, positions: _Longs, timestamps: _Longs) -> Iterator[Finding]:
         """Whether the seconds are right: cut to whole ones, after the time that the file begins with. The first item of
@@ -200,3 +213,14 @@ class IndexStretch:
     def _place(self, items: _Items, at: int) -> tuple[str, int]:
         span = self._spans[int(items.file[at])]
         return span.path, item_at(span.slots, int(items.number[at]))
+
+
+def _are_those(items: _Items, found: Dispatched) -> bool:
+    same_places = np.array_equal(items.position, found.key_position)
+    return same_places and np.array_equal(items.key_hash, found.key_hash.astype(np.int64))
+
+
+def _read(reader: IndexReader, span: IndexSpan, first: int, stop: int) -> Iterator[tuple[int, Any]]:
+    """The items of the numbers [first, stop), some at a time; with the number of the first of these."""
+    for number in range(first, stop, _AT_ONCE):
+        yield number, reader.item_array(span.slots, number, min(_AT_ONCE, stop - number))

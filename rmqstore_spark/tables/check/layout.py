@@ -5,14 +5,13 @@ import stat
 from collections import Counter
 from collections.abc import Iterator
 
-from rmqstore_spark.store import checkpoint
 from rmqstore_spark.store.elsewhere import elsewhere
 from rmqstore_spark.store.kinds import kind_with
 from rmqstore_spark.store.layout import queue_id_of, start_in
 from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.tables.check.moment import RECOVERED_SEGMENTS
 from rmqstore_spark.tables.check.problems import Finding
 
-_RECOVERED_SEGMENTS = 10  # MessageStoreConfig.commitLogRecoverMaxNum
 _TIMER = ("timerwheel", "timerlog")
 _LONG_TOPIC = 127  # bytes that version 1 of a unit has room for
 
@@ -23,17 +22,13 @@ def has_queue_files(store: OpenStore) -> bool:
 
 
 def check_layout(store: OpenStore) -> Iterator[Finding]:
-    """What is wrong with names, sizes, kinds and owners of files; and checkpoint and abort."""
+    """What is wrong with names, sizes, kinds and owners of files; and abort."""
     yield from _segments(store)
     yield from _marks(store)
-    yield from _checkpoint(store)
     yield from _index_directory(store)
     yield from _entries(store)
     yield from not_looked_at(store)
     yield from _timer(store)
-    directory = os.path.join(store.root, "consumequeue")
-    if store.log.size and not store.files.exists(directory):
-        yield Finding("noQueues", directory, expected="a directory with the ConsumeQueues", found="none")
     for topic in sorted(store.queues.topics):
         if len(os.fsencode(topic)) > _LONG_TOPIC:
             yield Finding("longTopic", topic=topic, expected="at most 127 bytes", found=f"{len(os.fsencode(topic))}")
@@ -60,10 +55,8 @@ def _segments(store: OpenStore) -> Iterator[Finding]:
     for path in store.layout.strays:
         is_directory = store.files.is_directory(path)
         yield Finding("strayFile", path, expected="a segment", found="a directory" if is_directory else "a file")
-    if len(store.segments) > _RECOVERED_SEGMENTS:
-        yield Finding(
-            "longRecovery", expected=f"at most {_RECOVERED_SEGMENTS} segments", found=f"{len(store.segments)}"
-        )
+    if len(store.segments) > RECOVERED_SEGMENTS:
+        yield Finding("longRecovery", expected=f"at most {RECOVERED_SEGMENTS} segments", found=f"{len(store.segments)}")
 
 
 def _marks(store: OpenStore) -> Iterator[Finding]:
@@ -72,22 +65,6 @@ def _marks(store: OpenStore) -> Iterator[Finding]:
         yield Finding("brokerRuns", store.layout.lock, expected="no lock on the store", found="a lock")
     elif store.layout.abort:
         yield Finding("abort", path, expected="no file abort, which a clean stop removes", found="one")
-
-
-def _checkpoint(store: OpenStore) -> Iterator[Finding]:
-    """What it says of messages that the log does not have."""
-    path, last = store.layout.checkpoint, store.last_message
-    if last is None or last.store_timestamp is None:
-        return
-    newest = last.store_timestamp // 1000
-    for number, (name, value) in enumerate(checkpoint.fields(path, store.files).items()):
-        is_time = name.endswith("Timestamp")
-        most = newest if is_time else store.end
-        if name != "masterFlushedOffset" and value > most:
-            what = "the last message's store time" if is_time else "the log's end"
-            yield Finding(
-                "checkpointAhead", path, 8 * number, expected=f"{name} of at most {most}, {what}", found=f"{value}"
-            )
 
 
 def _index_directory(store: OpenStore) -> Iterator[Finding]:

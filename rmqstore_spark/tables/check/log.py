@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from native_io import Dispatcher, Taken
+from native_io import Dispatched, Dispatcher, Taken
+from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.commitlog import NO_LIMIT
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Damage, Extent
@@ -20,23 +21,29 @@ from rmqstore_spark.tables.check.queue_units import QueueStretch
 _AT_ONCE = 128 * 1024 * 1024  # bytes of the log whose outcome is held in memory
 
 
+Block = tuple[Extent, ...]  # pieces of the log that follow each other
+
+
 @dataclass(frozen=True)
 class LogPart:
-    """Pieces of the log that follow each other, and what they are held against.
+    """Blocks of the log that follow each other, and what they are held against.
 
     Attributes:
         has_queues: whether the store has ConsumeQueue files at all.
         index: the index files that may have items of these pieces.
         covered: the first and the last physical offset that the store's index has; messages strictly between them
             must be in it.
-        index_tags: whether the store's broker puts tags into the index too.
     """
 
-    pieces: tuple[Extent, ...]
+    blocks: tuple[Block, ...]
     has_queues: bool
     index: tuple[IndexSpan, ...]
     covered: tuple[int, int] | None
-    index_tags: bool
+
+    @property
+    def size(self) -> int:
+        """Bytes of the log."""
+        return sum(piece.stop - piece.start for block in self.blocks for piece in block)
 
 
 class _Scanner:
@@ -58,29 +65,58 @@ class _Scanner:
 
 
 def check_log(store: OpenStore, view: LogView, part: LogPart) -> Iterator[Finding]:
-    """What is wrong in some pieces of the log, and with what queues and index files say of their messages."""
-    start, damages = part.pieces[0].start, list[Damage]()
-    scanner = _Scanner(part.index_tags, start)
+    """What is wrong in a part of the log, and with what queues and index files say of its messages."""
     queues = QueueStretch(store, view)
-    index = IndexStretch(store, view, part.index, part.covered, part.index_tags)
+    index = IndexStretch(store, view, part.index, part.covered)
+    for block in part.blocks:
+        yield from _check_block(store, view, block, queues if part.has_queues else None, index if part.index else None)
+    yield from queues.not_dispatched()
+
+
+def _check_block(
+    store: OpenStore, view: LogView, block: Block, queues: QueueStretch | None, index: IndexStretch | None
+) -> Iterator[Finding]:
+    start, damages = block[0].start, list[Damage]()
+    scanner = _Scanner(index is not None and index.has_tags, start)
 
     def compared(stop: int) -> Iterator[Finding]:
         found = scanner.dispatcher.finish()
-        if part.has_queues:
+        if queues is not None:
             yield from queues.check(found, scanner.dispatcher.queues, start, stop, damages)
-        if part.index:
-            yield from index.check(found, start, stop, damages)
+        if index is not None:
 
-    for piece in part.pieces:
-        with store.reader(piece.segment, verify_crc=True) as reader:
-            for damage in store.past_damage(reader).decode(piece.start, piece.stop, scanner, lambda: NO_LIMIT):
-                if damage is not None:
-                    damages.append(damage)
-                    yield _damaged(damage)
-                elif scanner.reached - start > _AT_ONCE:
-                    yield from compared(scanner.reached)
-                    start, damages = scanner.reached, []
-    yield from compared(part.pieces[-1].stop)
+            def again(tags: bool) -> Dispatched:
+                return _dispatched(store, block, start, stop, tags)
+
+            yield from index.check(found, again, start, stop, damages)
+
+    for piece in block:
+        try:
+            with store.reader(piece.segment, verify_crc=True) as reader:
+                for damage in store.past_damage(reader).decode(piece.start, piece.stop, scanner, lambda: NO_LIMIT):
+                    if damage is not None:
+                        damages.append(damage)
+                        yield _damaged(damage)
+                    elif scanner.reached - start > _AT_ONCE:
+                        yield from compared(scanner.reached)
+                        start, damages = scanner.reached, []
+        except RmqStoreError as why:
+            if not view.moment.is_gone(why, piece.segment.path, store.files):
+                raise
+            yield Finding("expiredMeanwhile", piece.segment.path, position=piece.start, expected="a segment")
+    yield from compared(block[-1].stop)
+
+
+def _dispatched(store: OpenStore, block: Block, start: int, stop: int, tags: bool) -> Dispatched:
+    """What follows from the units that begin in [start, stop), once more."""
+    scanner = _Scanner(tags, start)
+    for piece in block:
+        if start < piece.stop and piece.start < stop:
+            with store.reader(piece.segment, verify_crc=True) as reader:
+                first, last = max(start, piece.start), min(stop, piece.stop)
+                for _ in store.past_damage(reader).decode(first, last, scanner, lambda: NO_LIMIT):
+                    pass
+    return scanner.dispatcher.finish()
 
 
 def _damaged(damage: Damage) -> Finding:

@@ -1,15 +1,18 @@
 """The log as it is asked about single units, by parts that read something else."""
 
 import os
+from collections.abc import Iterator
 from functools import cached_property
 
-from native_io import Filter
+from native_io import Dispatcher, Filter
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit
 from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.layout import queue_path
 from rmqstore_spark.store.message import Header
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Damage, Extent
 from rmqstore_spark.store.units import Run
+from rmqstore_spark.tables.check.moment import Moment, first_segment
 
 _FAR = 1 << 30  # bytes of the log that are looked through for messages that may be missing
 
@@ -23,27 +26,34 @@ class LogView:
         root: the store directory.
         commitlogs: the directories of its commitlog.
         files: how to reach files, and where requests and bytes are counted.
+        moment: when the check began.
     """
 
-    def __init__(self, root: str, commitlogs: list[str], files: Files) -> None:
+    def __init__(self, root: str, commitlogs: list[str], files: Files, moment: Moment) -> None:
         self._where = root, files, commitlogs
+        self.moment = moment
         self._damages: dict[int, list[Damage]] = {}
 
     @cached_property
     def store(self) -> OpenStore:
-        """The store, as it is now."""
-        return OpenStore.find(*self._where)
+        """The store, with a log that ends where it did."""
+        return OpenStore.find(*self._where, end=self.moment.end)
 
     @cached_property
     def start(self) -> int:
-        """The first physical offset that has not expired."""
+        """The first physical offset that had not expired when it was first asked for."""
         extents = self.store.log.extents
         return extents[0].start if extents else self.store.end
 
+    def start_now(self) -> int:
+        """The first physical offset that has not expired by now."""
+        _, files, commitlogs = self._where
+        return first_segment(commitlogs, files)
+
     @property
     def end(self) -> int:
-        """Where the log ends."""
-        return self.store.end
+        """Where the log ended."""
+        return self.moment.end
 
     def header(self, position: int) -> Header | None:
         """The unit at a physical offset, if one is there."""
@@ -92,6 +102,46 @@ class LogView:
                         for header in filter(lambda header: header.is_queued, run.headers()):
                             found.setdefault((header.topic, header.queue_id), set()).add(header.queue_offset)
         return {name: offsets & wanted[name] for name, offsets in found.items() if name in wanted}
+
+    def has_key(self, position: int, key_hash: int) -> bool:
+        """Is there a message at a physical offset that has an index key of this hash?"""
+        extent = self.store.log.extent_at(position)
+        if extent is None:
+            return False
+        dispatcher = Dispatcher(index_tags=True)
+        with self.store.reader(extent.segment) as reader:
+            run = reader.run_at(position, position + 1)
+            if run is None:
+                return False
+            dispatcher.dispatch(
+                run.window,
+                base=run.base,
+                position=position,
+                stop=position + 1,
+                segment_end=extent.segment.end,
+                verify_crc=False,
+                most=1,
+            )
+        return key_hash in dispatcher.finish().key_hash
+
+    def is_queued_anywhere(self) -> bool:
+        """Has it a message that belongs into a queue?"""
+        return any(
+            header.is_queued and queue_path(header.topic, header.queue_id) is not None
+            for run in self._runs(Filter())
+            for header in run.headers()
+        )
+
+    def has_time_from(self, timestamp: int) -> bool:
+        """Has it a message that was stored at a time (ms) or later? Store times need not ascend."""
+        return any(True for _ in self._runs(Filter(store_timestamp=(timestamp, (1 << 63) - 1))))
+
+    def _runs(self, chosen: Filter) -> Iterator[Run]:
+        for extent in self.store.log.extents:
+            with self.store.reader(extent.segment) as reader:
+                for run in self.store.past_damage(reader).select(extent.start, extent.stop, chosen):
+                    if isinstance(run, Run):
+                        yield run
 
 
 def commitlogs_of(store: OpenStore) -> list[str]:

@@ -56,6 +56,7 @@ PROBLEMS = {
     "wrongFileSize": Problem(
         "error", "layout", "copy the file again from where it came from: most brokers do not start with another size"
     ),
+    "expiredMeanwhile": Problem("info", "log", "the broker deleted this segment while it was checked"),
     "longTopic": Problem(
         "info",
         "log",
@@ -77,6 +78,24 @@ PROBLEMS = {
         "queue",
         "the log ends before the messages of these units: bring back the log's end if it was lost; else a broker that "
         "starts drops them, and so does rmqstore_spark.rebuild(store)",
+    ),
+    "repeatedQueueOffset": Problem(
+        "error",
+        "queue",
+        "another message has the same queueOffset, and the queue's unit, so consumers never get this one: read it by "
+        "its commitLogOffset and send or append it again; rmqstore salvage makes a store without it",
+    ),
+    "notDispatched": Problem(
+        "info",
+        "queue",
+        "the last messages are not in their queues yet: a broker that runs puts them there, and so does one that "
+        "starts on a store with `abort`",
+    ),
+    "aheadOfEnd": Problem(
+        "info",
+        "queue",
+        "the store was written to after its log was looked at or copied, or its broker was killed: a broker that "
+        "starts on a copy drops these units",
     ),
     "queueGap": Problem(
         "warning",

@@ -14,15 +14,20 @@ import numpy as np
 import numpy.typing as npt
 
 from native_io import Dispatched
+from rmqstore_spark.selection import ALL
 from rmqstore_spark.store.consumequeue import PRE_BLANK, UNIT_SIZE, Queue, QueueUnit, is_used, parsed
 from rmqstore_spark.store.consumequeue_ext import LAST_ADDRESS, read_ext
+from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.layout import queue_path
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Damage
 from rmqstore_spark.store.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.tables.check.log_view import LogView, Wanted
 from rmqstore_spark.tables.check.problems import Finding
+from rmqstore_spark.tables.consumequeue import used_units
 
+_Longs = npt.NDArray[np.int64]
+_Flags = npt.NDArray[np.bool_]
 _Expected = tuple[int, Any]  # the queue offset of the first of some units in a row, and the units
 
 
@@ -51,6 +56,7 @@ class QueueStretch:
     def __init__(self, store: OpenStore, view: LogView) -> None:
         self._store = store
         self._view = view
+        self._late: list[tuple[Queue, int, Any]] = []  # units that a broker makes yet: the queue offset, and they
 
     def check(
         self, found: Dispatched, names: list[tuple[str, int]], start: int, stop: int, damages: list[Damage]
@@ -79,44 +85,64 @@ class QueueStretch:
                 continue
             queue = self._store.queues.queue(topic, queue_id)
             assert queue is not None
-            yield from self._check_simple(queue, expected)
+            for offset, units in expected:
+                yield from self._check_simple(queue, offset, units)
             extra += self._before(queue, expected)
         yield from extra_units(self._view, extra, stop, damages)
 
+    def not_dispatched(self) -> Iterator[Finding]:
+        """What a broker puts into queues yet: one row for all of it since the last time."""
+        if self._late:
+            queue, offset, units = min(self._late, key=lambda late: int(late[2]["position"][0]))
+            yield Finding(
+                "notDispatched",
+                *place_of(queue, offset),
+                int(units["position"][0]),
+                queue.topic,
+                queue.queue_id,
+                offset,
+                "a unit for each message",
+                "none for some of the last messages",
+                sum(len(units) for _, _, units in self._late),
+            )
+        self._late = []
+
     # ---- simple queues
 
-    def _check_simple(self, queue: Queue, expected: list[_Expected]) -> Iterator[Finding]:
-        for offset, units in expected:
-            data = _read(queue, offset, len(units))
-            if data == units.tobytes():
-                continue
-            actual = parsed(data)
-            is_there = is_used(actual)
-            is_right = (actual["position"] == units["position"]) & (actual["size"] == units["size"])
-            is_wrong = is_there & (~is_right | ~self._same_tags(queue, actual, units))
-            for first, last in stretches(~is_there):
-                yield Finding(
-                    "missingQueueUnit",
-                    *place_of(queue, offset + first),
-                    int(units["position"][first]),
-                    queue.topic,
-                    queue.queue_id,
-                    offset + first,
-                    _shown(units[first]),
-                    _shown(actual[first]),
-                    last - first,
-                )
-            for at in np.flatnonzero(is_wrong).tolist():
-                yield Finding(
-                    "wrongQueueUnit",
-                    *place_of(queue, offset + at),
-                    int(units["position"][at]),
-                    queue.topic,
-                    queue.queue_id,
-                    offset + at,
-                    _shown(units[at]),
-                    _shown(actual[at]),
-                )
+    def _check_simple(self, queue: Queue, offset: int, units: Any) -> Iterator[Finding]:
+        """What is wrong with the units of messages whose queue offsets go on from one to the next."""
+        actual, is_there, is_wrong = self._compared(queue, offset, units)
+        if is_there.all() and not is_wrong.any():
+            return
+        if self._view.moment.is_unsettled:
+            # Looked at once more: a queue is written in order, so what is missing before a unit seen by now stays so.
+            queue = self._store.queues.queue(queue.topic, queue.queue_id) or queue
+            end = after_last_used(queue)
+            actual, is_there, is_wrong = self._compared(queue, offset, units)
+            expired = units["position"] < self._view.start_now()
+            is_late = np.arange(offset, offset + len(units)) >= end
+            is_late &= ~is_there & (units["position"] >= self._view.moment.dispatched_from)
+            self._late += [(queue, offset + at, units[at:last]) for at, last in stretches(is_late & ~expired)]
+            is_there |= is_late | expired
+            is_wrong &= ~expired
+        for first, last in stretches(~is_there):
+            at = offset + first
+            yield _of_unit("missingQueueUnit", queue, at, units[first], actual[first], last - first)
+        for at in np.flatnonzero(is_wrong).tolist():
+            there = QueueUnit(*(int(actual[name][at]) for name in ("position", "size", "tags_code")))
+            is_twice = there.position != units["position"][at] and self._view.is_of(queue, offset + at, there)
+            problem = "repeatedQueueOffset" if is_twice else "wrongQueueUnit"
+            yield _of_unit(problem, queue, offset + at, units[at], actual[at])
+
+    def _compared(self, queue: Queue, offset: int, units: Any) -> tuple[Any, _Flags, _Flags]:
+        """The units that stand where some should; which are there at all, and which of these are others."""
+        data = _read(queue, offset, len(units))
+        actual = parsed(data)
+        if data == units.tobytes():
+            return actual, np.ones(len(units), np.bool_), np.zeros(len(units), np.bool_)
+        is_there = is_used(actual)
+        is_right = (actual["position"] == units["position"]) & (actual["size"] == units["size"])
+        return actual, is_there, is_there & (~is_right | ~self._same_tags(queue, actual, units))
 
     def _same_tags(self, queue: Queue, actual: Any, expected: Any) -> npt.NDArray[np.bool_]:
         """Of which units is the tagsCode right? Delayed messages have there when they are due, which depends on a
@@ -136,16 +162,23 @@ class QueueStretch:
 
     # ---- BatchCQ
 
-    @staticmethod
-    def _check_batch(queue: Queue, expected: list[_Expected], start: int, stop: int) -> Iterator[Finding]:
+    def _check_batch(self, queue: Queue, expected: list[_Expected], start: int, stop: int) -> Iterator[Finding]:
         """Units are found by where they point, as nothing else tells which one is a message's."""
         offsets = np.concatenate([np.arange(offset, offset + len(units)) for offset, units in expected])
         units = np.concatenate([units for _, units in expected])
         positions = units["position"].astype(np.int64)
-        number = queue.search(start)
-        actual, _ = queue.units(number, stop)
-        there, right = np.isin(positions, actual.positions), np.isin(actual.positions, positions)
-        for at in np.flatnonzero(~there).tolist():
+        numbers, actual = _near(queue, start, stop)
+        missing = ~np.isin(positions, actual["position"])
+        if missing.any():  # a queue that is not in order does not lead there; and a broker may have written meanwhile
+            queue = self._store.queues.queue(queue.topic, queue.queue_id, is_batch=True) or queue
+            numbers, actual = _all_of(queue, self._store.files)
+            missing = ~np.isin(positions, actual["position"])
+        if missing.any() and self._view.moment.is_unsettled:
+            newest = int(actual["position"].max(initial=-1))
+            is_late = missing & (positions > newest) & (positions >= self._view.moment.dispatched_from)
+            self._late += [(queue, int(offsets[at]), units[at:last]) for at, last in stretches(is_late)]
+            missing &= ~is_late & (positions >= self._view.start_now())
+        for at in np.flatnonzero(missing).tolist():
             yield Finding(
                 "missingQueueUnit",
                 position=int(positions[at]),
@@ -155,22 +188,22 @@ class QueueStretch:
                 expected=_shown(units[at]),
                 found="none",
             )
-        index = np.searchsorted(positions, actual.positions[right])
-        said = [values[right] for values in actual]
-        is_wrong = (
-            (said[1] != units["size"][index]) | (said[2] != units["tags_code"][index]) | (said[3] != offsets[index])
-        )
+        is_here = np.isin(actual["position"], positions)
+        numbers, actual = numbers[is_here], actual[is_here]
+        index = np.searchsorted(positions, actual["position"])
+        is_wrong = (actual["size"] != units["size"][index]) | (actual["tags_code"] != units["tags_code"][index])
+        is_wrong |= actual["base"] != offsets[index]
         for at in np.flatnonzero(is_wrong).tolist():
-            found = f"queueOffset {said[3][at]}, size {said[1][at]}, tagsCode {said[2][at]}"
+            right = index[at]
             yield Finding(
                 "wrongQueueUnit",
-                *place_of(queue, number + int(np.flatnonzero(right)[at])),
-                int(said[0][at]),
+                *place_of(queue, int(numbers[at])),
+                int(actual["position"][at]),
                 queue.topic,
                 queue.queue_id,
-                int(offsets[index[at]]),
-                f"queueOffset {offsets[index[at]]}, {_shown(units[index[at]])}",
-                found,
+                int(offsets[right]),
+                f"queueOffset {offsets[right]}, {_shown(units[right])}",
+                f"queueOffset {actual['base'][at]}, {_shown(actual[at])}",
             )
 
     # ---- units that no message has
@@ -178,12 +211,11 @@ class QueueStretch:
     def _before_batch(self, queue: Queue, expected: list[_Expected], start: int, stop: int) -> Iterator[Candidate]:
         """The same in a BatchCQ."""
         positions = np.concatenate([units["position"] for _, units in expected])
-        number = queue.search(start)
-        actual, _ = queue.units(number, stop)
+        numbers, actual = _near(queue, start, stop)
         least = 0
-        for at in np.flatnonzero(np.isin(actual.positions, positions)).tolist():
-            yield from unconfirmed(self._view, queue, number + at, least)
-            least = number + at + 1
+        for number in numbers[np.isin(actual["position"], positions)].tolist():
+            yield from unconfirmed(self._view, queue, number, least)
+            least = number + 1
 
     def _before(self, queue: Queue, expected: list[_Expected]) -> Iterator[Candidate]:
         """Units before those of messages that are not those of messages themselves."""
@@ -191,6 +223,31 @@ class QueueStretch:
         for offset, units in expected:
             yield from unconfirmed(self._view, queue, offset, least)
             least = offset + len(units)
+
+
+def _near(queue: Queue, start: int, stop: int) -> tuple[_Longs, Any]:
+    """The units of a BatchCQ that point into [start, stop), if it is in order; and their numbers."""
+    first = queue.search(start)
+    units = parsed(queue.read_units(first, max(0, queue.search(stop) - first)), is_batch=True)
+    used = is_used(units)
+    return first + np.flatnonzero(used), units[used]
+
+
+def _all_of(queue: Queue, files: Files) -> tuple[_Longs, Any]:
+    """All units of a BatchCQ, and their numbers."""
+    found = list(used_units(queue, 0, 1 << 62, ALL, files))
+    numbers = [each.numbers for each in found]
+    units = [each.units for each in found]
+    return np.concatenate([np.empty(0, np.int64), *numbers]), np.concatenate([parsed(b"", is_batch=True), *units])
+
+
+def after_last_used(queue: Queue) -> int:
+    """The number after that of a simple queue's last used unit, wherever there are unused ones before it."""
+    for file in reversed(queue.in_files):
+        used = np.flatnonzero(is_used(parsed(queue.read_units(file.first, file.capacity))))
+        if len(used):
+            return file.first + int(used[-1]) + 1
+    return 0
 
 
 def unconfirmed(view: LogView, queue: Queue, number: int, least: int = 0) -> Iterator[Candidate]:
@@ -231,11 +288,26 @@ def extra_units(view: LogView, some: list[Candidate], stop: int, damages: Iterab
             if each.queue_offset in present.get(begun[:2], ()):
                 break  # what comes before a unit whose message is elsewhere is found with that message
             found.append(each)
-    for each in sorted(found, key=lambda each: (*_begun(each)[:2], each.number)):
-        finding = extra_unit(each.queue, each.number, each.queue_offset, each.unit)
-        if each.unit.position >= view.end:
-            finding = replace(finding, problem="queueAheadOfLog", expected=f"one before the log's end at {view.end}")
-        yield finding
+    found.sort(key=lambda each: (*_begun(each)[:2], each.number))
+    yield from _told(found, view.end)
+
+
+def _told(found: list[Candidate], end: int) -> Iterator[Finding]:
+    """The findings for units of no message. Those of messages after the log's end that follow each other are one."""
+
+    def stretch(numbered: tuple[int, Candidate]) -> tuple[object, ...]:
+        at, each = numbered
+        is_ahead = each.unit.position >= end
+        return each.queue.topic, each.queue.queue_id, is_ahead, each.number - at if is_ahead else at
+
+    for _, group in itertools.groupby(enumerate(found), key=stretch):
+        some = [each for _, each in group]
+        finding = extra_unit(some[0].queue, some[0].number, some[0].queue_offset, some[0].unit)
+        if some[0].unit.position < end:
+            yield finding
+        else:
+            expected = f"one before the log's end at {end}"
+            yield replace(finding, problem="queueAheadOfLog", expected=expected, count=len(some))
 
 
 def _begun(candidate: Candidate) -> tuple[str, int, int]:
@@ -285,6 +357,21 @@ def stretches(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
     """Where a mask is true: [first, stop) of what is side by side."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8))).tolist()
     return list(zip(edges[::2], edges[1::2], strict=True))
+
+
+def _of_unit(problem: str, queue: Queue, number: int, expected: Any, found: Any, count: int = 1) -> Finding:
+    """The finding for a message's unit in a simple queue."""
+    return Finding(
+        problem,
+        *place_of(queue, number),
+        int(expected["position"]),
+        queue.topic,
+        queue.queue_id,
+        number,
+        _shown(expected),
+        _shown(found),
+        count,
+    )
 
 
 def _shown(unit: Any) -> str:

@@ -1,15 +1,16 @@
 """Queues by themselves: their files, holes between their units, and units after those of messages."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.selection import ALL
-from rmqstore_spark.store.consumequeue import Queue, QueueUnit
+from rmqstore_spark.store.consumequeue import Queue, QueueUnit, parsed
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.tables.check.log_view import LogView
 from rmqstore_spark.tables.check.problems import Finding
@@ -34,35 +35,85 @@ class QueuesPart:
 
 def check_queues(store: OpenStore, view: LogView, part: QueuesPart) -> Iterator[Finding]:
     """What is wrong with some queues that no message of the log tells."""
-    extra: list[Candidate] = []
-    holes: list[tuple[Queue, int, int]] = []
+    seen = _Seen()
     for piece in part.queues:
         queue = store.queues.queue(piece.topic, piece.queue_id, piece.is_batch)
         if queue is None:
             continue
-        if piece.first == 0:
-            yield from _files(queue, part.sizes[piece.is_batch])
-        offsets, ends = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        last: int | None = None
-        for found in used_units(queue, piece.first, piece.stop, ALL, store.files):
-            base = found.units["base"].astype(np.int64) if queue.is_batch else found.numbers
-            offsets.append(base)
-            ends.append(base + (found.units["count"].astype(np.int64) if queue.is_batch else 1))
-            last = int(found.numbers[-1])
-            if queue.is_lmq:
-                extra += _of_light(view, queue, found.numbers, found.units)
-        before = piece.first if piece.first > 0 and not queue.is_batch else None
-        holes += [(queue, first, stop) for first, stop in _holes(np.concatenate(offsets), np.concatenate(ends), before)]
-        if piece.stop == _OPEN and last is not None and not queue.is_lmq:
-            extra += unconfirmed(view, queue, last + 1)
+        try:
+            if piece.first == 0:
+                yield from _files(queue, part.sizes[piece.is_batch])
+            _look_along(store, view, queue, piece, seen)
+        except RmqStoreError as why:
+            if not any(view.moment.is_gone(why, file.path, store.files) for file in queue.in_files):
+                raise
+    extra = [each for each in seen.extra if _stands(each)] if view.moment.is_unsettled else seen.extra
     yield from extra_units(view, extra, view.end)
-    yield from _gaps(view, holes)
+    yield from _gaps(view, seen.holes)
+    if seen.ahead:
+        yield Finding(
+            "aheadOfEnd",
+            position=view.end,
+            expected=f"units of messages before the log's end at {view.end}",
+            found="later ones",
+            count=seen.ahead,
+        )
+
+
+@dataclass
+class _Seen:
+    """What is found along queues.
+
+    Attributes:
+        extra: units that the log does not confirm.
+        holes: queue offsets [first, stop) that no unit is for.
+        ahead: units at queues' ends of messages after the log's end, of a store that is not settled.
+    """
+
+    extra: list[Candidate] = field(default_factory=list)
+    holes: list[tuple[Queue, int, int]] = field(default_factory=list)
+    ahead: int = 0
+
+
+def _look_along(store: OpenStore, view: LogView, queue: Queue, piece: QueuePart, seen: _Seen) -> None:
+    offsets, ends = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    numbers, positions = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for found in used_units(queue, piece.first, piece.stop, ALL, store.files):
+        base = found.units["base"].astype(np.int64) if queue.is_batch else found.numbers
+        offsets.append(base)
+        ends.append(base + (found.units["count"].astype(np.int64) if queue.is_batch else 1))
+        numbers.append(found.numbers)
+        positions.append(found.units["position"].astype(np.int64))
+        if queue.is_lmq:
+            seen.extra += _of_light(view, queue, found.numbers, found.units)
+    before = piece.first if piece.first > 0 and not queue.is_batch else None
+    holes = _holes(np.concatenate(offsets), np.concatenate(ends), before)
+    seen.holes += [(queue, first, stop) for first, stop in holes]
+    if piece.stop == _OPEN:
+        used = np.concatenate(numbers)
+        if view.moment.is_unsettled:  # what a broker has put there meanwhile
+            judged = np.flatnonzero(np.concatenate(positions) < view.end)
+            ahead = len(used) - (int(judged[-1]) + 1 if len(judged) else 0)
+            seen.ahead += 0 if queue.is_lmq else ahead
+            used = used[: len(used) - ahead]
+        if len(used) and not queue.is_lmq:
+            seen.extra += unconfirmed(view, queue, int(used[-1]) + 1)
+
+
+def _stands(candidate: Candidate) -> bool:
+    """Is a unit still there as it was? A broker writes over those that a truncation has left over."""
+    units = parsed(candidate.queue.read_units(candidate.number, 1), candidate.queue.is_batch)
+    return (
+        len(units) == 1 and tuple(int(units[name][0]) for name in ("position", "size", "tags_code")) == candidate.unit
+    )
 
 
 def _of_light(view: LogView, queue: Queue, numbers: npt.NDArray[np.int64], units: Any) -> Iterator[Candidate]:
     """The units of a light queue that point to no message."""
     for number, unit in zip(numbers.tolist(), units.tolist(), strict=True):
         found = QueueUnit(*unit[:3])
+        if view.moment.is_unsettled and found.position >= view.end:
+            continue
         if found.position >= view.start and not view.is_of(queue, number, found):
             yield Candidate(queue, number, number, found, number + 1)
 

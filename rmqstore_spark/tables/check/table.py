@@ -1,31 +1,32 @@
 """Table `check`: what is wrong with a store, or suspicious. fsck for stores.
 
-The log is read once, in stretches that begin where units do, each by a task of its own, and what a broker derives from
-its messages is held against queues and index files. Other tasks look at queues, index files and config by themselves.
+The log is read once, in blocks that begin where units do, some by each task, and what a broker derives from their
+messages is held against queues and index files. Other tasks look at queues, index files and config by themselves. All
+of them judge the store as it was at one moment (moment.py).
 One fault may be seen from two sides, and is then told twice; what follows from damage in the log is not told again.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.read.pack import pack, target_size
+from rmqstore_spark.read.pack import target_size
 from rmqstore_spark.read.prune import ranges_of
 from rmqstore_spark.read.split import Splitter
 from rmqstore_spark.store.consumequeue import Queue
-from rmqstore_spark.store.geometry import indexes_tags
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Extent
 from rmqstore_spark.tables.check.config import check_config
+from rmqstore_spark.tables.check.ends import Ends, check_ends
 from rmqstore_spark.tables.check.index_files import beyond, check_index_file, spans_of
 from rmqstore_spark.tables.check.index_items import IndexSpan
 from rmqstore_spark.tables.check.layout import check_layout, check_queue_directories, has_queue_files, not_looked_at
-from rmqstore_spark.tables.check.log import LogPart, check_log
+from rmqstore_spark.tables.check.log import Block, LogPart, check_log
 from rmqstore_spark.tables.check.log_view import LogView, commitlogs_of
+from rmqstore_spark.tables.check.moment import Moment, moment_of
 from rmqstore_spark.tables.check.problems import SCHEMA, Finding, to_batch
 from rmqstore_spark.tables.check.queues import QueuesPart, check_queues
 from rmqstore_spark.tables.consumequeue import grouped
@@ -33,6 +34,7 @@ from rmqstore_spark.tables.table import Table
 
 _ROWS = 4096
 _TOPICS = 1000  # whose directories one task lists
+_BLOCK = 32 * 1024 * 1024  # bytes of the log that are held against queues and index at once
 
 
 @dataclass(frozen=True)
@@ -50,54 +52,73 @@ class _Config:
     log_start: int
 
 
-_Work = LogPart | QueuesPart | IndexSpan | _Directories | _Config | tuple[Finding, ...]
+_Work = LogPart | QueuesPart | IndexSpan | _Directories | _Config | Ends | tuple[Finding, ...]
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one task checks, of a store with its commitlog in these directories."""
+    """What one task checks, of a store with its commitlog in these directories, as it was at a moment."""
 
     commitlogs: list[str]
+    moment: Moment
     work: _Work
 
 
 def parts(store: OpenStore, options: ReadOptions) -> list[Part]:
     """The log first, which takes longest. Of a store whose messages are in a log of DLedger only that is told."""
     if store.layout.dledger is not None:
-        return [Part([], tuple(not_looked_at(store)))]
+        return [Part([], Moment(0, False, 0), tuple(not_looked_at(store)))]
+    moment = moment_of(store)  # before anything else is looked at
     told = list(check_layout(store))
-    spans = spans_of(store, told)
-    told += beyond(store, spans)
+    spans = spans_of(store, moment, told)
+    told += beyond(store, spans, moment)
     queues = store.queues.with_batch
     work: list[_Work] = [*_log_parts(store, options, spans), *_queue_parts(store, queues), *spans]
     for is_batch, directory in ((False, store.layout.consumequeue), (True, store.layout.batchconsumequeue)):
         topics = sorted(store.files.names(directory)) if directory is not None else []
         work += [_Directories(tuple(topics[at : at + _TOPICS]), is_batch) for at in range(0, len(topics), _TOPICS)]
     extents = store.log.extents
-    work += [_Config(extents[0].start if extents else store.end), tuple(told)]
-    return [Part(commitlogs_of(store), each) for each in work]
+    last = store.last_message
+    newest = None if last is None or last.store_timestamp is None else last.store_timestamp // 1000
+    work += [_Config(extents[0].start if extents else store.end), Ends(newest), tuple(told)]
+    return [Part(commitlogs_of(store), moment, each) for each in work]
 
 
 def _log_parts(store: OpenStore, options: ReadOptions, spans: list[IndexSpan]) -> Iterator[LogPart]:
-    ranges = ranges_of(store)
-    splitter = Splitter(may_walk=True)
-    splitter.target = target_size(store.log.size, options)
-    tags = bool(spans) and _indexes_tags(store, spans[-1].slots)
-    covered = (spans[0].first, spans[-1].last) if spans else None
+    growing = next((span for span in spans if span.is_growing), spans[-1] if spans else None)
+    covered = (spans[0].first, growing.last) if growing is not None else None
     has_queues = has_queue_files(store)
-    for task in pack([(piece, piece.stop - piece.start) for piece in splitter.split_all(ranges)], options):
-        pieces = tuple(Extent(piece.segment, piece.start, piece.stop) for piece in task.ranges)
-        start, stop = pieces[0].start, pieces[-1].stop
+    for blocks in _packed(_blocks(store), target_size(store.log.size, options)):
+        start, stop = blocks[0][0].start, blocks[-1][-1].stop
         index = tuple(span for span in spans if span.last >= start and span.first < stop)
         # A part of the log between two files is in none of them.
-        yield LogPart(pieces, has_queues, index or tuple(spans[:1]), covered, tags)
+        yield LogPart(blocks, has_queues, index or tuple(spans[:1]), covered)
 
 
-def _indexes_tags(store: OpenStore, slots: int) -> bool:
-    try:
-        return indexes_tags(store, slots)
-    except DamagedStoreError:  # it is told with the file
-        return False
+def _blocks(store: OpenStore) -> Iterator[Block]:
+    """The log in blocks that are the same however it is divided among tasks: so what is found is the same, too."""
+    splitter = Splitter(may_walk=True)
+    splitter.target = _BLOCK
+    block: list[Extent] = []
+    for piece in splitter.split_all(ranges_of(store)):
+        if block and piece.stop - block[0].start > _BLOCK:
+            yield tuple(block)
+            block = []
+        block.append(Extent(piece.segment, piece.start, piece.stop))
+    if block:
+        yield tuple(block)
+
+
+def _packed(blocks: Iterable[Block], target: int) -> Iterator[tuple[Block, ...]]:
+    """Blocks that one task reads, of about so many bytes together."""
+    packed: list[Block] = []
+    for block in blocks:
+        if packed and block[-1].stop - packed[0][0].start > target:
+            yield tuple(packed)
+            packed = []
+        packed.append(block)
+    if packed:
+        yield tuple(packed)
 
 
 def _queue_parts(store: OpenStore, queues: list[Queue]) -> Iterator[QueuesPart]:
@@ -125,25 +146,27 @@ def rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.Reco
 
 
 def _findings(store: OpenStore, part: Part) -> Iterator[Finding]:
-    view = LogView(store.root, part.commitlogs, store.files)
+    view = LogView(store.root, part.commitlogs, store.files, part.moment)
     match part.work:
         case LogPart() as work:
             yield from check_log(store, view, work)
         case QueuesPart() as work:
             yield from check_queues(store, view, work)
         case IndexSpan() as work:
-            yield from check_index_file(store.files, work)
+            yield from check_index_file(store.files, work, part.moment)
         case _Directories() as work:
             yield from check_queue_directories(store, list(work.topics), work.is_batch)
         case _Config() as work:
             yield from check_config(store, work.log_start)
+        case Ends() as work:
+            yield from check_ends(store, view, work)
         case work:
             yield from work
 
 
 def nbytes(part: Part) -> int:
     """How much of the log it reads; what else there is to read is little beside that."""
-    return sum(piece.stop - piece.start for piece in part.work.pieces) if isinstance(part.work, LogPart) else 0
+    return part.work.size if isinstance(part.work, LogPart) else 0
 
 
 _OPTIONS = frozenset({"storePathCommitLog", "maxPartitionBytes", "minPartitions", "dropCache", "maxTaskBytesPerSecond"})

@@ -1,0 +1,41 @@
+"""What is asked of the whole log at once: whether the checkpoint is ahead of it, and whether it needs queues at all."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rmqstore_spark.store import checkpoint
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.tables.check.log_view import LogView
+from rmqstore_spark.tables.check.problems import Finding
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The log's last message; `newest`: its store time in ms, None when not known."""
+
+    newest: int | None
+
+
+def check_ends(store: OpenStore, view: LogView, part: Ends) -> Iterator[Finding]:
+    """The checkpoint and the ConsumeQueues as a whole. The log is looked through only where something seems wrong."""
+    if part.newest is not None and not view.moment.is_unsettled:  # a broker that recovers, or runs, makes it anew
+        yield from _checkpoint(store, view, part.newest)
+    directory = os.path.join(store.root, "consumequeue")
+    if not store.files.exists(directory) and view.is_queued_anywhere():
+        yield Finding("noQueues", directory, expected="a directory with the ConsumeQueues", found="none")
+
+
+def _checkpoint(store: OpenStore, view: LogView, newest: int) -> Iterator[Finding]:
+    """What it says of messages that the log does not have. Its times are those of any messages, as clocks go back."""
+    path = store.layout.checkpoint
+    for number, (name, value) in enumerate(checkpoint.fields(path, store.files).items()):
+        if name == "masterFlushedOffset":
+            continue
+        if name.endswith("Timestamp"):
+            if value > newest and not view.has_time_from(value):
+                expected = f"{name} of at most the greatest store time; the last message has {newest}"
+                yield Finding("checkpointAhead", path, 8 * number, expected=expected, found=f"{value}")
+        elif value > view.end:
+            expected = f"{name} of at most {view.end}, the log's end"
+            yield Finding("checkpointAhead", path, 8 * number, expected=expected, found=f"{value}")

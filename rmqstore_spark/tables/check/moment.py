@@ -1,0 +1,65 @@
+"""A store as it was when `check` began: what all its parts are judged by, however long they take.
+
+A broker puts a message into the log first, then into its queue, then into the index. So while it runs, and in a copy
+that was made meanwhile (there is `abort` then, as after a crash), the three end at different messages. What lies beyond
+the log's end as it was found is not judged. And the last messages may not be in their queues yet: a broker that runs
+puts them there, and one that starts after a crash does so from where the checkpoint says
+(CommitLog.recoverAbnormally).
+"""
+
+from dataclasses import dataclass
+
+from rmqstore_spark.errors import RmqStoreError, StorageError
+from rmqstore_spark.store import checkpoint
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.layout import start_in
+from rmqstore_spark.store.opened import OpenStore
+
+RECOVERED_SEGMENTS = 10  # MessageStoreConfig.commitLogRecoverMaxNum
+_SLACK = 3000  # milliseconds that a broker goes back behind its checkpoint (StoreCheckpoint.getMinTimestamp)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When a store was looked at.
+
+    Attributes:
+        end: the physical offset where its log ended.
+        is_unsettled: whether a broker was writing it then, or when it was copied or when the broker was killed.
+        dispatched_from: a broker puts messages from this physical offset on into queues and index, now or when it
+            starts.
+    """
+
+    end: int
+    is_unsettled: bool
+    dispatched_from: int
+
+    def is_gone(self, why: RmqStoreError, path: str, files: Files) -> bool:
+        """Does an error mean no more than that a broker has deleted a file, as it does with what has expired?"""
+        return self.is_unsettled and not isinstance(why, StorageError) and not files.exists(path)
+
+
+def moment_of(store: OpenStore) -> Moment:
+    """Now."""
+    is_unsettled = store.layout.abort or store.files.is_locked(store.layout.lock)
+    return Moment(store.end, is_unsettled, _dispatched_from(store) if is_unsettled else store.end)
+
+
+def _dispatched_from(store: OpenStore) -> int:
+    """Where a broker that finds `abort` begins: with the last segment whose first message is older than its checkpoint,
+    and since 5.4.0 not more than some segments back."""
+    said = checkpoint.fields(store.layout.checkpoint, store.files)
+    known = min((said.get(name, 0) for name in ("physicMsgTimestamp", "logicsMsgTimestamp")), default=0) - _SLACK
+    start = store.end
+    for extent in store.log.extents[-RECOVERED_SEGMENTS:][::-1]:
+        start = extent.start
+        first = store.log.timestamp(start)
+        if first is not None and first <= known:
+            break
+    return start
+
+
+def first_segment(commitlogs: list[str], files: Files) -> int:
+    """Where the log begins now: since the check began segments may have been deleted."""
+    starts = [start for each in commitlogs for name in files.names(each) if (start := start_in(name)) is not None]
+    return min(starts, default=0)
