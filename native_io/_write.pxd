@@ -1,5 +1,5 @@
 """What _write.pyx uses of the C headers."""
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from native_io._common cimport ArrowArray, ArrowSchema, rmq_walk
 
@@ -75,7 +75,11 @@ cdef extern from "dispatch.h" nogil:
         rmq_queues queues
         rmq_list units
         rmq_list entries
+        int64_t last_position
         int64_t last_timestamp
+        int64_t least_timestamp
+        int64_t most_timestamp
+        uint64_t fall
         int64_t inner_batches
         int64_t bytes
     void rmq_free_dispatcher(rmq_dispatcher *d)

@@ -67,7 +67,10 @@ class Dispatched(NamedTuple):
             from `run_offset` on without a gap.
         key_hash, key_position, key_timestamp: the index entries (key hash, physical offset, store time in ms), in the
             order in which a broker puts them.
+        last_position: physical offset of the last unit; 0 when there was none.
         last_timestamp: store time of the last unit in ms; 0 when there was none.
+        least_timestamp, most_timestamp: of all units in ms; where there was none, the most is below the least.
+        fall: how much older than some unit before it a unit is at the most, in ms; 0 where store times do not go back.
         inner_batches: units that hold several messages (sysFlag 0x80). They belong into a BatchConsumeQueue; here they
             count as one message each.
         nbytes: of all these units of the log, also of those that are in no queue.
@@ -80,7 +83,11 @@ class Dispatched(NamedTuple):
     key_hash: npt.NDArray[np.int32]
     key_position: npt.NDArray[np.int64]
     key_timestamp: npt.NDArray[np.int64]
+    last_position: int
     last_timestamp: int
+    least_timestamp: int
+    most_timestamp: int
+    fall: int
     inner_batches: int
     nbytes: int
 

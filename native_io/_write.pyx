@@ -142,7 +142,7 @@ cdef class Encoder(OneAtATime):
 
 class Dispatched(collections.namedtuple("Dispatched", (
     "units", "run_queue", "run_offset", "run_count", "key_hash", "key_position", "key_timestamp",
-    "last_timestamp", "inner_batches", "nbytes",
+    "last_position", "last_timestamp", "least_timestamp", "most_timestamp", "fall", "inner_batches", "nbytes",
 ))):
     __slots__ = ()
 
@@ -163,6 +163,7 @@ cdef class Dispatcher(OneAtATime):
         if self.dispatcher == NULL:
             raise MemoryError()
         self.dispatcher.index_tags = index_tags
+        rmq_forget(self.dispatcher)
 
     def __dealloc__(self):
         if self.dispatcher != NULL:
@@ -242,7 +243,8 @@ cdef class Dispatcher(OneAtATime):
             runs_count = rmq_group(d, units_at, runs_at)
         dispatched = Dispatched(
             units, runs[:runs_count, 0].astype(np.int32), runs[:runs_count, 1].copy(), runs[:runs_count, 2].copy(),
-            key_hash, key_position, key_timestamp, d.last_timestamp, d.inner_batches, d.bytes,
+            key_hash, key_position, key_timestamp, d.last_position, d.last_timestamp, d.least_timestamp,
+            d.most_timestamp, d.fall, d.inner_batches, d.bytes,
         ) if runs_count >= 0 else None
         if runs_count >= 0:
             rmq_forget(d)

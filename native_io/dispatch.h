@@ -55,7 +55,9 @@ typedef struct {
     rmq_list units;   /* of rmq_queue_unit, in log order */
     rmq_list entries; /* of rmq_index_entry, in the order a broker puts them */
     rmq_list touched; /* of int32_t: the queues that have pending units */
-    int64_t last_timestamp, inner_batches;
+    int64_t last_position, last_timestamp, inner_batches;
+    int64_t least_timestamp, most_timestamp; /* of all units; the most is below the least where there is none */
+    uint64_t fall;   /* how much older than one before it a unit is, at the most */
     int64_t bytes;    /* of all units */
     rmq_splitter splitter;
 } rmq_dispatcher;
@@ -138,7 +140,12 @@ static inline int rmq_collect(rmq_dispatcher *d, const rmq_unit *u, int32_t numb
     const uint8_t *const p = u->properties;
     rmq_splitter *const s = &d->splitter;
     const rmq_known_names *names, *known;
+    d->last_position = position;
     d->last_timestamp = timestamp;
+    if (timestamp < d->least_timestamp) d->least_timestamp = timestamp;
+    if (timestamp >= d->most_timestamp) d->most_timestamp = timestamp;
+    else if ((uint64_t)d->most_timestamp - (uint64_t)timestamp > d->fall)
+        d->fall = (uint64_t)d->most_timestamp - (uint64_t)timestamp;
     d->bytes += u->total;
     d->inner_batches += (u->sys_flag & RMQ_SYSFLAG_INNER_BATCH) != 0;
     if ((u->sys_flag & RMQ_SYSFLAG_TRANSACTION_TYPE) == RMQ_SYSFLAG_TRANSACTION_ROLLBACK) return 0;
@@ -296,7 +303,10 @@ static int64_t rmq_group(rmq_dispatcher *d, uint8_t *out, rmq_run *runs) {
 /* Begin anew, with the queues that are known. */
 static void rmq_forget(rmq_dispatcher *d) {
     d->units.size = d->entries.size = d->touched.size = 0;
-    d->last_timestamp = d->inner_batches = d->bytes = 0;
+    d->last_position = d->last_timestamp = d->inner_batches = d->bytes = 0;
+    d->least_timestamp = INT64_MAX;
+    d->most_timestamp = INT64_MIN;
+    d->fall = 0;
 }
 
 #endif

@@ -17,7 +17,7 @@ from rmqstore_spark.read.queue_claims import asked_queues, is_asked
 from rmqstore_spark.read.queue_rows import can_answer
 from rmqstore_spark.read.split import Splitter
 from rmqstore_spark.read.task import Covered, Queued, Range, Scan
-from rmqstore_spark.selection import Selection
+from rmqstore_spark.selection import ALL, Selection
 from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_coverage import claimed, coverage
@@ -172,6 +172,7 @@ class _QueuePath:
         matching = _matching(self.store, selection)
         pieces: Pieces = []
         contradicted = 0
+        is_any_time = selection.store_timestamp == ALL
         for part, found in zip(parts, known, strict=True):
             size = part.stop - part.start
             expected = found.count * self.store.files.prices.queue_unit + found.nbytes // matching
@@ -181,7 +182,8 @@ class _QueuePath:
                 pieces += _ScanPath(self.store, [part]).pieces(selection, splitter)
             elif found.count or found.gaps:
                 mark = None if self.trust == "queues" else (found.count, found.print)
-                queued = Queued(part.segment, part.start, part.stop, part.store, tuple(found.gaps), mark)
+                ascends = is_any_time or self.store.times.ascends(part.start, part.stop)
+                queued = Queued(part.segment, part.start, part.stop, part.store, tuple(found.gaps), mark, ascends)
                 pieces.append((queued, min(expected, size)))
         if contradicted:
             log.warning(

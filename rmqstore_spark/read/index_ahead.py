@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.read.clock import may_hold
 from rmqstore_spark.read.index_ends import IndexEnds
 from rmqstore_spark.read.prune import physical_offset_of
 from rmqstore_spark.selection import ALL, Selection
+from rmqstore_spark.store.clock import may_hold
 from rmqstore_spark.store.indexfile import (
     Hashes,
     Header,
@@ -62,7 +62,8 @@ class IndexedNames:
 
 
 def may_be_selected(header: Header, selection: Selection) -> bool:
-    """May a file have a selected message, by the times of its first and last one? The log is asked for those too."""
+    """May a file have a selected message, by the times of its first and last one? It is a broker's rule (LogTimes has
+    the right one), for what is only read ahead."""
     times = selection.store_timestamp
     begin, end = header.begin_timestamp, header.end_timestamp
     return times == ALL or may_hold(begin, end, times.least, times.most)

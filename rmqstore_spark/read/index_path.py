@@ -27,12 +27,12 @@ import numpy as np
 
 from native_io import Filter
 from rmqstore_spark.errors import RmqStoreError, counted
-from rmqstore_spark.read.index_ahead import IndexAhead, IndexedNames, may_be_selected
+from rmqstore_spark.read.index_ahead import IndexAhead, IndexedNames
 from rmqstore_spark.read.index_ends import IndexEnds
 from rmqstore_spark.read.prune import around
 from rmqstore_spark.read.split import Splitter
 from rmqstore_spark.read.task import Indexed, Range
-from rmqstore_spark.selection import REPLACEMENT, Selection, words_of
+from rmqstore_spark.selection import ALL, REPLACEMENT, Selection, words_of
 from rmqstore_spark.store.indexfile import (
     Hashes,
     Header,
@@ -254,7 +254,8 @@ class IndexPath:
         is_next = self._are_in_order and start is not None and first in self._followed
         if after is not None:
             self._followed |= {last, after}
-        is_asked = may_be_selected(header, self._selection)
+        begin = header.begin_timestamp if start is not None and first >= log_start else None
+        is_asked = self._may_be_selected(header, begin, header.end_timestamp if is_ended else None)
         file = self._checked(reader, is_next and is_ended) if is_asked else None
         if start is None or not is_ended:
             if file is None:
@@ -272,6 +273,15 @@ class IndexPath:
         if is_ended and file is not None and header.index_count >= file.items > _MOST_KEYS:
             followed_by = last, after or last
         return [_Known(start, last, positions, first, followed_by)]
+
+    def _may_be_selected(self, header: Header, begin: int | None, end: int | None) -> bool:
+        """May a file have a selected message, by store times?
+
+        Args:
+            begin, end: those (ms) of its first and last message, None where the log does not have it.
+        """
+        times, first, stop = self._selection.store_timestamp, header.begin_position, header.end_position + 1
+        return times == ALL or self._store.times.may_hold(first, stop, times.least, times.most, (begin, end))
 
     def _checked(self, reader: IndexReader, is_next: bool) -> IndexFile:
         """An index file that is what its header says; errors as of IndexReader.check().

@@ -5,7 +5,6 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rmqstore_spark.read.clock import may_hold
 from rmqstore_spark.read.split import Splitter
 from rmqstore_spark.read.task import Range
 from rmqstore_spark.selection import ALL, Numbers, Selection
@@ -47,8 +46,7 @@ def in_time(store: OpenStore, ranges: list[Range], times: Numbers) -> list[Range
     """Those of the ranges that can hold messages of these store times (ms)."""
     if times == ALL:
         return ranges
-    at = store.log.timestamp
-    return [r for r in ranges if may_hold(at(r.start), at(r.stop), times.least, times.most)]
+    return [r for r in ranges if store.times.may_hold(r.start, r.stop, times.least, times.most)]
 
 
 def around(store: OpenStore, spans: list[tuple[int, int]], splitter: Splitter) -> Iterator[Range]:

@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from native_io import fingerprint, java_hash
-from rmqstore_spark.read.clock import went_back, widened
 from rmqstore_spark.read.task import Queued
 from rmqstore_spark.selection import ALL, REPLACEMENT, Numbers, Selection
+from rmqstore_spark.store.clock import went_back, widened
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.consumequeue import Queue, QueueUnits
 from rmqstore_spark.store.opened import OpenStore
@@ -108,12 +108,14 @@ class QueueClaims:
                 raise ContradictedError(f"{where}: units have changed since the read was planned")
         narrow = piece.store.files.prices.narrow
         asked = zip(cursors.queues, found, strict=True)
-        claims = _merged([self._claimed(queue, units, narrow, reader) for queue, units in asked])
+        claims = _merged([self._claimed(queue, units, narrow, reader, piece.ascends) for queue, units in asked])
         if not (np.diff(claims.positions) > 0).all():
             raise ContradictedError(f"{where}: a message is in two queues")
         return claims
 
-    def _claimed(self, queue: Queue, units: QueueUnits, narrow: int, reader: SegmentReader) -> QueueUnits:
+    def _claimed(
+        self, queue: Queue, units: QueueUnits, narrow: int, reader: SegmentReader, ascends: bool
+    ) -> QueueUnits:
         """The units of a queue that may point to selected messages."""
         offsets = self._selection.queue(queue.topic, queue.queue_id)
         positions = self._selection.commit_log_offset
@@ -123,7 +125,8 @@ class QueueClaims:
             # What is no int is no hash, but an address in consumequeue_ext/.
             is_hash = units.tags_codes == units.tags_codes.astype(np.int32)
             keep &= np.isin(units.tags_codes, self._tags_codes) | ~is_hash
-        return self._in_time(units.only(keep), narrow, reader)
+        kept = units.only(keep)
+        return self._in_time(kept, narrow, reader) if ascends else kept
 
     def _in_time(self, units: QueueUnits, narrow: int, reader: SegmentReader) -> QueueUnits:
         """Without those at both ends that are too old or too new, found by binary search."""

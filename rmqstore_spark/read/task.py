@@ -39,10 +39,12 @@ class Queued(Range):
             not know what is in them, or are not trusted.
         expected: how many units the asked queues have in it, and the fingerprint of where they begin, as the planner
             has found them; None where queues are trusted without a proof.
+        ascends: whether store times do, as far as a broker's clock can be trusted.
     """
 
     gaps: tuple[tuple[int, int], ...]
     expected: tuple[int, int] | None
+    ascends: bool = True
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
  0  i64 physicMsgTimestamp    8  i64 logicsMsgTimestamp   16  i64 indexMsgTimestamp   (ms; any may be 0)
 24  i64 masterFlushedOffset  32  i64 confirmPhyOffset     (since 5.0.0 and 5.1.1); zeros up to 4096 bytes
 Brokers since 5.5.0 have one more offset after these, which may be 0: it is left so.
+They map all of the file and change their own fields only, so that a sign behind these stays (store/written.py).
 """
 
 import struct
@@ -12,21 +13,31 @@ from rmqstore_spark.store.files import Files, Hint
 _TIMESTAMPS = struct.Struct(">qqq")
 _OFFSETS = struct.Struct(">qq")
 _FILE_SIZE = 4096
+_SIGN, _SIGN_AT = b"rmqstore-spark", 2048
 _NAMES = (
     *("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsgTimestamp"),
     *("masterFlushedOffset", "confirmPhyOffset", "logicsPhysicalOffset"),
 )
 
 
-def encode(message: int, index: int, end: int) -> bytes:
+def encode(message: int, index: int, end: int, signed: bool = False) -> bytes:
     """The file for a store that is whole on disk.
 
     Args:
         message: store time (ms) of the last message.
         index: store time of the last entry in an index file. A broker that crashes later deletes newer index files.
         end: physical offset where the last message ends.
+        signed: whether messages in the log were written by us.
     """
-    return (_TIMESTAMPS.pack(message, message, index) + _OFFSETS.pack(0, end)).ljust(_FILE_SIZE, b"\0")
+    own = _TIMESTAMPS.pack(message, message, index) + _OFFSETS.pack(0, end)
+    return (own.ljust(_SIGN_AT, b"\0") + (_SIGN if signed else b"")).ljust(_FILE_SIZE, b"\0")
+
+
+def is_signed(path: str, files: Files) -> bool:
+    """Were messages written by us, as far as the file says? A hint."""
+    with Hint(), files.file(path) as file:
+        return file.read(_SIGN_AT, len(_SIGN)) == _SIGN
+    return False
 
 
 def fields(path: str, files: Files) -> dict[str, int]:

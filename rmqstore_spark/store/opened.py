@@ -10,9 +10,11 @@ from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.layout import Layout, find_store
 from rmqstore_spark.store.live_log import LiveLog
 from rmqstore_spark.store.log_end import End, LogEnd
-from rmqstore_spark.store.message import Header
+from rmqstore_spark.store.log_times import LogTimes
+from rmqstore_spark.store.message import MARK_SIZE, Header, Mark, mark_of
 from rmqstore_spark.store.past_damage import PastDamage
 from rmqstore_spark.store.segments import Damage, Extent, Segment, segments_of
+from rmqstore_spark.store.written import Record, load
 
 
 class OpenStore:
@@ -111,6 +113,24 @@ class OpenStore:
             if stop > segment.start:
                 extents.append(Extent(segment, segment.start, stop))
         return LiveLog(extents, end.timestamp, self.queues, self.reader)
+
+    @cached_property
+    def written(self) -> Record:
+        """What our writer has noted down. It is looked at after the log's end: nothing in the log came later."""
+        _ = self.end
+        return load(self.root, self.files)
+
+    @cached_property
+    def times(self) -> LogTimes:
+        """Between which store times parts of its log are."""
+        return LogTimes(self.log, self.written, self._mark_at)
+
+    def _mark_at(self, position: int) -> Mark | None:
+        extent = self.log.extent_at(position)
+        if extent is None:
+            return None
+        with self.reader(extent.segment) as reader:
+            return mark_of(reader.window.read(position, MARK_SIZE), position)
 
     def reader(self, segment: Segment, verify_crc: bool = False) -> SegmentReader:
         """A reader of a segment. To be closed."""

@@ -2,9 +2,12 @@
 
 import bisect
 
-from rmqstore_spark.store.consumequeue import Queue
+from rmqstore_spark.store.consumequeue import LOST_SIZE, Queue
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_bounds import QueueBounds, unit_of
+
+_LATEST = (1 << 63) - 1  # a store time (ms)
+_Piece = tuple[int, int, int | None]  # of the log, as LogTimes.pieces() gives them
 
 
 class QueueTimes:
@@ -26,25 +29,54 @@ class QueueTimes:
     def first_from(self, bounds: QueueBounds, time: int) -> int:
         """The first queue offset whose message has a store time of `time` or later; else the end of the queue.
 
-        A binary search, as a broker does it since 5.1.1: it relies on store times that do not go back along the queue.
+        Where a broker wrote: a binary search, as it does it itself since 5.1.1, which relies on store times that do not
+        go back along the queue. Where they may do that (store/log_times.py) it is looked for piece by piece.
         """
-        queue = bounds.queue
-        if bounds.first is None or bounds.last is None or _is_before(bounds.last.store_timestamp, time):
+        queue, first, last = bounds.queue, bounds.first, bounds.last
+        if first is None or last is None:
             return bounds.end
-        least, most = queue.search(max(bounds.first.position, 1)), queue.search(bounds.last.position)
-        if bounds.first.position == 0 and queue.unit(least - 1) is not None:
+        least, most = queue.search(max(first.position, 1)), queue.search(last.position)
+        if first.position == 0 and queue.unit(least - 1) is not None:
             least -= 1
-        least, most = self._narrowed(queue, least, most, time)
-        number = bisect.bisect_left(
-            range(most), True, lo=least, key=lambda number: not _is_before(self._of_unit(queue, number), time)
-        )
-        unit = unit_of(queue, number)
-        return bounds.end if unit is None else unit.offset
+        is_last_late = not _is_before(last.store_timestamp, time)
+        for piece in self._store.times.pieces(first.position, last.position + 1):
+            start, stop, fall = piece
+            is_last = stop > last.position
+            if fall == 0 and is_last and not is_last_late:
+                continue
+            begin = least if start == first.position else max(least, queue.search(start))
+            end = most if is_last else min(most, queue.search(stop))
+            number = self._first_in(queue, begin, end, piece, time)
+            if number < end or (is_last and is_last_late):
+                return self._offset_from(queue, number, bounds.end)
+        return bounds.end
 
-    def _narrowed(self, queue: Queue, least: int, most: int, time: int) -> tuple[int, int]:
+    def _first_in(self, queue: Queue, least: int, most: int, piece: _Piece, time: int) -> int:
+        """The number of the first unit in [least, most) whose message is late enough, else `most`.
+
+        Args:
+            piece: what of the log they are in, as LogTimes.pieces() gives it.
+        """
+        start, stop, fall = piece
+        if fall != 0 and not self._store.times.may_hold(start, stop, -(-time // 1000), _LATEST):
+            return most
+        if fall is not None:  # before one that is so much older than `time` none is late enough
+            least = self._first_by_search(queue, least, most, piece, time - 1000 * fall)
+        if fall == 0:
+            return least
+        times = ((number, self._of_unit(queue, number)) for number in range(least, most))
+        return next((number for number, found in times if found is not None and found >= time), most)
+
+    def _first_by_search(self, queue: Queue, least: int, most: int, piece: _Piece, time: int) -> int:
+        least, most = self._narrowed(queue, least, most, piece, time)
+        return bisect.bisect_left(
+            range(most), True, lo=least, key=lambda number: not _is_before(self._of_next(queue, number), time)
+        )
+
+    def _narrowed(self, queue: Queue, least: int, most: int, piece: _Piece, time: int) -> tuple[int, int]:
         """The same search, where it can only be in one segment: by the store times that segments begin with."""
         log = self._store.log
-        starts = [extent.start for extent in log.extents]
+        starts = [extent.start for extent in log.extents if piece[0] <= extent.start < piece[1]]
         milliseconds = -(-time // 1000)
 
         def is_late(start: int) -> bool:
@@ -57,6 +89,27 @@ class QueueTimes:
         if index < len(starts):
             most = min(most, max(least, queue.search(starts[index])))
         return least, most
+
+    def _of_next(self, queue: Queue, number: int) -> int | None:
+        """Where a salvage has lost the message (consumequeue.lost_unit): of the first one in the next segment."""
+        found = self._of_unit(queue, number)
+        if found is None and (end := self._end_after_lost(queue, number)) is not None:
+            next_one = self._store.log.timestamp(end)
+            return None if next_one is None else 1000 * next_one
+        return found
+
+    def _offset_from(self, queue: Queue, number: int, end: int) -> int:
+        """The queue offset of the first message from a unit on; `end` where there is none."""
+        if (after := self._end_after_lost(queue, number)) is not None:
+            number = queue.search(after)
+        unit = unit_of(queue, number)
+        return end if unit is None else unit.offset
+
+    def _end_after_lost(self, queue: Queue, number: int) -> int | None:
+        """Where the segment ends in which a unit points to a lost message; None where it is no such unit."""
+        unit = unit_of(queue, number)
+        extent = None if unit is None or unit.size != LOST_SIZE else self._store.log.extent_at(unit.position)
+        return None if extent is None else extent.stop
 
     def _of_unit(self, queue: Queue, number: int) -> int | None:
         unit = queue.unit(number)

@@ -28,13 +28,19 @@ def _segments(store: OpenStore, wanted: Numbers) -> Iterator[tuple[Any, ...]]:
     for segment in store.segments:
         extent = extents.get(segment.start)
         first, last = (None, None) if extent is None else _outer_times(store, extent)
-        if wanted == ALL or (first is not None and last is not None and _overlaps(wanted, first, last)):
+        if wanted == ALL or (extent is not None and _may_hold(store, extent, wanted, first, last)):
             yield (*_positions(store, segment, extent), first, last)
 
 
-def _overlaps(wanted: Numbers, first: int, last: int) -> bool:
-    """Can there be a message of a wanted store time (ms) between two (microseconds)?"""
-    return first // 1000 <= wanted.most and wanted.least <= last // 1000
+def _may_hold(store: OpenStore, extent: Extent, wanted: Numbers, first: int | None, last: int | None) -> bool:
+    """Can an extent have a message of a wanted store time (ms)?
+
+    Args:
+        first, last: store times (microseconds) of its first and last message.
+    """
+    if first is not None and last is not None and first // 1000 <= wanted.most and wanted.least <= last // 1000:
+        return True
+    return store.written.has_any and store.times.may_hold(extent.start, extent.stop, wanted.least, wanted.most)
 
 
 def _positions(store: OpenStore, segment: Segment, extent: Extent | None) -> tuple[Any, ...]:

@@ -22,6 +22,7 @@ it, it does 5 and 6. Both can be killed and done again. A broker that was starte
 itself, and it has made a `checkpoint`: there never is one between 2 and 6. What it found then is whole, and so all that
 is ours is only thrown away.
 
+Which store times are in it (store/written.py) comes into the workshop before 1: no message is there that is not known.
 Who wrote it (transactions.py) is a file in `new`, too. Right after the commit point it comes into the workshop, by the
 writer itself or by the next one, whatever a broker has done in between: what is written is never forgotten.
 
@@ -44,6 +45,7 @@ from rmqstore_spark.errors import RmqStoreError, one_line
 from rmqstore_spark.store.files import ReadFile
 from rmqstore_spark.store.indexfile import FILE_NAME
 from rmqstore_spark.store.layout import queue_id_of, start_in
+from rmqstore_spark.store.written import record_path
 from rmqstore_spark.write import patch
 from rmqstore_spark.write.disk import PROBE, Tree
 from rmqstore_spark.write.journal import APPENDED, PUT, STRETCHED, Journal, NewerError, UnfitError, read, write
@@ -108,6 +110,8 @@ class Change:
         self._topics = self._file("config", "topics.json")
         self._transactions = transactions_path(self.root)
         self._new_transactions = transactions_path(self.new)
+        self._times = record_path(self.root)
+        self._new_times = record_path(self.new)
         self._config = self._in_root("config")
         self._units: memoryview | None = None
         self._abort = self._in_root("abort")
@@ -160,6 +164,7 @@ class Change:
         self._refuse_obstacles(journal)
         self._tree.sync_directories(self.new)
         with self._tree.kept_free(sum(1 for _ in self._moves(journal))) as give_free:
+            self._put_times()
             self._write(journal)
             for step in self._steps_before:
                 step.do(journal)
@@ -295,6 +300,12 @@ class Change:
 
     # ---- 1: the journal
 
+    def _put_times(self) -> None:
+        """Note down store times before the messages count. It is not undone: what is said of messages that never came,
+        or are others, is not believed (store/log_times.py)."""
+        if self._has(self._new_times):
+            self._tree.rename(self._new_times, self._times)  # on disk with the journal
+
     def _write(self, journal: Journal) -> None:
         write(self._tree, self._path, journal)
         self._tree.sync_directory(self._workshop)
@@ -316,7 +327,8 @@ class Change:
         for changes, path in self._patches(journal):
             self._refuse_unless(path, is_directory=False)
             patch.parts(self._tree, changes, path)
-        for path in (self._abort, *self._checkpoint, *self._topics, self._transactions, self._new_transactions):
+        own = (self._transactions, self._new_transactions, self._times, self._new_times)
+        for path in (self._abort, *self._checkpoint, *self._topics, *own):
             self._refuse_unless(path, is_directory=False)
         for name in journal.exchanged:
             if not self._is_exchanged(name, journal) and not self._has(self._in_new(name)):

@@ -20,7 +20,7 @@ from rmqstore_spark.store.geometry import indexes_tags
 from rmqstore_spark.store.message import failed_check
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.write import checked, disk, stretch, topics, transactions
+from rmqstore_spark.write import checked, disk, stretch, times, topics, transactions
 from rmqstore_spark.write.background import Lane
 from rmqstore_spark.write.brought import Brought, Counts
 from rmqstore_spark.write.calls import RaceError
@@ -338,10 +338,13 @@ def _make(
         stream.append(chunks, messages.nbytes)
     with new_log or LogReader(tree, os.path.join(new, "commitlog"), target.sizes.segment) as made:
         queues.finish(made.store_timestamp)
+        record = stream.times.record(made.mark(stream.times.last_position))
+    times.put(tree, new, record)
     indexed = index.end_timestamp
     if not settings.index and old is not None:
         indexed = checkpoint.index_timestamp(os.path.join(old, "checkpoint"), tree)
-    tree.write_file(os.path.join(new, "checkpoint"), checkpoint.encode(stream.last_timestamp, indexed, stream.position))
+    last = checkpoint.encode(stream.last_timestamp, indexed, stream.position, record.has_any)
+    tree.write_file(os.path.join(new, "checkpoint"), last)
     merged = topics.merge(work.topics, messages.topics, milliseconds_now())
     tree.make_directory(os.path.join(new, "config"))
     tree.write_file(os.path.join(new, "config", "topics.json"), merged)
@@ -356,6 +359,7 @@ class Stream:
     Attributes:
         position: where the log ends, as a physical offset.
         last_timestamp: store time (ms) of its last message.
+        times: those of all that were appended.
     """
 
     def __init__(
@@ -378,6 +382,7 @@ class Stream:
         self._lost = lost_unit(target.end)
         self.last_timestamp = target.last_timestamp
         self._clock = target.last_timestamp
+        self.times = times.Times(target)
 
     def append(self, chunks: Iterable[Chunk], total: int) -> None:
         """Append all units.
@@ -392,6 +397,7 @@ class Stream:
                 self._clock = max(self._clock, milliseconds_now())  # a store's time never goes back
                 self._place(window)
                 dispatched = self._dispatcher.finish()
+                self.times.add(dispatched, self.position)
                 self.last_timestamp = dispatched.last_timestamp or self.last_timestamp
                 derives.submit(self._derive, dispatched, self._dispatcher.queues, self._lost if self._keep else None)
                 progress.add(nbytes)

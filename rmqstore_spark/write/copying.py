@@ -13,7 +13,8 @@ from rmqstore_spark.errors import NotAStoreError, RmqStoreError
 from rmqstore_spark.store import checkpoint
 from rmqstore_spark.store.consumequeue import lost_unit
 from rmqstore_spark.store.sizes import FileSizes
-from rmqstore_spark.write import disk
+from rmqstore_spark.store.written import WORKSHOP
+from rmqstore_spark.write import disk, times
 from rmqstore_spark.write.commit import Stream
 from rmqstore_spark.write.indexfiles import IndexWriter
 from rmqstore_spark.write.lock import StoreLock
@@ -22,7 +23,7 @@ from rmqstore_spark.write.queuefiles import Queue, QueueWriter
 from rmqstore_spark.write.replacement import Replacement, sweep_beside
 from rmqstore_spark.write.staging import Chunk
 from rmqstore_spark.write.target import Target, check_can_exchange, check_kinds, make_root
-from rmqstore_spark.write.workshop import WORKSHOP, workshop
+from rmqstore_spark.write.workshop import workshop
 
 _LOCK = "lock"
 
@@ -122,7 +123,9 @@ def _make(
             queues.begin_at(queue, end, lost_unit(target.start))
     with LogReader(tree, commitlog, sizes.segment) as log_reader:
         queues.finish(log_reader.store_timestamp)
-    last = checkpoint.encode(stream.last_timestamp, index.end_timestamp, stream.position)
+        record = stream.times.record(log_reader.mark(stream.times.last_position))
+    times.put(tree, root, record)
+    last = checkpoint.encode(stream.last_timestamp, index.end_timestamp, stream.position, record.has_any)
     tree.write_file(os.path.join(root, "checkpoint"), last)
     tree.make_directory(os.path.join(root, "config"))
     for name, text in config(queues.ends).items():

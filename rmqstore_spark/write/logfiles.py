@@ -13,7 +13,7 @@ from native_io import FORMAT
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.files import Files, ReadFile
 from rmqstore_spark.store.layout import name_of
-from rmqstore_spark.store.message import store_time_in
+from rmqstore_spark.store.message import MARK_SIZE, Mark, mark_of, store_time_in
 from rmqstore_spark.write import disk
 from rmqstore_spark.write.background import Lane
 from rmqstore_spark.write.new_file import BLOCK, NewFile, closed_if_it_fails
@@ -251,6 +251,11 @@ class StretchWriter:
         assert found is not None
         return found
 
+    def mark(self, position: int) -> Mark | None:
+        """The mark of the new message at a physical offset; None where none is there."""
+        at = position - self._target.end
+        return mark_of(bytes(self.units[at : at + MARK_SIZE]), position) if at >= 0 else None
+
     @property
     def stretch(self) -> Stretch:
         """Where the units go."""
@@ -282,14 +287,21 @@ class LogReader:
 
     def store_timestamp(self, position: int) -> int:
         """The store time (ms) of the message at a physical offset."""
+        found = store_time_in(self._read(position))
+        assert found is not None
+        return found
+
+    def mark(self, position: int) -> Mark | None:
+        """The mark of the message at a physical offset; None where none is there."""
+        return mark_of(self._read(position), position) if position >= 0 else None
+
+    def _read(self, position: int) -> bytes:
         start = position - position % self._size
         if start != self._start:  # most queues end where the log does
             self._segment.close()
             self._file = self._segment.enter_context(ReadFile(_segment_path(self._directory, start), self._files))
             self._start = start
-        found = store_time_in(self._file.read(position - start, FORMAT["SMALLEST_UNIT"]))
-        assert found is not None
-        return found
+        return self._file.read(position - start, FORMAT["SMALLEST_UNIT"])
 
 
 def _segment_path(directory: str, start: int) -> str:

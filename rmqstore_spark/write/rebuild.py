@@ -137,7 +137,8 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
     indexed = entries.end_timestamp
     if not index:
         indexed = checkpoint.index_timestamp(os.path.join(target.root, "checkpoint"), tree)
-    tree.write_file(os.path.join(new, "checkpoint"), checkpoint.encode(last_timestamp, indexed, target.end))
+    last = checkpoint.encode(last_timestamp, indexed, target.end, store.written.has_any)
+    tree.write_file(os.path.join(new, "checkpoint"), last)
     return count
 
 

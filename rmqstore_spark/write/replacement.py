@@ -5,9 +5,9 @@ import os
 import stat
 
 from rmqstore_spark.errors import RmqStoreError, one_line
+from rmqstore_spark.store.written import WORKSHOP
 from rmqstore_spark.write.disk import Tree, kind_at
 from rmqstore_spark.write.new_file import closed_if_it_fails
-from rmqstore_spark.write.workshop import WORKSHOP
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,10 @@ from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_ends import queue_ends
 from rmqstore_spark.store.segments import Segment
 from rmqstore_spark.store.sizes import FileSizes, Sizes
+from rmqstore_spark.store.written import WORKSHOP, record_path
 from rmqstore_spark.write import checked
 from rmqstore_spark.write.disk import Tree, kind_at, make_directories
-from rmqstore_spark.write.workshop import WORKSHOP, transactions_path
+from rmqstore_spark.write.workshop import transactions_path
 
 # What brokers of any version put into a store directory. One that holds anything else is never deleted.
 _BROKERS_OWN = {
@@ -89,7 +90,8 @@ def check_kinds(tree: Tree, with_queues: bool = True) -> None:
         tree.refuse_other_than(os.path.join(tree.path, name), stat.S_ISDIR, "a directory")
     for name in ("lock", "checkpoint", "abort", *(os.path.join("config", name) for name in _TOPICS)):
         tree.refuse_other_than(os.path.join(tree.path, name), stat.S_ISREG, "a file")
-    tree.refuse_other_than(transactions_path(tree.path), stat.S_ISREG, "a file")
+    for path in (transactions_path(tree.path), record_path(tree.path)):
+        tree.refuse_other_than(path, stat.S_ISREG, "a file")
     workshop = tree.find(os.path.join(tree.path, WORKSHOP))
     if workshop is not None and workshop.st_uid not in (tree.itself.st_uid, os.geteuid()):
         raise RmqStoreError(

@@ -235,11 +235,14 @@ class Expected:
         self.index_tags = index_tags
         self.rows: list[tuple[tuple[str, int], int, int, int, int]] = []
         self.entries: list[Entry] = []
-        self.last_timestamp = self.inner_batches = self.nbytes = 0
+        self.last_position = self.last_timestamp = self.inner_batches = self.nbytes = 0
+        self.timestamps: list[int] = []
 
     def add(self, unit: reference.Unit) -> None:
         queue = reference.java_text(unit.topic), unit.queue_id
+        self.last_position = unit.physical_offset
         self.last_timestamp = unit.store_timestamp
+        self.timestamps.append(unit.store_timestamp)
         self.inner_batches += bool(unit.sys_flag & 0x80)
         self.nbytes += unit.total_size
         if _is_queued(unit):
@@ -249,7 +252,12 @@ class Expected:
 
     def check(self, dispatched: Dispatched, queues: Sequence[tuple[str, int]]) -> None:
         assert _entries(dispatched) == self.entries
+        assert dispatched.last_position == self.last_position
         assert dispatched.last_timestamp == self.last_timestamp
+        assert dispatched.least_timestamp == min(self.timestamps, default=(1 << 63) - 1)
+        assert dispatched.most_timestamp == max(self.timestamps, default=-(1 << 63))
+        newest = itertools.accumulate(self.timestamps, max)
+        assert dispatched.fall == max(map(int.__sub__, newest, self.timestamps), default=0)
         assert dispatched.inner_batches == self.inner_batches
         assert dispatched.nbytes == self.nbytes
         self._check_runs(dispatched, queues)

@@ -216,7 +216,7 @@ def test_what_a_file_costs(wide: StoreBuilder, monkeypatch: pytest.MonkeyPatch) 
 def test_files_out_of_the_time_range_are_not_looked_into(
     wide: StoreBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rmqstore_spark.read.clock.CLOCK_SLACK", 0)
+    monkeypatch.setattr("rmqstore_spark.store.clock.CLOCK_SLACK", 0)
     looked: list[str] = []
     lookup = IndexReader.lookup
 

@@ -32,8 +32,8 @@ from support.selecting import Row, Wanted
 from rmqstore_spark.errors import DamagedStoreError, OptionError
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read import access_path, find
-from rmqstore_spark.read.clock import CLOCK_SLACK
 from rmqstore_spark.read.planner import plan
+from rmqstore_spark.store.clock import CLOCK_SLACK
 from rmqstore_spark.store.files import Prices
 
 COLUMNS = ["topic", "queueId", "queueOffset", "tags", "keys", "msgId", "offsetMsgId", "commitLogOffset"]

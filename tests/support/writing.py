@@ -145,7 +145,7 @@ def assert_whole(root: Path, sizes: Sizes = SMALL, index: bool = True) -> list[R
         assert config["perm"] == 6
     names = {path.name for path in root.iterdir()}
     assert names <= {"commitlog", "consumequeue", "index", "checkpoint", "config", "lock", ".rmqstore-spark"}
-    assert {path.name for path in root.glob(".rmqstore-spark/*")} <= {"checked.json", "checked.json.part"}
+    assert {path.name for path in root.glob(".rmqstore-spark/*")} <= {"checked.json", "checked.json.part", "times.json"}
     assert all(len(path.name) == 20 for path in (root / "commitlog").iterdir())
     assert {path.stat().st_size for path in (root / "commitlog").iterdir()} <= {sizes.segment}
     return reference.read_store(root)

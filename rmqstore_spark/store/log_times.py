@@ -1,0 +1,142 @@
+"""Between which store times the messages of a part of the log can be.
+
+What our writer has written is known (store/written.py), as far as the log still has it. All else a broker wrote, in the
+order of its clock (store/clock.py). At the border of the two times may go back by any amount.
+"""
+
+import bisect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from rmqstore_spark.store import clock
+from rmqstore_spark.store.live_log import LiveLog
+from rmqstore_spark.store.message import Mark
+from rmqstore_spark.store.written import Record, Written
+
+_END = 1 << 63
+
+
+@dataclass(frozen=True)
+class _Region:
+    """A part of the log, as physical offsets [start, stop).
+
+    Attributes:
+        least, most: between which store times (ms) its messages are; None where that is not known.
+        fall: by how much (ms) one is older than one before it, at the most; None where that is not known.
+        last: store time (ms) of its last message, None when not known.
+    """
+
+    start: int
+    stop: int
+    least: int | None = None
+    most: int | None = None
+    fall: int | None = None
+    last: int | None = None
+
+    @property
+    def ascends(self) -> bool:
+        """Do store times go back no more than is allowed for in a broker's log?"""
+        return self.fall is not None and self.fall <= clock.CLOCK_SLACK
+
+
+class LogTimes:
+    """The store times of a log.
+
+    Args:
+        log: the log.
+        record: what was noted down of it.
+        mark: what a message at a physical offset is told from others by; None where none is there.
+    """
+
+    def __init__(self, log: LiveLog, record: Record, mark: Callable[[int], Mark | None]) -> None:
+        self._log = log
+        self._record = record
+        self._mark = mark
+
+    def may_hold(
+        self,
+        start: int,
+        stop: int,
+        least: int,
+        most: int,
+        ends: tuple[int | None, int | None] | None = None,
+    ) -> bool:
+        """May the log have messages in [start, stop), where units begin, with store times (ms) in [least, most]?
+
+        Args:
+            ends: store times (ms) of the first message there, and of the last one or the one after it; None where it is
+                not known. The log is asked where this is not given.
+        """
+        return any(self._may(region, start, stop, least, most, ends) for region in self._met(start, stop))
+
+    def ascends(self, start: int, stop: int) -> bool:
+        """Do store times in [start, stop) go back by no more than CLOCK_SLACK, as far as a broker's clock was right?"""
+        first = next(self._met(start, stop), None)
+        return first is None or (first.ascends and stop <= first.stop)
+
+    def has(self, written: Written) -> bool:
+        """Has the log all of what was written? It has where it has the last message: it only grows, or is cut."""
+        last = written.last
+        is_there = last is not None and self._mark(last.position) == last
+        return last is not None and is_there and self._log.is_live(last.position, however_far=True)
+
+    def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int | None]]:
+        """[start, stop) in pieces, each with its start, its stop and by how much (ms) a message is older than one
+        before it at the most: 0 where a broker's clock was right, None where it is not known."""
+        for region in self._met(start, stop):
+            yield max(start, region.start), min(stop, region.stop), region.fall
+
+    def _may(
+        self,
+        region: _Region,
+        start: int,
+        stop: int,
+        least: int,
+        most: int,
+        ends: tuple[int | None, int | None] | None,
+    ) -> bool:
+        if (region.most is not None and region.most < least) or (region.least is not None and region.least > most):
+            return False
+        if not region.ascends or (region.least is not None and start <= region.start and region.stop <= stop):
+            return True
+        at = self._log.timestamp
+        first, following = ends if ends is not None else (at(start) if start >= region.start else None, None)
+        if start < region.start:
+            first = at(region.start)
+        if stop >= region.stop:
+            following = region.last
+        elif ends is None:
+            following = at(stop)
+        return clock.may_hold(first, following, least, most)
+
+    def _met(self, start: int, stop: int) -> Iterator[_Region]:
+        at = bisect.bisect_right(self._regions, start, key=lambda region: region.start) - 1
+        for region in self._regions[max(0, at) :]:
+            if region.start >= stop:
+                return
+            yield region
+
+    @cached_property
+    def _regions(self) -> list[_Region]:
+        """All of the log, and what is not in it."""
+        if not self._record.is_whole:
+            return [_Region(0, _END)]
+        regions: list[_Region] = []
+        at = 0
+        for written in self._record.stretches:
+            if at < written.start:
+                regions.append(_Region(at, written.start, fall=0, last=written.before))
+            if self.has(written):
+                regions += _of_runs(written)
+            else:
+                regions.append(_Region(written.start, written.stop))
+            at = written.stop
+        return [*regions, _Region(at, _END, fall=0)]
+
+
+def _of_runs(written: Written) -> Iterator[_Region]:
+    start = written.start
+    for run in written.runs:
+        yield _Region(start, run.stop, run.least, run.most, run.fall)
+        start = run.stop

@@ -1,0 +1,224 @@
+"""Store times that do not ascend, as rows that are written may have them: whatever is asked for by time comes as a
+filter over all rows gives it, and what is known of times still saves reading."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oracle import stores
+from support import reading
+from support.following import Query
+from support.writing import Row, write
+
+from rmqstore_spark import Store
+from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.store.written import record_path
+
+NOW = stores.FIRST_TIMESTAMP  # what a broker's clock says
+DAY = 24 * 3600 * 1000
+SIZE = 16384
+SIZES = Sizes(segment=SIZE, queue_file=200, slots=20, items=50)
+COLUMNS = ["commitLogOffset", "topic", "queueId", "queueOffset", "keys"]
+
+
+def _ms(row: Row) -> int:
+    return int(row["storeTimestamp"]) // 1000
+
+
+def _rows(times: list[int | None], rng: random.Random) -> list[Row]:
+    return [
+        {
+            "topic": f"T{rng.randrange(2)}",
+            "queueId": rng.randrange(2),
+            "keys": rng.choice(("k0", "k1", "k2", "k3")),
+            "body": b"b" * rng.choice((0, 100, 1000)),
+            "storeTimestamp": None if time is None else time * 1000,
+        }
+        for time in times
+    ]
+
+
+def _shuffled(rng: random.Random, count: int) -> list[int | None]:
+    return [NOW + rng.randrange(-90 * DAY, 90 * DAY) for _ in range(count)]
+
+
+def _ascending(rng: random.Random, count: int) -> list[int | None]:
+    return [*sorted(time for time in _shuffled(rng, count) if time is not None)]
+
+
+def _descending(rng: random.Random, count: int) -> list[int | None]:
+    return _ascending(rng, count)[::-1]
+
+
+def _near(rng: random.Random, count: int) -> list[int | None]:
+    first = NOW + rng.randrange(-90 * DAY, 90 * DAY)
+    return [first + rng.randrange(50_000) for _ in range(count)]
+
+
+def _some_null(rng: random.Random, count: int) -> list[int | None]:
+    return [rng.choice((None, time)) for time in _shuffled(rng, count)]
+
+
+KINDS: list[Callable[[random.Random, int], list[int | None]]] = [_shuffled, _ascending, _descending, _near, _some_null]
+
+
+class _Written:
+    """A store that a broker and our writer go on with in turns."""
+
+    def __init__(self, root: Path, rng: random.Random) -> None:
+        self.root = root
+        self._rng = rng
+        self._clock = NOW
+
+    @property
+    def record(self) -> Path:
+        return Path(record_path(str(self.root)))
+
+    def write(self) -> None:
+        rng = self._rng
+        rows = [_rows(rng.choice(KINDS)(rng, rng.randrange(1, 30)), rng) for _ in range(rng.randrange(1, 4))]
+        write(self.root, *rows, sizes=SIZES)
+
+    def go_on_as_a_broker(self) -> None:
+        """What a broker writes, nobody of us notes down; and it keeps the end of the checkpoint."""
+        known = self.record.read_bytes() if self.record.exists() else None
+        times: list[int | None] = []
+        for _ in range(self._rng.randrange(1, 30)):
+            self._clock += self._rng.randrange(0, DAY)
+            times.append(self._clock)
+        write(self.root, _rows(times, self._rng), sizes=SIZES)
+        if known is None:
+            shutil.rmtree(self.record.parent)
+            checkpoint = self.root / "checkpoint"
+            checkpoint.write_bytes(checkpoint.read_bytes()[:48] + bytes(4048))
+        else:
+            self.record.write_bytes(known)
+
+    def cut(self) -> None:
+        """As a broker does that finds something wrong: the last segments are shorter, or gone."""
+        rows = reading.read(self.root, columns=["commitLogOffset"])
+        at = self._rng.choice(rows)["commitLogOffset"]
+        for path in sorted((self.root / "commitlog").iterdir()):
+            start = int(path.name)
+            if start > at:
+                path.unlink()
+            elif start + SIZE > at:
+                path.write_bytes(path.read_bytes()[: at - start].ljust(SIZE, b"\0"))
+        known = self.record.read_bytes() if self.record.exists() else None
+        Store(self.root).rebuild()
+        if known is not None:
+            assert self.record.read_bytes() == known
+
+
+def _check_reads(root: Path, rng: random.Random, tries: int = 12) -> None:
+    rows = reading.read(root, columns=[*COLUMNS, "storeTimestamp"])
+    times = sorted({_ms(row) for row in rows}) or [NOW]
+    for _ in range(tries):
+        least, most = sorted(rng.choice(times) + rng.choice((-1, 0, 0, 1, DAY)) for _ in range(2))
+        asked: dict[str, Any] = rng.choice(
+            [
+                {"startingTimestamp": least, "endingTimestamp": most + 1},
+                {"startingTimestamp": least},
+                {"endingTimestamp": most + 1},
+            ]
+        )
+        wanted = [
+            row
+            for row in rows
+            if ("startingTimestamp" not in asked or least <= _ms(row))
+            and ("endingTimestamp" not in asked or _ms(row) <= most)
+        ]
+        others: dict[str, Any]
+        for others, is_right in (
+            ({}, lambda row: True),
+            ({"key": "k1"}, lambda row: row["keys"] == "k1"),
+            ({"subscribe": "T1"}, lambda row: row["topic"] == "T1"),
+            ({"subscribe": "T1", "trust": "queues"}, lambda row: row["topic"] == "T1"),
+            ({"maxPartitionBytes": "2k"}, lambda row: True),
+        ):
+            if others.get("subscribe") and not any(row["topic"] == "T1" for row in rows):
+                continue
+            prices = rng.choice((None, reading.FREE))
+            found = reading.read(root, columns=COLUMNS, prices=prices, **asked, **others)
+            expected = [{name: row[name] for name in COLUMNS} for row in wanted if is_right(row)]
+            assert sorted(found, key=lambda row: int(row["commitLogOffset"])) == expected, (asked, others)
+        _check_segments(root, rows, asked, least, most)
+    _check_offsets(root, rows, rng.choice(times) + rng.choice((-1, 0, 1)))
+
+
+def _check_segments(root: Path, rows: list[Row], asked: dict[str, Any], least: int, most: int) -> None:
+    """Each segment that has such a message is told."""
+    least = least if "startingTimestamp" in asked else -(1 << 60)
+    most = most if "endingTimestamp" in asked else 1 << 60
+    found = set(Store(root).segments(**asked).column("startOffset").to_pylist())
+    assert found >= {
+        row["commitLogOffset"] - row["commitLogOffset"] % SIZE for row in rows if least <= _ms(row) <= most
+    }
+
+
+def _check_offsets(root: Path, rows: list[Row], time: int) -> None:
+    queues: dict[tuple[str, int], list[Row]] = {}
+    for row in rows:
+        queues.setdefault((row["topic"], row["queueId"]), []).append(row)
+    expected: dict[str, dict[str, int]] = {}
+    for (topic, queue_id), of_queue in queues.items():
+        late = [row["queueOffset"] for row in of_queue if _ms(row) >= time]
+        expected.setdefault(topic, {})[str(queue_id)] = min(late, default=of_queue[-1]["queueOffset"] + 1)
+    found = json.loads(Store(root).offsets_at(time))
+    assert {topic: {queue: found[topic][queue] for queue in queues} for topic, queues in expected.items()} == expected
+
+
+def _check_stream(root: Path, rng: random.Random) -> None:
+    rows = reading.read(root, columns=["commitLogOffset", "storeTimestamp"])
+    since = _ms(rng.choice(rows))
+    query = Query(root, startingOffsets="earliest", startingTimestamp=since, columns=["commitLogOffset"])
+    found = [row["commitLogOffset"] for row in query.run()]
+    assert found == [row["commitLogOffset"] for row in rows if _ms(row) >= since]
+
+
+def _check_copy(root: Path, target: Path, rng: random.Random) -> None:
+    rows = reading.read(root, columns=["storeTimestamp", "keys"])
+    least, most = sorted(_ms(rng.choice(rows)) for _ in range(2))
+    wanted = [row for row in rows if least <= _ms(row) <= most]
+    copied = Store(root).copy(target, startingTimestamp=least, endingTimestamp=most + 1)
+    assert copied.messages == len(wanted)
+    assert reading.read(target, columns=["storeTimestamp", "keys"]) == wanted
+    _check_reads(target, rng, tries=3)
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_times_select_what_a_filter_selects(number: int, tmp_path: Path, rng: random.Random) -> None:
+    store = _Written(tmp_path / "store", rng)
+    steps = [store.write, store.write, store.go_on_as_a_broker, store.cut]
+    for step in range(6):
+        act = rng.choice(steps if step else steps[:3])
+        act()
+        if reading.read(store.root, columns=["commitLogOffset"]):
+            _check_reads(store.root, rng)
+    if not reading.read(store.root, columns=["commitLogOffset"]):
+        return
+    _check_stream(store.root, rng)
+    _check_copy(store.root, tmp_path / "copy", rng)
+    other = _Written(tmp_path / "other", rng)
+    other.write()
+    Store([str(store.root), str(other.root)]).copy(tmp_path / "merged")
+    _check_reads(tmp_path / "merged", rng)
+
+
+@pytest.mark.parametrize("is_signed", [True, False])
+def test_a_store_without_its_record(is_signed: bool, tmp_path: Path, rng: random.Random) -> None:
+    """It was copied without `.rmqstore-spark/`. The checkpoint tells that times were noted down; without that nobody
+    knows of it."""
+    root = tmp_path / "store"
+    write(root, _rows([NOW + 5 * DAY, NOW, NOW + 3 * DAY, NOW + DAY], rng), sizes=SIZES)
+    shutil.rmtree(root / ".rmqstore-spark")
+    if not is_signed:
+        (root / "checkpoint").unlink()
+    found = reading.read(root, columns=["keys"], startingTimestamp=NOW + 2 * DAY)
+    assert len(found) == 2 or not is_signed
