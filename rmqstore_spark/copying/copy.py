@@ -21,6 +21,7 @@ from rmqstore_spark.read.stored import StoredUnits
 from rmqstore_spark.read.twins import refuse_twins
 from rmqstore_spark.store.geometry import indexes_tags
 from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
 from rmqstore_spark.store.sizes import FileSizes, Sizes
 from rmqstore_spark.write.copying import write_copy
 from rmqstore_spark.write.kept_offsets import KeptOffsets, Lost
@@ -196,17 +197,7 @@ def _sizes(stores: list[OpenStore]) -> FileSizes:
 
 def _ends(sources: list[Source]) -> dict[Queue, int]:
     """Where queues go on that may have no message any more."""
-    ends: dict[Queue, int] = {}
-    for source in sources:
-        store = source.store
-        for topic in store.queues.topics:
-            if source.waiting.begins_anew(topic):
-                continue
-            first = source.first_queue.get(topic, 0)
-            for queue in store.queues.of_topic(topic):
-                if not queue.is_batch and not queue.is_lmq:
-                    ends[topic, first + queue.queue_id] = queue.search(store.end)
-    return ends
+    return {name: bounds.end for source in sources for name, bounds in _bounds(source)}
 
 
 def _lost_outside(sources: list[Source], order: KeptOffsets) -> list[Lost]:
@@ -215,17 +206,31 @@ def _lost_outside(sources: list[Source], order: KeptOffsets) -> list[Lost]:
     for source in sources:
         store = source.store
         begin = store.log.extents[0].start if store.log.extents else store.end
-        for topic in store.queues.topics:
-            for queue in store.queues.of_topic(topic):
-                name = topic, source.first_queue.get(topic, 0) + queue.queue_id
-                if name not in order.ends or source.waiting.begins_anew(topic):
-                    continue
-                first, end = queue.search(begin), queue.search(store.end)
-                if queue.unit(first) is not None and first < order.starts[name]:
-                    lost.append(Lost(name, first, order.starts[name] - first))
-                if end > order.ends[name]:
-                    lost.append(Lost(name, order.ends[name], end - order.ends[name]))
+        for name, bounds in _bounds(source):
+            if name not in order.ends:
+                continue
+            queue = bounds.queue
+            first = queue.search(begin, stop=bounds.end)
+            if queue.unit(first) is not None and first < order.starts[name]:
+                lost.append(Lost(name, first, order.starts[name] - first))
+            if bounds.end > order.ends[name]:
+                lost.append(Lost(name, order.ends[name], bounds.end - order.ends[name]))
     return lost
+
+
+def _bounds(source: Source) -> Iterator[tuple[Queue, QueueBounds]]:
+    """Those of the simple queues of a source that go on in the copy, by their names there."""
+    queues = source.store.queues
+    some = (
+        queue
+        for topic in queues.topics
+        if not source.waiting.begins_anew(topic)
+        for queue in queues.of_topic(topic)
+        if not queue.is_lmq
+    )
+    for bounds in queue_bounds(source.store, some):
+        topic, queue_id = bounds.queue.topic, bounds.queue.queue_id
+        yield (topic, source.first_queue.get(topic, 0) + queue_id), bounds
 
 
 def _indexes_tags(store: OpenStore, slots: int) -> bool:

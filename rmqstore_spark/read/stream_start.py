@@ -4,7 +4,7 @@ import logging
 from collections.abc import Collection
 from dataclasses import replace
 
-from rmqstore_spark.errors import OptionError
+from rmqstore_spark.errors import OptionError, one_line
 from rmqstore_spark.option_values import EARLIEST, LATEST, GroupOffsets, Offsets
 from rmqstore_spark.read.edge import Reached
 from rmqstore_spark.read.groups import of_group
@@ -12,9 +12,14 @@ from rmqstore_spark.read.prune import in_time, ranges_of
 from rmqstore_spark.read.stream_offset import Queue, StoreOffset
 from rmqstore_spark.selection import Numbers, Selection
 from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.queue_bounds import queue_bounds
+from rmqstore_spark.store.queue_ends import queued_messages
+from rmqstore_spark.store.unit_evidence import unit_at
 from rmqstore_spark.stream_options import StreamOptions
 
 log = logging.getLogger(__name__)
+
+_NEVER = (1 << 63) - 1  # as a queue offset
 
 
 def starts_of(stores: dict[OpenStore, Reached], options: StreamOptions) -> dict[str, StoreOffset]:
@@ -76,15 +81,44 @@ def _starts(selection: Selection) -> dict[Queue, int]:
 
 
 def _start_of_named(store: OpenStore, reached: Reached, named: Offsets, options: StreamOptions) -> StoreOffset:
-    starts: dict[Queue, int] = {}
-    for topic, queues in named.items():
-        for queue_id, offset in queues.items():
-            if offset == LATEST:
-                queue = store.queues.queue(topic, queue_id)
-                starts[topic, queue_id] = 0 if queue is None else queue.search(reached.position)
-            elif offset != EARLIEST:
-                starts[topic, queue_id] = offset
-    return _start_of_queues(store, reached, starts, options.read.selection, options.since, None)
+    """Where the queues start that offsets name, some of them at what comes next."""
+    asked = {(topic, queue_id): offset for topic, queues in named.items() for queue_id, offset in queues.items()}
+    latest = {queue for queue, offset in asked.items() if offset == LATEST}
+    starts = {queue: offset for queue, offset in asked.items() if offset not in (LATEST, EARLIEST)}
+    known = _ends(store, reached, latest)
+    lost = latest - known.keys()
+    begin = _start_of_queues(
+        store, reached, {**starts, **known, **dict.fromkeys(lost, _NEVER)}, options.read.selection, options.since, None
+    )
+    # What comes next in a queue without units the log tells, as far as it will be read.
+    after = dict.fromkeys(lost, 0)
+    if lost and begin.position < reached.position:
+        topics = {topic for topic, _ in lost}
+        log.warning(
+            "%s: no ConsumeQueue tells where queues of %s end, so the log is read to know it",
+            one_line(store.root),
+            ", ".join(repr(one_line(topic)) for topic in sorted(topics)),
+        )
+        for header in queued_messages(store, begin.position, reached.position, lambda *queue: after.get(queue)):
+            queue = header.topic, header.queue_id
+            after[queue] = max(after[queue], header.queue_offset + 1)
+    return replace(begin, starts={**starts, **known, **after})
+
+
+def _ends(store: OpenStore, reached: Reached, latest: Collection[Queue]) -> dict[Queue, int]:
+    """The first queue offset after what a stream has reached, of those queues of which units tell it."""
+    some = [queue for topic in {topic for topic, _ in latest} for queue in store.queues.all_of_topic(topic)]
+    found = {}
+    for bounds in queue_bounds(store, [queue for queue in some if (queue.topic, queue.queue_id) in latest]):
+        queue, last = bounds.queue, bounds.last
+        if last is None:
+            continue
+        end = bounds.end
+        if last.position >= reached.position:  # it came after the look
+            unit = unit_at(queue, queue.search(reached.position, stop=bounds.numbers[-1]))
+            end = end if unit is None else unit.offset
+        found[queue.topic, queue.queue_id] = end
+    return found
 
 
 def _start_of_queues(
@@ -115,20 +149,20 @@ def _first_unit(
     if among is None or last is None or not store.queues.vouch_for(last):
         return None
     first = StoreOffset(*reached)
-    for topic in among:
-        for queue in store.queues.all_of_topic(topic):
-            if selection.queue(topic, queue.queue_id) is None:
-                continue
-            offset = starts.get((topic, queue.queue_id))
-            if offset is None or queue.is_batch:
-                return None
-            if offset >= queue.end:
-                continue
-            unit = queue.unit(offset)
-            if unit is None or not store.log.holds(queue, offset, unit, however_far=True):
-                return None
-            if unit.position < first.position:
-                first = StoreOffset(unit.position)
+    some = [queue for topic in among for queue in store.queues.all_of_topic(topic)]
+    some = [queue for queue in some if selection.queue(queue.topic, queue.queue_id) is not None]
+    for bounds in queue_bounds(store, some):
+        queue = bounds.queue
+        offset = starts.get((queue.topic, queue.queue_id))
+        if offset is None or (queue.is_batch and offset < bounds.end):
+            return None
+        if offset >= bounds.end:
+            continue
+        unit = queue.unit(offset)
+        if unit is None or not store.log.holds(queue, offset, unit, however_far=True):
+            return None
+        if unit.position < first.position:
+            first = StoreOffset(unit.position)
     return first
 
 

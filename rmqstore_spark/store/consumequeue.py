@@ -13,6 +13,7 @@ Source: org.apache.rocketmq.store.ConsumeQueue, queue.BatchConsumeQueue, Consume
 
 import bisect
 import contextlib
+import enum
 import os
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -84,12 +85,29 @@ def parsed(data: bytes, is_batch: bool = False) -> Any:
     return np.frombuffer(data, layout, len(data) // layout.itemsize)
 
 
+class Kind(enum.IntEnum):
+    """What a unit stands for."""
+
+    NOTHING = 0  # zeros, or noise: it is not used
+    PRE_BLANK = 1
+    LOST = 2
+    MESSAGE = 3
+
+
+def kinds(units: Any) -> npt.NDArray[np.uint8]:
+    """The Kind of each unit of parsed()."""
+    counts = (units["position"] >= 0) & (units["size"] > 0)
+    if units.dtype == _BATCH:
+        counts &= (units["base"] >= 0) & (units["count"] > 0)
+    found = np.where(counts, np.uint8(Kind.MESSAGE), np.uint8(Kind.NOTHING))
+    found[counts & (units["size"] == LOST_SIZE)] = Kind.LOST
+    found[counts & (units["position"] == PRE_BLANK.position) & (units["size"] == PRE_BLANK.size)] = Kind.PRE_BLANK
+    return found
+
+
 def is_used(units: Any) -> npt.NDArray[np.bool_]:
     """Which units of parsed() stand for a message: pre-blank and lost ones do not."""
-    used: npt.NDArray[np.bool_] = (units["position"] >= 0) & (units["size"] > 0) & (units["size"] != LOST_SIZE)
-    used &= (units["position"] != PRE_BLANK.position) | (units["size"] != PRE_BLANK.size)
-    if units.dtype == _BATCH:
-        used &= (units["base"] >= 0) & (units["count"] > 0)
+    used: npt.NDArray[np.bool_] = kinds(units) == Kind.MESSAGE
     return used
 
 
@@ -202,8 +220,8 @@ class Queue:
         numbers = np.arange(start, number)
         queue_offsets = units["base"].astype(np.int64) if self.is_batch else numbers
         result = QueueUnits(positions, sizes, units["tags_code"].astype(np.int64), queue_offsets)
-        is_blank = (positions == PRE_BLANK.position) & (sizes == PRE_BLANK.size) | (sizes == LOST_SIZE)
-        return (result.only(~is_blank) if is_blank.any() else result), number
+        used = is_used(units)
+        return (result if used.all() else result.only(used)), number
 
     def chunks(self, number: int, count: int = _CHUNK_UNITS) -> Iterator[bytes]:
         """Its units from a number on as they stand in its files, up to where there is no more data or a file is
@@ -272,21 +290,25 @@ class Queue:
                     start, count = start + len(part) // size, count - len(part) // size
         return data
 
-    def search(self, position: int, guess: int | None = None) -> int:
+    def search(self, position: int, guess: int | None = None, stop: int | None = None) -> int:
         """The number of the first unit that points to `position` or after it, or is not used.
 
-        A binary search: it relies on physical offsets that ascend along the queue. Where they do not (a damaged queue),
-        the answer is only some number.
+        A binary search: it relies on physical offsets that ascend along the queue. Where they do not the answer is only
+        some number: in a damaged queue, and where units are left over from a truncated log, whose offsets begin anew.
+        So whoever must be right searches the live part of the queue alone (store/queue_bounds.py says where it ends),
+        or holds the answer against the log.
 
         Args:
             guess: a number that may be near it.
+            stop: the answer where all units before this number point to before `position`.
         """
         if not self.in_files:
             return self.first
-        file = self.in_files[self._at(position, guess)]
+        file = self.in_files[self._at(position, guess, stop)]
         with Hint(), self._files.file(file.path) as opened:
             size = self.unit_size
             used = min(file.capacity, -(-opened.data_end() // size))  # where there is no data no unit is used
+            used = used if stop is None else max(0, min(used, stop - file.first))
             near = None if guess is None else guess - file.first
             least, most = self._narrowed(opened, used, position, guess=near)
             data = opened.read(least * size, (most - least) * size)
@@ -297,8 +319,9 @@ class Queue:
             return file.first + least + index
         return file.first
 
-    def _at(self, position: int, guess: int | None = None) -> int:
+    def _at(self, position: int, guess: int | None = None, stop: int | None = None) -> int:
         """Which of its files the first unit is in that points to `position` or after it, or is not used."""
+        files = self.in_files if stop is None else [file for file in self.in_files if file.first < stop]
         near = None if guess is None else sum(file.first <= guess for file in self.in_files) - 1
 
         def begins_before(number: int) -> bool:
@@ -308,7 +331,7 @@ class Queue:
             return False
 
         # The last file that begins before the position is the one; in the files after it every unit is too late.
-        return self._files.first_not(1, len(self.in_files), begins_before, near) - 1
+        return self._files.first_not(1, max(1, len(files)), begins_before, near) - 1
 
     def _narrowed(
         self, file: OpenFile, used: int, position: int, least: int = 0, guess: int | None = None
@@ -334,11 +357,35 @@ class Queue:
         return least + (after - 1) * at_once, min(least + after * at_once, used)
 
     @property
+    def stop(self) -> int:
+        """The number after the last unit that its files have space for."""
+        return self.in_files[-1].first + self.in_files[-1].capacity if self.in_files else 0
+
+    @property
     def end(self) -> int:
-        """The number after the last used unit, when it was first asked for."""
+        """The number after the last unit that is not all zeros, when it was first asked for. It may be left over from a
+        truncated log."""
         if self._end is None:  # no cached_property: up to Python 3.11 only one thread at a time finds one
-            self._end = self.search(1 << 62)
+            found = self._last_end()
+            self._end = self.search(1 << 62) if found is None else found
         return self._end
+
+    def _last_end(self) -> int | None:
+        """The same where holes can be seen, whatever comes before; None where they cannot."""
+        for file in reversed(self.in_files):
+            with Hint(), self._files.file(file.path) as opened:
+                data_end = opened.data_end()
+                if data_end >= file.size > 0:
+                    return None
+                used = min(file.capacity, -(-data_end // self.unit_size))
+                least = max(0, used - 2 * _UNITS_AT_ONCE)  # more than a block of a file system
+                data = opened.read(least * self.unit_size, (used - least) * self.unit_size)
+                found = np.flatnonzero(kinds(parsed(data, self.is_batch)))
+                if len(found):
+                    return file.first + least + int(found[-1]) + 1
+                if used:
+                    return None
+        return self.first
 
     def last(self) -> QueueUnit | None:
         """The last used unit, or None."""

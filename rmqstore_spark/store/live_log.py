@@ -170,7 +170,16 @@ class LiveLog:
         Args:
             however_far: as of is_live().
         """
-        return self.confirms(queue, queue_offset, unit) and self.is_live(unit.position, however_far)
+        return self.confirms(queue, queue_offset, unit) and self.is_live_unit(unit.position, unit.size, however_far)
+
+    def is_live_unit(self, position: int, size: int, however_far: bool = False) -> bool:
+        """is_live() of a unit of which the size is known, too. An old one can begin in the last bytes of a live one, if
+        these are what the old one began with; but then it ends after it."""
+
+        extent = self.extent_at(position)
+        if extent is None or position + size > extent.stop or not self.is_live(position, however_far):
+            return False
+        return not position < self._known_live(extent) < position + size
 
     def confirms(self, queue: Queue, queue_offset: int, unit: QueueUnit) -> bool:
         """Is there the message that a ConsumeQueue has this unit for, live or not?"""

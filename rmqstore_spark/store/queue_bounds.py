@@ -1,13 +1,13 @@
 """Where the messages of queues begin and end, as the log confirms it, with few requests for each queue.
 
 The units of the first and the last message are looked up in the queue, and both messages in the log, for many queues at
-once in the order of the log. A queue whose last unit the log does not confirm is searched for the last one that it
-does: what comes after that is left over from a truncated log, or noise. Messages that their queue does not know yet, or
-no more, do not count; a broker does not know them either.
+once in the order of the log. Mostly the log has the message of a queue's last unit, and that is the end. Where it has
+not, the end is looked for from there back: first a unit whose message is live, in steps that double, then the border
+between that and what is left over (store/unit_evidence.py). Damaged messages at the end keep their places, as those in
+the middle do: a group may have consumed them. Messages that their queue does not know yet, or no more, do not count; a
+broker does not know them either.
 """
 
-import bisect
-import functools
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,16 +16,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore_spark.store.consumequeue import PRE_BLANK, Queue, is_used, parsed
+from rmqstore_spark.store.consumequeue import Kind, Queue, kinds, parsed
 from rmqstore_spark.store.message import Header
 from rmqstore_spark.store.opened import OpenStore
-from rmqstore_spark.store.units import BatchBuilder
+from rmqstore_spark.store.unit_evidence import Evidence, Unit, UnitEvidence, unit_at, unit_in
 
 _QUEUES_AT_ONCE = 4096  # so that the log is read in its order
-_HEADERS_AT_ONCE = 256  # are asked for before the first of them is needed
 _UNITS_AT_ONCE = 128  # so many are read in one request rather than searched
 _UNITS_TO_TRY = 1024  # from the first on, until the log confirms one
-_DISPATCH = "INNER_MULTI_DISPATCH"  # the light queues of a message, with commas between them (MessageConst)
 
 
 @dataclass(frozen=True)
@@ -34,8 +32,10 @@ class QueueBounds:
 
     Attributes:
         least: queue offset of the first message that exists; `end` where there is none.
-        end: the queue offset after the last message.
-        first, last: these messages; None where there is none. Of a light queue they are of another topic.
+        end: the queue offset after the last message, which may be damaged.
+        first, last: the first and the last message that is whole; None where there is none. Of a light queue they are
+            of another topic.
+        numbers: those of the units from the first one's to the last one's.
     """
 
     queue: Queue
@@ -43,78 +43,72 @@ class QueueBounds:
     end: int
     first: Header | None = None
     last: Header | None = None
+    numbers: range = range(0)
 
 
-class _Unit(NamedTuple):
-    """A used unit: where it is in its queue, and what it says."""
+def queue_bounds(
+    store: OpenStore, queues: Iterable[Queue], evidence: UnitEvidence | None = None
+) -> Iterator[QueueBounds]:
+    """The bounds of each of these queues, in their order.
 
-    number: int
-    position: int
-    size: int
-    offset: int  # queue offset of its first message
-    messages: int
-
-
-def queue_bounds(store: OpenStore, queues: Iterable[Queue]) -> Iterator[QueueBounds]:
-    """The bounds of each of these queues, in their order."""
+    Args:
+        evidence: what the log was found to say of units, for who asks more.
+    """
     remaining = iter(queues)
-    confirmed = _Confirmed(store)
+    evidence = UnitEvidence(store) if evidence is None else evidence
     while some := list(itertools.islice(remaining, _QUEUES_AT_ONCE)):
         by_kind = (list(same) for _, same in itertools.groupby(some, key=lambda queue: queue.is_batch))
-        units = list(itertools.chain.from_iterable(_outer_units(store, same) for same in by_kind))
-        confirmed.look_up(unit.position for pair in units for unit in pair if unit is not None)
-        for queue, (first, last) in zip(some, units, strict=True):
-            yield _bounds(store, queue, first, last, confirmed)
-        confirmed.forget()
+        found = list(itertools.chain.from_iterable(_outer_units(store, same, evidence.begin) for same in by_kind))
+        evidence.look_up(unit.position for each in found for unit in (each.first, each.last) if unit is not None)
+        for queue, outer in zip(some, found, strict=True):
+            yield _bounds(queue, outer, evidence)
+        evidence.forget()
 
 
-def unit_of(queue: Queue, number: int) -> _Unit | None:
-    """The unit of a number; None where there is none, or it is not used."""
-    units = parsed(queue.read_units(number, 1), queue.is_batch)
-    return _unit(queue, number, units[0]) if len(units) else None
+class _Outer(NamedTuple):
+    """The outer units of a queue.
 
+    Attributes:
+        first: the first one that points into the log, of those that one small read shows; None where there is none.
+        last: the last one that is in use, whatever it is; None where none is.
+        is_all: whether that read shows all of the queue.
+    """
 
-def _unit(queue: Queue, number: int, raw: Any) -> _Unit | None:
-    """A unit as it stands in the queue's file; None where it is not used."""
-    position, size, tags_code, *more = raw.item()
-    if position < 0 or size <= 0 or (position, size, tags_code) == PRE_BLANK:
-        return None
-    if not queue.is_batch:
-        return _Unit(number, position, size, number, 1)
-    _, base, count, *_ = more
-    return _Unit(number, position, size, base, max(1, count))
+    first: Unit | None
+    last: Unit | None
+    is_all: bool = True
 
 
 class _Shown(NamedTuple):
     """What one small read shows of a queue: the units that it begins with.
 
     Attributes:
-        beyond: the index of the first that points to the log's end or after it, or is not used; None where all of them
-            come before.
-        inside: that of the first one that points into the log.
+        inside: the index of the first one that points into the log, or after it; None where there is none.
+        last: the index of the last one that is in use; None where none is.
     """
 
     units: Any
-    beyond: int | None
+    kinds: npt.NDArray[np.uint8]
     inside: int | None
+    last: int | None
 
 
-def _outer_units(store: OpenStore, queues: list[Queue]) -> Iterable[tuple[_Unit | None, _Unit | None]]:
-    """Of each queue the first unit that points into the log, None where there is none; and the last one before the
-    log's end. The queues are of one kind."""
-    return store.files.each(functools.partial(_outer, store), zip(queues, _shown(store, queues), strict=True))
+def _outer_units(store: OpenStore, queues: list[Queue], begin: int) -> Iterable[_Outer]:
+    """The outer units of each of these queues, which are of one kind."""
+    return store.files.each(_outer, zip(queues, _shown(store, queues, begin), strict=True))
 
 
-def _shown(store: OpenStore, queues: list[Queue]) -> Iterator[_Shown]:
+def _shown(store: OpenStore, queues: list[Queue], begin: int) -> Iterator[_Shown]:
     """What each of these queues begins with; all of them are looked at together, as most are short."""
     at_once = max(_UNITS_AT_ONCE, store.files.prices.narrow)
     data = list(store.files.each(lambda queue: queue.read_units(queue.first, at_once), queues))
     bounds = np.cumsum([0, *(len(each) // queues[0].unit_size for each in data)])
     units = parsed(b"".join(data), queues[0].is_batch)
-    beyond = _first_of_each((units["position"] >= store.end) | (units["size"] <= 0), bounds)
-    inside = _first_of_each((units["position"] >= _begin(store)) & is_used(units), bounds)
-    for (start, stop), *found in zip(itertools.pairwise(bounds.tolist()), beyond, inside, strict=True):
-        yield _Shown(units[start:stop], *found)
+    found = kinds(units)
+    inside = _first_of_each((found == Kind.MESSAGE) & (units["position"] >= begin), bounds)
+    last = _last_of_each(found != Kind.NOTHING, bounds)
+    for (start, stop), *indexes in zip(itertools.pairwise(bounds.tolist()), inside, last, strict=True):
+        yield _Shown(units[start:stop], found[start:stop], *indexes)
 
 
 def _first_of_each(which: npt.NDArray[np.bool_], bounds: npt.NDArray[np.int64]) -> list[int | None]:
@@ -125,125 +119,155 @@ def _first_of_each(which: npt.NDArray[np.bool_], bounds: npt.NDArray[np.int64]) 
     return [index if there else None for index, there in zip((first - bounds[:-1]).tolist(), is_there, strict=True)]
 
 
-def _outer(store: OpenStore, item: tuple[Queue, _Shown]) -> tuple[_Unit | None, _Unit | None]:
+def _last_of_each(which: npt.NDArray[np.bool_], bounds: npt.NDArray[np.int64]) -> list[int | None]:
+    """The same of the last one."""
+    found = np.insert(np.flatnonzero(which), 0, -1)
+    last = found[np.searchsorted(found, bounds[1:]) - 1]
+    is_there = (last >= bounds[:-1]).tolist()
+    return [index if there else None for index, there in zip((last - bounds[:-1]).tolist(), is_there, strict=True)]
+
+
+def _outer(item: tuple[Queue, _Shown]) -> _Outer:
     queue, shown = item
-    if shown.beyond is not None:
-        stop = queue.first + shown.beyond
-    else:
-        stop = queue.search(store.end, _guess(queue, shown.units, store.end))
-    last = _unit_in(queue, shown.units, stop - 1) if stop > queue.first else None
-    begin = _begin(store)
-    if last is None or last.position < begin:
-        return None, last
-    number = queue.first + shown.inside if shown.inside is not None else queue.search(begin)
-    return (last if number == last.number else _unit_in(queue, shown.units, number)), last
+    count = len(shown.units)
+    first = None if shown.inside is None else _unit_shown(queue, shown, shown.inside)
+    goes_on = shown.last == count - 1 if count else bool(queue.in_files)
+    if queue.first + count < queue.stop and (goes_on or queue.in_files[-1].first >= queue.first + count):
+        number = queue.end - 1
+        if number >= queue.first + count:
+            return _Outer(first, unit_at(queue, number), is_all=False)
+    return _Outer(first, None if shown.last is None else _unit_shown(queue, shown, shown.last))
 
 
-def _guess(queue: Queue, shown: Any, position: int) -> int | None:
-    """Which unit would point to a physical offset if the queue went on as evenly as it begins."""
-    if not len(shown):
-        return None
-    begin, end = int(shown["position"][0]), int(shown["position"][-1])
-    return queue.first + (position - begin) * (len(shown) - 1) // (end - begin) if end > begin else None
+def _unit_shown(queue: Queue, shown: _Shown, index: int) -> Unit:
+    return unit_in(queue, queue.first + index, shown.units[index], Kind(shown.kinds[index]))
 
 
-def _unit_in(queue: Queue, shown: Any, number: int) -> _Unit | None:
-    """unit_of() where the units that a queue begins with are at hand."""
-    index = number - queue.first
-    return _unit(queue, number, shown[index]) if index < len(shown) else unit_of(queue, number)
-
-
-def _begin(store: OpenStore) -> int:
-    return store.log.extents[0].start if store.log.extents else store.end
-
-
-def _bounds(
-    store: OpenStore, queue: Queue, first: _Unit | None, last: _Unit | None, confirmed: "_Confirmed"
-) -> QueueBounds:
-    if last is not None and last.position >= _begin(store) and confirmed.message(queue, last) is None:
-        last = _last_confirmed(store, queue, confirmed)
-    if last is None:
-        nothing = queue.first if queue.is_batch else queue.search(1)  # after what is pre-blank
-        return QueueBounds(queue, nothing, nothing)
-    end = last.offset + last.messages
-    header = confirmed.message(queue, last)
-    if header is None:  # its message has expired
+def _bounds(queue: Queue, outer: _Outer, evidence: UnitEvidence) -> QueueBounds:
+    if outer.last is None:
+        return QueueBounds(queue, queue.first, queue.first)
+    last, end = outer.last, outer.last.end
+    header = evidence.message(queue, last)
+    has_expired = outer.is_all and outer.first is None and last.position < evidence.begin
+    if header is None and not has_expired:
+        found, end = _Tail(queue, evidence).find(last.number + 1)
+        if found is not None:
+            last, header = found, evidence.message(queue, found)
+    if header is None:  # none is whole
         return QueueBounds(queue, end, end)
-    begin = last.number if first is None else first.number
-    for number in range(begin, min(last.number, begin + _UNITS_TO_TRY)):
-        unit = first if first is not None and number == begin else unit_of(queue, number)
-        found = None if unit is None else confirmed.message(queue, unit)
-        if unit is not None and found is not None:
-            return QueueBounds(queue, unit.offset, end, found, header)
-    return QueueBounds(queue, last.offset, end, header, header)
+    for unit in _from_first(queue, outer.first, last, evidence.begin):
+        first = evidence.message(queue, unit)
+        if first is not None:
+            return QueueBounds(queue, unit.offset, end, first, header, range(unit.number, last.number + 1))
+    return QueueBounds(queue, last.offset, end, header, header, range(last.number, last.number + 1))
 
 
-def _last_confirmed(store: OpenStore, queue: Queue, confirmed: "_Confirmed") -> _Unit | None:
-    """The last unit that the log confirms, or whose message has expired."""
-    begin = _begin(store)
+def _from_first(queue: Queue, first: Unit | None, last: Unit, begin: int) -> Iterator[Unit]:
+    """Units from the first one that points into the log on."""
+    units = _Units(queue)
+    if first is not None and first.number <= last.number:
+        yield first
+        start = first.number + 1
+    else:
+        start = queue.search(max(begin, 1), stop=last.number)
+        start -= start > queue.first  # the message at 0 comes after what points to 0 as it is pre-blank
+    for number in range(start, min(last.number, start + _UNITS_TO_TRY)):
+        unit = units.at(number)
+        if unit is not None:
+            yield unit
 
-    def is_left_over(number: int) -> bool:
-        unit = unit_of(queue, number)
-        return unit is not None and unit.position >= begin and confirmed.message(queue, unit) is None
 
-    end = bisect.bisect_left(range(queue.search(store.end)), True, lo=queue.first, key=is_left_over)
-    return unit_of(queue, end - 1) if end > queue.first else None
+class _Units:
+    """The units of a queue, some read at a time."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._blocks: dict[int, tuple[Any, npt.NDArray[np.uint8]]] = {}
+
+    def at(self, number: int) -> Unit | None:
+        """The unit of a number; None where there is none."""
+        block, index = divmod(number - self._queue.first, _UNITS_AT_ONCE)
+        if block not in self._blocks:
+            data = self._queue.read_units(self._queue.first + block * _UNITS_AT_ONCE, _UNITS_AT_ONCE)
+            units = parsed(data, self._queue.is_batch)
+            self._blocks[block] = units, kinds(units)
+        units, found = self._blocks[block]
+        if index >= len(units):  # a file before this one is missing
+            return unit_at(self._queue, number)
+        return unit_in(self._queue, number, units[index], Kind(found[index]))
 
 
-class _Confirmed:
-    """Messages of the live log, as far as they were asked for."""
+class _Tail:
+    """Where the live part of a queue ends, whose last unit is not of a live message.
 
-    def __init__(self, store: OpenStore) -> None:
-        self._store = store
-        self._headers: dict[int, Header | None] = {}
+    What is asked of a unit is decided where its message is live, or something else stands there. Damaged ones are not:
+    those beside the border are taken for the queue's, as far as they point to later and later places.
+    """
 
-    def look_up(self, positions: Iterable[int]) -> None:
-        """What is at these physical offsets, in the order of the log."""
-        log = self._store.log
-        located = ((log.extent_at(position), position) for position in sorted(set(positions)))
-        for extent, group in itertools.groupby(located, key=lambda pair: pair[0]):
-            if extent is None:
-                continue
-            here = [position for _, position in group]
-            with self._store.reader(extent.segment) as reader:
-                for first in range(0, len(here), _HEADERS_AT_ONCE):
-                    some = here[first : first + _HEADERS_AT_ONCE]
-                    self._store.files.soon((extent.segment.path, position - extent.segment.start) for position in some)
-                    for position in some:
-                        self._headers[position] = reader.header(position)
+    def __init__(self, queue: Queue, evidence: UnitEvidence) -> None:
+        self._queue = queue
+        self._evidence = evidence
+        self._units = _Units(queue)
 
-    def forget(self) -> None:
-        """Free the memory."""
-        self._headers.clear()
+    def find(self, stop: int) -> tuple[Unit | None, int]:
+        """The last unit whose message is live, None where none is; and the queue offset after the last that counts.
 
-    def message(self, queue: Queue, unit: _Unit) -> Header | None:
-        """The live message that a queue has this unit for; None where the log has none there."""
-        if unit.position not in self._headers:
-            self._headers[unit.position] = self._store.log.header(unit.position)
-        header = self._headers[unit.position]
-        if header is None or header.size != unit.size or not self._is_live(unit.position):
-            return None
-        if queue.is_lmq:
-            return header if self._is_dispatched(header, queue.topic) else None
-        found = header.topic, header.queue_id, header.queue_offset
-        return header if found == (queue.topic, queue.queue_id, unit.offset) else None
+        Args:
+            stop: the number after the last unit in use.
+        """
+        last = low = self._some_live(stop)
+        number = self._queue.first - 1 if last is None else last.number
+        refuted = top = stop
+        while top - number > 1:
+            middle = (number + top) // 2
+            decided = next(((n, e) for n in range(middle, top) if (e := self._judge(n, low)) is not None), None)
+            if decided is None:
+                top = middle
+            elif decided[1]:
+                number = decided[0]
+                low = self._units.at(number)
+                last = low if self._is_live(number) else last
+            else:
+                refuted, top = decided[0], middle
+        return last, self._after(low, number + 1, refuted)
 
-    def _is_live(self, position: int) -> bool:
-        log = self._store.log
-        extent = log.extent_at(position)
-        # What is known of a whole segment answers for all queues.
-        return extent is not None and (position < log.live_end(extent) or log.is_live(position, however_far=True))
+    def _some_live(self, stop: int) -> Unit | None:
+        """The last live unit that steps which double come upon, back from a number."""
+        number, step = stop - 1, 1
+        while not self._is_live(number):
+            if number == self._queue.first:
+                return None
+            number, step = max(self._queue.first, number - step), 2 * step
+        return self._units.at(number)
 
-    def _is_dispatched(self, header: Header, topic: str) -> bool:
-        """Is a message in a light queue, by its own properties?"""
-        extent = self._store.log.extent_at(header.position)
-        if extent is None:
+    def _is_live(self, number: int) -> bool:
+        unit = self._units.at(number)
+        return unit is not None and self._evidence.message(self._queue, unit) is not None
+
+    def _judge(self, number: int, low: Unit | None) -> bool | None:
+        """Is a unit of the queue (True), or left over (False)? None where it is neither sure.
+
+        Args:
+            low: one before it that is of the queue.
+        """
+        unit = self._units.at(number)
+        after = low if low is not None and low.kind is Kind.MESSAGE else None
+        if after is not None and unit is not None and unit.kind is Kind.MESSAGE and unit.position <= after.position:
             return False
-        builder = BatchBuilder(["properties"])
-        with self._store.reader(extent.segment) as reader:
-            run = reader.run_at(header.position, extent.stop)
-            if run is None:
-                return False
-            run.only(slice(1)).add_to(builder)
-        (properties,) = builder.finish().column("properties").to_pylist()
-        return topic in dict(properties).get(_DISPATCH, "").split(",")
+        found = self._evidence.of(self._queue, unit, None if after is None else after.position)
+        if found is Evidence.BEFORE and after is not None and after.position >= self._evidence.begin:
+            return False
+        return {Evidence.LIVE: True, Evidence.BEFORE: True, Evidence.LEFT_OVER: False}.get(found)
+
+    def _after(self, low: Unit | None, start: int, refuted: int) -> int:
+        """The queue offset after the last of the units that are not decided, from a number on, and still ascend."""
+        end = low.end if low is not None else self._queue.first
+        position = -1 if low is None else low.position
+        for number in range(start, refuted):
+            unit = self._units.at(number)
+            if unit is None or unit.kind is Kind.NOTHING:
+                continue
+            if unit.position < position:
+                break
+            end, position = unit.end, unit.position
+        return end

@@ -1,63 +1,184 @@
-"""Where each queue of a store goes on, as its log confirms it."""
+"""Where the queues of some topics go on: after the last message that the log has of each, whole or damaged.
 
-import bisect
-from collections.abc import Iterable
+Their units tell where that is (store/queue_bounds.py). But a queue that has lost its last units does not show it, and
+who goes on with an offset that was given already makes two messages of one offset. So the log is asked as well whether
+it has later messages of a queue: from the last one on that the queue knows, as far as that is not too far back, and all
+the way where a queue ends just where a file does, as it does when it has lost the next one.
+"""
 
-from rmqstore_spark.errors import DamagedStoreError
-from rmqstore_spark.store.consumequeue import Queue
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from native_io import Filter
+from rmqstore_spark.errors import DamagedStoreError, one_line
+from rmqstore_spark.store.consumequeue import Kind, kinds, parsed
 from rmqstore_spark.store.layout import queue_path
 from rmqstore_spark.store.message import Header
 from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
+from rmqstore_spark.store.segments import Damage
+from rmqstore_spark.store.unit_evidence import UnitEvidence, unit_in
+
+log = logging.getLogger(__name__)
+
+_FAR = 1 << 30  # bytes before the log's end; the last segment is never too far
+_MOST = (1 << 63) - 1
+_UNITS_AT_ONCE = 256
+
+Queue = tuple[str, int]  # topic, queueId
+Known = Mapping[str, Mapping[int, int]]  # by topic and queueId
 
 
-def queue_ends(store: OpenStore, topics: Iterable[str]) -> dict[tuple[str, int], int]:
-    """The next queue offset of each queue of some topics: after its last unit that the log confirms. What comes after
-    that may be left over from a truncated log.
+def queue_ends(store: OpenStore, topics: Iterable[str], known: Known | None = None) -> dict[Queue, int]:
+    """The next queue offset of each queue of some topics that there is. One of which only the log has messages, as
+    those of a deleted topic, goes on after them. Light queues are not in here.
 
-    A queue that is not in here, but has files, is none that the log confirms.
+    Args:
+        known: where the queues of some topics went on when the log ended where it does now, if that is known.
 
     Raises:
-        DamagedStoreError: the ConsumeQueues lag, so that some would go on with wrong offsets.
+        DamagedStoreError: the ConsumeQueues lag, so that some would go on with wrong offsets; or there are units of
+            live messages after what they have else.
     """
-    next_offsets = {}
-    for queue in (queue for topic in topics for queue in store.queues.of_topic(topic)):
-        live = _LiveUnits(store, queue)
-        offsets = range(queue.search(store.end))
-        end = bisect.bisect_left(offsets, True, lo=queue.first, key=lambda offset: not live.has(offset))
-        if live.may_go_on(end):
-            next_offsets[queue.topic, queue.queue_id] = end
+    topics, known = list(topics), known or {}
+    evidence = UnitEvidence(store)
+    before = {(topic, queue_id): end for topic in topics for queue_id, end in known.get(topic, {}).items()}
+    asked = _Asked(store, {topic for topic in topics if topic not in known}, before)
+    queues = (queue for topic in topics for queue in store.queues.of_topic(topic) if not queue.is_lmq)
+    for bounds in queue_bounds(store, queues, evidence):
+        _refuse_units_after(store, bounds, evidence)
+        asked.add(bounds)
     _refuse_unqueued(store)
-    return next_offsets
+    return asked.ends()
 
 
-def _begin(store: OpenStore) -> int:
-    return store.log.extents[0].start if store.log.extents else store.end
+def queued_messages(
+    store: OpenStore, start: int, stop: int, least: Callable[[str, int], int | None]
+) -> Iterator[Header]:
+    """The messages of queues in a stretch of the log, damage left out.
+
+    Args:
+        start: a unit begins there.
+        least: the first queue offset that is asked for of a topic and queueId; None for no message of it.
+    """
+
+    def judge(topic: bytes, queue_id: int) -> tuple[int, int] | None:
+        first = least(topic.decode("utf-8", "replace"), queue_id)
+        return None if first is None else (first, _MOST)
+
+    for extent in store.log.extents:
+        if extent.stop <= start or extent.start >= stop:
+            continue
+        with store.reader(extent.segment) as reader:
+            past_damage = store.past_damage(reader)
+            for run in past_damage.select(max(start, extent.start), min(stop, extent.stop), Filter(judge=judge)):
+                if not isinstance(run, Damage):
+                    yield from (header for header in run.headers() if header.is_queued)
 
 
-class _LiveUnits:
-    """Which units of a queue are of the live log."""
+def _refuse_units_after(store: OpenStore, bounds: QueueBounds, evidence: UnitEvidence) -> None:
+    """Whoever goes on with a queue writes over what comes after its end. That must be of no live message."""
+    number, queue = bounds.end, bounds.queue
+    for data in queue.chunks(number, count=_UNITS_AT_ONCE):
+        units = parsed(data)
+        found = kinds(units)
+        inside = (units["position"] >= evidence.begin) & (units["position"] < store.end) & (found == Kind.MESSAGE)
+        indexes = np.flatnonzero(inside).tolist()
+        evidence.look_up(units["position"][indexes].tolist())
+        for index in indexes:
+            unit = unit_in(queue, number + index, units[index], Kind.MESSAGE)
+            if evidence.message(queue, unit) is not None:
+                raise DamagedStoreError(
+                    f"{queue.directory}: expected no unit of a message after queueOffset {bounds.end}, where the queue "
+                    f"seems to end, found that of {unit.number}; call rmqstore_spark.rebuild(store) first"
+                )
+        number += len(units)
 
-    def __init__(self, store: OpenStore, queue: Queue) -> None:
-        self._log = store.log
-        self._queue = queue
-        self._begin = _begin(store)
 
-    def has(self, queue_offset: int) -> bool:
-        """Does the log confirm a unit, or has its message expired?"""
-        unit = self._queue.unit(queue_offset)
-        if unit is None or unit.position < self._begin:  # None: pre-blank
-            return True
-        return self._log.holds(self._queue, queue_offset, unit, however_far=True)
+@dataclass
+class _Asked:
+    """Asks the log for later messages of queues.
 
-    def may_go_on(self, end: int) -> bool:
-        """Is what comes after `end` left over from a truncated log, and no more? A live message of this queue with a
-        greater queueOffset means that a broker has lost count; and LMQ queues have messages of other ones."""
-        if self._queue.is_lmq:
-            return False
-        unit = self._queue.unit(end)
-        header = self._log.header(unit.position) if unit is not None else None
-        is_mine = header is not None and (header.topic, header.queue_id) == (self._queue.topic, self._queue.queue_id)
-        return header is None or not is_mine or header.queue_offset <= end
+    Args:
+        topics: those of which there may be queues that have no files.
+        known: where queues of the others went on.
+    """
+
+    store: OpenStore
+    topics: set[str]
+    known: dict[Queue, int]
+    _ends: dict[Queue, int] = field(default_factory=dict)
+    _since: dict[Queue, int] = field(default_factory=dict)  # a physical offset, before which a queue is known
+    _odd: set[Queue] = field(default_factory=set)  # may have lost a file
+    _without_files: set[Queue] = field(default_factory=set)
+
+    def add(self, bounds: QueueBounds) -> None:
+        """A queue, as its units have it."""
+        queue, end = bounds.queue, bounds.end
+        name = queue.topic, queue.queue_id
+        was = self.known.get(name, 0)
+        if not queue.in_files:
+            self._without_files.add(name)
+            end = was
+        if end < was:
+            raise self._lags(name, was - 1, "a message that was there before")
+        self._ends[name] = end
+        if not queue.in_files or end == queue.stop or any(end == file.first for file in queue.in_files):
+            self._odd.add(name)
+        if name in self._odd or queue.topic in self.topics:
+            self._since[name] = 0 if bounds.last is None else bounds.last.position + bounds.last.size
+
+    def ends(self) -> dict[Queue, int]:
+        """Where they go on.
+
+        Raises:
+            DamagedStoreError: one lags.
+        """
+        later: dict[Queue, int] = {}
+        for header in self._later_messages():
+            name = header.topic, header.queue_id
+            if name in self._ends and name not in self._without_files:
+                raise self._lags(name, header.queue_offset, f"the message at commitLogOffset {header.position}")
+            later[name] = max(later.get(name, 0), header.queue_offset + 1)
+        for (topic, queue_id), end in later.items():
+            log.warning(
+                "%s: topic %r, queue %d: the log has messages up to queueOffset %d, but there is no ConsumeQueue: a "
+                "deleted topic's, or it was lost (rmqstore_spark.rebuild makes it anew); it goes on after them",
+                *(one_line(self.store.root), one_line(topic), queue_id, end - 1),
+            )
+        return {**self.known, **self._ends, **later}
+
+    def _later_messages(self) -> Iterator[Header]:
+        """Messages that queues do not know, but that come after those that they know."""
+        before_end = 0
+        for extent in reversed(self.store.log.extents):
+            is_far = before_end > 0 and before_end + extent.stop - extent.start > _FAR
+            before_end += extent.stop - extent.start
+            since = {n: at for n, at in self._since.items() if at < extent.stop and (n in self._odd or not is_far)}
+            topics = set() if is_far else self.topics
+            if not since and not topics:
+                continue
+            start = max(extent.start, 0 if topics else min(since.values()))
+            for header in queued_messages(self.store, start, extent.stop, self._least(since, topics)):
+                if header.position >= since.get((header.topic, header.queue_id), 0):
+                    yield header
+
+    def _least(self, since: Mapping[Queue, int], topics: set[str]) -> Callable[[str, int], int | None]:
+        def least(topic: str, queue_id: int) -> int | None:
+            if (topic, queue_id) in self._ends:
+                return self._ends[topic, queue_id] if (topic, queue_id) in since else None
+            return 0 if topic in topics else None
+
+        return least
+
+    def _lags(self, queue: Queue, queue_offset: int, what: str) -> DamagedStoreError:
+        return DamagedStoreError(
+            f"{self.store.root}: the ConsumeQueues lag the commitlog: queue {queue[1]} of {queue[0]}: expected a unit "
+            f"for queueOffset {queue_offset}, {what}, found none; call rmqstore_spark.rebuild(store) first"
+        )
 
 
 def _refuse_unqueued(store: OpenStore) -> None:

@@ -4,7 +4,8 @@ import bisect
 
 from rmqstore_spark.store.consumequeue import LOST_SIZE, Queue
 from rmqstore_spark.store.opened import OpenStore
-from rmqstore_spark.store.queue_bounds import QueueBounds, unit_of
+from rmqstore_spark.store.queue_bounds import QueueBounds
+from rmqstore_spark.store.unit_evidence import unit_at
 
 _LATEST = (1 << 63) - 1  # a store time (ms)
 _Piece = tuple[int, int, int | None]  # of the log, as LogTimes.pieces() gives them
@@ -35,20 +36,18 @@ class QueueTimes:
         queue, first, last = bounds.queue, bounds.first, bounds.last
         if first is None or last is None:
             return bounds.end
-        least, most = queue.search(max(first.position, 1)), queue.search(last.position)
-        if first.position == 0 and queue.unit(least - 1) is not None:
-            least -= 1
+        least, most = bounds.numbers[0], bounds.numbers[-1]
         is_last_late = not _is_before(last.store_timestamp, time)
         for piece in self._store.times.pieces(first.position, last.position + 1):
             start, stop, fall = piece
             is_last = stop > last.position
             if fall == 0 and is_last and not is_last_late:
                 continue
-            begin = least if start == first.position else max(least, queue.search(start))
-            end = most if is_last else min(most, queue.search(stop))
+            begin = least if start == first.position else max(least, queue.search(start, stop=most))
+            end = most if is_last else min(most, queue.search(stop, stop=most))
             number = self._first_in(queue, begin, end, piece, time)
             if number < end or (is_last and is_last_late):
-                return self._offset_from(queue, number, bounds.end)
+                return self._offset_from(queue, number, most, bounds.end)
         return bounds.end
 
     def _first_in(self, queue: Queue, least: int, most: int, piece: _Piece, time: int) -> int:
@@ -85,9 +84,9 @@ class QueueTimes:
 
         index = bisect.bisect_left(starts, True, key=is_late)
         if index > 0:
-            least = max(least, min(most, queue.search(starts[index - 1])))
+            least = max(least, min(most, queue.search(starts[index - 1], stop=most)))
         if index < len(starts):
-            most = min(most, max(least, queue.search(starts[index])))
+            most = min(most, max(least, queue.search(starts[index], stop=most)))
         return least, most
 
     def _of_next(self, queue: Queue, number: int) -> int | None:
@@ -98,16 +97,16 @@ class QueueTimes:
             return None if next_one is None else 1000 * next_one
         return found
 
-    def _offset_from(self, queue: Queue, number: int, end: int) -> int:
-        """The queue offset of the first message from a unit on; `end` where there is none."""
+    def _offset_from(self, queue: Queue, number: int, last: int, end: int) -> int:
+        """The queue offset of the first message from a unit on, up to the number `last`; `end` where there is none."""
         if (after := self._end_after_lost(queue, number)) is not None:
-            number = queue.search(after)
-        unit = unit_of(queue, number)
+            number = queue.search(after, stop=last)
+        unit = unit_at(queue, number)
         return end if unit is None else unit.offset
 
     def _end_after_lost(self, queue: Queue, number: int) -> int | None:
         """Where the segment ends in which a unit points to a lost message; None where it is no such unit."""
-        unit = unit_of(queue, number)
+        unit = unit_at(queue, number)
         extent = None if unit is None or unit.size != LOST_SIZE else self._store.log.extent_at(unit.position)
         return None if extent is None else extent.stop
 

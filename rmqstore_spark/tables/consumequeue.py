@@ -70,10 +70,10 @@ def parts(store: OpenStore, options: ReadOptions) -> list[list[QueuePart]]:
 def grouped(queues: list[Queue], files: Files) -> list[list[QueuePart]]:
     """Queues in parts that cost about the same to read."""
     found: list[list[QueuePart]] = []
-    size = _PART_BYTES
+    size = 0
     for queue in queues:
         for first, stop, nbytes in _stretches(queue):
-            if size + nbytes > _PART_BYTES:
+            if not found or size + nbytes > _PART_BYTES:
                 found.append([])
                 size = 0
             found[-1].append(QueuePart(queue.topic, queue.queue_id, queue.is_batch, first, stop))

@@ -1,12 +1,16 @@
-"""`.rmqstore-spark/checked.json`: the last segment as a small append has left it, every message of it read and right.
+"""`.rmqstore-spark/checked.json`: the last segment as a small append has left it, every message of it read and right,
+and where the queues of topics went on that were looked at.
 
 As long as it is untouched since then, the next append need not read a gigabyte again to see that no broker would cut
-the log off there. A hint: if it is missing, wrong or old, the segment is read.
+the log off there, and that the log has no message that its queue does not know. A hint: if it is missing, wrong or old,
+the segment is read.
 """
 
 import contextlib
 import json
 import os
+from collections.abc import Mapping
+from typing import Any
 
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store import config
@@ -15,25 +19,41 @@ from rmqstore_spark.write.disk import Tree
 from rmqstore_spark.write.workshop import workshop
 
 _NAME = "checked.json"
+_MOST_QUEUES = 10_000  # are noted down
+
+Queues = dict[str, dict[int, int]]  # next queue offsets, by topic and queueId
 
 
-def remember(tree: Tree, segment: Segment, end: int) -> None:
-    """After an append: the log is right from the segment's start up to its end, a physical offset."""
+def remember(tree: Tree, segment: Segment, end: int, queues: Mapping[tuple[str, int], int]) -> None:
+    """After an append: the log is right from the segment's start up to its end, a physical offset.
+
+    Args:
+        queues: where all queues of some topics go on.
+    """
+    noted: dict[str, dict[str, int]] = {}
+    for (topic, queue_id), offset in queues.items() if len(queues) <= _MOST_QUEUES else ():
+        noted.setdefault(topic, {})[str(queue_id)] = offset
     path = os.path.join(workshop(tree.path), _NAME)
     with contextlib.suppress(OSError, RmqStoreError):  # the messages are written, whatever becomes of this
         tree.remove(path + ".part")
         with tree.new_file(path + ".part") as file:
-            file.write(json.dumps(_state(tree, segment, end)).encode(), 0)
+            file.write(json.dumps({**_state(tree, segment, end), "queues": noted}).encode(), 0)
         tree.rename(path + ".part", path)
 
 
-def is_untouched(tree: Tree, segment: Segment, end: int) -> bool:
-    """Is that so still?"""
+def recall(tree: Tree, segment: Segment, end: int) -> Queues | None:
+    """Where the queues go on that are noted down, if that is so still; None where it is not."""
     path = os.path.join(workshop(tree.path), _NAME)
     try:
-        return config.parse(config.read_text(path, tree, "strict")) == _state(tree, segment, end)
-    except (OSError, ValueError, RmqStoreError):
-        return False
+        found = config.parse(config.read_text(path, tree, "strict"))
+        return _queues(found.pop("queues", {})) if found.items() >= _state(tree, segment, end).items() else None
+    except (OSError, ValueError, AttributeError, TypeError, RmqStoreError):
+        return None
+
+
+def _queues(noted: Mapping[str, Mapping[str, Any]]) -> Queues:
+    """What is noted down of queues; errors of any kind where it is no such thing."""
+    return {topic: {int(queue_id): int(end) for queue_id, end in of.items()} for topic, of in noted.items()}
 
 
 def _state(tree: Tree, segment: Segment, end: int) -> dict[str, int]:

@@ -29,7 +29,7 @@ from rmqstore_spark.write.indexfiles import IndexWriter
 from rmqstore_spark.write.journal import APPENDED
 from rmqstore_spark.write.lock import StoreLock, check_lock
 from rmqstore_spark.write.logfiles import LogReader, LogWriter, StretchWriter
-from rmqstore_spark.write.queuefiles import QueueWriter
+from rmqstore_spark.write.queuefiles import Queue, QueueWriter
 from rmqstore_spark.write.replacement import Replacement
 from rmqstore_spark.write.staging import Chunk, Staged, read_chunks
 from rmqstore_spark.write.target import (
@@ -194,11 +194,14 @@ def _append(change: Change, target: Target, messages: _Messages, settings: Setti
     change.begin()
     try:
         new_log = StretchWriter(target, messages.nbytes) if is_small else None
-        _make(work, target, messages, settings, new_log)
+        ends = _make(work, target, messages, settings, new_log)
         transactions.put(tree, transactions_path(work.new), known, settings.transaction)
         if new_log is not None:
             change.publish_stretch(new_log.stretch, new_log.units)
-            checked.remember(tree, target.segments[-1], target.end + messages.nbytes)
+            others = {
+                (topic, queue_id): end for topic, queues in target.known.items() for queue_id, end in queues.items()
+            }
+            checked.remember(tree, target.segments[-1], target.end + messages.nbytes, {**others, **ends})
         else:
             change.publish(APPENDED)
     except Exception:
@@ -305,11 +308,14 @@ def _forget(root: str, staged: str) -> None:
 
 def _make(
     work: _Work, target: Target, messages: _Messages, settings: Settings, new_log: StretchWriter | None = None
-) -> None:
+) -> dict[Queue, int]:
     """Make all files that are changed or new.
 
     Args:
         new_log: takes the units, where no segment is changed or new.
+
+    Returns:
+        where the queues of topics that are written to go on afterwards.
     """
     tree, new, old = work.tree, work.new, work.old
     queues = QueueWriter(
@@ -348,6 +354,7 @@ def _make(
     merged = topics.merge(work.topics, messages.topics, milliseconds_now())
     tree.make_directory(os.path.join(new, "config"))
     tree.write_file(os.path.join(new, "config", "topics.json"), merged)
+    return {**target.queues, **queues.ends}
 
 
 class Stream:

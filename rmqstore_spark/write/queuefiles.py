@@ -54,13 +54,16 @@ class QueueWriter:
         self._made: dict[str, tuple[int, int]] = {}  # each file that was made
         self._last_units: dict[str, bytes] = {}  # of these files
 
-    def put(self, queue: Queue, queue_offset: int, units: memoryview, lost: QueueUnit | None = None) -> None:
+    def put(self, queue: Queue, queue_offset: int, units: memoryview, lost: QueueUnit | None = None) -> int:
         """Units of a queue in the order of the log, whose queueOffsets begin with `queue_offset` and have no gap.
 
         A broker puts a unit at its queue's end, unless its queueOffset is below that and not 0: it has that one then.
 
         Args:
             lost: goes into the queue for each message that is missing before these.
+
+        Returns:
+            how many of them the queue has got.
 
         Raises:
             DamagedStoreError: the store has files of this queue that its commitlog does not confirm.
@@ -70,14 +73,18 @@ class QueueWriter:
             tail = self._tails[queue] = self._begin(queue, queue_offset)
         if lost is not None and tail.next_offset < queue_offset:
             self._append_lost(tail, lost, queue_offset - tail.next_offset)
+        taken = 0
         if 0 < queue_offset < tail.next_offset:
             units = units[(tail.next_offset - queue_offset) * UNIT_SIZE :]
         elif queue_offset == 0 < tail.next_offset:
             self._append(tail, units[:UNIT_SIZE])
             units = units[tail.next_offset * UNIT_SIZE :]
+            taken += 1
+        taken += len(units) // UNIT_SIZE
         self._append(tail, units)
         if self._pending > _MOST_PENDING:
             self._flush()
+        return taken
 
     @property
     def ends(self) -> dict[Queue, int]:

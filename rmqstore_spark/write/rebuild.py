@@ -109,25 +109,38 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
     needed: dict[str, int] = {}
     known = topics.load(tree)
     without: dict[tuple[str, int], int] = {}  # by their first message
+    again: dict[tuple[str, int], int] = {}
     with entries, Lane(4) as puts:
         for part in _dispatch_all(store, target.sizes.slots):
             for queue, queue_offset, units in part.runs:
                 if queue_path(*queue) is None:
                     without.setdefault(queue, QueueUnit(*UNIT.unpack_from(units)).position)
-                    count -= len(units) // UNIT_SIZE
                 else:
                     if queue[0] not in needed:
                         topics.refuse_batches(tree, known, queue[0])
                     needed[queue[0]] = max(needed.get(queue[0], 0), queue[1] + 1)
-                    queues.put(queue, queue_offset, units, gaps.before(queue, queue_offset, units))
+                    taken = queues.put(queue, queue_offset, units, gaps.before(queue, queue_offset, units))
+                    count += taken
+                    if taken < len(units) // UNIT_SIZE:
+                        again.setdefault(queue, QueueUnit(*UNIT.unpack_from(units)).position)
             if index:
                 puts.submit(entries.put, part.key_hash, part.key_position, part.key_timestamp)
-            count += part.count
             last_timestamp = part.last_timestamp or last_timestamp
             progress.add(part.nbytes)
         puts.wait()
         entries.finish()
-    _tell_of(target.root, without)
+    _tell_of(
+        target.root,
+        without,
+        "expected a name that a queue's files can have; its messages get no ConsumeQueue units, but are read from the "
+        "log like any other",
+    )
+    _tell_of(
+        target.root,
+        again,
+        "expected a queueOffset after those of the queue's messages before, found one that was given already; what has "
+        "such a one gets no ConsumeQueue unit, as with a broker, but is read from the log like any other",
+    )
     with LogReader(tree, os.path.join(target.root, "commitlog"), target.sizes.segment) as log_reader:
         queues.finish(log_reader.store_timestamp)
     _keep_others(tree, store, new_queues)
@@ -171,16 +184,14 @@ class _Gaps:
         return lost_unit(start)
 
 
-def _tell_of(root: str, without: dict[tuple[str, int], int]) -> None:
-    """Say of which queues there are messages, but can be no files."""
-    for (topic, queue_id), position in itertools.islice(without.items(), _MOST_TOLD):
+def _tell_of(root: str, queues: dict[tuple[str, int], int], what: str) -> None:
+    """Say of which queues messages get no units, and why."""
+    for (topic, queue_id), position in itertools.islice(queues.items(), _MOST_TOLD):
         log.warning(
-            "%s: commitLogOffset %d: topic %r, queue %d: expected a name that a queue's files can have; its messages "
-            "get no ConsumeQueue units, but are read from the log like any other",
-            *(one_line(root), position, one_line(topic), queue_id),
+            "%s: commitLogOffset %d: topic %r, queue %d: %s", one_line(root), position, one_line(topic), queue_id, what
         )
-    if len(without) > _MOST_TOLD:
-        log.warning("%s: and so for %d more queues", one_line(root), len(without) - _MOST_TOLD)
+    if len(queues) > _MOST_TOLD:
+        log.warning("%s: and so for %d more queues", one_line(root), len(queues) - _MOST_TOLD)
 
 
 def _keep_others(tree: disk.Tree, store: OpenStore, new: str) -> None:
@@ -202,7 +213,6 @@ class _Part:
     key_position: npt.NDArray[np.int64]
     key_timestamp: npt.NDArray[np.int64]
     last_timestamp: int
-    count: int
     nbytes: int
 
 
@@ -258,6 +268,5 @@ def _part(dispatcher: Dispatcher, root: str) -> _Part:
         found.key_position,
         found.key_timestamp,
         found.last_timestamp,
-        int(found.run_count.sum()),
         found.nbytes,
     )

@@ -41,6 +41,7 @@ class Target:
         last_timestamp: store time (ms) of the last message, 0 if there is none.
         queues: where each queue goes on (store.queue_ends).
         start: physical offset with which the log of a new store begins: that of a segment.
+        known: where queues of other topics, too, were found to go on when the log ended where it does now.
     """
 
     root: str
@@ -49,6 +50,7 @@ class Target:
     last_timestamp: int = 0
     queues: dict[tuple[str, int], int] = field(default_factory=dict)
     start: int = 0
+    known: checked.Queues = field(default_factory=dict)
 
     @property
     def end(self) -> int:
@@ -235,8 +237,14 @@ def inspect(tree: Tree, asked: Sizes, topics: Collection[str]) -> Target:
             f"{store.layout.strays[0]}: not a commitlog file; a broker would not start: move it away"
         )
     sizes = sizes_of(store, asked, topics)
-    last_timestamp = _check_last_segment(tree, store, sizes)
-    return Target(store.root, sizes, store, last_timestamp, queue_ends(store, topics))
+    last, known = store.last_message, None
+    if store.log.extents and last is not None and last.store_timestamp is not None:
+        known = checked.recall(tree, store.log.extents[-1].segment, store.end)
+    if known is None or last is None or last.store_timestamp is None:
+        last_timestamp = _check_last_segment(store, sizes)
+    else:
+        last_timestamp = last.store_timestamp // 1000
+    return Target(store.root, sizes, store, last_timestamp, queue_ends(store, topics, known), known=known or {})
 
 
 def inspect_to_rebuild(tree: Tree, asked: Sizes) -> Target:
@@ -256,7 +264,7 @@ def _refuse_faults(store: OpenStore) -> None:
         raise DamagedStoreError(f"{store.faults[0]}; a store that is not whole is not written to")
 
 
-def _check_last_segment(tree: Tree, store: OpenStore, sizes: FileSizes) -> int:
+def _check_last_segment(store: OpenStore, sizes: FileSizes) -> int:
     """Read the last segment, after which the log goes on; the store time (ms) of its last message, 0 without one.
 
     Raises:
@@ -264,9 +272,7 @@ def _check_last_segment(tree: Tree, store: OpenStore, sizes: FileSizes) -> int:
     """
     if not store.log.extents:
         return 0
-    segment, known = store.log.extents[-1].segment, store.last_message
-    if known is not None and known.store_timestamp is not None and checked.is_untouched(tree, segment, store.end):
-        return known.store_timestamp // 1000
+    segment = store.log.extents[-1].segment
     with store.reader(segment, verify_crc=True) as reader:
         last, at, status = reader.walk(segment.start, store.end)
         if at != store.end or segment.end != segment.start + sizes.segment:

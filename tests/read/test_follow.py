@@ -671,3 +671,36 @@ def test_a_store_that_is_away_for_a_while_is_not_read_twice(tmp_path: Path) -> N
     restarted = Follower(replace(options, fail_on_data_loss=True), is_told=False)
     with pytest.raises(DataLossError, match="b: this store was read so far"):
         restarted.plan(at, restarted.latest(None, is_limited=False))
+
+
+# ---- what comes next in a queue
+
+
+@pytest.mark.parametrize("lost", [None, "queue", "all"])
+def test_from_latest_of_one_queue(tmp_path: Path, lost: str | None) -> None:
+    """Each message after the look, none before it: also where units are left over, or none are there."""
+    store = builder(tmp_path / "a", 12)
+    store.append("T0", b"old" * 50, queue_id=0)
+    store.append("T0", b"old" * 50, queue_id=0)
+    store.forget_last(2)
+    store.append("T1", b"n" * 333, queue_id=1, store_timestamp=store.now + 100)
+    store.flush()
+    (tmp_path / "a" / "config").mkdir()
+    topics = '{"topicConfigTable":{"T0":{"readQueueNums":2,"writeQueueNums":2}}}'
+    (tmp_path / "a" / "config" / "topics.json").write_text(topics)
+    if lost is not None:
+        shutil.rmtree(tmp_path / "a" / "consumequeue" / ("T0/0" if lost == "queue" else ""))
+    offsets = json.dumps({"T0": {"0": -1, "1": 0}})
+    options = stream_options(tmp_path / "a", startingOffsets=offsets, assign='{"T0": [0, 1]}')
+    clock = Clock()
+    follower = Follower(options, clock=clock)
+    place = follower.initial()
+    for number in range(3):
+        store.append("T0", b"new%d" % number, queue_id=0)
+    store.flush()
+    clock.pass_(60)
+    end = follower.latest(place, is_limited=False)
+    rows = [row for task in follower.plan(place, end) for row in reading.read_one(task, options.read)]
+    found = [row["queueOffset"] for row in rows if row["queueId"] == 0]
+    assert found == [m.queue_offset for m in store.messages if (m.topic, m.queue_id) == ("T0", 0)][-3:]
+    assert sum(row["queueId"] == 1 for row in rows) == sum((m.topic, m.queue_id) == ("T0", 1) for m in store.messages)

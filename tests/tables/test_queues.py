@@ -381,3 +381,58 @@ def test_queues_of_other_kinds(tmp_path: Path) -> None:
             rows = Store(tmp_path / f"{name}-5.5.0" / "store").queues().to_pylist()
             found = {(r["topic"], r["queueId"]): (r["queueType"], r["minOffset"], r["maxOffset"]) for r in rows}
             assert queues.items() <= found.items()
+
+
+# ---- queues that were cut
+
+
+def test_positions_after_a_truncation(tmp_path: Path) -> None:
+    """1 kept, 2 cut, 1 new; and the clock never went back. The end is after the new one."""
+    builder = stores.StoreBuilder(tmp_path)
+    start = builder.now
+    for number in range(3):
+        builder.append("T", b"x" * 50, store_timestamp=start + 1 + number)
+    builder.forget_last(2)
+    builder.append("Other", b"y" * 8000, store_timestamp=start + 9)  # a segment of its own
+    builder.append("T", b"y", store_timestamp=start + 10)
+    builder.append("Other", b"z" * 7, store_timestamp=start + 11)
+    builder.close()
+    store = Store(tmp_path)
+    (row,) = store.queues(subscribe="T").to_pylist()
+    assert (row["minOffset"], row["maxOffset"]) == (0, 2)
+    assert [json.loads(store.offsets_at(start + ms))["T"]["0"] for ms in (0, 1, 2, 10, 11)] == [0, 0, 1, 1, 2]
+
+
+def test_lost_units_keep_their_places(tmp_path: Path) -> None:
+    """Of a salvage: units that no message can be read by stand between live ones, and the last message is damaged."""
+    builder = stores.StoreBuilder(tmp_path)
+    for number in range(15):
+        builder.append("T", b"%d" % number)
+    builder.append("Other")
+    builder.close()
+    (path,) = sorted(builder.queue_directory("T", 0).iterdir())[:1]
+    data = bytearray(path.read_bytes())
+    data[7 * 20 : 8 * 20] = reference.encode_queue_unit(builder.segment_size - 8, 9, 0)
+    path.write_bytes(data)
+    segment = bytearray(builder.segment(0).read_bytes())
+    segment[builder.messages[14].position + 4] ^= 1
+    builder.segment(0).write_bytes(segment)
+    (tmp_path / "config" / "consumerOffset.json").write_text('{"offsetTable":{"T@G":{0:0}}}')
+    (row,) = Store(tmp_path).queues(subscribe="T").to_pylist()
+    assert (row["maxOffset"], row["lastCommitLogOffset"]) == (15, builder.messages[13].position)
+    (row,) = Store(tmp_path).offsets().to_pylist()
+    assert (row["maxOffset"], row["lag"]) == (15, 15)
+
+
+@pytest.mark.parametrize("first", [b"", None])
+def test_the_first_queue_file_is_empty_or_a_hole(tmp_path: Path, first: bytes | None) -> None:
+    builder = stores.StoreBuilder(tmp_path)
+    builder.append("T")
+    builder.close()
+    path = builder.queue_directory("A", 0) / f"{0:020d}"
+    path.parent.mkdir(parents=True)
+    with path.open("wb") as file:
+        file.truncate(0 if first is not None else 200)
+    assert Store(tmp_path).consumequeue().num_rows == 1
+    assert Store(tmp_path).queues().num_rows == 2
+    Store(tmp_path).check()

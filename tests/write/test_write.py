@@ -281,7 +281,7 @@ def test_a_queue_that_has_lost_count(tmp_path: Path, rng: random.Random) -> None
         store.append(body=b"x", queue_offset=offset)
     store.append("Topic_B", b"x")
     store.close()
-    with pytest.raises(DamagedStoreError, match="expected units that the commitlog confirms, found others"):
+    with pytest.raises(DamagedStoreError, match="queue 0 of TopicA: expected a unit for queueOffset 6"):
         write(tmp_path, [{"topic": "TopicA", "body": b"x", "queueId": 0}], sizes=Sizes())
     write(tmp_path, [{"topic": "Topic_B", "body": b"x", "queueId": 0}], sizes=Sizes())
     assert reference.read_store(tmp_path)[-1]["queueOffset"] == 1

@@ -1,0 +1,208 @@
+"""What the log says of a queue's unit: whether its message is there, damaged, expired, or another one stands there.
+
+A queue is [expired ..., of the live log ..., left over ...]: physical offsets ascend within the live part, and what is
+after it a truncation has left over. A damaged message keeps its place: its unit is of the live part, too, as long as
+the place that it names is in a damaged stretch. Where that is not clear from the message itself, the segment is read as
+any reader does, from a place on where a unit surely begins.
+"""
+
+import bisect
+import enum
+import itertools
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from native_io import Filter
+from rmqstore_spark.store.consumequeue import Kind, Queue, kinds, parsed
+from rmqstore_spark.store.message import Header
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.segments import Damage, Extent
+from rmqstore_spark.store.units import BatchBuilder
+
+_HEADERS_AT_ONCE = 256  # are asked for before the first of them is needed
+_DISPATCH = "INNER_MULTI_DISPATCH"  # the light queues of a message, with commas between them (MessageConst)
+
+
+class Evidence(enum.Enum):
+    """What the log says of a unit."""
+
+    BEFORE = enum.auto()  # its message has expired, or there never was one: it fills up a file's beginning
+    LIVE = enum.auto()
+    DAMAGED = enum.auto()  # no message can be read there, but one may have been there
+    LEFT_OVER = enum.auto()  # the live log has something else there, or ends before it
+    NOTHING = enum.auto()  # it is not used
+
+
+class Unit(NamedTuple):
+    """A unit of a queue: its number in it, and what it says.
+
+    Attributes:
+        offset: queue offset of its first message.
+        messages: how many messages it stands for.
+    """
+
+    number: int
+    position: int
+    size: int
+    offset: int
+    messages: int
+    kind: Kind = Kind.MESSAGE
+
+    @property
+    def end(self) -> int:
+        """The queue offset after its messages."""
+        return self.offset + self.messages
+
+
+def unit_at(queue: Queue, number: int) -> Unit | None:
+    """The unit of a number; None where there is no space for one in the queue's files."""
+    units = parsed(queue.read_units(number, 1), queue.is_batch)
+    return unit_in(queue, number, units[0], Kind(kinds(units)[0])) if len(units) else None
+
+
+def unit_in(queue: Queue, number: int, raw: Any, kind: Kind) -> Unit:
+    """A unit as it stands in the queue's file."""
+    position, size, _, *more = raw.item()
+    if not queue.is_batch or kind is not Kind.MESSAGE:
+        return Unit(number, position, size, number, 1, kind)
+    _, base, count, *_ = more
+    return Unit(number, position, size, base, count, kind)
+
+
+class UnitEvidence:
+    """Asks the log of a store. What it was told it keeps."""
+
+    def __init__(self, store: OpenStore) -> None:
+        self._store = store
+        self._headers: dict[int, Header | None] = {}
+        self._surveys: dict[int, _Survey] = {}  # by where the segment starts
+        self.begin = store.log.extents[0].start if store.log.extents else store.end
+
+    def look_up(self, positions: Iterable[int]) -> None:
+        """What is at these physical offsets, in the order of the log."""
+        log = self._store.log
+        located = ((log.extent_at(position), position) for position in sorted(set(positions)))
+        for extent, group in itertools.groupby(located, key=lambda pair: pair[0]):
+            if extent is None:
+                continue
+            here = [position for _, position in group]
+            with self._store.reader(extent.segment) as reader:
+                for first in range(0, len(here), _HEADERS_AT_ONCE):
+                    some = here[first : first + _HEADERS_AT_ONCE]
+                    self._store.files.soon((extent.segment.path, position - extent.segment.start) for position in some)
+                    for position in some:
+                        self._headers[position] = reader.header(position)
+
+    def forget(self) -> None:
+        """Free the memory of messages."""
+        self._headers.clear()
+
+    def message(self, queue: Queue, unit: Unit) -> Header | None:
+        """The live message that a queue has this unit for; None where the log has none there."""
+        if unit.kind is not Kind.MESSAGE:
+            return None
+        header = self._header(unit.position)
+        if header is None or not self._is_of(header, queue, unit) or not self._is_live(header):
+            return None
+        return header
+
+    def of(self, queue: Queue, unit: Unit | None, known: int | None = None) -> Evidence:
+        """What the log says of a unit.
+
+        Args:
+            known: a physical offset before that of the unit, at which a live unit begins.
+        """
+        if unit is None or unit.kind is Kind.NOTHING:
+            return Evidence.NOTHING
+        if unit.kind is Kind.PRE_BLANK or unit.position < self.begin:
+            return Evidence.BEFORE
+        if unit.position >= self._store.end:
+            return Evidence.LEFT_OVER
+        if unit.kind is Kind.LOST:
+            return Evidence.DAMAGED
+        if self.message(queue, unit) is not None:
+            return Evidence.LIVE
+        header = self._header(unit.position)
+        if header is not None and self._is_live(header):
+            # A queueOffset has no checksum.
+            is_mine = (header.topic, header.queue_id, header.size) == (queue.topic, queue.queue_id, unit.size)
+            return Evidence.DAMAGED if is_mine and header.is_queued else Evidence.LEFT_OVER
+        is_damaged = self._survey(unit.position, known).is_damaged(unit.position, unit.size)
+        return Evidence.DAMAGED if is_damaged else Evidence.LEFT_OVER
+
+    def _header(self, position: int) -> Header | None:
+        if position not in self._headers:
+            self._headers[position] = self._store.log.header(position)
+        return self._headers[position]
+
+    def _is_of(self, header: Header, queue: Queue, unit: Unit) -> bool:
+        if header.size != unit.size:
+            return False
+        if queue.is_lmq:
+            return self._is_dispatched(header, queue.topic)
+        found = header.topic, header.queue_id, header.queue_offset
+        return header.is_queued and found == (queue.topic, queue.queue_id, unit.offset)
+
+    def _is_live(self, header: Header) -> bool:
+        log, end = self._store.log, header.position + header.size
+        extent = log.extent_at(header.position)
+        if extent is None or end > extent.stop:
+            return False
+        # What is known of a whole segment answers for all queues.
+        if end <= log.live_end(extent) or log.is_live_unit(header.position, header.size, however_far=True):
+            return True
+        return self._survey(header.position, None).has(header.position)  # a walk does not get over damage
+
+    def _survey(self, position: int, known: int | None) -> "_Survey":
+        """Of the segment that a physical offset is in, from there at least."""
+        extent = self._store.log.extent_at(position)
+        assert extent is not None
+        survey = self._surveys.get(extent.start)
+        if survey is None or position < survey.start:
+            is_near = survey is None and known is not None and extent.start <= known <= position
+            start = known if is_near and known is not None else extent.start
+            survey = self._surveys[extent.start] = _Survey(self._store, extent, start)
+        return survey
+
+    def _is_dispatched(self, header: Header, topic: str) -> bool:
+        """Is a message in a light queue, by its own properties?"""
+        extent = self._store.log.extent_at(header.position)
+        if extent is None:
+            return False
+        builder = BatchBuilder(["properties"])
+        with self._store.reader(extent.segment) as reader:
+            run = reader.run_at(header.position, extent.stop)
+            if run is None:
+                return False
+            run.only(slice(1)).add_to(builder)
+        (properties,) = builder.finish().column("properties").to_pylist()
+        return topic in dict(properties).get(_DISPATCH, "").split(",")
+
+
+class _Survey:
+    """Where messages and damage are in a segment, as whoever reads it meets them.
+
+    Args:
+        start: a live unit begins there.
+    """
+
+    def __init__(self, store: OpenStore, extent: Extent, start: int) -> None:
+        self.start = start
+        self._starts: list[int] = []
+        self._damages: list[Damage] = []
+        with store.reader(extent.segment, verify_crc=True) as reader:
+            for found in store.past_damage(reader).select(start, extent.stop, Filter()):
+                if isinstance(found, Damage):
+                    self._damages.append(found)
+                else:
+                    self._starts += found.positions.tolist()
+
+    def has(self, position: int) -> bool:
+        """Does a whole message begin there?"""
+        index = bisect.bisect_left(self._starts, position)
+        return index < len(self._starts) and self._starts[index] == position
+
+    def is_damaged(self, position: int, size: int) -> bool:
+        """Can a message of that size have been there, in what is damaged?"""
+        index = bisect.bisect_right(self._damages, position, key=lambda damage: damage.start) - 1
+        return index >= 0 and position + size <= self._damages[index].stop

@@ -1,0 +1,80 @@
+"""Where queues begin and end, of stores that were cut, damaged and robbed, against what is known to be in them."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+from oracle import stores
+from oracle.worn_stores import TOPICS, Worn, worn_store
+
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
+
+
+def bounds_of(root: Path) -> dict[tuple[str, int], QueueBounds]:
+    store = OpenStore.find(str(root), Files())
+    return {(each.queue.topic, each.queue.queue_id): each for each in queue_bounds(store, store.queues.with_batch)}
+
+
+def assert_bounds(worn: Worn) -> int:
+    """How many queues were compared in full."""
+    compared = 0
+    lost = {message.position for message in worn.damaged}
+    for queue, bounds in bounds_of(worn.store.root).items():
+        if queue[0] not in TOPICS:
+            continue
+        known = worn.known(queue)
+        whole = [message for message in known if message.position not in lost]
+        assert bounds.end >= max((message.queue_offset + 1 for message in known), default=0), (queue, bounds)
+        found = [None if each is None else each.position for each in (bounds.first, bounds.last)]
+        assert found == ([whole[0].position, whole[-1].position] if whole else [None, None]), (queue, bounds)
+        assert bounds.least == (whole[0].queue_offset if whole else bounds.end)
+        if known and not (worn.was_cut and worn.damaged):  # a left-over unit may point to what is damaged
+            assert bounds.end == known[-1].queue_offset + 1, (queue, bounds)
+            compared += 1
+    return compared
+
+
+def test_bounds_of_worn_stores(tmp_path: Path, rng: random.Random) -> None:
+    compared = 0
+    for number in range(60):
+        root = tmp_path / str(number)
+        compared += assert_bounds(worn_store(root, rng))
+        shutil.rmtree(root)
+    assert compared > 60
+
+
+def test_of_every_set_of_damaged_messages(tmp_path: Path, rng: random.Random) -> None:
+    """A damaged message keeps its place, the last one as well."""
+    builder = stores.StoreBuilder(tmp_path, queue_file_size=60)
+    for _ in range(7):
+        builder.append("T", b"x" * 20)
+    builder.append("Other", b"x" * 21)
+    builder.close()
+    path = builder.segment(0)
+    good = path.read_bytes()
+    for which in range(1 << 7):
+        data = bytearray(good)
+        for message in builder.messages[:7]:
+            if which >> message.queue_offset & 1:
+                data[message.position + 4] ^= 1
+        path.write_bytes(data)
+        bounds = bounds_of(tmp_path)["T", 0]
+        whole = [message for message in builder.messages[:7] if not which >> message.queue_offset & 1]
+        assert bounds.end == 7
+        assert bounds.least == (whole[0].queue_offset if whole else 7)
+
+
+def worn_by_hand(root: Path, seed: int, trials: int) -> None:
+    """For thousands of them, in a directory of their own."""
+    for number in range(trials):
+        shutil.rmtree(root, ignore_errors=True)
+        rng = random.Random(seed + number)
+        try:
+            assert_bounds(worn_store(root, rng))
+        except BaseException:
+            print("seed", seed + number)
+            raise
