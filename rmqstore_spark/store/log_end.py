@@ -12,6 +12,7 @@ that a message was lost there:
 In any earlier segment whatever is not a unit or the closing blank is damage.
 """
 
+import bisect
 import itertools
 import time
 from collections.abc import Iterator
@@ -20,10 +21,11 @@ from dataclasses import dataclass, replace
 from native_io import FORMAT, Status
 from rmqstore_spark.store.checkpoint import logics_timestamp
 from rmqstore_spark.store.commitlog import SegmentReader
-from rmqstore_spark.store.consumequeue import ConsumeQueues
+from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.layout import Layout
 from rmqstore_spark.store.message import HEAD_SIZE, Head, Header, microseconds, store_time_in
+from rmqstore_spark.store.past_damage import PastDamage
 from rmqstore_spark.store.segments import Segment
 
 _SETTLE_SECONDS = 0.005
@@ -240,7 +242,14 @@ class LogEnd:
         return last.position
 
     def _segment_of(self, position: int) -> int:
-        return next(i for i, segment in enumerate(self._segments) if segment.start <= position < segment.end)
+        index = self._index_of(position)
+        assert index is not None
+        return index
+
+    def _index_of(self, position: int) -> int | None:
+        """The number of the segment that a physical offset is in; None where that is missing."""
+        found = (i for i, segment in enumerate(self._segments) if segment.start <= position < segment.end)
+        return next(found, None)
 
     def _cut(self, stop: _Stop) -> int | None:
         """The end of the damage, where the log stops with what no broker leaves there; None where it just ends."""
@@ -267,56 +276,132 @@ class LogEnd:
 
     def _lost_unit(self, stop: _Stop) -> _Stop | None:
         """A ConsumeQueue unit that points exactly to what is no unit. Where there are only zeros the message never came
-        here: the queues of a copy may have been copied later than its commitlog. After a crash a torn message may
-        stand where an old queue unit points to, so there what is left of the message must be that unit's."""
-        segment = self._segments[stop.segment]
+        here: the queues of a copy may have been copied later than its commitlog. But where more stands right after
+        these zeros, a queue unit that points exactly there proves it. After a crash a torn message may stand where an
+        old queue unit points to, so there what is left of the message must be that unit's."""
         if stop.status is Status.BLANK:
             return None
+        segment, at = self._segments[stop.segment], stop.at
         with self._open(stop.segment) as reader:
-            extents = reader.window.data_extents(stop.at, stop.at + _LOOK_SIZE)
-            if not any(any(reader.window.read(start, end - start)) for start, end in extents):
-                return None  # only zeros, whatever a queue says
-            found = reader.window.read(stop.at, _LOOK_SIZE)
-        for queue in self._queues:
-            offset = queue.search(stop.at)
-            unit = queue.unit(offset)
-            if unit is None or unit.position != stop.at or unit.size < FORMAT["SMALLEST_UNIT"]:
-                continue
-            after = stop.at + unit.size
-            if after + FORMAT["BLANK_SIZE"] > segment.end:
-                continue
-            claim = (unit.size, queue.queue_id, offset)
-            if any(found[: unit.size]) and (not self._layout.abort or _agrees(Head.of(found), claim)):
-                return self._walk(stop.segment, after, _later(stop.newest, self._time_at(stop)))
+            while at + FORMAT["SMALLEST_UNIT"] + FORMAT["BLANK_SIZE"] <= segment.end:
+                extents = reader.window.data_extents(at, at + _LOOK_SIZE)
+                if not any(any(reader.window.read(start, end - start)) for start, end in extents):
+                    return None  # only zeros, whatever a queue says
+                found = reader.window.read(at, _LOOK_SIZE)
+                after = None
+                for claim in self._claims(at, Head.of(found)):
+                    size = claim[0]
+                    if at + size + FORMAT["BLANK_SIZE"] > segment.end:
+                        continue
+                    if not any(found[:size]):
+                        after = at + size
+                    elif not self._layout.abort or _agrees(Head.of(found), claim):
+                        return self._walk(stop.segment, at + size, _later(stop.newest, self._time_at(stop, at)))
+                if after is None:
+                    return None
+                at = after
         return None
+
+    def _claims(self, position: int, head: Head) -> Iterator[tuple[int, int, int]]:
+        """What the queues say of a message at a physical offset: size, queueId, queueOffset."""
+        for queue in self._queues:
+            found = self._claim(queue, position, head)
+            if found is not None:
+                yield found[1], queue.queue_id, found[0]
+
+    def _claim(self, queue: Queue, position: int, head: Head) -> tuple[int, int] | None:
+        """The queue offset and the size of the message that a queue has at a physical offset; None where it has none.
+
+        Args:
+            head: what is left of it.
+        """
+        likely = [head.queue_offset] if queue.queue_id == head.queue_id else []
+        for number in itertools.chain(likely, [queue.search(position)], self._past_left_over(queue, position)):
+            unit = queue.unit(number)
+            if unit is not None and unit.position == position and unit.size >= FORMAT["SMALLEST_UNIT"]:
+                return number, unit.size
+        return None
+
+    def _past_left_over(self, queue: Queue, position: int) -> Iterator[int]:
+        """Queue.search() where units left over from a truncated log mislead it: among those that the log has."""
+        number = queue.search(position)
+        if number > queue.first and not self._has(queue, number - 1, position):
+            units = range(number)
+            yield bisect.bisect_left(units, True, lo=queue.first, key=lambda n: not self._has(queue, n, position))
+
+    def _has(self, queue: Queue, number: int, position: int) -> bool:
+        """Is a queue's unit one of a message before a physical offset that the log has, or has had?"""
+        unit = queue.unit(number)
+        if unit is None or unit.position < self._segments[0].start:
+            return True  # None: before the queue's first message
+        if unit.position >= position:
+            return False
+        index = self._index_of(unit.position)
+        if index is None:
+            return True
+        with self._open(index) as reader:
+            return reader.holds(queue, number, unit)
 
     def _later_unit(self, stop: _Stop) -> _Stop | None:
         """A later unit that proves that the log goes on."""
         seen: dict[tuple[str, int], int] | None = None
-        damaged = self._time_at(stop)
+        damaged = self._time_at(stop, stop.at)
         is_older = False
+        joined: set[int] | None = None
         for index, header in self._units_after(stop):
             if not _not_older(header, stop.newest):
                 continue
             # A half message is in no queue, so that only its age can speak for it.
-            known = not header.is_queued or self._queues.vouch_for(header)
-            if known is None:
+            known = self._queues.vouch_for(header) if header.is_queued else None
+            if not (known or self._is_whole(index, header)):
+                continue
+            if known is None and header.is_queued:
                 seen = self._seen(stop) if seen is None else seen
                 known = header.queue_offset > seen.get((header.topic, header.queue_id), -1)
-            if known and _not_older(header, damaged):
-                return self._walk(index, header.position)
-            is_older = is_older or bool(known)
+            if known is False:
+                continue
+            if not _not_older(header, damaged):
+                # The time of the damaged message may be what is damaged. Then the log goes on where it ends.
+                joined = self._joined(stop) if joined is None else joined
+                if header.position not in joined:
+                    is_older = True
+                    continue
+            return self._walk(index, header.position)
         return replace(stop, is_damage=True) if is_older else None
 
-    def _time_at(self, stop: _Stop) -> int | None:
-        """The store time (us) of the damaged message where walking stopped, if its head can be recognized; rather too
-        small than too large, as what is older than it is not taken for live."""
+    def _is_whole(self, index: int, header: Header) -> bool:
+        with self._open(index, verify_crc=True) as reader:
+            return reader.header(header.position) is not None
+
+    def _joined(self, stop: _Stop) -> set[int]:
+        """Where damaged messages end, the first of which begins where walking stopped, each where the one before it
+        ends."""
+        found: set[int] = set()
+        segment, at = self._segments[stop.segment], stop.at
+        with self._open(stop.segment, verify_crc=True) as reader:
+            past = PastDamage(reader, self._queues)
+            while True:
+                end = past.end_of(at, segment.end)
+                if end is None:
+                    claims = self._claims(at, Head.of(reader.window.read(at, HEAD_SIZE)))
+                    end = next((at + size for size, _, _ in claims), segment.end)
+                if end >= segment.end:
+                    break
+                at = end
+                found.add(at)
+                if reader.status_at(at, segment.end) is Status.LIMIT or reader.header(at) is not None:
+                    break
+        return found
+
+    def _time_at(self, stop: _Stop, at: int) -> int | None:
+        """The store time (us) of a damaged message after a stop, if its head can be recognized; rather too small than
+        too large, as what is older than it is not taken for live."""
         if stop.status is Status.BLANK:
             return None
         with self._open(stop.segment) as reader:
-            data = reader.window.read(stop.at, FORMAT["SMALLEST_UNIT"])
+            data = reader.window.read(at, FORMAT["SMALLEST_UNIT"])
         head = Head.of(data)
-        if head.magic not in (FORMAT["MAGIC_V1"], FORMAT["MAGIC_V2"]) or head.physical_offset != stop.at:
+        if head.magic not in (FORMAT["MAGIC_V1"], FORMAT["MAGIC_V2"]) or head.physical_offset != at:
             return None
         # The flag that says where the time is may be what is damaged.
         flags = (head.sys_flag, head.sys_flag ^ FORMAT["SYSFLAG_BORNHOST_V6"])
@@ -324,13 +409,14 @@ class LogEnd:
         return min((time for time in times if time is not None and time >= (stop.newest or 0)), default=None)
 
     def _units_after(self, stop: _Stop) -> Iterator[tuple[int, Header]]:
-        """Whatever is a unit after it, live or left over; not in the same segment after a blank."""
+        """Whatever is a unit after it, but that its body may be damaged; live or left over; not in the same segment
+        after a blank."""
         for index in range(stop.segment, len(self._segments)):
             segment = self._segments[index]
             at = stop.at + 1 if index == stop.segment else segment.start
             if index == stop.segment and stop.status is Status.BLANK:
                 continue
-            with self._open(index, verify_crc=True) as reader:
+            with self._open(index) as reader:
                 for begin, end in reader.window.data_extents(at, segment.end):
                     reader.window.expect(max(at, begin), end)
                     found_at = reader.find(max(at, begin), end)

@@ -7,6 +7,7 @@ Source: org.apache.rocketmq.store.MessageExtEncoder, CommitLog.checkMessageAndRe
 import re
 import socket
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -80,12 +81,35 @@ def _store_host_in(sys_flag: int) -> tuple[int, int]:
     return store_timestamp_at(sys_flag) + _I64.size, _STORE_HOST_END[sys_flag & _V6]
 
 
+_LONGEST_HEAD = max(_STORE_HOST_END.values()) + _I32.size + _I64.size + _I32.size  # all that can stand before a body
+
+
 def body_end(head: memoryview) -> int:
     """Where a unit's body ends, by what its head says; `head` is all that can stand before a body."""
     (sys_flag,) = _I32.unpack_from(head, FORMAT["AT_SYSFLAG"])
     # After storeHost: reconsumeTimes, preparedTransactionOffset, bodyLength.
     body_length_at = _STORE_HOST_END[sys_flag & _V6] + _I32.size + _I64.size
     return body_length_at + _I32.size + int(_I32.unpack_from(head, body_length_at)[0])
+
+
+def size_of_parts(read: Callable[[int, int], bytes], position: int) -> int | None:
+    """The size of a unit by the lengths of its parts, whatever its totalSize says; None where they make no sense.
+
+    Args:
+        read: gives the bytes at a physical offset, and how many; fewer where a file ends.
+        position: where the unit begins.
+    """
+    head = read(position, _LONGEST_HEAD)
+    if len(head) < _LONGEST_HEAD:
+        head = head.ljust(_LONGEST_HEAD, b"\0")
+    at = body_end(memoryview(head))
+    width = 2 if Head.of(head).magic == _MAGIC_V2 else 1
+    for size in (width, 2):  # the lengths of topic and properties
+        length = read(position + at, size) if at > 0 else b""
+        if len(length) < size:
+            return None
+        at += size + max(0, int.from_bytes(length, "big", signed=True))
+    return at
 
 
 class Head(NamedTuple):

@@ -1,6 +1,17 @@
-"""Reading on after damage: from the next unit that can be proved.
+"""Reading on after damage: where the damaged message ends, else from the next unit that can be believed.
 
-What looks like a unit may stand in a message's body. So the ConsumeQueues are asked, where there are some.
+What looks like a unit may stand in the body of a damaged message. So, the surest first:
+
+* What is left of a damaged message says where it ends, if the log goes on just there: with a unit, with the head of
+  another damaged one, with the closing blank, or where reading ends. Its totalSize says it, the sum of its parts, and
+  its ConsumeQueue.
+* A unit is believed that its ConsumeQueue knows, and one from which the log goes on, unit by unit, to one that is: to
+  such a unit, or so on.
+* Where units are followed by what nothing can be recognized of, they are believed unless their ConsumeQueue has another
+  message there, or what is before or after them is too little for a message: then they are inside one.
+
+What is asked is near the damage, or where reading ends, which is a live unit's start: so the answer is the same however
+the log is cut into pieces.
 """
 
 import struct
@@ -10,11 +21,11 @@ from typing import TypeVar
 from native_io import FORMAT, Filter, Status
 from rmqstore_spark.store.commitlog import Room, Scans, SegmentReader, Stop
 from rmqstore_spark.store.consumequeue import ConsumeQueues
-from rmqstore_spark.store.message import failed_check
+from rmqstore_spark.store.message import HEAD_SIZE, Head, Header, failed_check, size_of_parts
 from rmqstore_spark.store.segments import Damage, damage_in
 from rmqstore_spark.store.units import Run
 
-_UNKNOWN_UNITS = 256  # so many units in a row that no ConsumeQueue knows: the queues lag, or are gone
+_ENOUGH = 256  # units in a row prove each other
 _BLOCK = 512 * 1024
 _MOST = (1 << 63) - 1
 
@@ -63,43 +74,96 @@ class PastDamage:
             yield damage_in(segment, stop, segment.end, f"the file ends without a blank: {missing} bytes are missing")
 
     def _after(self, at: int, status: Status, stop: int) -> int:
-        """Where to read on after what is no unit: at the next one that can be proved, or at `stop`."""
-        end = self._reader.segment.end
-        if status is Status.BAD_BLANK or (status is Status.BAD_MAGIC and self._total(at) == end - at):
+        """Where to read on after what is no unit: at the next one that can be believed, or at `stop`."""
+        window = self._reader.window
+        if status is Status.BLANK:
+            return self._found_from(at + FORMAT["BLANK_SIZE"], stop)
+        total = Head.of(window.read(at, HEAD_SIZE)).size
+        if status is Status.BAD_BLANK or (status is Status.BAD_MAGIC and total == self._reader.segment.end - at):
             return stop  # a blank it was; what comes after one is not part of the log
-        # With only the CRC wrong all lengths fit.
-        known = [self._total(at)] if status is Status.BAD_BODY_CRC else self._queues.sizes_at(at)
-        for size in known:
-            if size >= FORMAT["SMALLEST_UNIT"] and self._continues(at + size, stop):
-                return at + size
-        proved = self._next_proved(at + 1, stop)
-        return stop if proved is None or self._has_blank(at, proved) else proved
+        least = at + FORMAT["SMALLEST_UNIT"]
+        first = self._next(least, stop)
+        if not self._claimed(at, stop) and (first is None or self._is_known(first)):
+            after = stop if first is None else first.position  # no queue need be searched for the damaged one
+        else:
+            end = self.end_of(at, stop)
+            if end is not None:
+                return end
+            after = stop if first is None else self._found_from(first.position, stop)
+        return stop if stop == window.file_end and self._has_blank(at, after) else after
 
-    def _next_proved(self, start: int, stop: int) -> int | None:
-        """The first unit that a ConsumeQueue knows; where they seem to lag, the first that none contradicts."""
-        patience = _UNKNOWN_UNITS if self._queues.in_use else 1
-        not_denied = None
-        at = self._reader.find(start, stop)
-        while at is not None:
-            header = self._reader.header(at)
-            known = False if header is None else self._queues.vouch_for(header)
-            if known:
-                return at
-            if known is None:
-                not_denied = at if not_denied is None else not_denied
-                patience -= 1
-                if patience == 0:
-                    break
-            at = self._reader.find(at + 1, stop)
-        return not_denied
+    def end_of(self, at: int, stop: int) -> int | None:
+        """Where a damaged message ends, by what is left of it or by its ConsumeQueue, if the log goes on just there."""
+        claimed = self._claimed(at, stop)
+        if len(claimed) == 1:
+            return claimed.pop()
+        known = {at + size for size in self._queues.sizes_at(at) if self._goes_on_after(at, size, stop)}
+        return min(known & claimed or known or claimed, default=None)
 
-    def _total(self, at: int) -> int:
-        return int.from_bytes(self._reader.window.read(at, 4), "big", signed=True)
+    def _claimed(self, at: int, stop: int) -> set[int]:
+        """Where a damaged message ends, by what is left of it; more than one place where that says different things."""
+        read = self._reader.window.read
+        sizes = (Head.of(read(at, HEAD_SIZE)).size, size_of_parts(read, at))
+        return {at + size for size in sizes if size is not None and self._goes_on_after(at, size, stop)}
 
-    def _continues(self, at: int, stop: int) -> bool:
-        """Does the log go on there: with a unit, whole or with a wrong CRC, a blank, or the end?"""
-        unit_or_blank = (Status.FULL, Status.LIMIT, Status.BLANK, Status.BAD_BODY_CRC)
-        return at == stop or (at < stop and self._reader.status_at(at, stop) in unit_or_blank)
+    def _goes_on_after(self, at: int, size: int, stop: int) -> bool:
+        """Does the log go on after a message of this size, of which something is left?"""
+        return size >= FORMAT["SMALLEST_UNIT"] and self._goes_on(at + size, stop)
+
+    def _goes_on(self, at: int, stop: int) -> bool:
+        """Does the log go on there: with a unit, one that is damaged but can be recognized, a blank, or the end?"""
+        if at >= stop:
+            return at == stop
+        if self._reader.status_at(at, stop) in (Status.FULL, Status.LIMIT, Status.BLANK, Status.BAD_BODY_CRC):
+            return True
+        return Head.of(self._reader.window.read(at, HEAD_SIZE)).physical_offset == at > 0
+
+    def _next(self, start: int, stop: int) -> Header | None:
+        """The next unit from there on, which may have a wrong bodyCRC."""
+        with self._reader.unchecked():
+            at = self._reader.find(start, stop)
+            return None if at is None else self._reader.header(at)
+
+    def _found_from(self, start: int, stop: int) -> int:
+        """The first unit from there on that can be believed; `stop` where there is none. One with a wrong bodyCRC is
+        damaged as well, but there it is, if its ConsumeQueue knows it."""
+        passed: set[int] = set()  # units that are followed by nothing that can be
+        unit = self._next(start, stop)
+        while unit is not None:
+            if self._reader.status_at(unit.position, stop) is Status.BAD_BODY_CRC:
+                if self._is_known(unit):
+                    return unit.position
+            elif unit.position not in passed:
+                units, is_proved = self._row(unit.position, stop)
+                if is_proved:
+                    return unit.position
+                believed = (each.position for each in units if self._is_known(each) is not False)
+                found = next(believed, None)
+                if found is not None and self._has_space(units[-1].position + units[-1].size, stop):
+                    return found
+                passed.update(each.position for each in units)
+            unit = self._next(unit.position + 1, stop)
+        return stop
+
+    def _row(self, at: int, stop: int) -> tuple[list[Header], bool]:
+        """The units from `at` on, one after the other, up to where they are proved; and whether they are."""
+        units: list[Header] = []
+        end = at
+        for unit in self._reader.headers(at, stop):
+            units.append(unit)
+            end = unit.position + unit.size
+            if len(units) == _ENOUGH or self._is_known(unit):
+                return units, True
+        return units, end > at and self._goes_on(end, stop)
+
+    def _is_known(self, unit: Header | None) -> bool | None:
+        """Does its ConsumeQueue know a unit? None: nothing tells."""
+        return self._queues.vouch_for(unit) if unit is not None and unit.is_queued else None
+
+    def _has_space(self, at: int, stop: int) -> bool:
+        """Is there space for a message between what ends there and what comes next?"""
+        after = min(at + FORMAT["SMALLEST_UNIT"], stop)
+        return after - at == FORMAT["SMALLEST_UNIT"] and self._reader.find(at + 1, after) is None
 
     def _has_blank(self, start: int, stop: int) -> bool:
         """Does a blank that reaches exactly to the segment's end begin in [start, stop)?"""

@@ -5,16 +5,21 @@ Paths stay as they are, so that rows are the same as those of a local read, to t
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import itertools
 import os
+import random
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 from rmqstore_spark.errors import StorageError
+from rmqstore_spark.store import read_ahead
+from rmqstore_spark.store import remote_files as remote_files_module
 from rmqstore_spark.store.objects import Entry, Objects
 from rmqstore_spark.store.remote_files import PRICES, RemoteFiles
 from rmqstore_spark.store.storage import Storage
@@ -116,6 +121,18 @@ class Globbing(RemoteFiles):
 
     def matching(self, pattern: str) -> list[str]:
         return [path for path in sorted(glob.glob(pattern)) if self.exists(path)]
+
+
+@contextlib.contextmanager
+def small_pages(rng: random.Random | None = None) -> Iterator[None]:
+    """Pages and blocks so small that stores of a few kilobytes have many of them, as real ones have."""
+    page = rng.choice((64, 256, 1024)) if rng is not None else 256
+    sizes = {"BLOCK": 10 * page, "_LARGEST": 10 * page, "_PAGE": page, "_SOON": page // 16, "_PAGES": 64}
+    with contextlib.ExitStack() as patched:
+        for module, names in ((remote_files_module, sizes), (read_ahead, {"BLOCK": 10 * page})):
+            for name, size in names.items():
+                patched.enter_context(mock.patch.object(module, name, size))
+        yield
 
 
 def remote_files(prices: Any = None, manners: Any = None) -> RemoteFiles:
