@@ -237,7 +237,7 @@ class Queue:
             if file.first > number:
                 return
             with Hint(), self._files.file(file.path) as opened:
-                used = min(file.capacity, -(-opened.likely_data_end() // size))
+                used = min(file.capacity, -(-opened.used_end() // size))
                 while number - file.first < used:
                     data = opened.read((number - file.first) * size, min(count, file.first + used - number) * size)
                     if len(data) < size:
@@ -262,7 +262,7 @@ class Queue:
             if number not in (None, file.first):
                 return
             with Hint(), self._files.file(file.path) as opened:
-                used = min(file.capacity, -(-opened.likely_data_end() // size))
+                used = min(file.capacity, -(-opened.used_end() // size))
                 at = 0 if number is not None or start is None else self._narrowed(opened, used, start)[0]
                 after = used if stop is None else self._narrowed(opened, used, stop, at)[1]
                 while at < after:

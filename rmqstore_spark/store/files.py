@@ -341,8 +341,13 @@ class OpenFile(Protocol):
     def data_end(self) -> int:
         """Where the last data ends; after it there is only a hole."""
 
+    def used_end(self) -> int:
+        """The same, where holes cannot be seen, too: after it there are only zeros. That may cost as much as to read
+        all of them."""
+
     def likely_data_end(self) -> int:
-        """Where the last data seems to end: data_end(), or where holes cannot be seen, a guess that costs little."""
+        """Where the last data seems to end: data_end(), or where holes cannot be seen, a guess that costs little. For
+        hints only: zeros in the middle of a file fool it."""
 
 
 class ReadFile:
@@ -464,6 +469,10 @@ class ReadFile:
         if next_extent(self._fd, end, size) is None:
             return end
         return bisect.bisect_left(range(size), True, lo=end, key=lambda at: next_extent(self._fd, at, size) is None)
+
+    def used_end(self) -> int:
+        """See OpenFile."""
+        return self.data_end()
 
     def likely_data_end(self) -> int:
         """See OpenFile. A file system tells."""

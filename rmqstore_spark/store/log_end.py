@@ -13,6 +13,7 @@ In any earlier segment whatever is not a unit or the closing blank is damage.
 """
 
 import bisect
+import functools
 import itertools
 import time
 from collections.abc import Iterator
@@ -177,7 +178,7 @@ class LogEnd:
         A truncated log and its queues keep their old units, and those confirm each other. They are older than what came
         after them, though, and the checkpoint of a clean shutdown knows how old the newest message is.
         """
-        newest = logics_timestamp(self._layout.checkpoint, self._files)
+        newest = self._newest
         if self._layout.abort or newest <= 0:
             return None
         hint = self._late_unit(started) or self._unit_of_some(started)
@@ -417,7 +418,7 @@ class LogEnd:
             if index == stop.segment and stop.status is Status.BLANK:
                 continue
             with self._open(index) as reader:
-                for begin, end in reader.window.data_extents(at, segment.end):
+                for begin, end in self._extents(reader, at, stop):
                     reader.window.expect(max(at, begin), end)
                     found_at = reader.find(max(at, begin), end)
                     while found_at is not None:
@@ -427,6 +428,18 @@ class LogEnd:
                             yield index, header
                         at = found[-1].position + found[-1].size if found else found_at + 1
                         found_at = reader.find(max(at, begin), end)
+
+    def _extents(self, reader: SegmentReader, at: int, stop: _Stop) -> Iterator[tuple[int, int]]:
+        """The parts of a segment from `at` on in which something may be. Where holes cannot be seen, far away is only
+        looked at here and there; but at all of it where the checkpoint knows a later message than was found."""
+        if self._files.is_snapshot and not self._layout.abort and self._newest > (stop.newest or 0) // 1000:
+            return iter([(at, reader.window.file_end)])
+        return reader.window.data_extents(at, reader.segment.end)
+
+    @functools.cached_property
+    def _newest(self) -> int:
+        """Store time (ms) of the newest message when the broker stopped, as the checkpoint says; 0 where none does."""
+        return logics_timestamp(self._layout.checkpoint, self._files)
 
     def _seen(self, stop: _Stop) -> dict[tuple[str, int], int]:
         """The highest queueOffset of each queue before a stop, in its segment."""

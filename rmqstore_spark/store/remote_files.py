@@ -3,7 +3,8 @@ at once.
 
 A request takes tens of milliseconds, however little it brings, and many can be under way at a time. So what is read one
 byte after the other comes in large blocks, several ahead; what is read here and there is merged where it lies close
-together, and asked for all at once. There are no holes: where a file's data ends is only ever guessed.
+together, and asked for all at once. There are no holes: where a file's data ends is guessed where that is a hint, and else
+all up to the file's end is read.
 """
 
 import errno
@@ -40,6 +41,7 @@ _LARGEST = 8 * _MIB  # request for what is merged, or guessed to be read on
 _PAGE = 64 * 1024  # of what is read here and there: it takes a request no longer than a byte does
 _PAGES = 1024  # that are kept
 _SOON = 4 * 1024  # bytes are likely to be read from somewhere on
+_BACKWARDS = 2 * _MIB  # a request for what may be zeros up to the end of a file: it takes twice as long as for a byte
 _LOOK = 8 * _MIB  # after the log's end, so much is looked at whole
 _PROBES = 64  # and of the rest, so many places
 _SURVEYED = 100_000  # objects of a directory that are listed before it is known to be a store
@@ -592,6 +594,18 @@ class RemoteFile:
     def data_end(self) -> int:
         """See OpenFile: the file's end. No hole can be seen."""
         return self.size
+
+    def used_end(self) -> int:
+        """See OpenFile. Zeros may stand anywhere, so all that comes after it is read."""
+        end = self.size
+        while end > 0:
+            start = max(end - _BACKWARDS, 0)
+            data = self._fetch(start, end)
+            for first in reversed(range(0, end - start, _PAGE)):
+                if used := bytes(data[first : first + _PAGE]).rstrip(b"\0"):
+                    return start + first + len(used)
+            end = start
+        return 0
 
     def likely_data_end(self) -> int:
         """See OpenFile: right where no page between others begins with zeros."""

@@ -127,7 +127,14 @@ class Globbing(RemoteFiles):
 def small_pages(rng: random.Random | None = None) -> Iterator[None]:
     """Pages and blocks so small that stores of a few kilobytes have many of them, as real ones have."""
     page = rng.choice((64, 256, 1024)) if rng is not None else 256
-    sizes = {"BLOCK": 10 * page, "_LARGEST": 10 * page, "_PAGE": page, "_SOON": page // 16, "_PAGES": 64}
+    sizes = {
+        "BLOCK": 10 * page,
+        "_LARGEST": 10 * page,
+        "_PAGE": page,
+        "_BACKWARDS": 5 * page,
+        "_SOON": page // 16,
+        "_PAGES": 64,
+    }
     with contextlib.ExitStack() as patched:
         for module, names in ((remote_files_module, sizes), (read_ahead, {"BLOCK": 10 * page})):
             for name, size in names.items():
