@@ -8,11 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rmqstore_spark.store.consumequeue import Queue
+from native_io import FORMAT
+from rmqstore_spark.store.consumequeue import UNIT_SIZE, Queue
 from rmqstore_spark.store.message import are_queued
 from rmqstore_spark.store.opened import OpenStore
 
 _ID_BITS = 32
+_MOST_OFFSETS = (1 << 62) // UNIT_SIZE
 
 Integers = npt.NDArray[np.int64]
 
@@ -22,73 +24,102 @@ class Misplaced:
 
     def __init__(self, store: OpenStore) -> None:
         self._store = store
-        self._next: dict[tuple[str, int], int] = {}  # queue offset after each queue's last message
+        # Of each queue's last message: queue offset and physical one.
+        self._last: dict[tuple[str, int], tuple[int, int]] = {}
+        self._before: dict[int, int] = {}  # by the index of a message that of the one before it in its queue
 
-    def look(self, batch: pa.RecordBatch) -> list[tuple[int, str]]:
+    def look(self, batch: pa.RecordBatch, following: pa.RecordBatch | None = None) -> list[tuple[int, str]]:
         """Those among the next messages: their numbers in the batch, ascending, and what is wrong with each.
 
         Only where a queue's offsets do not go on one by one the ConsumeQueues are asked. Where they cannot tell, the
         messages before and after it do.
+
+        Args:
+            following: the messages after them, if there are more.
         """
-        flags = batch.column("sysFlag").to_numpy()
-        queued = np.flatnonzero(are_queued(flags))
+        rows = [batch, following] if following is not None else [batch]
+        columns = ("topic", "queueId", "queueOffset", "commitLogOffset", "sysFlag")
+        both = pa.Table.from_batches([each.select(columns) for each in rows]).combine_chunks()
+        queued = np.flatnonzero(are_queued(both["sysFlag"].to_numpy()))
         if not len(queued):
             return []
-        topic = batch.column("topic").dictionary_encode()
+        topic = both["topic"].combine_chunks().dictionary_encode()
         topics, codes = topic.dictionary.to_pylist(), topic.indices.to_numpy().astype(np.int64)[queued]
-        queue_ids, offsets, positions = (
-            batch.column(name).to_numpy().astype(np.int64)[queued]
-            for name in ("queueId", "queueOffset", "commitLogOffset")
-        )
-        found = []
-        for i, before, after in self._breaks(topics, (codes << _ID_BITS) + queue_ids, offsets):
-            queue = topics[int(codes[i])], int(queue_ids[i])
-            reason = self._reason(*queue, int(offsets[i]), int(positions[i]), before, after)
-            if reason is not None:
-                where = f"queue {queue[1]} of topic {queue[0]!r}, queueOffset {offsets[i]}"
-                found.append((int(queued[i]), f"{where}: {reason}"))
-        return sorted(found)
+        queue_ids, offsets, positions = (both[name].to_numpy().astype(np.int64)[queued] for name in columns[1:4])
+        keys = (codes << _ID_BITS) + queue_ids
+        count = int(np.searchsorted(queued, batch.num_rows))
+        found: dict[int, str] = {}
+        for queue, here in self._breaks(topics, keys, offsets, count):
+            self._look_at(queue, here, offsets, positions, found)
+        self._remember(topics, keys[:count], offsets, positions, found)
+        return sorted((int(queued[i]), reason) for i, reason in found.items() if i < count)
+
+    def _look_at(
+        self, queue: tuple[str, int], at: Integers, offsets: Integers, positions: Integers, found: dict[int, str]
+    ) -> None:
+        """Look at a message, whose index comes first; then come those of the next ones of its queue, one or two, or
+        none; before it the one before, or -1 where that is of an earlier batch."""
+        before_at, i, *after_at = at.tolist()
+        while before_at in found:
+            before_at = self._before.get(before_at, -1)
+        before = self._last.get(queue) if before_at < 0 else (int(offsets[before_at]), int(positions[before_at]))
+        after = [int(offsets[j]) for j in after_at if j >= 0 and 0 <= offsets[j] < _MOST_OFFSETS]
+        reason = self._reason(*queue, int(offsets[i]), int(positions[i]), before, after)
+        if reason is not None:
+            found[i] = f"queue {queue[1]} of topic {queue[0]!r}, queueOffset {offsets[i]}: {reason}"
 
     def _reason(
-        self, topic: str, queue_id: int, offset: int, position: int, before: int | None, after: int | None
+        self, topic: str, queue_id: int, offset: int, position: int, before: tuple[int, int] | None, after: list[int]
     ) -> str | None:
         """What shows that a message is not where it says; None where nothing does.
 
         Args:
-            before: the queue offset of the message before it in its queue, as far as it is known; after: likewise.
+            before: the queue offset and the physical one of the message before it in its queue, if there is one.
+            after: the queue offsets of the next ones, as far as they are known.
         """
         queues = self._store.queues.of_topic(topic)
         own = [queue for queue in queues if queue.queue_id == queue_id]
         if any((unit := queue.unit(offset)) is not None and unit.position == position for queue in own):
             return None
         known = _elsewhere(queues, position) or self._contradicted(own, offset, position)
-        if known is None and _is_between(before, offset, after):
-            return f"the messages of this queue before and after it have {before} and {after}"
-        return known
+        if known is None and not 0 <= offset < _MOST_OFFSETS:
+            return "no queue has so many messages"
+        return known or _is_odd(offset, position, before, after)
 
     def _breaks(
-        self, topics: list[str], keys: Integers, offsets: Integers
-    ) -> Iterator[tuple[int, int | None, int | None]]:
-        """Which messages have another offset than comes next in their queue, are the first ones of it, or come just
-        before such a one: then that may be right, and they be wrong. Each with the offsets of its queue's messages
-        before and after it, as far as they are known."""
+        self, topics: list[str], keys: Integers, offsets: Integers, count: int
+    ) -> Iterator[tuple[tuple[str, int], Integers]]:
+        """Which of the first `count` messages have another offset than comes next in their queue, are the first ones of
+        it, or come just before such a one: then that may be right, and they be wrong. Of each its queue, and the
+        indexes of the message before it in it, of itself and of two after it; -1 where there is none."""
         order = np.argsort(keys, kind="stable")
-        keys, offsets = keys[order], offsets[order]
-        is_first = np.append(True, keys[1:] != keys[:-1])
-        is_break = np.append(True, offsets[1:] != offsets[:-1] + 1) | is_first
-        firsts = np.flatnonzero(is_first).tolist()
-        befores: dict[int, int] = {}
-        for first, after in zip(firsts, [*firsts[1:], len(keys)], strict=True):
-            queue = topics[int(keys[first]) >> _ID_BITS], int(keys[first]) & ((1 << _ID_BITS) - 1)
-            if queue in self._next:
-                befores[first] = self._next[queue] - 1
-            is_break[first] = self._next.get(queue) != offsets[first]
-            self._next[queue] = int(offsets[after - 1]) + 1
+        sorted_keys, ordered = keys[order], offsets[order]
+        is_first = np.append(True, sorted_keys[1:] != sorted_keys[:-1])
+        is_break = np.append(True, ordered[1:] != ordered[:-1] + 1) | is_first
+        for first in np.flatnonzero(is_first).tolist():
+            queue = _queue_of(topics, int(sorted_keys[first]))
+            is_break[first] = queue not in self._last or self._last[queue][0] + 1 != ordered[first]
         is_break[:-1] |= is_break[1:] & ~is_first[1:]
-        for at in np.flatnonzero(is_break).tolist():
-            before = befores.get(at) if is_first[at] else int(offsets[at - 1])
-            is_last = at + 1 == len(keys) or bool(is_first[at + 1])
-            yield int(order[at]), before, None if is_last else int(offsets[at + 1])
+        firsts = np.flatnonzero(is_first)
+        padded = np.concatenate([[-1], order, [-1, -1]])
+        self._before = {}
+        for at in np.flatnonzero(is_break & (order < count)).tolist():
+            number = int(np.searchsorted(firsts, at, "right")) - 1
+            first, end = int(firsts[number]), int(firsts[number + 1]) if number + 1 < len(firsts) else len(order)
+            here = padded[at : at + 4].copy()
+            here[0] = here[0] if at > first else -1
+            here[2 + max(0, end - at - 1) :] = -1
+            self._before[int(here[1])] = int(here[0])
+            yield _queue_of(topics, int(sorted_keys[at])), here
+
+    def _remember(
+        self, topics: list[str], keys: Integers, offsets: Integers, positions: Integers, found: dict[int, str]
+    ) -> None:
+        """What the last message of each queue is, of those that are not misplaced."""
+        right = np.array([i for i in range(len(keys)) if i not in found], np.int64) if found else np.arange(len(keys))
+        _, last = np.unique(keys[right][::-1], return_index=True)
+        for i in right[::-1][last].tolist():
+            self._last[_queue_of(topics, int(keys[i]))] = int(offsets[i]), int(positions[i])
 
     def _contradicted(self, own: list[Queue], offset: int, position: int) -> str | None:
         """What shows that a message cannot be in its queue where it says, though the queue does not have it anywhere:
@@ -123,6 +154,36 @@ def _elsewhere(queues: list[Queue], position: int) -> str | None:
     return None
 
 
-def _is_between(before: int | None, offset: int, after: int | None) -> bool:
-    """Do the messages before and after one go on without it, or with one that is not it?"""
-    return before is not None and after is not None and before + 1 != offset and after - before in (1, 2)
+def _queue_of(topics: list[str], key: int) -> tuple[str, int]:
+    return topics[key >> _ID_BITS], key & ((1 << _ID_BITS) - 1)
+
+
+def _is_odd(offset: int, position: int, before: tuple[int, int] | None, after: list[int]) -> str | None:
+    """What its neighbours in its queue say against a message: with which of them the others go on. Where offsets begin
+    anew and go on from there, a topic was deleted and made anew."""
+    if before is not None and offset == before[0] + 1:
+        return None
+    if not after:
+        if before is None or (before[0] < offset and _has_space(offset - before[0], position - before[1])):
+            return None
+        return f"the last message of this queue before it has {before[0]}, at commitLogOffset {before[1]}"
+    if before is not None and after[0] - before[0] in (1, 2):
+        return f"the messages of this queue before and after it have {before[0]} and {after[0]}"
+    # Is it the next one that is odd? Then the one after that goes on from here.
+    if len(after) == 1:
+        goes_on = (
+            after[0] == 0 or (offset ^ (after[0] - 1)).bit_count() != 1
+        )  # with one other bit this one would come just before it
+    else:
+        goes_on = after[1] == offset + 2 or (after[1] == offset + 1 and after[0] < offset)
+    goes_back = after[0] <= offset and not goes_on
+    if goes_back and not (before is not None and after[0] <= before[0]):
+        return f"the message of this queue after it has {after[0]}"
+    if before is not None and offset <= before[0] < after[0]:
+        return f"the messages of this queue before and after it have {before[0]} and {after[0]}"
+    return None
+
+
+def _has_space(count: int, nbytes: int) -> bool:
+    """Can so many messages be in so many bytes of a log?"""
+    return count * FORMAT["SMALLEST_UNIT"] <= nbytes

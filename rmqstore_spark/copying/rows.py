@@ -100,20 +100,42 @@ class Source:
         Args:
             units: reads them; of several copies, each by its path.
         """
-        misplaced = Misplaced(self.store)
-        for batch in _larger(self.batches):
-            is_salvage = "corrupt" in batch.schema.names
-            if is_salvage:
-                batch = self._without_damages(batch)
-            batch = self._without_nameless(batch)
-            if is_salvage:
-                batch = self._without(batch, misplaced.look(batch))
+        for batch in self._right():
             if batch.num_rows and "store" in batch.schema.names:
                 for root, part in _of_each_store(batch):
                     self._refuse_timers(root, part)
                     yield self._rows(part, units[root])
             elif batch.num_rows:
                 yield self._rows(batch, units[self.store.root])
+
+    def _right(self) -> Iterator[pa.RecordBatch]:
+        """Its messages; in a salvage without those that are not where they say, or not what."""
+        misplaced = Misplaced(self.store)
+        before: pa.RecordBatch | None = None  # what comes after it tells, too
+        for batch in _larger(self.batches):
+            if "corrupt" not in batch.schema.names:
+                yield self._without_nameless(batch)
+                continue
+            batch = self._without_batches(self._without_nameless(self._without_damages(batch)))
+            if before is not None:
+                yield self._without(before, misplaced.look(before, batch))
+            before = batch
+        if before is not None:
+            yield self._without(before, misplaced.look(before))
+
+    def _without_batches(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Without messages that say that they hold several ones, but whose topic has no queue of such."""
+        topics = batch.column("topic").to_pylist()
+        flagged = np.flatnonzero(_integers(batch, "sysFlag") & _INNER_BATCH).tolist()
+        reason = "sysFlag 0x80, of messages in BatchCQ queues: its topic {!r} has no such queue"
+        return self._without(
+            batch,
+            [
+                (i, reason.format(topics[i]))
+                for i in flagged
+                if not self.store.queues.of_topic(topics[i], is_batch=True)
+            ],
+        )
 
     def _refuse_timers(self, root: str, batch: pa.RecordBatch) -> None:
         """Which timed messages wait is told by the newest copy alone, so all have to be in it.

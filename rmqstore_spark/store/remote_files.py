@@ -3,8 +3,8 @@ at once.
 
 A request takes tens of milliseconds, however little it brings, and many can be under way at a time. So what is read one
 byte after the other comes in large blocks, several ahead; what is read here and there is merged where it lies close
-together, and asked for all at once. There are no holes: where a file's data ends is guessed where that is a hint, and else
-all up to the file's end is read.
+together, and asked for all at once. There are no holes: where a file's data ends is guessed for a hint,
+and else all up to the file's end is read.
 """
 
 import errno

@@ -68,10 +68,12 @@ def damaged_log(root: Path, rng: random.Random, least: int = 0) -> DamagedLog:
                 _append(store, rng, largest)
             found.story.append(f"cut at message {kept}")
     store.close(clean=rng.random() < 0.6)
+    is_plain = len(list(reference.read_units(root))) == len(store.messages)  # else an old one begins just at the end
     _lose_queues(found, rng)
     for _ in range(rng.choice((0, 1, 1, 2, 2, 3, 5))) if not least else range(rng.randrange(least, least + 3)):
         rng.choice(_DAMAGES)(found, rng)
     _judge(found, kept)
+    found.is_unsure |= not is_plain
     return found
 
 
