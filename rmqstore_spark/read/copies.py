@@ -2,26 +2,23 @@
 
 Of each segment the copy is read that reaches furthest; of those that reach as far, that of the store with most of the
 log. What is damaged there a task reads in another copy. That is right as long as copies have the same message in the
-same place, which is proved of their ends: if two logs have one message in common, they have all before it.
+same place, which is proved of the last place where they can be compared: if two logs have one message in common, they
+have all before it.
 """
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from native_io import Status
 from rmqstore_spark.errors import OptionError
+from rmqstore_spark.read.compared import Log, Region, are_one, is_proof, regions, verdicts
 from rmqstore_spark.read.pack import Pieces
 from rmqstore_spark.read.prune import ranges_of
 from rmqstore_spark.read.task import Range
-from rmqstore_spark.read.twins import Seen, twins
+from rmqstore_spark.read.twins import Kinship, cannot_tell, kin
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Damage, Segment, damage_in
-from rmqstore_spark.store.units import Positions
 
-_MESSAGES_TO_COMPARE = 64
 _NOT_THERE = "the log of this copy ends, and what other copies have begins later: no copy has what is between"
 
 
@@ -98,11 +95,15 @@ def copies_of(stores: list[OpenStore]) -> list[Copies]:
     """Stores, those that are copies of one put together.
 
     Raises:
-        OptionError: some of these have different messages in one place, or the same in different places.
+        OptionError: some of these have different messages in one place, or the same in different places; or damage
+            hides whether they are copies.
     """
     groups = {store: [store] for store in stores}
-    for one, other, is_in_place in twins(stores):
-        _compare(one, other, is_in_place)
+    for twins in kin(stores):
+        if twins.kinship in (Kinship.UNSURE, Kinship.NOTHING):
+            raise cannot_tell(twins, "leave one out, or read them apart")
+        one, other, kinship = twins
+        _compare(one, other, kinship is Kinship.IN_PLACE)
         if groups[one] is not groups[other]:
             joined = groups[one] + groups[other]
             groups.update(dict.fromkeys(joined, joined))
@@ -153,7 +154,7 @@ def _compare(one: OpenStore, other: OpenStore, is_in_place: bool) -> None:
         raise OptionError(
             f"{both}, but these have the same messages in different places, as a copy by `rmqstore copy` has; name one"
         )
-    shorter, longer = sorted((Seen(one), Seen(other)), key=lambda seen: seen.store.end)
+    shorter, longer = sorted((Log(one), Log(other)), key=lambda each: each.store.end)
     differs = _difference(shorter, longer)
     if differs is not None:
         raise OptionError(
@@ -168,60 +169,44 @@ def _begins_inside(one: OpenStore, other: OpenStore) -> bool:
     return any(extent is not None and extent.start != start for start, extent in found)
 
 
-def _difference(shorter: Seen, longer: Seen) -> int | None:
+def _difference(shorter: Log, longer: Log) -> int | None:
     """From where on two copies have different messages; None where they have not. Where that is damaged in one of them,
     it is the first place where it can be seen."""
-    starts = [{r.segment.start for r in ranges_of(seen.store)} for seen in (shorter, longer)]
-    common = sorted(starts[0] & starts[1])
-    found = _difference_in(shorter, longer, common[-1])
-    if found is None:
-        return None
-    same = shorter.store.files.first_not(0, len(common), lambda n: _is_same(shorter, longer, common[n]))
-    first = _difference_in(shorter, longer, common[same - 1]) if same else None
-    return found if first is None else first
-
-
-def _difference_in(shorter: Seen, longer: Seen, segment: int) -> int | None:
-    """The same by one segment that both have."""
     last = shorter.store.last_message
-    stop = min(_stop(shorter, segment), _stop(longer, segment))
-    at_end = [] if last is None or not segment <= last.position < stop else [last.position]
-    if any(_is_same(shorter, longer, at) for at in at_end):
+    if last is not None and _is_same(shorter, longer, last.position):
         return None
-    places = _units(shorter.store, segment, stop)
-    found = shorter.store.files.first_not(0, len(places), lambda n: _is_same(shorter, longer, int(places[n])))
-    after = [*places[found : found + _MESSAGES_TO_COMPARE].tolist(), *at_end]
-    if any(_is_same(shorter, longer, at) for at in after):
-        return None  # damage of one of them was in between
-    whole = (at for at in after if shorter.at(at) is not None and longer.at(at) is not None)
-    return next(whole, None)
+    common = list(regions(shorter.store, longer.store))
+    for number in reversed(range(len(common))):
+        ends_same, found = _turn(shorter, longer, common[number])
+        if ends_same:
+            return None
+        if found is not None:
+            return _first_difference(shorter, longer, common[:number], found)
+    return None
 
 
-def _stop(seen: Seen, segment: int) -> int:
-    extent = seen.store.log.extent_at(segment)
-    return segment if extent is None else extent.stop
+def _first_difference(shorter: Log, longer: Log, before: list[Region], found: int) -> int:
+    """The same, where a difference was found behind some regions."""
+    same = shorter.store.files.first_not(0, len(before), lambda n: _is_same(shorter, longer, before[n].start))
+    for region in before[max(same - 1, 0) :]:
+        ends_same, first = _turn(shorter, longer, region)
+        if first is not None and not ends_same:
+            return first
+    return found
 
 
-def _is_same(one: Seen, other: Seen, position: int) -> bool:
-    message = one.at(position)
-    return message is not None and message == other.at(position)
+def _turn(one: Log, other: Log, region: Region) -> tuple[bool, int | None]:
+    """Have logs the same message in the last place of a region that tells; and in which place after the last one of
+    those do they differ first? One flipped bit is no difference."""
+    is_same, first = False, None
+    for verdict in verdicts(one, other, region):
+        if verdict.is_same:
+            is_same, first = True, None
+        elif first is None and is_proof(one, other, verdict):
+            is_same, first = False, verdict.position
+    return is_same, first
 
 
-def _units(store: OpenStore, start: int, stop: int) -> Positions:
-    """Where the units of a segment begin, up to the first damage."""
-    return np.concatenate([np.empty(0, np.int64), *_runs(store, start, stop)])
-
-
-def _runs(store: OpenStore, start: int, stop: int) -> Iterator[Positions]:
-    extent = store.log.extent_at(start)
-    if extent is None:
-        return
-    with store.reader(extent.segment) as reader:
-        at = start
-        while at < stop and (run := reader.run_at(at, stop)) is not None:
-            positions = run.positions.copy()
-            yield positions
-            last = reader.header(int(positions[-1]))
-            if last is None:
-                return
-            at = last.position + last.size
+def _is_same(one: Log, other: Log, position: int) -> bool:
+    here, there = one.at(position), other.at(position)
+    return here is not None and there is not None and are_one(here, there)

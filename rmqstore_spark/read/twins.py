@@ -1,22 +1,44 @@
 """Are two stores copies of one, so that their messages would come twice: master and slave, a store and its backup, or a
 copy that `rmqstore copy` has made?
 
-A log only grows at its end, or is cut there and goes on with other messages. So copies that have one message in the
-same place have all in common that comes before it in both of them, whatever became of their ends and beginnings since.
-Stores of brokers that have nothing to do with each other have different messages in each place.
+A log only grows at its end, or is cut there and goes on with other messages. So copies have all in common from where
+the later one of them begins up to a cut, whatever became of their ends and beginnings since; and what they have in the
+first place where they can be compared decides. Damage moves that place on. Stores of brokers that have nothing to do
+with each other have different messages in each place.
 """
 
+import enum
 import itertools
 from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
 from rmqstore_spark.errors import OptionError
-from rmqstore_spark.store.message import FIXED_SIZE, Fixed
+from rmqstore_spark.read.compared import Log, Region, Unit, are_one, is_proof, regions, verdicts
+from rmqstore_spark.store.consumequeue import Queue, QueueUnit
+from rmqstore_spark.store.message import Header
 from rmqstore_spark.store.opened import OpenStore
 
-_PLACES = 8  # to compare two logs at, where damage hides whether they agree
-_MOST_DIFFERENT = 2  # places in which logs differ; one could be a damaged message
+_MOST_DIFFERENT = 4  # places in which logs differ; one could be a message with a flipped bit that no checksum covers
+_SAMPLES = 8  # messages that are looked for elsewhere, where damage hides whether they are there
+
+
+class Kinship(enum.Enum):
+    """What two stores are to each other."""
+
+    APART = "different stores: no message comes twice"
+    IN_PLACE = "copies, with messages in the same physical offsets"
+    MOVED = "copies, with messages in other physical offsets"
+    UNSURE = "both have messages of the same physical offsets, but where one has them the other is damaged"
+    NOTHING = "the same, and one of them has no message at all there"
+
+
+class Twins(NamedTuple):
+    """Two stores that are not apart."""
+
+    one: OpenStore
+    other: OpenStore
+    kinship: Kinship
 
 
 def refuse_twins(stores: list[OpenStore], advice: str) -> None:
@@ -28,109 +50,145 @@ def refuse_twins(stores: list[OpenStore], advice: str) -> None:
         advice: what to do instead.
 
     Raises:
-        OptionError: naming two that are.
+        OptionError: naming two that are, or of which damage hides it.
     """
-    for one, other, _ in twins(stores):
-        raise OptionError(
-            f"{one.root} and {other.root}: expected stores of different brokers, found two copies of one (master and "
-            f"slave, or a backup): their messages would come twice; {advice}"
-        )
+    for twins in kin(stores):
+        if twins.kinship is Kinship.UNSURE:
+            raise cannot_tell(twins, "read them apart")
+        if twins.kinship is not Kinship.NOTHING:
+            raise OptionError(
+                f"{twins.one.root} and {twins.other.root}: expected stores of different brokers, found two copies of "
+                f"one (master and slave, or a backup): their messages would come twice; {advice}"
+            )
 
 
-class Twins(NamedTuple):
-    """Two stores that are copies of one.
+def cannot_tell(twins: Twins, advice: str) -> OptionError:
+    """The error that says that damage hides what two stores are.
 
-    Attributes:
-        is_in_place: whether messages have the same physical offsets in both.
+    Args:
+        advice: what to do about it.
     """
+    return OptionError(
+        f"{twins.one.root} and {twins.other.root}: expected a message that is whole in both at the same "
+        "commitLogOffset, to tell copies of one store from different stores, found none: where one has messages the "
+        f"other is damaged; {advice}"
+    )
 
-    one: OpenStore
-    other: OpenStore
-    is_in_place: bool
 
-
-def twins(stores: list[OpenStore]) -> Iterator[Twins]:
-    """Each two of the stores that are copies of one."""
+def kin(stores: list[OpenStore]) -> Iterator[Twins]:
+    """Each two of the stores that are not apart."""
     if len(stores) < 2:
         return
-    seen = [Seen(store) for store in stores]
+    seen = [_Seen(store) for store in stores]
     list(stores[0].files.each(lambda each: each.hosts, seen))
     for one, other in itertools.combinations(seen, 2):
         if one.hosts is None or other.hosts is None or one.hosts & other.hosts:
-            is_in_place = _are_in_place(one, other)
-            if is_in_place or _are_elsewhere(one, other):
-                yield Twins(one.store, other.store, is_in_place)
+            kinship = _kinship(one, other)
+            if kinship is not Kinship.APART:
+                yield Twins(one.store, other.store, kinship)
 
 
-class Seen:
-    """A store, with the messages that were looked at in it."""
+class _Seen(Log):
+    """A store, with what was looked at in it."""
 
     def __init__(self, store: OpenStore) -> None:
-        self.store = store
-        self._found: dict[int, tuple[str, Fixed] | None] = {}
-
-    def at(self, position: int) -> tuple[str, Fixed] | None:
-        """The message at a physical offset: its topic and its fixed fields; None where there is none, or it is damaged,
-        as far as checksums tell."""
-        if position not in self._found:
-            self._found[position] = self._look(position)
-        return self._found[position]
-
-    def _look(self, position: int) -> tuple[str, Fixed] | None:
-        extent = self.store.log.extent_at(position)
-        if extent is None:
-            return None
-        with self.store.reader(extent.segment, verify_crc=True) as reader:
-            header = reader.header(position)
-            if header is None or position + header.size > extent.stop:
-                return None
-            return header.topic, Fixed.of(reader.window.read(position, FIXED_SIZE))
+        super().__init__(store)
+        self._headers: dict[int, Header | None] = {}
+        self._queues: dict[tuple[str, int], Queue | None] = {}
+        self._queue_units: dict[tuple[str, int, int], QueueUnit | None] = {}
 
     @cached_property
-    def ends(self) -> list[int]:
-        """Where its first and its last message are."""
+    def first(self) -> Unit | None:
+        """Its first whole message, None where its first segment has none."""
+        extents = self.store.log.extents
+        return self.first_in(extents[0]) if extents else None
+
+    @cached_property
+    def last(self) -> Unit | None:
+        """Its last message; where that is not known, the first one of its last segment; None where that has none."""
         last, extents = self.store.last_message, self.store.log.extents
-        return [*(extent.start for extent in extents[:1]), *([] if last is None else [last.position])]
+        known = None if last is None else self.at(last.position)
+        return known or (self.first_in(extents[-1]) if extents else None)
 
     @cached_property
     def hosts(self) -> frozenset[bytes] | None:
         """Its storeHost; empty where there are no messages, None where there may be several."""
-        found = [self.at(position) for position in self.ends]
-        hosts = frozenset(each[1].store_host for each in found if each is not None)
-        return hosts if None not in found and len(hosts) < 2 else None
+        if not self.store.log.extents:
+            return frozenset()
+        hosts = frozenset(unit.message.store_host for unit in (self.first, self.last) if unit is not None)
+        return hosts if self.first is not None and self.last is not None and len(hosts) == 1 else None
 
-    def has_moved(self, other: "Seen", position: int) -> bool:
-        """Does its queue have the message that another store has at a physical offset, if in another place?"""
-        message = other.at(position)
-        header = None if message is None else other.store.log.header(position)
-        queue = None if header is None else self.store.queues.queue(header.topic, header.queue_id)
-        unit = None if queue is None or header is None else queue.unit(header.queue_offset)
-        return unit is not None and self.at(unit.position) == message
+    def samples(self) -> Iterator[Unit]:
+        """Some of its messages: the first, the last, and some between them."""
+        extents = self.store.log.extents
+        few = [extents[0], *extents[1 :: -(-len(extents) // _SAMPLES) or 1]] if extents else []
+        ends = (unit for unit in (self.first, self.last) if unit is not None)
+        given = set()
+        for unit in itertools.chain(ends, itertools.chain.from_iterable(map(self.some_in, few))):
+            if unit.position not in given:
+                given.add(unit.position)
+                yield unit
+
+    def header(self, position: int) -> Header | None:
+        """Of the message at a physical offset."""
+        if position not in self._headers:
+            self._headers[position] = self.store.log.header(position)
+        return self._headers[position]
+
+    def has_elsewhere(self, other: "_Seen", unit: Unit) -> bool | None:
+        """Does it have the message of another store, if in another place? Its queue tells; where there are no queues,
+        store times do. None: damage hides it."""
+        header = other.header(unit.position)
+        if header is None:
+            return None
+        if self.store.queues.is_empty:
+            return self.has_of_time(unit, header.store_timestamp)
+        there = self._queue_unit(header.topic, header.queue_id, header.queue_offset)
+        if there is None or there.size != unit.size:
+            return False
+        found = self.at(there.position)
+        return None if found is None else are_one(found, unit)
+
+    def _queue_unit(self, topic: str, queue_id: int, number: int) -> QueueUnit | None:
+        if (topic, queue_id) not in self._queues:
+            self._queues[topic, queue_id] = self.store.queues.queue(topic, queue_id)
+        if (topic, queue_id, number) not in self._queue_units:
+            queue = self._queues[topic, queue_id]
+            self._queue_units[topic, queue_id, number] = None if queue is None else queue.unit(number)
+        return self._queue_units[topic, queue_id, number]
 
 
-def _are_in_place(one: Seen, other: Seen) -> bool:
-    different = 0
-    for position in _common_places(one, other):
-        here, there = one.at(position), other.at(position)
-        if here is not None and here == there:
+def _kinship(one: _Seen, other: _Seen) -> Kinship:
+    in_place = _in_place(one, other)
+    if in_place is Kinship.IN_PLACE:
+        return in_place
+    return Kinship.MOVED if _has_some(one, other) or _has_some(other, one) else in_place
+
+
+def _in_place(one: _Seen, other: _Seen) -> Kinship:
+    different, common = 0, list[Region]()
+    for region in regions(one.store, other.store):
+        common.append(region)
+        for verdict in verdicts(one, other, region):
+            if verdict.is_same:
+                return Kinship.IN_PLACE
+            different += is_proof(one, other, verdict)
+            if different == _MOST_DIFFERENT:
+                return Kinship.APART
+    if different or not common:
+        return Kinship.APART
+    have_both = all(any(log.has_some(region, n) for region in common) for n, log in enumerate((one, other)))
+    return Kinship.UNSURE if have_both else Kinship.NOTHING
+
+
+def _has_some(one: _Seen, other: _Seen) -> bool:
+    """Has one a message of the other elsewhere? Two that it has not are enough to say no."""
+    missing = 0
+    for unit in other.samples():
+        found = one.has_elsewhere(other, unit)
+        if found:
             return True
-        different += here is not None and there is not None
-        if different == _MOST_DIFFERENT:
+        missing += found is False
+        if missing == 2:
             return False
     return False
-
-
-def _are_elsewhere(one: Seen, other: Seen) -> bool:
-    """Has one the first or the last message of the other, by its queue?"""
-    return any(one.has_moved(other, at) for at in other.ends) or any(other.has_moved(one, at) for at in one.ends)
-
-
-def _common_places(one: Seen, other: Seen) -> Iterator[int]:
-    """Physical offsets in both logs at which units begin: where what they have in common begins, where it ends, and
-    some in between."""
-    logs = one.store.log, other.store.log
-    starts, others = ({extent.start for extent in log.extents} for log in logs)
-    common = sorted(starts & others)
-    ends = sorted({position for seen in (one, other) for position in seen.ends[1:]})
-    in_both = [at for at in ends if all(log.extent_at(at) is not None for log in logs)]
-    yield from dict.fromkeys([*common[:1], *in_both[:1], *common[:: -(-len(common) // _PLACES) or 1]])

@@ -15,7 +15,7 @@ from support.reading import FREE, MODES, make_plan, new_files, options_of, read
 from rmqstore_spark import Store
 from rmqstore_spark.errors import DamagedStoreError, OptionError
 from rmqstore_spark.read.explain import explained
-from rmqstore_spark.read.twins import twins
+from rmqstore_spark.read.twins import kin
 from rmqstore_spark.store.files import Prices
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.stream_options import parse_stream_options
@@ -97,6 +97,27 @@ def damaged_head(one: stores.StoreBuilder, other: stores.StoreBuilder) -> None:
     spoil(other.root, other.messages[-1].position)
 
 
+def both_ends_damaged(one: stores.StoreBuilder, other: stores.StoreBuilder) -> None:
+    spoil(one.root, 0)
+    spoil(one.root, one.messages[-1].position)
+
+
+def an_end_of_each_damaged(one: stores.StoreBuilder, other: stores.StoreBuilder) -> None:
+    spoil(one.root, 0)
+    spoil(other.root, other.messages[-1].position)
+
+
+def first_segments_damaged(one: stores.StoreBuilder, other: stores.StoreBuilder) -> None:
+    """Of the first common one no message is whole in both, and of the others the first one is not."""
+    for message in one.messages:
+        number, after = divmod(message.position, 4096)
+        if number == 0:
+            spoil(one.root if message.position < 2000 else other.root, message.position)
+        elif after == 0:
+            spoil(one.root, message.position)
+    spoil(other.root, other.messages[-1].position)
+
+
 def without_queues(one: stores.StoreBuilder, other: stores.StoreBuilder) -> None:
     one.drop_queues()
 
@@ -106,6 +127,7 @@ def same(one: stores.StoreBuilder, other: stores.StoreBuilder) -> None:
 
 
 CHANGES = [same, old_backup, expired, both_ends, other_tails, damaged_first, damaged_head, without_queues]
+CHANGES += [both_ends_damaged, an_end_of_each_damaged, first_segments_damaged]
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -163,6 +185,88 @@ def test_a_store_in_two_parts(tmp_path: Path) -> None:
     assert len(read(tmp_path / "*", mode="DROPMALFORMED")) == 100
 
 
+def one_segment(root: Path) -> stores.StoreBuilder:
+    store = stores.StoreBuilder(root, segment_size=65536)
+    add(store, "10.0.0.1:10911", 50)
+    store.close()
+    return store
+
+
+@pytest.mark.parametrize("change", [both_ends_damaged, an_end_of_each_damaged])
+def test_copies_of_one_segment(tmp_path: Path, change: Change) -> None:
+    one, other = one_segment(tmp_path / "a"), one_segment(tmp_path / "b")
+    for store in (one, other):
+        whole = of(reference.read_store(store.root))
+    path = one.segment(0)
+    assert path.stat().st_size == 65536
+    for store, position in ((one, 0), (one if change is both_ends_damaged else other, one.messages[-1].position)):
+        data = bytearray(store.segment(0).read_bytes())
+        data[position : position + 60] = b"\x5a" * 60
+        store.segment(0).write_bytes(data)
+    with pytest.raises(OptionError, match="two copies of one"):
+        read(one.root, other.root, mode="DROPMALFORMED")
+    assert once(one.root, other.root) == whole
+    made = Store([one.root, other.root]).salvage(tmp_path / "target", deduplicate=True)
+    assert (made.messages, made.lost.num_rows) == (50, 0)
+
+
+def halves(tmp_path: Path, host: str = "10.0.0.1:10911") -> list[Path]:
+    """Two stores, of which one is damaged in its first half and the other in its second."""
+    roots = []
+    for number, each in enumerate(["10.0.0.1:10911", host]):
+        store = stores.StoreBuilder(tmp_path / f"half-{number}", segment_size=65536)
+        add(store, each, 50)
+        store.close()
+        first, last = [(0, store.messages[25].position), (store.messages[25].position, store.end)][number]
+        data = bytearray(store.segment(0).read_bytes())
+        data[first:last] = b"\x5a" * (last - first)
+        store.segment(0).write_bytes(data)
+        roots.append(store.root)
+    return roots
+
+
+@pytest.mark.parametrize("deduplicate", [False, True])
+def test_what_cannot_be_told(tmp_path: Path, deduplicate: bool) -> None:
+    """Where one has messages the other is damaged: copies, or two containers of the same address?"""
+    roots = halves(tmp_path)
+    with pytest.raises(OptionError, match=r"half-0 and .*half-1: expected a message that is whole in both .* none:"):
+        read(*roots, mode="DROPMALFORMED", deduplicate=deduplicate)
+    with pytest.raises(OptionError, match="expected a message that is whole in both"):
+        Store(roots).salvage(tmp_path / "target", deduplicate=deduplicate)
+    assert len(read(*halves(tmp_path / "x", "10.0.0.2:10911"), mode="DROPMALFORMED", deduplicate=deduplicate)) == 50
+
+
+def test_a_store_without_a_whole_message(tmp_path: Path) -> None:
+    """Nothing of it comes twice; but what it is a copy of nobody knows."""
+    one, other = broker(tmp_path / "a"), broker(tmp_path / "b")
+    for path in (other.root / "commitlog").iterdir():
+        path.write_bytes(b"\x5a" * 4096)
+    assert len(read(one.root, other.root, mode="DROPMALFORMED")) == 100
+    with pytest.raises(OptionError, match="leave one out"):
+        once(one.root, other.root, mode="DROPMALFORMED")
+
+
+def test_costs_where_all_have_the_same_address(tmp_path: Path) -> None:
+    """As containers have it: each store is looked at a few times, however many others there are."""
+    for number in range(12):
+        store = stores.StoreBuilder(tmp_path / f"s{number}", segment_size=4096)
+        add(store, "127.0.0.1:10911", 60, bytes([97 + number]))
+        store.close()
+
+    def requests(count: int) -> int:
+        files = new_files()
+        opened = [OpenStore.find(str(tmp_path / f"s{number}"), files) for number in range(count)]
+        for each in opened:
+            _ = each.log, each.last_message
+        before = files.requests
+        assert list(kin(opened)) == []
+        return int(files.requests - before)
+
+    few, many = requests(3), requests(12)
+    assert many <= 5 * few
+    assert many <= 12 * 20
+
+
 def test_costs(tmp_path: Path, rng: random.Random) -> None:
     """One store: nothing. Several brokers: two looks each, however many there are."""
     hosts = [f"10.0.0.{number}:10911" for number in range(8)]
@@ -175,7 +279,7 @@ def test_costs(tmp_path: Path, rng: random.Random) -> None:
         for store in opened:
             _ = store.log, store.last_message
         before = files.requests
-        assert list(twins(opened)) == []
+        assert list(kin(opened)) == []
         return int(files.requests - before)
 
     assert requests(1) == 0
