@@ -110,7 +110,7 @@ class Store(TableMethods):
         schema = arrow_schema(names)
         workers = max(1, int(cores() * prices.decoding))
         # Where little is decoded, a task in one piece gives larger batches.
-        are_cut = workers > 1 and understood.selection.is_everything and "body" in names
+        are_cut = workers > 1 and understood.is_everything and "body" in names
         if understood.max_partition_bytes is None:
             is_shared_whole = prices.at_once > 1 or (workers > 1 and not are_cut)
             understood = replace(understood, max_partition_bytes=prices.task if is_shared_whole else _LARGE_TASK)
@@ -249,7 +249,7 @@ class Store(TableMethods):
             table,
             place_to_write(os.fspath(target)),
             is_salvage=is_salvage,
-            is_whole=understood.selection.is_everything,
+            is_whole=understood.is_everything,
             index=index,
             deduplicate=understood.deduplicate,
         )

@@ -411,6 +411,11 @@ class ReadOptions:
     given: frozenset[str] = frozenset()
     storage: Storage = NO_STORAGE
 
+    @property
+    def is_everything(self) -> bool:
+        """True when no message is left out."""
+        return self.selection.is_everything and self.starting_group is None
+
 
 @dataclass(frozen=True)
 class WriteOptions:

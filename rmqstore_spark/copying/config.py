@@ -4,27 +4,41 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from rmqstore_spark.copying.rows import Source
-from rmqstore_spark.errors import one_line
-from rmqstore_spark.store.config import Table, consumer_offsets, delay_offsets, is_count, load, member_of, topic_entries
+from rmqstore_spark.errors import DamagedStoreError, one_line
+from rmqstore_spark.store.config import (
+    MEMBERS,
+    OFFSETS,
+    ConsumerOffsets,
+    Table,
+    is_count,
+    offsets_by_number,
+    offsets_in,
+    read,
+)
 from rmqstore_spark.store.elsewhere import elsewhere
 from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.write.copying import Ends
 from rmqstore_spark.write.topics import merge
 
 log = logging.getLogger(__name__)
 
-# Files that are taken over as they are; of several stores the first one counts for what it names.
-_MEMBERS = {
-    "subscriptionGroup.json": "subscriptionGroupTable",
-    "messageRequestMode.json": "messageRequestModeMap",
-}
-_OF_ONE = ("consumerFilter.json", "consumerOrderInfo.json")
+# Taken over as they are; of several stores the first one counts for what it names.
+_TAKEN_OVER = ("subscriptionGroup.json", "messageRequestMode.json")
+_OF_ONE = "consumerFilter.json"
+_FILES = (
+    "topics.json",
+    *OFFSETS,
+    *_TAKEN_OVER,
+    "consumerOrderInfo.json",
+    "delayOffset.json",
+)  # they say what waits, too
 _NUMBERS = ("readQueueNums", "writeQueueNums")
 _NEEDED = {"topics", "groups", "inflight"}  # what these tables do not know, a copy does not have
 
@@ -36,38 +50,100 @@ def say_what_stays_behind(store: OpenStore) -> None:
             log.warning("%s: %s: not read, so the new store does not have it", one_line(place.path), place.what)
 
 
-def config_files(sources: list[Source], ends: Ends, is_whole: bool) -> dict[str, bytes]:
+@dataclass(frozen=True)
+class Config:
+    """What stands in config/ of a store, read once. Links are not followed: they could lead to what is no broker's.
+
+    Attributes:
+        root: the store directory.
+        tables: the object in each file, by name.
+        unread: the files that cannot be understood, by name, each with the reason.
+    """
+
+    root: str
+    tables: dict[str, Table]
+    unread: dict[str, str]
+
+    @classmethod
+    def of(cls, store: OpenStore, is_one: bool) -> Config:
+        """That of a store.
+
+        Args:
+            is_one: whether it is the only one that is copied.
+        """
+        files = store.files.unlinked()
+        tables, unread = {}, {}
+        for name in (*_FILES, *([_OF_ONE] if is_one else [])):
+            tables[name], why = read(store.root, name, files)
+            if why is not None:
+                unread[name] = why
+        return cls(store.root, tables, unread)
+
+    def member(self, name: str) -> Table:
+        """What readers take of a file."""
+        found: Table = self.tables[name].get(MEMBERS[name], {})
+        return found
+
+    @property
+    def offsets(self) -> ConsumerOffsets:
+        """Those of consumers."""
+        return offsets_in([self.member(name) for name in OFFSETS])
+
+    def refuse_unread(self) -> None:
+        """Refuse what would be missing in a copy.
+
+        Raises:
+            DamagedStoreError: a file cannot be understood.
+        """
+        for name, why in self.unread.items():
+            raise DamagedStoreError(
+                f"{why}; so the new store would lack what is in {name}: bring it back from a backup, or delete it; "
+                "`rmqstore salvage` makes a new store without it"
+            )
+
+
+def config_files(sources: list[Source], configs: list[Config], ends: Ends, is_whole: bool) -> dict[str, bytes]:
     """The files of config/, by name.
 
     Args:
+        configs: of each source.
         ends: where each queue of the new store goes on.
         is_whole: whether all topics are copied; else only those with messages are told of.
     """
+    both = list(zip(sources, configs, strict=True))
     files = {
-        "topics.json": _topics(sources, ends, is_whole),
-        "consumerOffset.json": _consumer_offsets(sources, ends, is_whole),
+        "topics.json": _topics(both, ends, is_whole),
+        "consumerOffset.json": _consumer_offsets(both, ends, is_whole),
     }
-    for name, member in _MEMBERS.items():
-        found = _joined(sources, name, member)
+    for name in _TAKEN_OVER:
+        found = _joined(configs, name)
         if found:
             files[name] = _json(found)
-    if len(sources) == 1:
-        store = sources[0].store
-        for name in _OF_ONE:
-            table = load(os.path.join(store.root, "config", name), store.files)
-            if table:
-                files[name] = _json(table)
-        delays = delay_offsets(store.root, store.files)
-        if delays:
-            files["delayOffset.json"] = _json({"offsetTable": {str(level): at for level, at in delays.items()}})
+    return {**files, **_of_one(configs[0], ends, is_whole)} if len(sources) == 1 else files
+
+
+def _of_one(config: Config, ends: Ends, is_whole: bool) -> dict[str, bytes]:
+    """What names a store's own queue offsets."""
+    files = {}
+    copied = {topic for topic, _ in ends}
+    if filters := config.tables[_OF_ONE]:
+        files[_OF_ONE] = _json(filters)
+    if config.tables["consumerOrderInfo.json"]:
+        orders = config.member("consumerOrderInfo.json")
+        kept = {name: orders[name] for name in orders if is_whole or name.partition("@")[0] in copied}
+        files["consumerOrderInfo.json"] = _json({**config.tables["consumerOrderInfo.json"], "table": kept})
+    delays = offsets_by_number(config.member("delayOffset.json"))
+    if delays:  # a level that was further than the copy would pass over what comes next
+        levels = {str(level): min(at, ends.get((SCHEDULE_TOPIC, level - 1), 0)) for level, at in delays.items()}
+        files["delayOffset.json"] = _json({"offsetTable": levels})
     return files
 
 
-def _topics(sources: list[Source], ends: Ends, is_whole: bool) -> bytes:
+def _topics(sources: list[tuple[Source, Config]], ends: Ends, is_whole: bool) -> bytes:
     entries: dict[str, Table] = {}
     copied = {topic for topic, _ in ends}
-    for source in sources:
-        for topic, entry in topic_entries(source.store.root, source.store.files).items():
+    for source, config in sources:
+        for topic, entry in config.member("topics.json").items():
             if not is_whole and topic not in copied:
                 continue
             if source.queues is None:
@@ -85,12 +161,12 @@ def _topics(sources: list[Source], ends: Ends, is_whole: bool) -> bytes:
     return merge({"topicConfigTable": entries}, needed, time.time_ns() // 1_000_000)
 
 
-def _consumer_offsets(sources: list[Source], ends: Ends, is_whole: bool) -> bytes:
+def _consumer_offsets(sources: list[tuple[Source, Config]], ends: Ends, is_whole: bool) -> bytes:
     """A group that was further than the copy goes on at its end. Otherwise it would leave out what is sent next."""
     table: dict[str, dict[str, int]] = {}
     copied = {topic for topic, _ in ends}
-    for source in sources:
-        for (group, topic), offsets in consumer_offsets(source.store.root, source.store.files).items():
+    for source, config in sources:
+        for (group, topic), offsets in config.offsets.items():
             if source.queues is not None and source.waiting.begins_anew(topic):
                 continue
             if not is_whole and topic not in copied:
@@ -102,13 +178,13 @@ def _consumer_offsets(sources: list[Source], ends: Ends, is_whole: bool) -> byte
     return _json({"offsetTable": table})
 
 
-def _joined(sources: list[Source], name: str, member: str) -> Table:
-    if len(sources) == 1:
-        return load(os.path.join(sources[0].store.root, "config", name), sources[0].store.files) or {}
+def _joined(configs: list[Config], name: str) -> Table:
+    if len(configs) == 1:
+        return configs[0].tables[name]
     joined: dict[str, Any] = {}
-    for source in reversed(sources):
-        joined.update(member_of(source.store.root, name, member, source.store.files))
-    return {member: joined} if joined else {}
+    for config in reversed(configs):
+        joined.update(config.member(name))
+    return {MEMBERS[name]: joined} if joined else {}
 
 
 def _json(value: Mapping[str, Any]) -> bytes:

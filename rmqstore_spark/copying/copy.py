@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from rmqstore_spark.copying.config import config_files, say_what_stays_behind
+from rmqstore_spark.copying.config import Config, config_files, say_what_stays_behind
 from rmqstore_spark.copying.report import report
 from rmqstore_spark.copying.rows import BODY_COLUMNS, COLUMNS, DAMAGE_COLUMNS, Chunks, Halves, Source, merged
 from rmqstore_spark.copying.told_once import told_once
@@ -80,7 +80,10 @@ def copy(
     for log in logs:
         if (faults := log.faults()) and not is_salvage:
             raise _to_salvage(faults[0][1])
-    for log in logs:
+    configs = [Config.of(log.newest, is_one=len(logs) == 1) for log in logs]
+    for log, config in zip(logs, configs, strict=True):
+        if not is_salvage:
+            config.refuse_unread()
         say_what_stays_behind(log.newest)
     with told_once() if is_salvage else contextlib.nullcontext():
         sources = _sources(logs, read, table, is_salvage)
@@ -99,12 +102,12 @@ def copy(
                 sum(log.size for log in logs),
                 sizes,
                 lambda: _ends(sources) if is_whole else {},
-                functools.partial(config_files, sources, is_whole=is_whole),
+                functools.partial(config_files, sources, configs, is_whole=is_whole),
                 index,
                 any(_indexes_tags(store, sizes.slots) for store in stores),
             )
         lost = order.lost + (_lost_outside(sources, order) if is_salvage and is_whole else [])
-        return Copied(chunks.count, report(sources, lost))
+        return Copied(chunks.count, report(sources, configs, lost))
 
 
 @contextlib.contextmanager
@@ -156,9 +159,8 @@ def _sources(
     table: Callable[..., pa.Table],
     is_salvage: bool,
 ) -> list[Source]:
-    """Each store with what has to be known of it before its messages. What config says is read first: of a store that a
-    broker goes on with, no group is then further than the copy. Bodies are read where something is made of one that
-    cannot be decompressed: it is lost, or another copy has it."""
+    """Each store with what has to be known of it before its messages. Bodies are read where something is made of one
+    that cannot be decompressed: it is lost, or another copy has it."""
     columns = [*COLUMNS, *(DAMAGE_COLUMNS if is_salvage else [])]
     if is_salvage or any(len(log.stores) > 1 for log in logs):
         columns += BODY_COLUMNS
@@ -167,7 +169,7 @@ def _sources(
     sources = []
     for log in logs:
         store = log.newest
-        _ = store.consumer_offsets, store.log
+        _ = store.log
         if len(log.stores) > 1:
             columns = [*columns, "store"]
         waiting = waiting_of(store, functools.partial(table, store), is_one, offsets)

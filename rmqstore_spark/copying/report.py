@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
+
 import pyarrow as pa
 
+from rmqstore_spark.copying.config import Config
 from rmqstore_spark.copying.rows import Source
 from rmqstore_spark.tables.check.problems import SCHEMA
 from rmqstore_spark.write.kept_offsets import Lost
 
 
-def report(sources: list[Source], lost: list[Lost]) -> pa.Table:
-    """Damage in the logs, by store; then the messages that queues lack because of it (or because options left them
-    out): a row for each gap, `count` of them."""
+def report(sources: list[Source], configs: list[Config], lost: list[Lost]) -> pa.Table:
+    """Damage in the logs, by store; then files of config/ that were not understood; then the messages that queues lack
+    because of damage (or because options left them out): a row for each gap, `count` of them."""
     rows = [_of_damage(*damage) for source in sources for damage in source.damages]
+    rows += [_of_config(config, *unread) for config in configs for unread in config.unread.items()]
     rows += [_of_queue(gap) for gap in lost]
     return pa.Table.from_pylist(rows, SCHEMA)
 
@@ -27,6 +31,18 @@ def _of_damage(file: str, position: int, reason: str) -> dict[str, object]:
         "expected": "messages",
         "found": reason,
         "advice": "what comes after it is in the new store",
+    }
+
+
+def _of_config(config: Config, name: str, why: str) -> dict[str, object]:
+    return {
+        "severity": "error",
+        "area": "config",
+        "problem": "brokenConfig",
+        "file": os.path.join(config.root, "config", name),
+        "expected": "what a broker writes",
+        "found": why,
+        "advice": "the new store has nothing of it: bring it back from a backup",
     }
 
 

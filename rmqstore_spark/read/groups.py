@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from rmqstore_spark.errors import OptionError, nearest, one_line
 from rmqstore_spark.selection import Numbers, Selection, Texts
-from rmqstore_spark.store.config import why_unread
+from rmqstore_spark.store.config import OFFSETS, why_unread
 from rmqstore_spark.store.elsewhere import offsets_elsewhere
 from rmqstore_spark.store.opened import OpenStore
 
@@ -26,6 +26,8 @@ def check_group(stores: list[OpenStore], group: str, asked: str) -> None:
     Raises:
         OptionError: no store has one; or only a RocksDB, or a file that cannot be read, may have it.
     """
+    for store in stores:
+        _refuse_unread(store, group, asked)
     known = sorted({name for store in stores for name, _ in store.consumer_offsets})
     unread = next(filter(None, map(offsets_elsewhere, stores)), None)
     if group in known:
@@ -40,15 +42,20 @@ def check_group(stores: list[OpenStore], group: str, asked: str) -> None:
             f"{unread.what}, which is not read; give the offsets that `mqadmin consumerProgress` shows of the group "
             'as startingOffsets, {"topic": {"0": 17}}'
         )
-    for store in stores:
-        why = None if store.consumer_offsets else why_unread(store.root, "consumerOffset.json", store.files)
-        if why is not None:
-            raise OptionError(f"{asked}: where consumer group {group!r} stands is not known: {why}")
     some = ", ".join(map(repr, known[:5])) or "none"
     raise OptionError(
         f"{asked}: no store has an offset of consumer group {group!r}.{nearest(group, known)} "
         f"Groups with offsets are {some}{', ...' * (len(known) > 5)}"
     )
+
+
+def _refuse_unread(store: OpenStore, group: str, asked: str) -> None:
+    if any(name == group for name, _ in store.consumer_offsets):
+        return
+    for name in OFFSETS:
+        why = why_unread(store.root, name, store.files)
+        if why is not None:
+            raise OptionError(f"{asked}: where consumer group {group!r} stands is not known: {why}")
 
 
 def of_group(stores: list[OpenStore], group: str, selection: Selection) -> Iterator[tuple[OpenStore, Selection]]:

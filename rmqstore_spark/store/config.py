@@ -10,7 +10,7 @@ import os
 import re
 from typing import Any
 
-from rmqstore_spark.errors import RmqStoreError, StorageError
+from rmqstore_spark.errors import RmqStoreError, StorageError, one_line
 from rmqstore_spark.store.files import Files, Hint, cannot_read
 from rmqstore_spark.store.layout import queue_id_of
 
@@ -20,6 +20,19 @@ _MOST_DEPTH = 32  # a broker's have five; so many are safe in any code that call
 DEFAULT_QUEUES = 16  # to read and to write, of a topic whose entry does not say (TopicConfig.defaultReadQueueNums)
 # A text, which stays what it is, or a number before a colon. Also a text without an end: it is then all that is left.
 _TEXT_OR_KEY = re.compile(r'("(?:[^"\\]|\\.)*"?)|(?<![\w.+-])(-?[0-9]+)(?=\s*:)', re.DOTALL)
+
+# The member that has what readers take of a file.
+MEMBERS = {
+    "topics.json": "topicConfigTable",
+    "subscriptionGroup.json": "subscriptionGroupTable",
+    "consumerOffset.json": "offsetTable",
+    "lmqConsumerOffset.json": "offsetTable",
+    "delayOffset.json": "offsetTable",
+    "messageRequestMode.json": "messageRequestModeMap",
+    "consumerOrderInfo.json": "table",
+    "consumerFilter.json": "filterDataByTopic",
+}
+OFFSETS = ("consumerOffset.json", "lmqConsumerOffset.json")  # with light queues (enableLmq) the second has all of them
 
 Table = dict[str, Any]
 ConsumerOffsets = dict[tuple[str, str], dict[int, int]]  # by (group, topic): by queueId
@@ -47,12 +60,25 @@ def why_unread(root: str, name: str, files: Files) -> str | None:
         name: the file's, without `.bak`.
         files: how to reach files, and where requests and bytes are counted.
     """
+    return read(root, name, files)[1]
+
+
+def read(root: str, name: str, files: Files) -> tuple[Table, str | None]:
+    """A file's object, or its backup's, if it is what a broker writes, else an empty one; and why there is none
+    although there is a file, in words. Unlike load() it takes no guesses.
+
+    Args:
+        root: the store directory.
+        name: the file's, without `.bak`.
+        files: how to reach files, and where requests and bytes are counted.
+    """
     reasons = []
     for path in with_backup(os.path.join(root, "config", name)):
         try:
             files.status(path)
-            parse(read_text(path, files, "replace"))
-            return None
+            table = parse(read_text(path, files, "strict"))
+            _check_shape(name, table)
+            return table, None
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as why:
@@ -63,7 +89,33 @@ def why_unread(root: str, name: str, files: Files) -> str | None:
             reasons.append(str(why))
         except ValueError as why:
             reasons.append(f"{path}: expected JSON as a broker writes it ({why})")
-    return reasons[0] if reasons else None
+    return {}, reasons[0] if reasons else None
+
+
+def _check_shape(name: str, table: Table) -> None:
+    """See that what a reader takes of a file is what a broker writes; more may stand there.
+
+    Raises:
+        ValueError: it is not.
+    """
+    member = MEMBERS.get(name)
+    found = {} if member is None else table.get(member, {})
+    if not isinstance(found, dict):
+        raise ValueError(f"expected an object as {member}, found {type(found).__name__}")
+    for key, entry in found.items():
+        place = f"of {one_line(key):.200} in {member}"
+        if name == "delayOffset.json":
+            _check_offset(key, entry, place)
+        elif not isinstance(entry, dict):
+            raise ValueError(f"expected an object {place}, found {type(entry).__name__}")
+        elif member == "offsetTable":
+            for queue_id, offset in entry.items():
+                _check_offset(queue_id, offset, place)
+
+
+def _check_offset(number: str, offset: Any, place: str) -> None:
+    if queue_id_of(number) is None or type(offset) is not int:
+        raise ValueError(f"expected a number and its offset {place}, found {one_line(number):.40} and {offset!r:.40}")
 
 
 def with_backup(path: str) -> tuple[str, str]:
@@ -165,13 +217,17 @@ def consumer_offsets(root: str, files: Files) -> ConsumerOffsets:
         root: the store directory.
         files: how to reach files, and where requests and bytes are counted.
     """
+    return offsets_in([member_of(root, name, MEMBERS[name], files) for name in OFFSETS])
+
+
+def offsets_in(tables: list[Table]) -> ConsumerOffsets:
+    """The same of what the files of OFFSETS have: the first counts that has any."""
     offsets: ConsumerOffsets = {}
-    tables = [member_of(root, name, "offsetTable", files) for name in ("consumerOffset.json", "lmqConsumerOffset.json")]
-    for name, queues in (tables[0] or tables[1]).items():
+    for name, queues in next(filter(None, tables), {}).items():
         topic, at, group = name.partition("@")
         if not topic or not at or not group or not isinstance(queues, dict):
             continue
-        if found := _offsets_by_number(queues):
+        if found := offsets_by_number(queues):
             offsets[group, topic] = found
     return offsets
 
@@ -183,7 +239,7 @@ def delay_offsets(root: str, files: Files) -> dict[int, int]:
         root: the store directory.
         files: how to reach files, and where requests and bytes are counted.
     """
-    return _offsets_by_number(member_of(root, "delayOffset.json", "offsetTable", files))
+    return offsets_by_number(member_of(root, "delayOffset.json", "offsetTable", files))
 
 
 def order_entries(root: str, files: Files) -> dict[str, Table]:
@@ -216,7 +272,7 @@ def group_entries(root: str, files: Files) -> dict[str, Table]:
     return _entries(root, "subscriptionGroup.json", "subscriptionGroupTable", files)
 
 
-def _offsets_by_number(offsets: Table) -> dict[int, int]:
+def offsets_by_number(offsets: Table) -> dict[int, int]:
     """The queue offsets in an object, by the number that each is named with."""
     by_number = {}
     for text, offset in offsets.items():

@@ -196,6 +196,10 @@ class Files:
         """
         return ReadFile(path, self, is_log)
 
+    def unlinked(self) -> "Files":
+        """The same files, of which no link is followed: neither a file's, nor that of the directory it is in."""
+        return _UnlinkedFiles(self.prices, self.manners)
+
     def names(self, path: str) -> list[str]:
         """The names in a directory, as os.listdir gives them, with its errors."""
         return os.listdir(path)
@@ -240,6 +244,17 @@ class Files:
             RmqStoreError: it is no regular file, or cannot be opened; the text says why.
         """
         return open_file(path, path)
+
+
+class _UnlinkedFiles(Files):
+    def status(self, path: str) -> os.stat_result:
+        return self.own_status(path)
+
+    def open(self, path: str) -> int:
+        directory = os.path.dirname(path)
+        if os.path.islink(directory):
+            raise DamagedStoreError(f"{directory}: expected a directory, found a link; put the directory itself there")
+        return open_file(path, path, follow=False)
 
 
 def open_file(name: str, path: str, flags: int = os.O_RDONLY, dir_fd: int | None = None, follow: bool = True) -> int:

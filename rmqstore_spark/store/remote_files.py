@@ -223,6 +223,9 @@ class RemoteFiles(Files):
         mode = stat.S_IFREG | 0o444
         return os.stat_result((mode, 0, 0, 1, 0, 0, pin.size, 0, 0, 0), {"st_blocks": -(-pin.size // 512)})
 
+    def unlinked(self) -> Files:
+        return self  # there are none
+
     def own_status(self, path: str) -> os.stat_result:
         return self.status(path)
 

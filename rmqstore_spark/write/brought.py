@@ -31,6 +31,7 @@ from rmqstore_spark.write.queuefiles import Queue
 NEEDED = ("topic", "queueId", "queueOffset")  # columns
 _REFUSED = (*TRANSACTION_TOPICS, TIMER_TOPIC)
 _ID_BITS = 32
+_NAMES = ("topics.json", "subscriptionGroup.json", *config.OFFSETS, "delayOffset.json")
 
 Integers = npt.NDArray[np.int64]
 
@@ -59,12 +60,15 @@ class Brought:
 
         Raises:
             NotAStoreError: it is none.
-            OptionError: it has no config/topics.json, or its configuration is in a RocksDB.
+            OptionError: it has no config/topics.json, a file of config/ cannot be understood, or its configuration is in
+                a RocksDB.
         """
         files = Files()
         find_store(root, None, files)
         kind = kind_with(root, files, "topics", "groups", "offsets")
-        topics = config.topic_entries(root, files)
+        tables = {name: _understood(root, name) for name in _NAMES}
+        members = {name: tables[name].get(config.MEMBERS[name], {}) for name in _NAMES}
+        topics = members["topics.json"]
         if kind is not None or not topics:
             path = os.path.join(root, "config", "topics.json") if kind is None else os.path.join(root, kind.path)
             found = "none" if kind is None else kind.what
@@ -72,9 +76,9 @@ class Brought:
                 f"option 'configFrom': {path}: expected the broker's topics, found {found}; a "
                 "configuration in RocksDB is not read: leave the option away"
             )
-        groups = config.load(os.path.join(root, "config", "subscriptionGroup.json"), files) or {}
-        offsets, delays = config.consumer_offsets(root, files), config.delay_offsets(root, files)
-        return cls(root, topics, groups, offsets, delays)
+        offsets = config.offsets_in([members[name] for name in config.OFFSETS])
+        delays = config.offsets_by_number(members["delayOffset.json"])
+        return cls(root, topics, tables["subscriptionGroup.json"], offsets, delays)
 
     def positions(self) -> dict[Queue, tuple[int, ...]]:
         """The offsets in each queue that have to be known in the new store, ascending."""
@@ -107,6 +111,17 @@ class Brought:
             delays = {str(level): new[SCHEDULE_TOPIC, level - 1][offset] for level, offset in self.delays.items()}
             found["delayOffset.json"] = {"offsetTable": delays}
         return {name: json.dumps(table, indent="\t").encode() for name, table in found.items()}
+
+
+def _understood(root: str, name: str) -> Table:
+    """What stands in a file of config/. Links are not followed: they could lead to what is no broker's."""
+    table, why = config.read(root, name, Files().unlinked())
+    if why is not None:
+        raise OptionError(
+            f"option 'configFrom': {why}; so the new store would lack what is in {name}: bring it back from a backup, "
+            "or delete it"
+        )
+    return table
 
 
 @dataclass(frozen=True)
