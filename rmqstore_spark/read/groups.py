@@ -27,7 +27,7 @@ def check_group(stores: list[OpenStore], group: str, asked: str) -> None:
         OptionError: no store has one; or only a RocksDB, or a file that cannot be read, may have it.
     """
     for store in stores:
-        _refuse_unread(store, group, asked)
+        refuse_unread(store, group, asked)
     known = sorted({name for store in stores for name, _ in store.consumer_offsets})
     unread = next(filter(None, map(offsets_elsewhere, stores)), None)
     if group in known:
@@ -49,9 +49,15 @@ def check_group(stores: list[OpenStore], group: str, asked: str) -> None:
     )
 
 
-def _refuse_unread(store: OpenStore, group: str, asked: str) -> None:
-    if any(name == group for name, _ in store.consumer_offsets):
-        return
+def refuse_unread(store: OpenStore, group: str, asked: str) -> None:
+    """Refuse a store whose consumers' offsets are there and cannot be understood: its group would begin anew.
+
+    Args:
+        asked: what names the group, for the error.
+
+    Raises:
+        OptionError: naming the file.
+    """
     for name in OFFSETS:
         why = why_unread(store.root, name, store.files)
         if why is not None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from rmqstore_spark.errors import OptionError, one_line
 from rmqstore_spark.option_values import EARLIEST, LATEST, GroupOffsets, Offsets
 from rmqstore_spark.read.edge import Reached
-from rmqstore_spark.read.groups import of_group
+from rmqstore_spark.read.groups import of_group, refuse_unread
 from rmqstore_spark.read.prune import in_time, ranges_of
 from rmqstore_spark.read.stream_offset import Queue, StoreOffset
 from rmqstore_spark.selection import Numbers, Selection
@@ -58,6 +58,7 @@ def start_of_new(
     """
     start = options.start
     if isinstance(start, GroupOffsets):
+        refuse_unread(store, start.group, "option 'startingOffsets'")
         known = {name for name, _ in store.consumer_offsets}
         if start.group in known:
             return starts_of({store: reached}, options)[store.root]

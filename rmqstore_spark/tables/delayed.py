@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.store.config import delay_offsets
+from rmqstore_spark.store.elsewhere import say_if_unread
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.system_topics import REVIVE_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqstore_spark.store.timer import timer_time
@@ -61,6 +62,8 @@ def _levels(store: OpenStore, options: ReadOptions) -> pa.Table:
     levels = integers(column(parked, "queueId"), 0) + 1
     due = _due_times(store, parked)
     next_offsets = delay_offsets(store.root, store.files)
+    if not next_offsets:
+        say_if_unread(store, "delayOffset.json", DELAYED.name)
     offsets = column(parked, "queueOffset").to_numpy()
     pending = offsets >= np.array([next_offsets.get(level, 0) for level in levels.tolist()], np.int64)
     delivered = ~pending

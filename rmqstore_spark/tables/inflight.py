@@ -17,6 +17,7 @@ import pyarrow as pa
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.selection import Numbers, Selection, Texts
 from rmqstore_spark.store.config import order_entries
+from rmqstore_spark.store.elsewhere import say_if_unread
 from rmqstore_spark.store.layout import queue_id_of
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.system_topics import RETRY_PREFIX, REVIVE_PREFIX, TIMER_TOPIC
@@ -154,7 +155,10 @@ def _reconsumed(store: OpenStore, options: ReadOptions, popped: dict[_Message, i
 def _in_order(store: OpenStore) -> Iterator[tuple[Any, ...]]:
     """The rows for messages that were popped in order, their times in ms."""
     now = _now(store)
-    for name, queues in order_entries(store.root, store.files).items():
+    entries = order_entries(store.root, store.files)
+    if not entries:
+        say_if_unread(store, "consumerOrderInfo.json", INFLIGHT.name)
+    for name, queues in entries.items():
         topic, at, group = name.partition("@")
         for text, info in queues.items():
             queue_id = queue_id_of(text)

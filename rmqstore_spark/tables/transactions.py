@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.store.elsewhere import say_if_unread
 from rmqstore_spark.store.message import TRANSACTION_COMMIT, TRANSACTION_TYPE
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.system_topics import (
@@ -181,6 +182,8 @@ def _are_given_up(store: OpenStore, options: ReadOptions, halves: pa.Table, grou
     """Which transactions the broker asks for no more: their last half message is before the next one that it looks at,
     or there is a copy among those that were given up."""
     last = halves.take(pa.array(groups.last))
+    if not store.consumer_offsets:
+        say_if_unread(store, "consumerOffset.json", TRANSACTIONS.name)
     next_offsets = store.consumer_offsets.get((_CHECK_GROUP, HALF_TOPIC), {})
     queue_ids, offsets = integers(column(last, "queueId"), 0), integers(column(last, "queueOffset"), 0)
     passed = np.zeros(len(offsets), bool)
