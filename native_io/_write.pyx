@@ -41,7 +41,7 @@ _REFUSALS = {
     RMQ_REFUSE_NULL: "a value",
     RMQ_REFUSE_TOPIC_LENGTH: "1 to {longest} bytes",
     RMQ_REFUSE_TOPIC_CHARACTERS: "letters, digits and any of % | _ -",
-    RMQ_REFUSE_QUEUE_ID: "0 or more",
+    RMQ_REFUSE_QUEUE_ID: "0 to 2147483646",
     RMQ_REFUSE_EMPTY_NAME: "a name of 1 byte or more",
     RMQ_REFUSE_NAME_SEPARATOR: "a name without the bytes 0x01 and 0x02",
     RMQ_REFUSE_VALUE_SEPARATOR: "a value without the byte 0x02",

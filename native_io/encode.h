@@ -326,7 +326,8 @@ static inline int64_t rmq_encode_row(rmq_encoder *e, const rmq_rows *r, int64_t 
     if (topic_size != e->topic_size || memcmp(topic, e->topic, (size_t)topic_size) != 0)
         RMQ_TRY(rmq_check_topic(e, topic, topic_size, why));
     const int32_t queue_id = rmq_in_i32(&c[RMQ_IN_QUEUE_ID], row);
-    if (queue_id < 0) return rmq_refuse(why, RMQ_REFUSE_QUEUE_ID, RMQ_IN_QUEUE_ID, queue_id);
+    // A topic has one queue more than its last id, and brokers have an i32 for that.
+    if (queue_id < 0 || queue_id == INT32_MAX) return rmq_refuse(why, RMQ_REFUSE_QUEUE_ID, RMQ_IN_QUEUE_ID, queue_id);
     const uint8_t *body = rmq_in_text(&c[RMQ_IN_BODY], row, &body_size);
     if (body_size > RMQ_MAX_BODY) return rmq_refuse(why, RMQ_REFUSE_BODY_LENGTH, RMQ_IN_BODY, body_size);
     const uint8_t *born_host = rmq_in_text(&c[RMQ_IN_BORN_HOST], row, &born_size);

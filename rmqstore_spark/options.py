@@ -29,7 +29,7 @@ from rmqstore_spark.store.consumequeue import UNIT_SIZE as QUEUE_UNIT_SIZE
 from rmqstore_spark.store.guest import Manners
 from rmqstore_spark.store.layout import refuse_remote
 from rmqstore_spark.store.message import host_bytes
-from rmqstore_spark.store.sizes import DEFAULT_SIZES, Sizes
+from rmqstore_spark.store.sizes import DEFAULT_SIZES, MOST_BYTES, Sizes, most_items, most_slots
 from rmqstore_spark.store.storage import Storage, taken_out
 
 Mode = Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
@@ -42,7 +42,8 @@ NO_STORAGE = Storage()
 # A copy has all of each message, as the log has it; what is damaged, copy and salvage are there to tell.
 NOT_FOR_COPIES = {"columns", "mode", "decompress", "trust"}
 
-_SIZE = re.compile(r"([0-9]+)\s*(b|k|kb|m|mb|g|gb|t|tb|)", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,40})\s*(b|k|kb|m|mb|g|gb|t|tb|)", re.IGNORECASE)
+_WHOLE = re.compile(r"[0-9]{1,40}")
 _UNITS = {"": 0, "b": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
@@ -67,16 +68,33 @@ def _partition_size(text: str) -> int | None:
         raise ValueError(f"{why}, or auto") from None
 
 
+def _whole(text: str) -> int:
+    """A whole number; -1 where it is none, or of more digits than anything here has."""
+    return int(text) if _WHOLE.fullmatch(text.strip()) else -1
+
+
 def _count(text: str) -> int:
-    if not text.strip().isdecimal() or int(text) < 1:
+    if _whole(text) < 1:
         raise ValueError("a whole number of at least 1")
-    return int(text)
+    return _whole(text)
 
 
 def _version(text: str) -> int:
-    if not text.strip().isdecimal() or int(text) >= 1 << 63:
+    if not 0 <= _whole(text) < 1 << 63:
         raise ValueError("a whole number of at least 0")
-    return int(text)
+    return _whole(text)
+
+
+def _within(parse: Callable[[str], int], most: int) -> Callable[[str], int]:
+    """Reads what a broker takes: it has an int for it."""
+
+    def parse_within(text: str) -> int:
+        value = parse(text)
+        if value > most:
+            raise ValueError(f"{most} at most, as no broker takes more")
+        return value
+
+    return parse_within
 
 
 def _one_of(words: tuple[str, ...]) -> Callable[[str], str]:
@@ -314,23 +332,33 @@ _WRITE_TABLE = (
     Option(
         "queues",
         "4",
-        _count,
+        _within(_count, MOST_BYTES),
         "rows without a `queueId` go to this many queues of their topic: by the hash of `keys`, or else in turn",
     ),
     Option(
         "mappedFileSizeCommitLog",
         f"{DEFAULT_SIZES.segment >> 30}g",
-        _size,
+        _within(_size, MOST_BYTES),
         "bytes of a commitlog file, for a new store",
     ),
     Option(
         "mappedFileSizeConsumeQueue",
         str(DEFAULT_SIZES.queue_file),
-        _queue_size,
+        _within(_queue_size, MOST_BYTES // QUEUE_UNIT_SIZE * QUEUE_UNIT_SIZE),
         "bytes of a ConsumeQueue file, for a new store",
     ),
-    Option("maxHashSlotNum", str(DEFAULT_SIZES.slots), _count, "hash slots of an index file, for a new store"),
-    Option("maxIndexNum", str(DEFAULT_SIZES.items), _items, "entries of an index file, for a new store"),
+    Option(
+        "maxHashSlotNum",
+        str(DEFAULT_SIZES.slots),
+        _within(_count, most_slots(2)),
+        "hash slots of an index file, for a new store",
+    ),
+    Option(
+        "maxIndexNum",
+        str(DEFAULT_SIZES.items),
+        _within(_items, most_items(1)),
+        "entries of an index file, for a new store",
+    ),
     Option("messageIndexEnable", "true", _boolean, "put the messages' keys and ids into index files"),
     Option("storeHost", "127.0.0.1:10911", _host, "`ip:port` or `[ipv6]:port` of the broker, for rows without one"),
     Option("bornHost", "127.0.0.1:0", _host, "the same of the producer"),

@@ -8,10 +8,10 @@ from rmqstore_spark.store.consumequeue import UNIT_SIZE
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.indexfile import IndexFile, file_names, file_size, key_hash, last_entries
 from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.sizes import MOST_BYTES
 from rmqstore_spark.store.units import BatchBuilder
 
 _ENTRIES_TO_LOOK_AT = 64
-_MOST_BYTES = (1 << 31) - 1  # of a file: a broker maps it, and Java maps no more
 
 
 def queue_file_size(store: OpenStore, topics: Iterable[str] | None = None) -> int | None:
@@ -32,9 +32,9 @@ def queue_file_size(store: OpenStore, topics: Iterable[str] | None = None) -> in
                     f"{path}: expected a ConsumeQueue file of {size} bytes like {first}, found {found}; "
                     "call rmqstore_spark.rebuild(store)"
                 )
-    if size is not None and size > _MOST_BYTES:
+    if size is not None and size > MOST_BYTES:
         raise DamagedStoreError(
-            f"{first}: expected a ConsumeQueue file of at most {_MOST_BYTES} bytes, as a broker can map no more, found "
+            f"{first}: expected a ConsumeQueue file of at most {MOST_BYTES} bytes, as a broker can map no more, found "
             f"{size}; call rmqstore_spark.rebuild(store)"
         )
     return size
@@ -61,6 +61,11 @@ def index_geometry(directory: str, files: Files, slots: int | None, items: int |
                 f"{os.path.join(directory, name)}: expected an index file of {usual} bytes like its neighbours, "
                 f"found {size}; call rmqstore_spark.rebuild(store)"
             )
+    if usual > MOST_BYTES:
+        raise DamagedStoreError(
+            f"{os.path.join(directory, next(iter(sizes)))}: expected an index file of at most {MOST_BYTES} bytes, as a "
+            f"broker can map no more, found {usual}; call rmqstore_spark.rebuild(store)"
+        )
     for name in sizes:
         path = os.path.join(directory, name)
         try:

@@ -1,8 +1,27 @@
-"""How large the files of a store are: each kind has one size, which the broker must have been told as well."""
+"""How large the files of a store are: each kind has one size, which the broker must have been told as well.
+
+A broker has an int for each of these numbers, for the bytes of a file too, and maps each file as a whole. Source:
+org.apache.rocketmq.store.config.MessageStoreConfig, store.index.IndexFile.
+"""
 
 from dataclasses import dataclass
 
+from rmqstore_spark.errors import OptionError
 from rmqstore_spark.store.consumequeue import UNIT_SIZE
+
+MOST_BYTES = (1 << 31) - 1  # of a file
+MOST_QUEUES = (1 << 31) - 1  # of a topic (TopicConfig)
+_HEADER, _SLOT, _ITEM = 40, 4, 20  # bytes in an index file (indexfile.py)
+
+
+def most_slots(items: int) -> int:
+    """How many slots an index file can have beside so many items."""
+    return (MOST_BYTES - _HEADER - _ITEM * items) // _SLOT
+
+
+def most_items(slots: int) -> int:
+    """How many items an index file can have beside so many slots."""
+    return (MOST_BYTES - _HEADER - _SLOT * slots) // _ITEM
 
 
 @dataclass(frozen=True)
@@ -22,13 +41,24 @@ class Sizes:
     items: int | None = None
 
     def or_defaults(self) -> "FileSizes":
-        """These, and RocketMQ's own where there is none."""
-        return FileSizes(
+        """These, and RocketMQ's own where there is none.
+
+        Raises:
+            OptionError: an index file would be too large with both of its numbers.
+        """
+        sizes = FileSizes(
             self.segment or DEFAULT_SIZES.segment,
             self.queue_file or DEFAULT_SIZES.queue_file,
             self.slots or DEFAULT_SIZES.slots,
             self.items or DEFAULT_SIZES.items,
         )
+        if sizes.items > most_items(sizes.slots):
+            raise OptionError(
+                f"options 'maxHashSlotNum' and 'maxIndexNum': expected an index file of at most {MOST_BYTES} bytes, as "
+                f"a broker can map no more, found {sizes.slots} slots of {_SLOT} bytes and {sizes.items} entries of "
+                f"{_ITEM}; with so many slots there can be {max(most_items(sizes.slots), 0)} entries"
+            )
+        return sizes
 
 
 @dataclass(frozen=True)

@@ -236,6 +236,7 @@ def check(root: str, settings: Settings) -> None:
         RmqStoreError: something is in the way.
     """
     if disk.kind_at(root) is None:
+        settings.sizes.or_defaults()
         return
     with make_root(root) as tree:
         check_kinds(tree)
@@ -243,6 +244,8 @@ def check(root: str, settings: Settings) -> None:
         if change.is_pending:
             with StoreLock(tree):
                 change.recover()
+        if is_new(tree) or settings.overwrite:
+            settings.sizes.or_defaults()
         if is_new(tree):
             return
         if settings.brought is not None and not settings.overwrite:

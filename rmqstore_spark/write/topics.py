@@ -9,6 +9,7 @@ from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store import config
 from rmqstore_spark.store.config import DEFAULT_QUEUES, Table
 from rmqstore_spark.store.layout import queue_path
+from rmqstore_spark.store.sizes import MOST_QUEUES
 from rmqstore_spark.store.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.write.disk import Tree
 
@@ -110,7 +111,7 @@ def lacking(table: Table, queues: Mapping[str, int]) -> dict[str, int]:
     return {
         topic: count
         for topic, count in queues.items()
-        if not isinstance(known.get(topic), dict) or _readable(known[topic]) < count
+        if not isinstance(known.get(topic), dict) or _readable(known[topic]) < min(count, MOST_QUEUES)
     }
 
 
@@ -125,6 +126,7 @@ def merge(table: Table, queues: Mapping[str, int], now: int) -> bytes:
     for topic, count in sorted(queues.items()):
         if topic == SCHEDULE_TOPIC:
             count = max(count, _SCHEDULE_QUEUES)
+        count = min(count, MOST_QUEUES)  # a log may have a message of one more, which no broker serves
         entry = known.get(topic)
         if isinstance(entry, dict):
             known[topic] = {**entry, "readQueueNums": max(count, _readable(entry))}
