@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from native_io import Status
 from rmqstore_spark.errors import DamagedStoreError, DataLossError
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.files import Files, Pin
@@ -87,6 +88,19 @@ def after_loss(store: OpenStore, position: int) -> Reached:
         if at < position and reader.header(at) is not None:
             return place_after(reader, at)
         return Reached(at, _mark_in(reader, last)) if at == position and last is not None else found
+
+
+def before_loss(store: OpenStore, position: int) -> Reached:
+    """Up to where a log still goes that has lost what was at a physical offset: the end of a message, or its own."""
+    if not store.segments:
+        return Reached(position, None)
+    found = _reached_by(store, _end_of(store).find(), None)
+    segment = _segment_at(store.segments, position)
+    if found.position <= position or segment is None:
+        return min(found, Reached(position, None), key=lambda place: place.position)
+    with store.reader(segment) as reader:
+        last, at, _ = reader.walk(segment.start, position)
+        return Reached(at, None if last is None else _mark_in(reader, last))
 
 
 class Edge:
@@ -192,7 +206,10 @@ class Edge:
         self._files.survey(self._root)
         if known is not None:
             check(store, known)
-        last = None if known is None or self._started() != self._was_started else known.last
+        is_restarted = self._started() != self._was_started
+        if known is not None and is_restarted and not _is_met(store, known.position):
+            raise _changed(store, known)
+        last = None if known is None or is_restarted else known.last
         self._was_started = self._started()
         hint = None if known is None or last is None else (known.position, last.store_timestamp)
         found = _reached_by(store, _end_of(store).find(hint), known)
@@ -305,6 +322,17 @@ def _changed(store: OpenStore, reached: Reached, end: int | None = None) -> Data
         f"{_told(_mark_at(store, last.position))}: it was cut and written anew, or an older copy took its place; "
         f"{_ADVICE}"
     )
+
+
+def _is_met(store: OpenStore, position: int) -> bool:
+    """May a message end at a physical offset, or the log? Not if the messages before it lead past it: then those after
+    it, and the one that ends there, are left over from a log that was cut before them."""
+    segment = _segment_at(store.segments, position)
+    if segment is None:
+        return True
+    with store.reader(segment) as reader:
+        _, at, status = reader.walk(segment.start, position)
+        return at == position or not (status is Status.BLANK or reader.header(at) is not None)
 
 
 def _mark_at(store: OpenStore, position: int) -> Mark | None:

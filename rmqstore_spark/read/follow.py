@@ -6,14 +6,16 @@ here only saves work.
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+import zlib
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from rmqstore_spark.errors import DamagedStoreError, DataLossError, NotAStoreError
 from rmqstore_spark.option_values import GroupOffsets
 from rmqstore_spark.read.admission import cut_bytes, cut_messages
 from rmqstore_spark.read.check_names import check_queues, check_topics
-from rmqstore_spark.read.edge import Edge, Reached, after_loss, check
+from rmqstore_spark.read.edge import Edge, Reached, after_loss, before_loss, check
 from rmqstore_spark.read.planner import plan_parts
 from rmqstore_spark.read.prune import ranges_of
 from rmqstore_spark.read.stores import files_of, open_stores
@@ -67,13 +69,14 @@ class Follower:
         self._clock = clock
         self._edges: dict[str, Edge] = {}
         self._joined: dict[str, StoreOffset] = {}
-        self._target: Mapping[str, Reached] | None = None
+        self._target: dict[str, Reached] | None = None
         self._known: tuple[StreamOffset | None, bool, StreamOffset] | None = None
         self._look_at = 0.0
         self._roots: list[str] = []
         self._is_new_list = False  # new since stores were looked for that join
         self._list_at = 0.0
-        self._turn = 0
+        self._turn: int | None = None  # which store is the first one in the next limited batch
+        self._looks: Counter[str] = Counter()  # at the starts of a store's queues
         self._apart: set[str] = set()  # stores that are not copies of each other
         self._warned: set[str] = set()
         self.newest = StreamOffset()  # where the logs ended at the last look
@@ -122,11 +125,8 @@ class Follower:
     def stop_here(self) -> None:
         """Go no further than what is there now, from now on."""
         self._files = self._files.fresh()
-        self._target = {
-            root: Edge(root, self._files, self._options.read.store_path_commit_log).look()
-            for root in self._list()
-            if self._has_log(root)
-        }
+        self._edges.clear()
+        self._target = {root: self._edge(root, None).look() for root in self._list() if self._has_log(root)}
 
     def plan(self, start: StreamOffset, end: StreamOffset, columns: Collection[str] | None = None) -> list[Task]:
         """The tasks of the batch between two offsets.
@@ -151,8 +151,7 @@ class Follower:
                 continue
             try:
                 files.survey(root)
-                store = OpenStore.find(root, files, self._options.read.store_path_commit_log, to.position)
-                check(store, Reached(to.position, to.last))
+                store, to = self._to_the_end(root, files, to)
                 since = store.segments[0].start if begin is None else self._surviving(store, begin)
             except (NotAStoreError, DataLossError) as why:
                 self._lose(why)
@@ -169,6 +168,18 @@ class Follower:
                 ranges = [_with_proof(r, to.last) for r in _clipped(store, since)]
                 parts.append((store, ranges, selection))
         return plan_parts(parts, self._options.read, columns) + tasks
+
+    def _to_the_end(self, root: str, files: Files, to: StoreOffset) -> tuple[OpenStore, StoreOffset]:
+        """A store up to where a batch ends; if that is gone, and this is no error, up to what is left before it."""
+        commitlogs = self._options.read.store_path_commit_log
+        store = OpenStore.find(root, files, commitlogs, to.position)
+        try:
+            check(store, Reached(to.position, to.last))
+        except DataLossError as why:
+            self._lose(why)
+            left = before_loss(OpenStore.find(root, files, commitlogs), to.position)
+            return OpenStore.find(root, files, commitlogs, left.position), StoreOffset(*left)
+        return store, to
 
     # ---- how far it goes
 
@@ -224,10 +235,7 @@ class Follower:
         go on."""
         was = Reached(since.position, since.last)
         try:
-            reached = self._edge(root, was).look()
-            if reached.position < was.position:  # it was found before anybody told where the stream is
-                self._edges.pop(root)
-                reached = self._edge(root, was).look()
+            reached = self._looked(root, was)
         except NotAStoreError as why:
             self._lose(why)
             return was, True
@@ -237,6 +245,23 @@ class Follower:
             return after_loss(self._open(root), since.position), False
         target = reached if self._target is None else self._target.get(root, was)
         return min(reached, target, key=lambda place: place.position), True
+
+    def _looked(self, root: str, was: Reached) -> Reached:
+        """The edge. It may have been farther on already than the stream is: what was not read may be gone again, or be
+        something else now. Only where the stream is counts."""
+        try:
+            reached = self._edge(root, was).look()
+            if reached.position >= was.position:
+                return reached
+        except DataLossError as why:
+            log.info(
+                "%s; the stream has read to commitLogOffset %d, and goes on if that is still there", why, was.position
+            )
+        self._edges.pop(root)
+        reached = self._edge(root, was).look()
+        if self._target is not None and root in self._target:
+            self._target[root] = reached  # what was to be the end is gone
+        return reached
 
     def _vanished(self, root: str) -> None:
         self._edges.pop(root, None)
@@ -272,11 +297,7 @@ class Follower:
         total = sum(sizes.values())
         found: list[tuple[str, Reached]] = []
         left = most_messages
-        # Each store is the first one some time, so that none waits for ever where there are more than messages allowed.
-        self._turn += 1
-        roots = sorted(backlog)
-        for index in range(len(roots)):
-            root = roots[(index + self._turn) % len(roots)]
+        for root in self._in_turn(start, backlog):
             reached, size = backlog[root], sizes[root]
             if left == 0:
                 continue
@@ -293,13 +314,22 @@ class Follower:
             found.append((root, reached))
         return found
 
+    def _in_turn(self, start: StreamOffset, backlog: Collection[str]) -> list[str]:
+        """Each store is the first one some time, so that none waits for ever where few messages may come at a time.
+        A query that is started anew for each batch knows of no turn; then its offset decides, as if by chance."""
+        if self._turn is None:
+            self._turn = zlib.crc32(repr(start.as_json()).encode())
+        self._turn += 1
+        roots = sorted(backlog)
+        return [roots[(index + self._turn) % len(roots)] for index in range(len(roots))]
+
     def _moved(self, root: str, since: StoreOffset, reached: Reached) -> StoreOffset:
         """A store's offset in which the starts of queues that the log has passed are forgotten."""
         starts = since.starts
         if starts:
-            self._turn += 1
+            self._looks[root] += 1
             names = sorted(starts)
-            at = self._turn * _STARTS_AT_ONCE % len(names)
+            at = self._looks[root] * _STARTS_AT_ONCE % len(names)
             store = self._open(root, reached.position)
             passed = {
                 name for name in [*names[at:], *names[:at]][:_STARTS_AT_ONCE] if _has_passed(store, name, starts[name])
