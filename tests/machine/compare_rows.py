@@ -1,0 +1,125 @@
+"""Rows: every mode, any piece size, from a disk and from objects, with any selection."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from oracle import reference
+from support import reading
+from support.remote import remote_files
+
+from machine.expected import Truth
+from machine.past import Difference, Past, Row
+from machine.selections import Wanted, wanted
+from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.store.files import Files
+
+PIECES = (1, 100, 700, 3000, 10_000, 1 << 30)
+
+
+def _ways(rng: random.Random) -> tuple[dict[str, Any], str]:
+    """How a read is done: by pieces of any size, from the disk or from objects, with any prices."""
+    prices = rng.choice((None, reading.FREE))
+    is_remote = rng.random() < 0.4
+    files = remote_files(prices) if is_remote else Files(prices)
+    piece = rng.choice(PIECES)
+    text = f"{'objects' if is_remote else 'disk'}, maxPartitionBytes={piece}{', free' if prices else ''}"
+    return {"files": files, "maxPartitionBytes": piece}, text
+
+
+def permissive(past: Past, truth: Truth, rng: random.Random) -> None:
+    way, text = _ways(rng)
+    try:
+        found = reading.read(past.root, mode="PERMISSIVE", **way)
+    except RmqStoreError as why:
+        raise Difference("rows: PERMISSIVE raises an error", f"{text}: {why}") from None
+    sound, corrupt = reading.sound_and_corrupt(found)
+    compare_rows(truth, sound, f"PERMISSIVE {text}")
+    told = [row["commitLogOffset"] for row in corrupt]
+    for stretch in truth.stretches:
+        # What lies between two damages and may come or not may be told with them.
+        begin = stretch.start
+        while (before := _just_before(truth, begin)) is not None:
+            begin = before
+        if stretch.must_be_told and not any(begin <= at < stretch.stop for at in told):
+            raise Difference("rows: damage has no row", f"{text}: {stretch.start}, told {told}")
+    beyond = [at for at in told if not any(s.start <= at < s.stop for s in truth.stretches) and at not in truth.may]
+    if beyond and truth.is_decided:
+        raise Difference("rows: a row for damage that is none", f"{text}: {beyond}")
+
+
+def _just_before(truth: Truth, position: int) -> int | None:
+    """Where the damage begins before the messages that end there and may come or not."""
+    sure = [m.position for m in truth.must if m.position < position]
+    before = [s.start for s in truth.stretches if s.start < position]
+    return before[-1] if before and (not sure or sure[-1] < before[-1]) else None
+
+
+def dropping(past: Past, truth: Truth, rng: random.Random) -> None:
+    way, text = _ways(rng)
+    try:
+        compare_rows(truth, reading.read(past.root, mode="DROPMALFORMED", **way), f"DROPMALFORMED {text}")
+    except RmqStoreError as why:
+        raise Difference("rows: DROPMALFORMED raises an error", f"{text}: {why}") from None
+
+
+def failing(past: Past, truth: Truth, rng: random.Random) -> None:
+    way, text = _ways(rng)
+    try:
+        found = reading.read(past.root, **way)
+    except RmqStoreError as why:
+        if not truth.may_fail:
+            raise Difference("rows: FAILFAST raises an error without damage", f"{text}: {why}") from None
+        return
+    if truth.must_fail:
+        places = [s.start for s in truth.stretches if s.must_be_told]
+        raise Difference("rows: FAILFAST is silent", f"{text}: damage at {places}")
+    compare_rows(truth, found, f"FAILFAST {text}")
+
+
+def selected(past: Past, truth: Truth, rng: random.Random) -> None:
+    """A selection gives what a filter of all rows gives."""
+    wish = wanted(past, rng)
+    way, text = _ways(rng)
+    text = f"{text} {wish.options}"
+    mode = "DROPMALFORMED" if truth.may_fail else "FAILFAST"
+    try:
+        found = reading.read(past.root, mode=mode, **way, **wish.options)
+    except RmqStoreError as why:
+        if _is_unknown_name(why):
+            return
+        raise Difference("rows: a selection raises an error", f"{text}: {why}") from None
+    compare_rows(truth, found, text, wish)
+
+
+def _is_unknown_name(why: RmqStoreError) -> bool:
+    return "no topic" in str(why) or "nothing in" in str(why) or "unknown" in str(why) or "no store" in str(why)
+
+
+def compare_rows(truth: Truth, found: list[Row], text: str, wish: Wanted | None = None) -> None:
+    """Rows in the order of the log: all that must come, each once, and nothing else but what may."""
+    what = "rows" if wish is None else f"rows by {wish.kind}"
+    positions = [row["commitLogOffset"] for row in found]
+    if len(set(positions)) != len(positions):
+        twice = sorted({at for at in positions if positions.count(at) > 1})
+        raise Difference(f"{what}: a message comes twice", f"{text}: {twice}")
+    if positions != sorted(positions):
+        raise Difference(f"{what}: not in the order of the log", f"{text}: {positions}")
+    known = {m.position: m.row for m in (*truth.past.messages, *truth.past.stale)}
+    must = [m.position for m in truth.must if wish is None or wish.has(m.row)]
+    missing = sorted(set(must) - set(positions))
+    if missing:
+        raise Difference(f"{what}: whole messages are missing", f"{text}: {len(missing)} of {len(must)}: {missing[:8]}")
+    beyond = sorted(set(positions) - set(must) - truth.may)
+    if beyond:
+        kind = "cut off" if beyond[0] in {m.position for m in truth.past.stale} else "not live or damaged or not wanted"
+        raise Difference(f"{what}: messages come that are {kind}", f"{text}: {beyond[:8]}")
+    for row in found:
+        expected = known.get(row["commitLogOffset"])
+        wrong = [name for name in reference.COLUMNS if expected and row[name] != expected[name]]
+        if wrong:
+            raise Difference(f"{what}: values differ", f"{text}: {row['commitLogOffset']}: {wrong}")
+
+
+STEPS = (permissive, dropping, failing, selected, selected, selected)

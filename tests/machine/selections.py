@@ -1,0 +1,144 @@
+"""Random selections by options, with the same said in plain Python."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from machine.past import Past, Row
+from machine.stores import HALF, SLACK, TAGS, TOPICS, WORDS
+
+
+class Wanted(NamedTuple):
+    """Options, and what they say of a row of the full scan."""
+
+    kind: str
+    options: dict[str, str]
+    has: Callable[[Row], bool]
+
+
+def wanted(past: Past, rng: random.Random) -> Wanted:
+    """One or two kinds of options that go together."""
+    names = rng.sample(sorted(KINDS), rng.choice((1, 1, 2)))
+    if "offsets" in names and "topic" in names:  # offsets of other topics are refused
+        names.remove("topic")
+    if "group" in names:  # it is an option that others set, too
+        names = ["group"]
+    parts = [part for name in names if (part := KINDS[name](past, rng)) is not None]
+    if not parts:
+        return Wanted("nothing", {}, lambda row: True)
+    options = {name: text for part in parts for name, text in part.options.items()}
+    return Wanted(" and ".join(p.kind for p in parts), options, lambda row: all(part.has(row) for part in parts))
+
+
+def _rows(past: Past) -> list[Row]:
+    return [m.row for m in past.messages]
+
+
+def _topic(past: Past, rng: random.Random) -> Wanted:
+    queues = sorted({(m.topic, m.queue_id) for m in past.messages})
+    kind = rng.choice(("subscribe", "subscribePattern", "assign"))
+    if kind == "assign":
+        chosen = rng.sample(queues, min(len(queues), rng.choice((1, 2))))
+        table: dict[str, list[int]] = {}
+        for topic, queue_id in chosen:
+            table.setdefault(topic, []).append(queue_id)
+        return Wanted("topic", {kind: json.dumps(table)}, lambda row: (row["topic"], row["queueId"]) in chosen)
+    if kind == "subscribePattern":
+        pattern = re.compile(rng.choice(("Topic.*", ".*", "%.*", "Topic[B-Z]", "[A-Z].*")))
+        return Wanted("topic", {kind: pattern.pattern}, lambda row: pattern.fullmatch(row["topic"]) is not None)
+    topics = rng.sample(sorted({topic for topic, _ in queues}), 1)
+    if rng.random() < 0.3:
+        topics.append(rng.choice((*TOPICS, HALF)))
+    return Wanted("topic", {kind: ",".join(dict.fromkeys(topics))}, lambda row: row["topic"] in topics)
+
+
+def _offsets(past: Past, rng: random.Random) -> Wanted | None:
+    queues = sorted({m.queue for m in past.messages if m.queued})
+    if not queues:
+        return None
+    bounds: dict[tuple[str, int], tuple[int, int]] = {}
+    starts: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
+    for topic, queue_id in rng.sample(queues, min(len(queues), rng.choice((1, 2)))):
+        there = [m.queue_offset for m in past.messages if m.queue == (topic, queue_id)]
+        low, high = sorted((rng.choice(there), rng.choice(there) + rng.choice((0, 1, 5))))
+        starts.setdefault(topic, {})[str(queue_id)] = low
+        ends.setdefault(topic, {})[str(queue_id)] = high
+        bounds[topic, queue_id] = low, high
+    options = {"startingOffsets": json.dumps(starts), "endingOffsets": json.dumps(ends)}
+
+    def has(row: Row) -> bool:
+        low, high = bounds.get((row["topic"], row["queueId"]), (-(1 << 63), 1 << 63))
+        # What is in no queue has queueOffset 0, which says nothing.
+        return bool(low <= row["queueOffset"] < high)
+
+    if any(topic == HALF for topic, _ in bounds):
+        return None
+    return Wanted("offsets", options, has)
+
+
+def _group(past: Past, rng: random.Random) -> Wanted | None:
+    """What a group has not consumed yet of the topics that it consumes."""
+    if not past.groups:
+        return None
+    group = rng.choice(sorted(past.groups))[0]
+    places = {topic: queues for (name, topic), queues in past.groups.items() if name == group}
+
+    def has(row: Row) -> bool:
+        return row["topic"] in places and row["queueOffset"] >= places[row["topic"]].get(row["queueId"], 0)
+
+    return Wanted("group", {"startingOffsets": f"group:{group}"}, has)
+
+
+def _tags(past: Past, rng: random.Random) -> Wanted:
+    tags = rng.sample((*TAGS, "none"), rng.choice((1, 2)))
+    return Wanted("tags", {"tags": "||".join(tags)}, lambda row: row["tags"] in tags)
+
+
+def _key(past: Past, rng: random.Random) -> Wanted:
+    ids = [row["msgId"] for row in _rows(past) if row["msgId"]] or ["none"]
+    name = rng.choice((rng.choice(ids), rng.choice(ids), rng.choice(WORDS), "twice"))
+    return Wanted("key", {"key": name}, lambda row: name == row["msgId"] or name in (row["keys"] or "").split(" "))
+
+
+def _id(past: Past, rng: random.Random) -> Wanted:
+    row = rng.choice(_rows(past))
+    name = rng.choice((row["msgId"] or "none", row["offsetMsgId"], "twice"))
+    return Wanted("msgId", {"msgId": name}, lambda row: name in (row["msgId"], row["offsetMsgId"]))
+
+
+def _time(past: Past, rng: random.Random) -> Wanted | None:
+    """Of a broker's store only where its clock was never set back by more than is allowed for."""
+    times = [m.store_timestamp for m in past.messages]
+    newest, back = times[0], 0
+    for time in times:
+        newest = max(newest, time)
+        back = max(back, newest - time)
+    if back > SLACK and not past.is_ours:
+        return None
+    low, high = sorted(rng.choice(times) + rng.choice((0, 0, 1, -1, SLACK, -SLACK)) for _ in range(2))
+    options: dict[str, str] = {}
+    if rng.random() < 0.7:
+        options["startingTimestamp"] = str(low)
+    else:
+        low = -(1 << 62)
+    if rng.random() < 0.7 or not options:
+        options["endingTimestamp"] = str(high)
+    else:
+        high = 1 << 62
+    return Wanted("time", options, lambda row: low <= row["storeTimestamp"] // 1000 < high)
+
+
+KINDS: dict[str, Callable[[Past, random.Random], Wanted | None]] = {
+    "topic": _topic,
+    "offsets": _offsets,
+    "group": _group,
+    "tags": _tags,
+    "key": _key,
+    "id": _id,
+    "time": _time,
+}
