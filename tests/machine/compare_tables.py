@@ -219,7 +219,7 @@ def index(past: Past, truth: Truth, rng: random.Random) -> None:
     """The items of all files, as they stand there."""
     expected = []
     for path in sorted(past.root.glob("index/*")):
-        items = reference.read_index(path.read_bytes(), past.builder._index.slots)
+        items = reference.read_index(path.read_bytes(), past.index_slots)
         expected += [
             (path.name, n, item.key_hash, item.physical_offset, item.previous) for n, item in enumerate(items, 1)
         ]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from machine import compare_rows, compare_tables
+from machine import compare_check, compare_copies, compare_rows, compare_tables, compare_writes
 from machine.expected import Truth, truth_of
 from machine.past import Difference, Past
 from machine.stores import make
@@ -22,6 +22,9 @@ Step = Callable[[Past, Truth, random.Random], None]
 COMPARISONS: dict[str, tuple[Step, ...]] = {
     "rows": compare_rows.STEPS,
     "tables": compare_tables.STEPS,
+    "writes": compare_writes.STEPS,
+    "check": compare_check.STEPS,
+    "copies": compare_copies.STEPS,
 }
 
 

@@ -1,0 +1,129 @@
+"""Copies and salvages: what is whole comes along with its queue offsets, once; the new store is sound; and copies of
+one store are recognized."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from oracle import reference
+from support import reading
+
+import rmqstore_spark
+from machine import damages
+from machine.expected import Truth, truth_of
+from machine.findings import findings
+from machine.past import Difference, Past, Row, read_messages
+from machine.selections import wanted
+from machine.stores import grown
+from rmqstore_spark.errors import OptionError, RmqStoreError
+
+_NEW = {"commitLogOffset", "offsetMsgId", "preparedTransactionOffset"}  # what a copy gives anew
+KEPT = [name for name in reference.COLUMNS if name not in _NEW]
+
+
+def copy(past: Past, truth: Truth, rng: random.Random) -> None:
+    """All of it, or an error and nothing."""
+    target = past.root.with_name("copied")
+    try:
+        rmqstore_spark.Store(past.root).copy(target)
+    except RmqStoreError as why:
+        if target.exists():
+            raise Difference("copy: an error, and yet a store", why) from None
+        if not truth.may_fail:
+            raise Difference("copy: a sound store is refused", why) from None
+        return
+    if truth.must_fail:
+        raise Difference("copy: is silent about damage", [s.start for s in truth.stretches if s.must_be_told])
+    _compare("copy", target, truth, [m.row for m in truth.must])
+
+
+def salvage(past: Past, truth: Truth, rng: random.Random) -> None:
+    """What is whole; what is lost is told."""
+    target = past.root.with_name("salvaged")
+    try:
+        done = rmqstore_spark.Store(past.root).salvage(target)
+    except RmqStoreError as why:
+        raise Difference("salvage: ends with an error", why) from None
+    _compare("salvage", target, truth, [m.row for m in truth.must])
+    if truth.must_fail and not done.lost.num_rows:
+        raise Difference("salvage: loses without a word")
+
+
+def selected(past: Past, truth: Truth, rng: random.Random) -> None:
+    """Some of it."""
+    wish = wanted(past, rng)
+    if truth.may_fail or wish.kind == "group":
+        return
+    rows = [m.row for m in truth.must if wish.has(m.row)]
+    target = past.root.with_name("selected")
+    try:
+        rmqstore_spark.Store(past.root).copy(target, **wish.options)
+    except OptionError as why:
+        if rows:
+            raise Difference("copy of a part: is refused", f"{wish.options}: {why}") from None
+        return
+    except RmqStoreError as why:
+        raise Difference("copy of a part: ends with an error", f"{wish.options}: {why}") from None
+    _compare(f"copy by {wish.kind}", target, truth, rows)
+
+
+def _compare(what: str, target: Path, truth: Truth, rows: list[Row]) -> None:
+    """The new store by the plain reference: these rows in their order, each once, and sound."""
+    try:
+        found = [m.row for m in read_messages(target)]
+    except reference.Corrupt as why:
+        raise Difference(f"{what}: the new store is damaged", why) from None
+    if truth.may:
+        known = {tuple(map(str, (row[name] for name in KEPT))) for row in found}
+        if not {tuple(map(str, (row[name] for name in KEPT))) for row in rows} <= known:
+            raise Difference(f"{what}: whole messages are missing")
+        return
+    kept = [{name: row[name] for name in KEPT} for row in found]
+    expected = [{name: row[name] for name in KEPT} for row in rows]
+    if kept != expected:
+        missing = [row["commitLogOffset"] for row in rows if {name: row[name] for name in KEPT} not in kept]
+        raise Difference(f"{what}: other messages", f"{len(kept)} for {len(expected)}; missing: {missing[:8]}")
+    # Left-out queue offsets are what a salvage or a part of a store has to have.
+    if told := [each for each in findings(target) if each[0] != "queueGap" or what == "copy"]:
+        raise Difference(f"{what}: check finds something in the new store", told)
+
+
+def twins(past: Past, truth: Truth, rng: random.Random) -> None:
+    """Two copies of one store, each damaged elsewhere: an error that says so; and with deduplicate each message once
+    that one of them has whole."""
+    home = past.root.with_name("twins")
+    one = grown(home / "one", rng)
+    shutil.copytree(one.root, home / "other")
+    other = replace(one, root=home / "other", damages=[], events=one.events)
+    for each in (one, other):
+        damages.damage(each, rng, rng.choice((0, 1, 2, 3)))
+    truths = truth_of(one), truth_of(other)
+    if not all(each.is_decided for each in truths) or not all(each.whole for each in truths):
+        return
+    text = f"{one.told()}"
+    roots = one.root, other.root
+    try:
+        found = reading.read(*roots, mode="DROPMALFORMED")
+    except OptionError:
+        pass
+    else:
+        raise Difference(
+            "twins: two copies are taken for two stores", f"{len(found)} rows of {len(one.messages)}; {text}"
+        )
+    whole = {m.position: m.row for each in truths for m in each.whole}
+    try:
+        found = reading.read(*roots, mode="DROPMALFORMED", deduplicate=True)
+    except RmqStoreError as why:
+        raise Difference("twins: deduplicate ends with an error", f"{why}; {text}") from None
+    if [row["commitLogOffset"] for row in found] != sorted(whole):
+        raise Difference("twins: deduplicate gives other messages", f"{len(found)} for {len(whole)}; {text}")
+    target = home / "salvaged"
+    rmqstore_spark.Store(roots).salvage(target, deduplicate=True)
+    if len(read_messages(target)) != len(whole):
+        raise Difference("twins: salvage has other messages", f"{len(read_messages(target))} for {len(whole)}; {text}")
+
+
+STEPS = (copy, salvage, selected, twins)
