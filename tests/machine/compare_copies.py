@@ -60,7 +60,7 @@ def selected(past: Past, truth: Truth, rng: random.Random) -> None:
     rows = [m.row for m in truth.must if wish.has(m.row)]
     target = past.root.with_name("selected")
     try:
-        rmqstore_spark.Store(past.root).copy(target, **wish.options)
+        rmqstore_spark.Store(past.root).copy(target, **wish.options)  # type: ignore[arg-type]
     except OptionError as why:
         if rows:
             raise Difference("copy of a part: is refused", f"{wish.options}: {why}") from None
@@ -103,7 +103,7 @@ def twins(past: Past, truth: Truth, rng: random.Random) -> None:
     truths = truth_of(one), truth_of(other)
     if not all(each.is_decided for each in truths) or not all(each.whole for each in truths):
         return
-    text = f"{one.told()}"
+    text = f"{len(one.messages)} messages; {one.told()}"
     roots = one.root, other.root
     try:
         found = reading.read(*roots, mode="DROPMALFORMED")

@@ -67,7 +67,7 @@ def _same_but_index_names(files: dict[str, bytes]) -> list[tuple[str, bytes]]:
 
 def drawn(past: Past, rng: random.Random) -> list[dict[str, Any]]:
     """Rows to write, of the store's own topics and of a new one; older than the store's, or newer, or of no time."""
-    topics = sorted({m.topic for m in past.messages if m.queued}) + ["New"]
+    topics = [*sorted({m.topic for m in past.messages if m.queued}), "New"]
     times = [m.store_timestamp for m in past.messages]
     when = rng.choice((None, None, min(times) - 10**6, max(times) + 1000))
     rows = []

@@ -6,7 +6,7 @@ import json
 import random
 import shutil
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from oracle import reference
 from oracle.stores import FIRST_TIMESTAMP, StoreBuilder
@@ -134,7 +134,7 @@ def _append(past: Past, rng: random.Random, kinds: Kinds, clock: Clock, count: i
     past.events.append(f"{count} messages")
 
 
-def append_one(builder: StoreBuilder, rng: random.Random, kinds: Kinds, time: int) -> None:
+def append_one(builder: StoreBuilder, rng: random.Random, kinds: Kinds, time: int, **fields: Any) -> None:
     """A message of any kind."""
     topic, sys_flag = rng.choice(kinds.topics), rng.choice((0, 0, 0, reference.COMMIT))
     if rng.random() < kinds.half:
@@ -156,6 +156,7 @@ def append_one(builder: StoreBuilder, rng: random.Random, kinds: Kinds, time: in
         store_timestamp=time,
         sys_flag=sys_flag,
         **hosts,
+        **fields,
     )
 
 

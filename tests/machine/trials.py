@@ -11,7 +11,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from machine import compare_check, compare_copies, compare_rows, compare_tables, compare_writes
+from machine import (
+    compare_check,
+    compare_copies,
+    compare_faces,
+    compare_rows,
+    compare_streams,
+    compare_tables,
+    compare_writes,
+)
 from machine.expected import Truth, truth_of
 from machine.past import Difference, Past
 from machine.stores import make
@@ -25,6 +33,8 @@ COMPARISONS: dict[str, tuple[Step, ...]] = {
     "writes": compare_writes.STEPS,
     "check": compare_check.STEPS,
     "copies": compare_copies.STEPS,
+    "streams": compare_streams.STEPS,
+    "faces": compare_faces.STEPS,
 }
 
 
