@@ -47,7 +47,7 @@ def copied(past: Past, name: str) -> Iterator[Past]:
     shutil.copytree(past.root, root)
     try:
         # The same list of events, so that what is said of a failure has them all.
-        yield replace(past, root=root, messages=list(past.messages), stale=list(past.stale))
+        yield replace(past, root=root, messages=list(past.messages), stale=list(past.stale), ours=set(past.ours))
     finally:
         shutil.rmtree(root)
 
@@ -125,7 +125,7 @@ def append(now: Past, rng: random.Random) -> None:
         raise Difference("append: a new message has no unit", [m.position for m in missing])
     now.messages += new
     now.stale = [m for m in now.stale if _stands(now, m)]
-    now.is_ours = True
+    now.ours |= {m.position for m in new}
 
 
 def _read_on(now: Past) -> list[Message]:

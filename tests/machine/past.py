@@ -62,7 +62,7 @@ class Past:
         messages: the live ones in the order of the log, damaged ones too.
         stale: messages that a truncation cut off, and whose bytes are all still there.
         first_after_cut: physical offsets of the first messages that were written after a truncation.
-        is_ours: whether the package itself wrote some of it, so that store times may go back by any span.
+        ours: physical offsets of the messages that the package itself has written: their times may go back by any span.
         had_cut: whether something was ever cut off, so that an index may lack messages.
         events: what happened, in order, for people.
     """
@@ -80,7 +80,7 @@ class Past:
     has_index: bool = False
     index_slots: int = 0
     had_cut: bool = False
-    is_ours: bool = False
+    ours: set[int] = field(default_factory=set)
     queues_are_whole: bool = True
     events: list[str] = field(default_factory=list)
     builder: StoreBuilder | None = None

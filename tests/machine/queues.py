@@ -81,6 +81,29 @@ def _zero_end(past: Past, rng: random.Random) -> bool:
     return bool(used)
 
 
+def _cut_first_file(past: Past, rng: random.Random) -> bool:
+    """It has no bytes, or only zeros."""
+    found = [files for path in _directories(past) if (files := sorted(path.iterdir()))]
+    if found:
+        path = rng.choice(found)[0]
+        path.write_bytes(bytes(rng.choice((0, path.stat().st_size))))
+    return bool(found)
+
+
+def _zero_page(past: Past, rng: random.Random) -> bool:
+    """Some units in the middle are zeros."""
+    found = [path for path in past.root.glob("consumequeue/*/*/*") if any(path.read_bytes())]
+    if not found:
+        return False
+    path = rng.choice(sorted(found))
+    data = bytearray(path.read_bytes())
+    start = rng.randrange(0, len(data), 20)
+    stop = min(len(data), start + rng.choice((20, 60, 65_520)))
+    data[start:stop] = bytes(stop - start)
+    path.write_bytes(data)
+    return True
+
+
 LOSSES: dict[str, Callable[[Past, random.Random], bool]] = {
     "a topic deleted": _delete_topic,
     "a queue lost": _lose_queue,
@@ -89,4 +112,6 @@ LOSSES: dict[str, Callable[[Past, random.Random], bool]] = {
     "a queue's last file lost": _lose_file(-1),
     "a queue's first file lost": _lose_file(0),
     "a queue's end lost": _zero_end,
+    "a queue's first file empty": _cut_first_file,
+    "zeros in a queue": _zero_page,
 }

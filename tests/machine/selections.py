@@ -112,14 +112,14 @@ def _id(past: Past, rng: random.Random) -> Wanted:
 
 
 def _time(past: Past, rng: random.Random) -> Wanted | None:
-    """Of a broker's store only where its clock was never set back by more than is allowed for."""
+    """Of what a broker wrote only where its clock was never set back by more than is allowed for."""
     times = [m.store_timestamp for m in past.messages]
-    newest, back = times[0], 0
-    for time in times:
-        newest = max(newest, time)
-        back = max(back, newest - time)
-    if back > SLACK and not past.is_ours:
-        return None
+    newest = -(1 << 62)
+    for m in past.messages:
+        if m.position not in past.ours:
+            newest = max(newest, m.store_timestamp)
+            if newest - m.store_timestamp > SLACK:
+                return None
     low, high = sorted(rng.choice(times) + rng.choice((0, 0, 1, -1, SLACK, -SLACK)) for _ in range(2))
     options: dict[str, str] = {}
     if rng.random() < 0.7:

@@ -18,6 +18,7 @@ HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 TOPICS = ("TopicA", "TopicB", "Orders", "%RETRY%g", "Z")
 TAGS = ("Aa", "BB", "TagC", "中文")  # the first two hash alike
 WORDS = ("Aa", "BB", "AaAa", "BBBB", "order", "中文")
+LARGE = 1 << 20  # bytes of a segment whose messages are longer than a page of objects
 SLACK = 60_000  # milliseconds that any clock may go back
 
 
@@ -68,8 +69,9 @@ def make(root: Path, seed: int) -> Past:
 
 def grown(root: Path, rng: random.Random) -> Past:
     """A store as a broker's that was stopped or killed, after truncations perhaps; nothing is lost or damaged."""
-    segment_size = rng.choice((4096, 4096, 4100, 8192, 20_000, 65536))
-    queue_file_size = rng.choice((20, 100, 200, 400, 20_000))
+    segment_size = rng.choice((4096, 4096, 4100, 8192, 20_000, 65536)) if rng.random() < 0.97 else LARGE
+    kinds = _kinds(rng, segment_size)
+    queue_file_size = rng.choice((20, 100, 200, 400, 20_000)) if kinds.topics != ("Many",) else 100_000
     has_index = rng.random() < 0.6
     slots = rng.choice((1, 7, 100))
     builder = StoreBuilder(
@@ -85,7 +87,6 @@ def grown(root: Path, rng: random.Random) -> Past:
     past.index_slots = slots
     past.events.append(f"segments of {segment_size} from {builder.start}, queue files of {queue_file_size}")
     clock = Clock(rng)
-    kinds = _kinds(rng)
     if rng.random() < 0.2:
         first = rng.randrange(1, 40)
         builder.start_queue(kinds.topics[0], 0, first)
@@ -111,19 +112,27 @@ def grown(root: Path, rng: random.Random) -> Past:
 def aged(past: Past, rng: random.Random) -> None:
     """What happens to a store afterwards."""
     _consume(past, rng)
+    if rng.random() < 0.1:
+        _lag(past, rng)
     queues.lose(past, rng)
     damages.damage(past, rng, rng.choice((0, 0, 0, 1, 1, 2, 2, 3)))
 
 
-def _kinds(rng: random.Random) -> Kinds:
+def _kinds(rng: random.Random, segment_size: int) -> Kinds:
     if rng.random() < 0.02:
         return Kinds(("Wide", "TopicA"), 600, (0, 10), 0.02)
+    if segment_size == LARGE:
+        return Kinds(("TopicA", "TopicB"), 2, (10, 200, 70_000, 140_000), 0.1)
+    if rng.random() < 0.01:
+        return Kinds(("Many",), 1, (0,), 0)
     topics = tuple(rng.sample(TOPICS, rng.choice((1, 1, 2, 3))))
     bodies = rng.choice(((0, 10, 10, 60, 200), (10, 60, 700), (100,)))
     return Kinds(topics, rng.choice((1, 2, 3)), bodies, rng.choice((0, 0.1, 0.1, 0.5)))
 
 
 def _count(rng: random.Random, kinds: Kinds) -> int:
+    if kinds.topics == ("Many",):
+        return 4000  # more units of one queue than a page of 64 KiB has
     return rng.choice((1, 5, 20, 40, 80, 150)) if kinds.queues < 600 else 700
 
 
@@ -196,6 +205,22 @@ def _expire(past: Past, rng: random.Random) -> None:
         past.builder.expire(count)
         past.start = past.builder.start
         past.events.append(f"{count} segments expired")
+
+
+def _lag(past: Past, rng: random.Random) -> None:
+    """The log is older than queues and index, as in a copy that was taken while a broker wrote: its end is zeros."""
+    count = rng.randrange(1, 12)
+    if past.stale or len(past.messages) <= count:
+        return
+    lost = past.messages[-count:]
+    for path in reference.segment_files(past.root):
+        start = max(int(path.name), lost[0].position)
+        if start < int(path.name) + past.segment_size:
+            data = path.read_bytes()[: start - int(path.name)]
+            path.write_bytes(data.ljust(past.segment_size, b"\0"))
+    past.messages = past.messages[:-count]
+    past.had_cut = True
+    past.events.append(f"the log lacks the last {count} messages, from {lost[0].position} on")
 
 
 def _is_intact(past: Past, message: Message) -> bool:
