@@ -52,10 +52,65 @@ def salvage(past: Past, truth: Truth, rng: random.Random) -> None:
         raise Difference("salvage: loses without a word")
 
 
+def salvage_of_other_fields(past: Past, truth: Truth, rng: random.Random) -> None:
+    """No checksum covers the head: a flipped bit there makes another row, or a message in another place. It must not
+    end a salvage, nor cost another message."""
+    if truth.may_fail or not truth.must:
+        return
+    root = past.root.with_name("flipped")
+    shutil.copytree(past.root, root)
+    flipped = replace(past, root=root)
+    message = rng.choice(truth.must)
+    name = rng.choice(("queueId", "queueOffset", "sysFlag", "storeTimestamp", "flag", "topic"))
+    place = rng.choice(range(*_FIELDS[name]))
+    data = past.stored(message)
+    if name == "topic":
+        place = data.index(message.topic.encode(), 80)
+    bit = 1 << rng.randrange(8)
+    damages.overwrite(flipped, message.position + place, bytes([data[place] ^ bit]))
+    text = f"bit {bit} of byte {place} ({name}) of {message.queue} {message.queue_offset} at {message.position}"
+    target = past.root.with_name("salvaged again")
+    try:
+        rmqstore_spark.Store(root).salvage(target)
+    except RmqStoreError as why:
+        raise Difference(f"salvage: a flipped bit of {name} ends it", f"{text}: {why}") from None
+    found = {_kept(m.row) for m in read_messages(target)}
+    others = {_kept(m.row) for m in truth.must if m != message}
+    if others - found:
+        raise Difference(f"salvage: a flipped bit of {name} costs other messages", f"{text}: {len(others - found)}")
+
+
+_FIELDS = {"queueId": (12, 16), "flag": (16, 20), "queueOffset": (20, 28), "sysFlag": (36, 40)}
+_FIELDS |= {"storeTimestamp": (56, 64), "topic": (0, 1)}
+
+
+def _kept(row: Row) -> tuple[str, ...]:
+    return tuple(str(row[name]) for name in KEPT)
+
+
+def broken_config(past: Past, truth: Truth, rng: random.Random) -> None:
+    """What consumers' offsets or topics are cannot be read: an error that names the file, and no store."""
+    name = rng.choice(("topics.json", "consumerOffset.json", "subscriptionGroup.json"))
+    path = past.root / "config" / name
+    if truth.may_fail:
+        return
+    before = path.read_bytes() if path.exists() else None
+    text = before or b'{"offsetTable":{},"subscriptionGroupTable":{}}'
+    path.write_bytes(rng.choice((b"", text[: len(text) // 2], rng.randbytes(20))))
+    target = past.root.with_name("copied without config")
+    try:
+        rmqstore_spark.Store(past.root).copy(target)
+    except RmqStoreError:
+        return
+    finally:
+        path.write_bytes(before) if before is not None else path.unlink()
+    raise Difference("copy: config that cannot be read is left out without a word", name)
+
+
 def selected(past: Past, truth: Truth, rng: random.Random) -> None:
     """Some of it."""
     wish = wanted(past, rng)
-    if truth.may_fail or wish.kind == "group":
+    if truth.may_fail:
         return
     rows = [m.row for m in truth.must if wish.has(m.row)]
     target = past.root.with_name("selected")
@@ -77,8 +132,7 @@ def _compare(what: str, target: Path, truth: Truth, rows: list[Row]) -> None:
     except reference.Corrupt as why:
         raise Difference(f"{what}: the new store is damaged", why) from None
     if truth.may:
-        known = {tuple(map(str, (row[name] for name in KEPT))) for row in found}
-        if not {tuple(map(str, (row[name] for name in KEPT))) for row in rows} <= known:
+        if not {_kept(row) for row in rows} <= {_kept(row) for row in found}:
             raise Difference(f"{what}: whole messages are missing")
         return
     kept = [{name: row[name] for name in KEPT} for row in found]
@@ -126,4 +180,4 @@ def twins(past: Past, truth: Truth, rng: random.Random) -> None:
         raise Difference("twins: salvage has other messages", f"{len(read_messages(target))} for {len(whole)}; {text}")
 
 
-STEPS = (copy, salvage, selected, twins)
+STEPS = (copy, salvage, salvage_of_other_fields, broken_config, selected, twins)

@@ -44,10 +44,14 @@ class Growing:
     def cut(self) -> None:
         """Truncate, and write other messages: before a stream is there."""
         count = self._rng.randrange(1, 6)
-        if len(self.builder.messages) <= count:
-            return
+        if len(self.builder.messages) > count:
+            self.cut_off(count)
+
+    def cut_off(self, count: int) -> None:
+        """So many messages; then come others."""
         forgotten = {m.position for m in self.builder.messages[-count:]}
         self.builder.forget_last(count)
+        (self.root / "lock").write_bytes(b"lock")  # as every broker that starts
         self._clock.after_cut()
         size = self._rng.randrange(300, 900)
         while size:
@@ -181,4 +185,45 @@ def _compare(what: str, query: Query, wanted: list[list[Row]], options: dict[str
         raise Difference(f"streams {what}: {kind}", text)
 
 
-STEPS = (from_the_beginning, from_the_end, from_offsets)
+def fairness(past: Past, truth: Truth, rng: random.Random) -> None:
+    """Of two stores with much to read neither waits for all of the other, wherever their queues begin."""
+    home = past.root.with_name("fair")
+    stores = [Growing(home / str(number), rng, host) for number, host in enumerate(_HOSTS)]
+    for store in stores:
+        store.grow(20)
+    options: dict[str, Any] = {"startingOffsets": "earliest"}
+    if rng.random() < 0.5:
+        some = [m for m in stores[0].builder.messages if m.queued]
+        if some:
+            start = rng.choice(some)
+            options["startingOffsets"] = json.dumps({start.topic: {str(start.queue_id): start.queue_offset + 100}})
+    query = Query(*(store.root for store in stores), **options, maxOffsetsPerTrigger=1)
+    for _ in range(16):
+        query.clock.pass_(60)
+        query.trigger()
+    if any(len(store.rows) < 10 or len({m.queue_id for m in store.builder.messages}) < 2 for store in stores):
+        return  # what begins beyond its end may be most of it
+    counts = [sum(row["storeHost"] == host for row in query.rows) for host in _HOSTS]
+    if min(counts) < 3:
+        raise Difference("streams: one store waits for the other", f"{options}: {counts} rows of each after 16 batches")
+
+
+def cut_backlog(past: Past, truth: Truth, rng: random.Random) -> None:
+    """What a limited stream has not read yet loses its end in a crash: it goes on with what is there."""
+    store = Growing(past.root.with_name("backlog"), rng, _HOSTS[0])
+    store.grow(rng.choice((20, 60)))
+    query = Query(store.root, startingOffsets="earliest", maxOffsetsPerTrigger=rng.choice((1, 3, 10)))
+    query.clock.pass_(60)
+    query.trigger()
+    read = len(query.rows)
+    if rng.random() < 0.5:
+        query.restart()
+    count = rng.randrange(1, len(store.builder.messages) - read) if len(store.builder.messages) - read > 1 else 0
+    if not count:
+        return
+    store.cut_off(count)
+    _follow(query, [store], rng)
+    _compare("after a crash", query, [store.rows], {"cut": count, "read": read})
+
+
+STEPS = (fairness, cut_backlog, from_the_beginning, from_the_end, from_offsets)

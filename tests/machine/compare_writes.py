@@ -69,7 +69,7 @@ def drawn(past: Past, rng: random.Random) -> list[dict[str, Any]]:
     """Rows to write, of the store's own topics and of a new one; older than the store's, or newer, or of no time."""
     topics = [*sorted({m.topic for m in past.messages if m.queued}), "New"]
     times = [m.store_timestamp for m in past.messages]
-    when = rng.choice((None, None, min(times) - 10**6, max(times) + 1000))
+    when = rng.choice((None, None, min(times) - 10**6, max(times) + 1000, 4_102_444_800_000))
     rows = []
     for number in range(rng.choice((1, 1, 3, 12))):
         time = None if when is None else _EPOCH + timedelta(milliseconds=when + number)
@@ -98,9 +98,17 @@ _SCHEMA = pa.schema(
 )
 
 
+def _many_queues(past: Past, rng: random.Random) -> list[dict[str, Any]] | None:
+    """Where there are many queues: sometimes a row for each of them."""
+    if not any(m.topic == "Wide" for m in past.messages) or rng.random() < 0.5:
+        return None
+    fields = {"body": b"wide", "tags": None, "keys": None, "storeTimestamp": None}
+    return [{"topic": "Wide", "queueId": number, **fields} for number in range(600)]
+
+
 def append(now: Past, rng: random.Random) -> None:
     """Afterwards the store's past has what was written, as the plain reference finds it behind the old end."""
-    rows = drawn(now, rng)
+    rows = _many_queues(now, rng) or drawn(now, rng)
     before, units = tree(now.root), set(queue_units(now.root))
     try:
         rmqstore_spark.write_store(
@@ -118,6 +126,10 @@ def append(now: Past, rng: random.Random) -> None:
     if found != wanted:
         raise Difference("append: other messages than were written", f"{len(found)} for {len(wanted)} at {now.end}")
     _offsets_grow(now, new)
+    last = max(m.store_timestamp for m in now.messages if m.position in now.ours or m == now.messages[-1])
+    back = [m.store_timestamp for m in new if rows[0]["storeTimestamp"] is None and m.store_timestamp < last]
+    if back:
+        raise Difference("append: the time of the commit goes back", f"{back[0]} after {last}")
     after = set(queue_units(now.root))
     _units_stay(now, units, after)
     missing = [m for m in new if (m.topic, m.queue_id, m.queue_offset, m.position, m.size) not in after]
