@@ -36,6 +36,9 @@ def lost(past: Past, truth: Truth, rng: random.Random) -> None:
             raise Difference("check: damage is not told", f"{stretch.start} to {stretch.stop}, told {damaged}")
     told = _units(rows, ("missingQueueUnit", "wrongQueueUnit"))
     lacking = {(m.topic, m.queue_id, m.queue_offset) for m in truth.whole if m.queued and not truth.has_unit(m)}
+    # The last ones of a broker that was killed are not there yet.
+    late = {(row["topic"], row["queueId"]) for row in rows if row["problem"] == "notDispatched"}
+    lacking = {each for each in lacking if each[:2] not in late}
     if "noQueues" not in names and lacking - told:
         raise Difference("check: a missing unit is not told", sorted(lacking - told)[:5])
     wrong = _units(rows, ("missingQueueUnit",)) & {
@@ -57,9 +60,10 @@ def _units(rows: list[Row], problems: tuple[str, ...]) -> set[tuple[str, int, in
 def pieces(past: Past, truth: Truth, rng: random.Random) -> None:
     """The same things are found, however the log is cut, and wherever it lies."""
     piece = rng.choice(_PIECES)
-    whole = _things(check(past.root))
+    # In objects there are no empty directories, so a store whose queues are gone is another one there.
     reading.STORAGE = rng.choice(("disk", "objects"))
     try:
+        whole = _things(check(past.root))
         cut = _things(check(past.root, maxPartitionBytes=piece))
     finally:
         where, reading.STORAGE = reading.STORAGE, "disk"
