@@ -60,8 +60,8 @@ class Brought:
 
         Raises:
             NotAStoreError: it is none.
-            OptionError: it has no config/topics.json, a file of config/ cannot be understood, or its configuration is in
-                a RocksDB.
+            OptionError: it has no config/topics.json, a file of config/ cannot be understood, or its configuration is
+                in a RocksDB.
         """
         files = Files()
         find_store(root, None, files)
