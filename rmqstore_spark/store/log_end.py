@@ -6,7 +6,8 @@ that a message was lost there:
   * its bytes are not all zero, and a ConsumeQueue unit points exactly there;
   * a later unit, whole in every check, not older than the last one before, that its ConsumeQueue knows, or whose
     queueOffset is beyond those seen for its queue, or that is in no queue (a half message): the remains of a truncated
-    log fail this. Of a damaged message that can still be recognized, the time counts as well;
+    log fail this. Of a damaged message that can still be recognized, the time counts as well. In what our writer has
+    written (store/written.py) times say nothing;
   * it is what no broker leaves there: a header that reaches over the end of its file, no space for a blank, or a blank
     that does not reach to the end. The file was cut.
 In any earlier segment whatever is not a unit or the closing blank is damage.
@@ -28,6 +29,7 @@ from rmqstore_spark.store.layout import Layout
 from rmqstore_spark.store.message import HEAD_SIZE, Head, Header, microseconds, store_time_in
 from rmqstore_spark.store.past_damage import PastDamage
 from rmqstore_spark.store.segments import Segment
+from rmqstore_spark.store.written import load
 
 _SETTLE_SECONDS = 0.005
 _SETTLE_TRIES = 40
@@ -349,7 +351,9 @@ class LogEnd:
         damaged = self._time_at(stop, stop.at)
         is_older = False
         joined: set[int] | None = None
-        for index, header in self._units_after(stop):
+        for number, (index, header) in enumerate(self._units_after(stop)):
+            if number == 0 and self._is_written(stop):
+                stop, damaged = replace(stop, newest=None), None
             if not _not_older(header, stop.newest):
                 continue
             # A half message is in no queue, so that only its age can speak for it.
@@ -369,6 +373,16 @@ class LogEnd:
                     continue
             return self._walk(index, header.position)
         return replace(stop, is_damage=True) if is_older else None
+
+    def _is_written(self, stop: _Stop) -> bool:
+        """Is what comes after a stop our writer's, and none of it cut off by a broker that went on there? Then the last
+        message before it is ours, or comes before all that is."""
+        record = load(self._layout.root, self._files)
+        for written in record.stretches:
+            if written.start <= stop.at < written.stop:
+                last = stop.last
+                return last is None or last.position < written.start or written.may_have(last.position, stop.newest)
+        return not record.is_whole
 
     def _is_whole(self, index: int, header: Header) -> bool:
         with self._open(index, verify_crc=True) as reader:

@@ -70,6 +70,11 @@ class Written:
     last: Mark | None
     runs: tuple[Run, ...] = ()
 
+    def may_have(self, position: int, microseconds: int | None) -> bool:
+        """May a message at a physical offset in it with this store time be one of it?"""
+        run = next((run for run in self.runs if position < run.stop), None)
+        return run is None or microseconds is None or run.least <= microseconds // 1000 <= run.most
+
 
 @dataclass(frozen=True)
 class Record:
@@ -87,11 +92,6 @@ class Record:
     def has_any(self) -> bool:
         """Was anything written by us?"""
         return bool(self.stretches) or not self.is_whole
-
-    @property
-    def most(self) -> int | None:
-        """The greatest store time (ms) of what was written; None where nothing was."""
-        return max((run.most for stretch in self.stretches for run in stretch.runs), default=None)
 
 
 def record_path(root: str) -> str:
