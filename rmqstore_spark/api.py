@@ -154,7 +154,8 @@ class Store(TableMethods):
 
     def offsets_at(self, time: Time) -> str:
         """Of each queue the first offset with this store time or a later one, else its end: as JSON that option
-        `startingOffsets` takes. A binary search, so where a broker's clock was set back it may be another one.
+        `startingOffsets` takes. Of what a broker wrote that is a binary search, so where its clock was set back it
+        may be another one.
 
         Args:
             time: as of `startingTimestamp`.

@@ -404,7 +404,7 @@ class Stream:
         with Lane(_CHUNKS_AHEAD) as derives, contextlib.closing(self._read(chunks)) as windows:
             for window in windows:
                 nbytes = len(window)
-                self._clock = max(self._clock, milliseconds_now())  # a store's time never goes back
+                self._clock = max(self._clock, milliseconds_now())  # not before the last message that was there
                 self._place(window)
                 dispatched = self._dispatcher.finish()
                 self.times.add(dispatched, self.position)

@@ -269,3 +269,63 @@ def test_what_is_noted_down_saves_reading(tmp_path: Path, rng: random.Random, mo
         assert files.requests - before < 3 * len(store.log.extents)
         found = reading.read(root, startingTimestamp=times.least, endingTimestamp=times.most)
         assert len(found) == 20
+
+
+def test_a_merged_store_ascends(tmp_path: Path, rng: random.Random) -> None:
+    """Where times ascend in each of the stores, so that brokers find messages by time."""
+    for number, name in enumerate(("one", "two", "three")):
+        times = [NOW + (3 * at + number) * DAY for at in range(60)]
+        write(tmp_path / name, _rows([*times], rng), sizes=SIZES)
+    Store([str(tmp_path / name) for name in ("one", "two", "three")]).copy(tmp_path / "merged")
+    rows = reading.read(tmp_path / "merged", columns=["storeTimestamp"])
+    assert [_ms(row) for row in rows] == [NOW + at * DAY for at in range(180)]
+
+
+# ---- the file
+
+
+BAD = [
+    b"",
+    b"[]",
+    b"{",
+    b'{"version":2,"written":[]}',
+    b'{"version":1}',
+    b'{"version":1,"written":[1]}',
+    b'{"version":1,"written":[{"start":0,"stop":0,"before":null,"last":null,"runs":[]}]}',
+    b'{"version":1,"written":[{"start":0,"stop":9,"before":null,"last":null,"runs":[[9,1,2,0]]}]}',
+    b'{"version":1,"written":[{"start":0,"stop":9,"before":null,"last":[1,2],"runs":[[9,1,2,0]]}]}',
+    b'{"version":1,"written":[{"start":0,"stop":9,"before":null,"last":[1,2,3],"runs":[[9,2,1,0]]}]}',
+    b'{"version":1,"written":[{"start":0,"stop":9,"before":null,"last":[1,2,3],"runs":[[8,1,2,0]]}]}',
+    b'{"version":1,"written":[{"start":0,"stop":9,"before":1e400,"last":[1,2,3],"runs":[[9,1,2,true]]}]}',
+    b'{"version":1,"written":[{"start":5,"stop":9,"before":null,"last":null,"runs":[]},'
+    b'{"start":0,"stop":9,"before":null,"last":null,"runs":[]}]}',
+    b"[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("content", BAD)
+def test_a_record_that_says_nothing(content: bytes, tmp_path: Path, rng: random.Random) -> None:
+    """Then nothing is known of any store time, and all is read; the next write begins a new one."""
+    write(tmp_path, _rows([NOW, NOW + 5 * DAY, NOW + 3 * DAY, NOW + DAY], rng), sizes=SIZES)
+    Path(record_path(str(tmp_path))).write_bytes(content)
+    for count in (2, 3):
+        assert len(reading.read(tmp_path, startingTimestamp=NOW + 2 * DAY)) == count
+        write(tmp_path, _rows([NOW + 9 * DAY, NOW], rng), sizes=SIZES)
+    assert json.loads(Path(record_path(str(tmp_path))).read_bytes())["written"][0]["last"] is None
+
+
+def test_a_record_of_another_log(tmp_path: Path, rng: random.Random) -> None:
+    """Its last messages are not there, so it is not believed."""
+    for name in ("one", "two"):
+        write(tmp_path / name, _rows(_shuffled(rng, 30), rng), sizes=SIZES)
+    shutil.copy(record_path(str(tmp_path / "one")), record_path(str(tmp_path / "two")))
+    _check_reads(tmp_path / "two", rng)
+
+
+def test_many_writes_are_noted_down_in_little_space(tmp_path: Path, rng: random.Random) -> None:
+    for _ in range(60):
+        write(tmp_path, _rows(_shuffled(rng, 2), rng), sizes=SIZES)
+    written = json.loads(Path(record_path(str(tmp_path))).read_bytes())["written"]
+    assert len(written) == 2  # the last one alone: it is lost with what is undone
+    assert sum(len(each["runs"]) for each in written) == 2
+    _check_reads(tmp_path, rng)

@@ -497,7 +497,7 @@ def test_rows_go_in_turn_or_by_key(tmp_path: Path) -> None:
 
 
 def test_times_of_rows_without_one(tmp_path: Path) -> None:
-    """The commit's clock, which never goes back in a store; given ones are kept, null ones are none."""
+    """The commit's clock, or the time of the last message before it if that is later; given ones are kept."""
     later = (int(time.time()) + 1000) * 1_000_000
     given = [later, None, later + 5_000_000, None]
     write(tmp_path, [{"topic": "T", "body": b"x", "storeTimestamp": at, "bornHost": "[::1]:5"} for at in given])
@@ -507,6 +507,10 @@ def test_times_of_rows_without_one(tmp_path: Path) -> None:
     write(tmp_path, [{"topic": "T", "body": b"x", "storeTimestamp": later + 9_000_000}])
     write(tmp_path, [{"topic": "T", "body": b"y"}])
     assert [row["storeTimestamp"] for row in assert_whole(tmp_path)][-1] == later + 9_000_000
+    write(tmp_path, [{"topic": "T", "body": b"z", "storeTimestamp": 946_684_800_000_000}])  # 2000
+    began = int(time.time() * 1000) * 1000
+    write(tmp_path, [{"topic": "T", "body": b"y"}])
+    assert began <= [row["storeTimestamp"] for row in assert_whole(tmp_path)][-1] < later
 
 
 def test_bad_rows_are_named_by_partition_and_row(tmp_path: Path, rng: random.Random) -> None:
