@@ -349,9 +349,9 @@ def _make(
         queues.finish(made.store_timestamp)
         record = stream.times.record(made.mark(stream.times.last_position))
     times.put(tree, new, record)
-    indexed = index.end_timestamp
-    if not settings.index and old is not None:
-        indexed = checkpoint.index_timestamp(os.path.join(old, "checkpoint"), tree)
+    indexed = 0 if old is None else checkpoint.index_timestamp(os.path.join(old, "checkpoint"), tree)
+    if settings.index:  # an earlier file may end later: a broker that crashes would delete it
+        indexed = max(indexed, index.end_timestamp)
     last = checkpoint.encode(stream.last_timestamp, indexed, stream.position, record.has_any)
     tree.write_file(os.path.join(new, "checkpoint"), last)
     merged = topics.merge(work.topics, messages.topics, milliseconds_now())

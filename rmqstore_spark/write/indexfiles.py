@@ -166,7 +166,7 @@ class IndexWriter:
 
     def _take_end(self, header: Header) -> None:
         self._previous_end = (header.end_timestamp, header.end_position)
-        self.end_timestamp = header.end_timestamp
+        self.end_timestamp = max(self.end_timestamp, header.end_timestamp)
 
 
 def _next_name(last: str) -> str:

@@ -406,6 +406,17 @@ def test_times_of_queue_files(tmp_path: Path, rng: random.Random) -> None:
     assert all(time.time() - path.stat().st_mtime < 600 for path in (tmp_path / "commitlog").iterdir())
 
 
+def test_no_index_file_ends_after_what_the_checkpoint_says(tmp_path: Path, rng: random.Random) -> None:
+    """Whatever the order of store times: a broker that crashes later deletes such files."""
+    for _ in range(3):
+        rows = some_rows(rng, 60)
+        times = sorted((row["storeTimestamp"] for row in rows), reverse=True)
+        write(tmp_path, [{**row, "storeTimestamp": time, "keys": "k"} for row, time in zip(rows, times, strict=True)])
+        ends = [struct.unpack_from(">q", path.read_bytes(), 8)[0] for path in (tmp_path / "index").iterdir()]
+        assert len(ends) > 1
+        assert struct.unpack_from(">q", (tmp_path / "checkpoint").read_bytes(), 16)[0] >= max(ends)
+
+
 def test_units_larger_than_a_chunk_and_progress(
     tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
