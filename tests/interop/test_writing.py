@@ -58,6 +58,29 @@ def test_one_that_its_broker_wrote_and_we_appended_to(
 
 
 @pytest.mark.parametrize("version", usually(OLDEST, NEWEST))
+def test_times_go_back_where_a_broker_goes_on(
+    store_of: StoreOf, tmp_path: Path, rng: random.Random, version: str
+) -> None:
+    """Old rows between what two runs of it wrote: a time range finds all, also in a copy without what we noted down."""
+    root = rocketmq.copy_store(store_of(version).root, tmp_path / "store")
+    first = reference.read_store(root)[0]["storeTimestamp"]
+    times = [first + rng.randrange(-(10**12), 10**12) for _ in range(100)]
+    old = rows(rng, 100)
+    writing.write(root, [{**row, "storeTimestamp": time} for row, time in zip(old, times, strict=True)], sizes=Sizes())
+    with Broker(version, root, tmp_path / "broker", BENCH) as broker:
+        acks = broker.client().run("send", "TopicA", 1, 5, secrets.token_hex(4))
+        assert all(ack["status"] == "SEND_OK" for ack in acks)
+    found = reference.read_store(root)
+    for is_whole in (True, False):
+        if not is_whole:
+            shutil.rmtree(root / ".rmqstore-spark")
+        for _ in range(20):
+            least, most = sorted(rng.choice(found)["storeTimestamp"] // 1000 for _ in range(2))
+            some = reading.read(root, startingTimestamp=least, endingTimestamp=most + 1)
+            assert some == [row for row in found if least <= row["storeTimestamp"] // 1000 <= most]
+
+
+@pytest.mark.parametrize("version", usually(OLDEST, NEWEST))
 def test_a_copy_of_a_golden_store(accept_ours: AcceptOurs, tmp_path: Path, version: str) -> None:
     def copy(version: str, root: Path) -> None:
         source = golden.unpack(version, tmp_path / version)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 from support import storages
 
-ALSO_AS_OBJECTS = {"test_follow", "test_golden", "test_damage", "test_read", "test_twins", "test_unqueued"}
+ALSO_AS_OBJECTS = {
+    "test_follow",
+    "test_golden",
+    "test_damage",
+    "test_read",
+    "test_twins",
+    "test_unordered_times",
+    "test_unqueued",
+}
 TOO_LONG = {"test_flip_every_bit", "test_cut_at_every_byte"}
 
 
