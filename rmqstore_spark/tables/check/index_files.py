@@ -52,6 +52,8 @@ def spans_of(store: OpenStore, moment: Moment, findings: list[Finding]) -> list[
         except RmqStoreError as why:
             if moment.is_gone(why, path, store.files):
                 readable = [each for each in readable if each[0] != path]
+            elif path == paths[-1] and moment.is_unsettled and not store.files.status(path).st_size:
+                continue  # just made
             elif not readable or readable[-1][0] != path:
                 findings.append(Finding("brokenIndexFile", path, expected="an index file", found=str(why)))
     usual = max((size for _, size in readable), key=[size for _, size in readable].count, default=0)

@@ -72,7 +72,18 @@ PROBLEMS = {
     "noQueues": Problem("error", "queue", f"consumers get nothing: {_REBUILD}"),
     "missingQueueUnit": Problem("error", "queue", f"consumers never get these messages: {_REBUILD}"),
     "wrongQueueUnit": Problem("error", "queue", f"consumers get another message, or none: {_REBUILD}"),
-    "extraQueueUnit": Problem("error", "queue", f"the log has no message of this queue there: {_REBUILD}"),
+    "shiftedQueueUnit": Problem(
+        "error",
+        "queue",
+        "the log lacks messages of this queue, and the queue was made anew since: consumers get messages at other "
+        "queue offsets than the log says, also after a rebuild; rmqstore salvage makes a store where both agree",
+    ),
+    "extraQueueUnit": Problem(
+        "error",
+        "queue",
+        "the log has no message of this queue there: at the queue's end rmqstore_spark.rebuild(store) drops it; with "
+        "messages after it only rmqstore salvage makes a store in which these keep their queue offsets",
+    ),
     "queueAheadOfLog": Problem(
         "warning",
         "queue",
@@ -100,8 +111,8 @@ PROBLEMS = {
     "queueGap": Problem(
         "warning",
         "queue",
-        "queue offsets were left out: consumers skip them; a broker that makes the queue anew by itself gives offsets "
-        "out twice",
+        "queue offsets were left out: consumers skip them; a broker that makes the queue anew by itself, or a rebuild, "
+        "gives other offsets to what comes after; rmqstore salvage makes a store in which offsets stay",
     ),
     "queueFileGap": Problem("error", "queue", f"files of this queue are missing: {_REBUILD}"),
     "wrongQueueFileSize": Problem("error", "queue", f"brokers do not start with it: {_REBUILD}"),

@@ -130,9 +130,23 @@ class QueueStretch:
             yield _of_unit("missingQueueUnit", queue, at, units[first], actual[first], last - first)
         for at in np.flatnonzero(is_wrong).tolist():
             there = QueueUnit(*(int(actual[name][at]) for name in ("position", "size", "tags_code")))
-            is_twice = there.position != units["position"][at] and self._view.is_of(queue, offset + at, there)
-            problem = "repeatedQueueOffset" if is_twice else "wrongQueueUnit"
+            problem = self._kind_of(queue, offset + at, int(units["position"][at]), there)
             yield _of_unit(problem, queue, offset + at, units[at], actual[at])
+
+    def _kind_of(self, queue: Queue, queue_offset: int, right: int, there: QueueUnit) -> str:
+        """What is wrong where a queue's unit is not the one of a message: as the log has it, or in the log itself.
+
+        Args:
+            right: the message's physical offset.
+            there: the unit.
+        """
+        header = None if there.position == right else self._view.header(there.position)
+        if header is None or not header.is_queued or (header.topic, header.queue_id) != (queue.topic, queue.queue_id):
+            return "wrongQueueUnit"
+        if header.queue_offset == queue_offset:
+            return "repeatedQueueOffset"
+        # A queue that is made anew from a log with a gap has what comes after it too early.
+        return "shiftedQueueUnit" if header.queue_offset > queue_offset else "wrongQueueUnit"
 
     def _compared(self, queue: Queue, offset: int, units: Any) -> tuple[Any, _Flags, _Flags]:
         """The units that stand where some should; which are there at all, and which of these are others."""

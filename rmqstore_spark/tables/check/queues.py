@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.selection import ALL
-from rmqstore_spark.store.consumequeue import Queue, QueueUnit, parsed
+from rmqstore_spark.store.consumequeue import LOST_SIZE, Queue, QueueUnit, parsed
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.tables.check.log_view import LogView
 from rmqstore_spark.tables.check.problems import Finding
@@ -18,6 +18,7 @@ from rmqstore_spark.tables.check.queue_units import Candidate, extra_units, plac
 from rmqstore_spark.tables.consumequeue import QueuePart, used_units
 
 _OPEN = 1 << 62
+_AT_ONCE = 64 * 1024  # units
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def check_queues(store: OpenStore, view: LogView, part: QueuesPart) -> Iterator[
             continue
         try:
             if piece.first == 0:
-                yield from _files(queue, part.sizes[piece.is_batch])
+                yield from _files(queue, part.sizes[piece.is_batch], view.moment.is_unsettled)
             _look_along(store, view, queue, piece, seen)
         except RmqStoreError as why:
             if not any(view.moment.is_gone(why, file.path, store.files) for file in queue.in_files):
@@ -136,7 +137,7 @@ def _gaps(view: LogView, holes: list[tuple[Queue, int, int]]) -> Iterator[Findin
         wanted.setdefault((queue.topic, queue.queue_id), set()).update((first, stop - 1))
     present = view.present(wanted, view.start, view.end)
     for queue, first, stop in holes:
-        if {first, stop - 1} & present.get((queue.topic, queue.queue_id), set()):
+        if {first, stop - 1} & present.get((queue.topic, queue.queue_id), set()) or _are_passed(queue, first, stop):
             continue
         yield Finding(
             "queueGap",
@@ -150,13 +151,25 @@ def _gaps(view: LogView, holes: list[tuple[Queue, int, int]]) -> Iterator[Findin
         )
 
 
-def _files(queue: Queue, size: int) -> Iterator[Finding]:
-    """Files of another size, and those that are missing between others."""
+def _are_passed(queue: Queue, first: int, stop: int) -> bool:
+    """Has a salvage put units there that lead consumers over lost messages (consumequeue.lost_unit)?"""
+    for number in range(first, stop, _AT_ONCE):
+        count = min(_AT_ONCE, stop - number)
+        units = parsed(queue.read_units(number, count), queue.is_batch)
+        if len(units) < count or (units["size"] != LOST_SIZE).any():
+            return False
+    return True
+
+
+def _files(queue: Queue, size: int, is_unsettled: bool) -> Iterator[Finding]:
+    """Files of another size, and those that are missing between others. One that a broker has just made, or was making
+    when it was killed, may still be empty."""
     of_queue = partial(Finding, topic=queue.topic, queue_id=queue.queue_id)
     end = None
     for file in queue.in_files:
         start = file.first * queue.unit_size
-        if file.size != size:
+        is_new = is_unsettled and file.size == 0 and file is queue.in_files[-1]
+        if file.size != size and not is_new:
             yield of_queue("wrongQueueFileSize", file.path, expected=f"{size} bytes", found=f"{file.size} bytes")
         if end is not None and start != end:
             yield of_queue(
