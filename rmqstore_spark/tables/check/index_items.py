@@ -163,6 +163,8 @@ class IndexStretch:
                 count=after - first,
             )
         extra = ~np.isin(said, names(every.key_hash.astype(np.int64), every.key_position))
+        if extra.any() and self._view.moment.is_unsettled:
+            extra &= items.position >= self._view.start_now()  # what has expired since the check began
         for at in np.flatnonzero(extra).tolist():
             position = int(items.position[at])
             is_elsewhere = said[at] < 0 and self._view.has_key(position, int(items.key_hash[at]))

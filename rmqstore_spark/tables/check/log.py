@@ -88,7 +88,11 @@ def _check_block(
             def again(tags: bool) -> Dispatched:
                 return _dispatched(store, block, start, stop, tags)
 
-            yield from index.check(found, again, start, stop, damages)
+            try:
+                yield from index.check(found, again, start, stop, damages)
+            except RmqStoreError as why:
+                if not any(view.moment.is_gone(why, piece.segment.path, store.files) for piece in block):
+                    raise
 
     for piece in block:
         try:

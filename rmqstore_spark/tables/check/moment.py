@@ -36,7 +36,7 @@ class Moment:
 
     def is_gone(self, why: RmqStoreError, path: str, files: Files) -> bool:
         """Does an error mean no more than that a broker has deleted a file, as it does with what has expired?"""
-        return self.is_unsettled and not isinstance(why, StorageError) and not files.exists(path)
+        return self.is_unsettled and _is_gone(why, path, files)
 
 
 def moment_of(store: OpenStore) -> Moment:
@@ -52,11 +52,20 @@ def _dispatched_from(store: OpenStore) -> int:
     known = min((said.get(name, 0) for name in ("physicMsgTimestamp", "logicsMsgTimestamp")), default=0) - _SLACK
     start = store.end
     for extent in store.log.extents[-RECOVERED_SEGMENTS:][::-1]:
+        try:
+            first = store.log.timestamp(extent.start)
+        except RmqStoreError as why:
+            if _is_gone(why, extent.segment.path, store.files):
+                break
+            raise
         start = extent.start
-        first = store.log.timestamp(start)
         if first is not None and first <= known:
             break
     return start
+
+
+def _is_gone(why: RmqStoreError, path: str, files: Files) -> bool:
+    return not isinstance(why, StorageError) and not files.exists(path)
 
 
 def first_segment(commitlogs: list[str], files: Files) -> int:

@@ -1,0 +1,150 @@
+"""check of a store that a broker writes to, and of copies that were made meanwhile: a healthy one has no fault."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oracle import reference
+from oracle.stores import StoreBuilder
+from support.reading import options_of
+from support.tables import rows_of
+
+from rmqstore_spark.store.files import Files, OpenFile, Pin
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.tables.check.table import TABLE
+
+SLOTS = 13
+PARTS = ("commitlog", "consumequeue", "index")
+
+
+class Growing(Files):
+    """The store goes on between two looks."""
+
+    def __init__(self, go_on: Callable[[], None]) -> None:
+        super().__init__()
+        self._go_on = go_on
+
+    def file(self, path: str, is_log: bool = False, pin: Pin | None = None) -> OpenFile:
+        self._go_on()
+        return super().file(path, is_log, pin)
+
+    def names(self, path: str) -> list[str]:
+        self._go_on()
+        return super().names(path)
+
+
+def builder_of(root: Path, rng: random.Random) -> StoreBuilder:
+    items = rng.choice((20, 60, 500))
+    return StoreBuilder(root, rng.choice((4096, 16_384)), 200, index=True, index_slots=SLOTS, index_items=items)
+
+
+def append(builder: StoreBuilder, rng: random.Random, count: int) -> None:
+    for _ in range(count):
+        body, keys = rng.randbytes(rng.choice((10, 200))), f"k{rng.randrange(50)} x"
+        builder.append(rng.choice("AB"), body, rng.randrange(2), rng.choice((None, "t")), keys)
+
+
+def faults(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in rows if row["severity"] != "info" and row["problem"] != "abort"]
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_store_that_grows_between_two_looks(number: int, tmp_path: Path, rng: random.Random) -> None:
+    builder = builder_of(tmp_path, rng)
+    append(builder, rng, rng.randrange(1, 120))
+    builder.flush()
+    is_planned = False
+
+    def go_on() -> None:
+        if rng.random() < 0.15:
+            append(builder, rng, rng.choice((1, 1, 20)))
+            builder.flush()
+        if is_planned and rng.random() < 0.003 and len(reference.segment_files(tmp_path)) > 4:
+            builder.expire(1)
+
+    files = Growing(go_on)
+    store, options = OpenStore.find(str(tmp_path), files), options_of(tmp_path)
+    parts = TABLE.parts(store, options)
+    is_planned = True
+    rows = [row for part in parts for batch in TABLE.rows(store, options, part) for row in batch.to_pylist()]
+    assert faults(rows) == []
+    assert builder.end > store.end
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_a_copy_whose_parts_are_of_different_moments(number: int, tmp_path: Path, rng: random.Random) -> None:
+    """Who copies a store copies one directory after the other, and of a file its beginning first."""
+    builder = builder_of(tmp_path / "store", rng)
+    moments: list[Path] = []
+    for count in rng.randrange(1, 60), rng.choice((0, 1, 30)), rng.choice((0, 1, 30)):
+        append(builder, rng, count)
+        builder.flush()
+        moments.append(shutil.copytree(builder.root, tmp_path / str(len(moments))))
+    copy = shutil.copytree(moments[0], tmp_path / "copy")
+    of_parts = {part: rng.choice(moments) for part in PARTS}
+    for part, moment in of_parts.items():
+        shutil.rmtree(copy / part)
+        shutil.copytree(moment / part, copy / part)
+    newest = max((copy / "index").iterdir())
+    later = of_parts["index"].parent / "2" / "index" / newest.name
+    if rng.random() < 0.5:
+        cut = rng.choice((40, 40 + 4 * SLOTS))
+        newest.write_bytes(newest.read_bytes()[:cut] + later.read_bytes()[cut:])
+    rows = rows_of(TABLE, copy)
+    assert faults(rows) == []
+    said = {row["problem"]: row["count"] for row in rows}
+    log, queues = (moments.index(of_parts[part]) for part in PARTS[:2])
+    units = [len(list(reference.read_queues(moment))) for moment in moments]
+    assert said.get("notDispatched", 0) == max(0, units[log] - units[queues])
+    assert said.get("aheadOfEnd", 0) == max(0, units[queues] - units[log])
+    assert faults(rows_of(TABLE, copy, maxPartitionBytes="1000")) == []
+    (copy / "abort").unlink()
+    problems = {row["problem"] for row in faults(rows_of(TABLE, copy))}
+    assert ("missingQueueUnit" in problems) == (units[log] > units[queues])
+    assert ("queueAheadOfLog" in problems) == (units[queues] > units[log])
+
+
+def test_what_a_broker_does_not_make_by_itself(tmp_path: Path) -> None:
+    """Units that are missing before others, or before where it begins to recover, are lost in spite of `abort`."""
+    builder = StoreBuilder(tmp_path, 4096)
+    for number in range(60):
+        builder.append("A", bytes(150), number % 2, store_timestamp=1_700_000_000_000 + 1000 * number)
+    builder.close(clean=False)
+    path = builder.queue_directory("A", 0) / f"{0:020d}"
+    units = path.read_bytes()
+    path.write_bytes(units[:40] + bytes(20) + units[60:])
+    assert [row["problem"] for row in faults(rows_of(TABLE, tmp_path))] == ["missingQueueUnit"]
+    path.write_bytes(units)
+    files = sorted(builder.queue_directory("A", 1).iterdir())
+    for path in files[1:]:
+        path.unlink()
+    # The checkpoint is as new as the log: a broker begins with the last segment that is three seconds older.
+    rows = faults(rows_of(TABLE, tmp_path))
+    begin = max(
+        message.position
+        for message in builder.messages
+        if message.position % 4096 == 0 and message.store_timestamp <= builder.now - 3000
+    )
+    lost = [m for m in builder.messages if m.queue_id == 1 and m.queue_offset >= 10 and m.position < begin]
+    assert {row["problem"] for row in rows} == {"missingQueueUnit"}
+    assert sum(row["count"] for row in rows) == len(lost) > 0
+    (tmp_path / "checkpoint").write_bytes(struct.pack(">qqq", 0, 0, 0))
+    assert faults(rows_of(TABLE, tmp_path)) == []
+
+
+def test_units_after_the_logs_end_are_one_row_for_each_stretch(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path)
+    for number in range(40):
+        builder.append("A", bytes(50), number % 2)
+    builder.close()
+    cut = builder.messages[20].position
+    (path,) = reference.segment_files(tmp_path)
+    path.write_bytes(path.read_bytes()[: cut % 8192].ljust(8192, b"\0"))
+    found = [row for row in faults(rows_of(TABLE, tmp_path)) if row["problem"] == "queueAheadOfLog"]
+    assert [(row["queueId"], row["queueOffset"], row["count"]) for row in found] == [(0, 10, 10), (1, 10, 10)]
