@@ -125,9 +125,11 @@ class LogTimes:
         regions: list[_Region] = []
         at = 0
         for written in self._record.stretches:
-            if at < written.start:
-                regions.append(_Region(at, written.start, fall=0, last=written.before))
-            if self.has(written):
+            is_there = self.has(written)
+            if at < written.start:  # cut off together, both are others now
+                last = written.before if is_there else None
+                regions.append(_Region(at, written.start, fall=0, last=last))
+            if is_there:
                 regions += _of_runs(written)
             else:
                 regions.append(_Region(written.start, written.stop))

@@ -104,10 +104,10 @@ class _Written:
         else:
             self.record.write_bytes(known)
 
-    def cut(self) -> None:
+    def cut(self, number: int | None = None) -> None:
         """As a broker does that finds something wrong: the last segments are shorter, or gone."""
         rows = reading.read(self.root, columns=["commitLogOffset"])
-        at = self._rng.choice(rows)["commitLogOffset"]
+        at = (self._rng.choice(rows) if number is None else rows[number])["commitLogOffset"]
         for path in sorted((self.root / "commitlog").iterdir()):
             start = int(path.name)
             if start > at:
@@ -279,6 +279,23 @@ def test_a_merged_store_ascends(tmp_path: Path, rng: random.Random) -> None:
     Store([str(tmp_path / name) for name in ("one", "two", "three")]).copy(tmp_path / "merged")
     rows = reading.read(tmp_path / "merged", columns=["storeTimestamp"])
     assert [_ms(row) for row in rows] == [NOW + at * DAY for at in range(180)]
+
+
+def test_a_cut_before_what_was_written(tmp_path: Path, rng: random.Random) -> None:
+    """What was noted down of the message before that is not true any more, either."""
+    root = tmp_path / "store"
+    store = _Written(root, rng)
+    store.go_on_as_a_broker()
+    count = len(reading.read(root))
+    write(root, _rows([NOW + 1000 * DAY] * 100, rng), sizes=SIZES)
+    store.cut(count // 2)
+    for _ in range(3):
+        store.go_on_as_a_broker()
+    opened = OpenStore.find(str(root), reading.new_files())
+    (written,) = opened.written.stretches
+    rows = reading.read(root, columns=["commitLogOffset", "storeTimestamp"])
+    newest = max(_ms(row) for row in rows if row["commitLogOffset"] < written.start)
+    assert opened.times.may_hold(0, written.start, newest, newest)
 
 
 # ---- the file
