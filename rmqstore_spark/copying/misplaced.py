@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from native_io import FORMAT
 from rmqstore_spark.store.consumequeue import UNIT_SIZE, Queue
-from rmqstore_spark.store.message import are_queued
+from rmqstore_spark.store.message import SMALLEST_UNIT, are_queued
 from rmqstore_spark.store.opened import OpenStore
 
 _ID_BITS = 32
@@ -186,4 +185,4 @@ def _is_odd(offset: int, position: int, before: tuple[int, int] | None, after: l
 
 def _has_space(count: int, nbytes: int) -> bool:
     """Can so many messages be in so many bytes of a log?"""
-    return count * FORMAT["SMALLEST_UNIT"] <= nbytes
+    return count * SMALLEST_UNIT <= nbytes

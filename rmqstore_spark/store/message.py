@@ -21,6 +21,8 @@ TRANSACTION_PREPARED = 0x4
 TRANSACTION_COMMIT = 0x8
 TRANSACTION_ROLLBACK = 0xC
 
+SMALLEST_UNIT = FORMAT["SMALLEST_UNIT"]  # bytes
+
 _MOST = (1 << 63) - 1
 _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
