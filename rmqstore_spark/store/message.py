@@ -83,7 +83,7 @@ def _store_host_in(sys_flag: int) -> tuple[int, int]:
     return store_timestamp_at(sys_flag) + _I64.size, _STORE_HOST_END[sys_flag & _V6]
 
 
-_LONGEST_HEAD = max(_STORE_HOST_END.values()) + _I32.size + _I64.size + _I32.size  # all that can stand before a body
+LONGEST_HEAD = max(_STORE_HOST_END.values()) + _I32.size + _I64.size + _I32.size  # all that can stand before a body
 
 
 def body_end(head: memoryview) -> int:
@@ -101,9 +101,9 @@ def size_of_parts(read: Callable[[int, int], bytes], position: int) -> int | Non
         read: gives the bytes at a physical offset, and how many; fewer where a file ends.
         position: where the unit begins.
     """
-    head = read(position, _LONGEST_HEAD)
-    if len(head) < _LONGEST_HEAD:
-        head = head.ljust(_LONGEST_HEAD, b"\0")
+    head = read(position, LONGEST_HEAD)
+    if len(head) < LONGEST_HEAD:
+        head = head.ljust(LONGEST_HEAD, b"\0")
     at = body_end(memoryview(head))
     width = 2 if Head.of(head).magic == _MAGIC_V2 else 1
     for size in (width, 2):  # the lengths of topic and properties

@@ -5,8 +5,8 @@ What looks like a unit may stand in the body of a damaged message. So, the sures
 * What is left of a damaged message says where it ends, if the log goes on just there: with a unit, with the head of
   another damaged one, with the closing blank, or where reading ends. Its totalSize says it, the sum of its parts, and
   its ConsumeQueue.
-* A unit is believed that its ConsumeQueue knows, and one from which the log goes on, unit by unit, to one that is: to
-  such a unit, or so on.
+* A unit is believed that its ConsumeQueue knows, and one from which the log goes on, unit by unit, to one that it
+  knows, to the head of another damaged message, to the closing blank, or to where reading ends.
 * Where units are followed by what nothing can be recognized of, they are believed unless their ConsumeQueue has another
   message there, or what is before or after them is too little for a message: then they are inside one.
 

@@ -10,14 +10,13 @@ import numpy.typing as npt
 
 from native_io import FORMAT, Decoder, Filter, Taken
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.message import body_end
+from rmqstore_spark.store.message import LONGEST_HEAD, body_end
 from rmqstore_spark.store.segments import Segment
 from rmqstore_spark.store.units import Positions
 
 WINDOW_SIZE = 512 * 1024  # stays in the second-level cache between reading, checking and decoding
 FIRST_WINDOW = 16 * 1024
 _BLOCK = 4 * 1024
-_HEAD_SIZE = 72 + 2 * 20  # all that can stand before a body
 _TAIL_SIZE = 2 * (32767 + 2)  # the most that can stand after a body
 _NOTHING = memoryview(bytearray())
 
@@ -133,12 +132,12 @@ class Window:
         """
         data = memoryview(mmap.mmap(-1, size))
         start = at - self.segment.start
-        shown = self.data[at - self.base :][:_HEAD_SIZE] if at >= self.base else self.data[:0]
-        if len(shown) == _HEAD_SIZE:
-            data[:_HEAD_SIZE] = shown
+        shown = self.data[at - self.base :][:LONGEST_HEAD] if at >= self.base else self.data[:0]
+        if len(shown) == LONGEST_HEAD:
+            data[:LONGEST_HEAD] = shown
         else:
-            self._file.read_into(data[:_HEAD_SIZE], start)
-        tail = max(body_end(data[:_HEAD_SIZE]), size - _TAIL_SIZE, _HEAD_SIZE)
+            self._file.read_into(data[:LONGEST_HEAD], start)
+        tail = max(body_end(data[:LONGEST_HEAD]), size - _TAIL_SIZE, LONGEST_HEAD)
         if after:
             self.load(at + tail, size - tail + after)
             found = self.data[: size - tail]
