@@ -173,7 +173,8 @@ def _difference(shorter: Log, longer: Log) -> int | None:
     """From where on two copies have different messages; None where they have not. Where that is damaged in one of them,
     it is the first place where it can be seen."""
     last = shorter.store.last_message
-    if last is not None and _is_same(shorter, longer, last.position):
+    # What is left over behind the end of a segment that was written anew is no message of that log.
+    if last is not None and _is_same(shorter, longer, last.position) and longer.store.log.is_live(last.position):
         return None
     common = list(regions(shorter.store, longer.store))
     for number in reversed(range(len(common))):

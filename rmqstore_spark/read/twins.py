@@ -182,9 +182,12 @@ def _in_place(one: _Seen, other: _Seen) -> Kinship:
 
 
 def _has_some(one: _Seen, other: _Seen) -> bool:
-    """Has one a message of the other elsewhere? Two that it has not are enough to say no."""
-    missing = 0
+    """Has one a message of the other elsewhere? Two that it has not are enough to say no; but of some topics alone a
+    copy may be made."""
+    missing, topics = 0, one.store.queues.topics
     for unit in other.samples():
+        if topics and unit.topic not in topics:
+            continue
         found = one.has_elsewhere(other, unit)
         if found:
             return True
