@@ -606,6 +606,54 @@ def test_log_is_read_once(tmp_path: Path, rng: random.Random) -> None:
     assert builder.end <= files.bytes <= builder.end + 3 * beside + looks < 2 * builder.end
 
 
+def test_checkpoint_where_the_clock_went_back(tmp_path: Path) -> None:
+    """It is held against the greatest store time: that is what a broker, and our writer, may have put there."""
+    builder = StoreBuilder(tmp_path)
+    times = [1_700_000_000_000, 1_700_000_009_000, 1_700_000_001_000]
+    for time in times:
+        builder.append(store_timestamp=time)
+    builder.close()
+    for time, found in (max(times), []), (max(times) + 1, ["checkpointAhead"] * 2):
+        (tmp_path / "checkpoint").write_bytes(struct.pack(">qqq", time, time, 0))
+        assert [row["problem"] for row in wrong(tmp_path)] == found
+    rmqstore_spark.rebuild(str(tmp_path))
+    assert wrong(tmp_path) == []
+
+
+def test_messages_that_belong_into_no_queue_need_none(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path)
+    for sys_flag in reference.PREPARED, reference.ROLLBACK, reference.PREPARED:
+        builder.append(sys_flag=sys_flag)
+    builder.close()
+    assert not (tmp_path / "consumequeue").exists()
+    assert wrong(tmp_path) == []
+    builder.append()
+    builder.close()
+    shutil.rmtree(tmp_path / "consumequeue")
+    assert [row["problem"] for row in wrong(tmp_path)] == ["noQueues"]
+
+
+@pytest.mark.parametrize("tagged", [1, 2, 300])
+def test_tags_in_the_index_need_not_be_asked_for_one_by_one(tagged: int, tmp_path: Path) -> None:
+    """Of all messages, or of those of some versions' brokers; and the index is ahead of the log, as in a copy."""
+    builder = StoreBuilder(tmp_path, 1 << 20, index=True, index_slots=100, index_items=5000)
+    assert builder._index is not None
+    for number in range(600):
+        position = builder.append(tags="t", keys=f"k{number}")
+        if number % tagged == 0 or number > 590:
+            builder._index.put("TopicA", ["T#t"], position, builder.now)
+    builder.close(clean=False)
+    cut = builder.messages[500].position
+    (path, _) = reference.segment_files(tmp_path)
+    path.write_bytes(path.read_bytes()[:cut].ljust(1 << 20, b"\0"))
+    files, options = Files(), options_of(tmp_path)
+    opened = OpenStore.find(str(tmp_path), files)
+    parts = TABLE.parts(opened, options)
+    rows = [row for part in parts for batch in TABLE.rows(opened, options, part) for row in batch.to_pylist()]
+    assert {row["problem"] for row in rows if row["severity"] != "info"} == {"abort"}
+    assert files.requests < 200
+
+
 # ---- random stores, against a plain comparison of log and queues
 
 
