@@ -23,6 +23,7 @@ from support.tables import rows_of
 import rmqstore_spark
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.tables.check import table
 from rmqstore_spark.tables.check.problems import PROBLEMS
 from rmqstore_spark.tables.check.table import TABLE
 
@@ -725,8 +726,9 @@ def indexed(root: Path) -> set[tuple[int, int]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(16))
-def test_random_stores(number: int, tmp_path: Path, rng: random.Random) -> None:
-    """One or two damages, of any kinds; and the same rows whatever the log is cut into."""
+def test_random_stores(number: int, tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One or two damages, of any kinds; and the same rows whatever the log is cut into. Blocks are small, too."""
+    monkeypatch.setattr(table, "_BLOCK", rng.choice((600, 1500, 6000, 32 << 20)))
     builder, is_cut = aged_stores.aged_store(tmp_path / "store", rng)
     rows = check(builder.root)
     if not is_cut:

@@ -70,7 +70,7 @@ def check_log(store: OpenStore, view: LogView, part: LogPart) -> Iterator[Findin
     index = IndexStretch(store, view, part.index, part.covered)
     for block in part.blocks:
         yield from _check_block(store, view, block, queues if part.has_queues else None, index if part.index else None)
-    yield from queues.not_dispatched()
+        yield from queues.not_dispatched()
 
 
 def _check_block(
