@@ -22,7 +22,6 @@ SIZES = Sizes(segment=16 << 20, queue_file=2000 * 20, index_slots=5000, index_it
 SECONDS = float(os.environ.get("RMQ_CHECK_SECONDS", "5"))  # of writing
 # A running broker has `abort`, which its copies say; what is only said is no fault.
 SAID = {"brokerRuns", "abort", "aheadOfEnd", "notDispatched"}
-CALM = {"harmlessStray", "topicWithoutQueue", "timerNotLookedAt", "notLookedAt", "longRecovery", "notIndexed"}
 
 
 def problems(root: Path, original: Path | None = None) -> Counter[str]:
