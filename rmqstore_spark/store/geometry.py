@@ -2,16 +2,20 @@
 
 import os
 from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
 
 from rmqstore_spark.errors import DamagedStoreError, OptionError
 from rmqstore_spark.store.consumequeue import UNIT_SIZE
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.indexfile import IndexFile, file_names, file_size, key_hash, last_entries
+from rmqstore_spark.store.indexfile import IndexFile, IndexReader, file_names, file_size, key_hash
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import MOST_BYTES
 from rmqstore_spark.store.units import BatchBuilder
 
-_ENTRIES_TO_LOOK_AT = 64
+_ITEMS = 64  # of an index file that are read at a time
+_MESSAGES = 16  # of them, that are looked at in the log
 
 
 def queue_file_size(store: OpenStore, topics: Iterable[str] | None = None) -> int | None:
@@ -85,23 +89,63 @@ def index_geometry(directory: str, files: Files, slots: int | None, items: int |
 def indexes_tags(store: OpenStore, slots: int) -> bool:
     """Has the store's broker also put tags into the index? Those since 5.4 do, as `topic#T#tags`.
 
+    The newest messages with tags tell that are in the index and in the log. The index may be ahead of the log, as in
+    any copy of a store that was made while its broker ran, and messages without tags tell nothing.
+
     Args:
         slots: how many an index file has.
 
     Raises:
-        DamagedStoreError: the newest index file is broken.
+        DamagedStoreError: an index file is broken.
     """
-    entries = last_entries(os.path.join(store.root, "index"), store.files, slots, _ENTRIES_TO_LOOK_AT)
-    builder = BatchBuilder(["topic", "tags"])
-    for position in sorted({position for _, position in entries}):
-        extent = store.log.extent_at(position)
-        if extent is None:
-            continue
-        with store.reader(extent.segment) as reader:
-            run = reader.run_at(position, extent.segment.end)
-        if run is not None:
-            run.only(slice(1)).add_to(builder)
-            ((topic, tags),) = zip(*(column.to_pylist() for column in builder.finish().columns), strict=True)
-            if (key_hash(topic, f"T#{tags}"), position) in entries:
-                return True
+    directory = os.path.join(store.root, "index")
+    for name in reversed(file_names(directory, store.files)):
+        with IndexReader(os.path.join(directory, name), store.files) as reader:
+            if reader.is_empty or reader.header.begin_position >= store.end:
+                continue
+            told = _tells_of_tags(store, reader, slots)
+        if told is not None:
+            return told
     return False
+
+
+def _tells_of_tags(store: OpenStore, reader: IndexReader, slots: int) -> bool | None:
+    """Has a file items of tags? None where no message in it tells. Some items in a row are read, first the newest ones,
+    then such that are twice as far from the end each time."""
+    back = 0
+    while (stop := reader.header.index_count - back) > 1:
+        first = max(1, stop - _ITEMS)
+        items = reader.item_array(slots, first, stop - first)
+        some = _MESSAGES if back == 0 else _MESSAGES // 4
+        told = [_has_tag_item(store, items, position) for position in _some(store, items, some)]
+        if True in told or False in told:
+            return True in told
+        back = 2 * back or _ITEMS
+    return None
+
+
+def _some(store: OpenStore, items: Any, count: int) -> list[int]:
+    """Physical offsets in the log of some of these items' messages, the newest one of them first."""
+    at = np.unique(items["position"])
+    at = at[at < store.end][::-1]
+    return at[:: max(1, len(at) // count)][:count].tolist()  # type: ignore[no-any-return]
+
+
+def _has_tag_item(store: OpenStore, items: Any, position: int) -> bool | None:
+    """Has a message an item of its tags? None where that cannot be told: it has no tags, or is not in the log, or is
+    the last one of these items, of which more may be in another file, or not yet."""
+    extent = store.log.extent_at(position)
+    if extent is None:
+        return None
+    with store.reader(extent.segment) as reader:
+        run = reader.run_at(position, extent.segment.end)
+    if run is None:
+        return None
+    builder = BatchBuilder(["topic", "tags"])
+    run.only(slice(1)).add_to(builder)
+    ((topic, tags),) = zip(*(column.to_pylist() for column in builder.finish().columns), strict=True)
+    if not tags:
+        return None
+    if bool(((items["position"] == position) & (items["key_hash"] == key_hash(topic, f"T#{tags}"))).any()):
+        return True
+    return None if position == items["position"][-1] else False

@@ -486,19 +486,3 @@ def read_header(path: str, files: Files) -> Header:
     if len(data) < HEADER.size:
         raise DamagedStoreError(f"{path}: expected an index file, found {len(data)} bytes; delete it")
     return Header(*HEADER.unpack(data))
-
-
-def last_entries(directory: str, files: Files, slots: int, most: int) -> set[tuple[int, int]]:
-    """Key hash and physical offset of the newest entries there are, in the newest file that has any."""
-    for name in reversed(file_names(directory, files)):
-        path = os.path.join(directory, name)
-        count = read_header(path, files).index_count
-        if count > 1:
-            first = max(1, count - most)
-            with files.file(path) as file:
-                data = file.read(item_at(slots, first), (count - first) * ITEM.size)
-            return {
-                (key_hash, position)
-                for key_hash, position, _, _ in ITEM.iter_unpack(data[: len(data) // ITEM.size * ITEM.size])
-            }
-    return set()

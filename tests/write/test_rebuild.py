@@ -187,3 +187,48 @@ def test_refusals(tmp_path: Path, rng: random.Random) -> None:
     assert {name: data for name, data in writing.files(root, "**/*").items() if "commit" not in name} == {
         name: data for name, data in before.items() if "commit" not in name
     }
+
+
+@pytest.mark.parametrize("untagged", [0, 300])
+def test_tags_are_kept_where_the_index_is_ahead_of_the_log(tmp_path: Path, untagged: int) -> None:
+    """As in any copy of a running broker's store; and where its last messages have no tags."""
+    root = tmp_path / "store"
+    builder = StoreBuilder(root, segment_size=1 << 20, index=True, index_slots=100, index_items=5000)
+    for number in range(300 + untagged):
+        properties = {"KEYS": f"k{number}"} | ({"TAGS": "t"} if number < 300 else {})
+        builder.append(topic="T", queue_id=0, body=b"x", properties=properties)
+    builder.close()
+    rmqstore_spark.rebuild(root)
+    (path,) = (root / "index").iterdir()
+    assert struct.unpack_from(">i", path.read_bytes(), 36)[0] > 1
+    put_tag_items(root, path, slots=100)
+    cut = int(len(reading.read(root)) * 0.7)
+    at = reading.read(root)[cut]["commitLogOffset"]
+    (segment,) = (root / "commitlog").iterdir()
+    data = bytearray(segment.read_bytes())
+    data[at:] = bytes(len(data) - at)
+    segment.write_bytes(data)
+    shutil.rmtree(root / "consumequeue")
+    rmqstore_spark.rebuild(root)
+    hashes = [key_hash for key_hash, _ in index_entries(root, 100)]
+    assert hashes.count(reference.index_hash("T", "T#t")) == min(cut, 300)
+
+
+def put_tag_items(root: Path, path: Path, slots: int) -> None:
+    """An index file anew, as a broker since 5.4 makes it."""
+    items = [
+        (reference.index_hash("T", key), row["commitLogOffset"])
+        for row in reading.read(root)
+        for key in (*(row["keys"] or "").split(), *([f"T#{row['tags']}"] if row["tags"] else []))
+    ]
+    data, head = bytearray(path.read_bytes()), 40 + 4 * slots
+    data[40:] = bytes(len(data) - 40)
+    used = 0
+    for number, (key_hash, position) in enumerate(items, 1):
+        slot = 40 + 4 * (key_hash % slots)
+        (previous,) = struct.unpack_from(">i", data, slot)
+        used += previous == 0
+        struct.pack_into(">iqii", data, head + 20 * number, key_hash, position, 0, previous)
+        struct.pack_into(">i", data, slot, number)
+    struct.pack_into(">qqii", data, 16, items[0][1], items[-1][1], used, len(items) + 1)
+    path.write_bytes(data)
