@@ -174,7 +174,8 @@ class Edge:
             if self._is_due() and (self._started() != self._was_started or self._begins_with_unit(segment.end)):
                 return self._search()
             return reached
-        return self._go_on(store, segment, reached)
+        # A broker that has started may have cut the log before what stands here.
+        return self._search() if self._started() != self._was_started else self._go_on(store, segment, reached)
 
     def _go_on(self, store: OpenStore, segment: Segment, reached: Reached) -> Reached:
         """Something stands where the next unit should be."""

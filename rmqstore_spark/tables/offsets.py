@@ -65,7 +65,8 @@ def _behind(facts: QueueFacts | None, offset: int, times: QueueTimes) -> tuple[A
     lag = facts.end - max(offset, facts.least)
     consumed = None
     if facts.least < offset <= facts.end:
-        consumed = facts.last_time if offset == facts.end else times.at(facts.topic, facts.queue_id, offset - 1)
+        consumed = facts.last_time if offset == facts.end else facts.times.get(offset - 1)
+        consumed = times.at(facts.topic, facts.queue_id, offset - 1) if consumed is None else consumed
     millis = None
     since = facts.first_time if consumed is None else consumed
     if lag <= 0:

@@ -1,21 +1,36 @@
 """Where a time or a consumer group is in the queues of a store, as option `startingOffsets` takes it."""
 
 from rmqstore_spark.read.groups import check_group
+from rmqstore_spark.selection import EVERYTHING
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_bounds import queue_bounds
 from rmqstore_spark.store.queue_times import QueueTimes
+from rmqstore_spark.tables.unqueued import unqueued
 
 Positions = dict[str, dict[str, int]]  # by topic and queueId
 
 
 def positions_at(store: OpenStore, time: int) -> Positions:
     """Of each queue the first offset with a store time (microseconds) of `time` or later, else its end. Light queues
-    are left out: their messages are in others."""
-    found: Positions = {}
+    are left out: their messages are in others. What queue files do not have, the log tells, as in table `queues`."""
+    store.layout.refuse_dledger()
     times = QueueTimes(store)
-    for bounds in queue_bounds(store, (queue for queue in store.queues.with_batch if not queue.is_lmq)):
-        queue = bounds.queue
-        found.setdefault(queue.topic, {})[str(queue.queue_id)] = times.first_from(bounds, time)
+    bounds = list(queue_bounds(store, (queue for queue in store.queues.with_batch if not queue.is_lmq)))
+    first: dict[tuple[str, int], int] = {}
+    ends: dict[tuple[str, int], int] = {}
+    for each in bounds:
+        name = each.queue.topic, each.queue.queue_id
+        ends[name], at = each.end, times.first_from(each, time)
+        if at < each.end:
+            first[name] = at
+    for message in unqueued(store, EVERYTHING, bounds):
+        name = message.topic, message.queue_id
+        ends[name] = max(ends.get(name, 0), message.offset + 1)
+        if message.time >= time:
+            first[name] = min(first.get(name, message.offset), message.offset)
+    found: Positions = {}
+    for (topic, queue_id), end in ends.items():
+        found.setdefault(topic, {})[str(queue_id)] = first.get((topic, queue_id), end)
     return found
 
 

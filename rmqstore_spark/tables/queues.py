@@ -1,35 +1,33 @@
 """Table `queues`: what each queue holds, as RocketMQ's topicStatus tells it of a broker that runs.
 
-Offsets are those that the log confirms (store/queue_bounds.py). Where there are no ConsumeQueues, or only in RocksDB,
-which is not read, the log itself tells, message by message.
+Offsets are those that the log confirms (store/queue_bounds.py). Of queues that are lost, or only in RocksDB, which is
+not read, and where queues lack messages, the log itself tells, message by message (unqueued.py).
 """
 
-import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from rmqstore_spark.errors import one_line
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read.queue_claims import selected_queues
 from rmqstore_spark.selection import EVERYTHING, Selection
 from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.kinds import kind_with
-from rmqstore_spark.store.message import is_queued
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
 from rmqstore_spark.tables.columns import INT, LONG, TEXT, TIME, batches
 from rmqstore_spark.tables.table import Part, Table
-
-log = logging.getLogger(__name__)
-
-_FROM_LOG = ["topic", "queueId", "queueOffset", "sysFlag", "commitLogOffset", "storeTimestamp"]
+from rmqstore_spark.tables.unqueued import Unqueued, unqueued
 
 
 @dataclass
 class QueueFacts:
-    """A row: what is known of a queue. Times are microseconds of the epoch."""
+    """A row: what is known of a queue. Times are microseconds of the epoch.
+
+    Attributes:
+        times: store times, by queue offset, of messages that no queue file has and a group consumed last.
+    """
 
     topic: str
     queue_id: int
@@ -42,6 +40,15 @@ class QueueFacts:
     last_time: int | None = None
     files: int = 0
     nbytes: int = 0
+    times: dict[int, int] = field(default_factory=dict)
+
+    def add(self, message: Unqueued) -> None:
+        """A message that its files do not have; they come in the order of the log."""
+        if self.first_position is None:
+            self.least = self.end = message.offset
+            self.first_position, self.first_time = message.position, message.time
+        self.end = max(self.end, message.offset + 1)
+        self.last_position, self.last_time = message.position, message.time
 
 
 def queue_facts(store: OpenStore, selection: Selection = EVERYTHING) -> Iterator[QueueFacts]:
@@ -51,11 +58,25 @@ def queue_facts(store: OpenStore, selection: Selection = EVERYTHING) -> Iterator
         NotAStoreError: the messages are in a log of DLedger.
     """
     store.layout.refuse_dledger()
-    if store.queues.is_empty and store.log.extents:
-        yield from _from_log(store, selection)
-        return
-    found = sorted(selected_queues(store, selection), key=lambda queue: (queue.topic, queue.queue_id))
-    yield from map(_facts, queue_bounds(store, found))
+    bounds = list(queue_bounds(store, selected_queues(store, selection)))
+    found = list(map(_facts, bounds))
+    by_name = {(facts.topic, facts.queue_id): facts for facts in found}
+    kind = "simple" if kind_with(store.root, store.files, "queues") is None else "rocksdb"
+    consumed = {
+        (topic, queue_id, offset - 1)
+        for (_, topic), queues in store.consumer_offsets.items()
+        for queue_id, offset in queues.items()
+    }
+    for message in unqueued(store, selection, bounds):
+        name = message.topic, message.queue_id
+        facts = by_name.get(name)
+        if facts is None:
+            facts = by_name[name] = QueueFacts(*name, kind, message.offset, message.offset + 1)
+            found.append(facts)
+        facts.add(message)
+        if (*name, message.offset) in consumed:
+            facts.times[message.offset] = message.time
+    yield from sorted(found, key=lambda facts: (facts.topic, facts.queue_id))
 
 
 def _facts(bounds: QueueBounds) -> QueueFacts:
@@ -79,28 +100,6 @@ def _kind(queue: Queue) -> str:
     if queue.is_batch:
         return "batch"
     return "lmq" if queue.is_lmq else "simple"
-
-
-def _from_log(store: OpenStore, selection: Selection) -> Iterator[QueueFacts]:
-    """By all messages of the log."""
-    from rmqstore_spark.tables.messages import messages
-
-    log.warning("%s: no ConsumeQueues of files, so the whole log is read to know its queues", one_line(store.root))
-    kind = "simple" if kind_with(store.root, store.files, "queues") is None else "rocksdb"
-    found: dict[tuple[str, int], QueueFacts] = {}
-    wanted = Selection(topic=selection.topic, assigned=selection.assigned)
-    options = ReadOptions([store.root], None, None, "DROPMALFORMED", False, False, None, None, store.files.manners)
-    for batch in messages(store, options, wanted, _FROM_LOG):
-        columns = [*batch.columns[:5], batch.column(5).cast(pa.int64())]
-        for topic, queue_id, offset, flags, position, time in zip(*(c.to_pylist() for c in columns), strict=True):
-            if not is_queued(flags):
-                continue
-            facts = found.get((topic, queue_id))
-            if facts is None:
-                facts = found[topic, queue_id] = QueueFacts(topic, queue_id, kind, offset, offset + 1, position)
-                facts.first_time = time
-            facts.end, facts.last_position, facts.last_time = max(facts.end, offset + 1), position, time
-    yield from (found[name] for name in sorted(found))
 
 
 def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:

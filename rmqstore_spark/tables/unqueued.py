@@ -1,0 +1,119 @@
+"""Messages that are in no queue file: of queues that were lost, or lag, or are in a RocksDB. The log has them.
+
+The proof that queues tile the log tells which parts of it none of them knows (store/queue_coverage.py). It costs 20
+bytes a message, and then these parts are read. Messages of a deleted topic stand in no queue, too, and are nobody's; so
+only topics count that the configuration, a directory or a group's offset names, or any where there is no configuration.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from rmqstore_spark.columns import arrow_schema
+from rmqstore_spark.errors import one_line
+from rmqstore_spark.read.batches import ReadSettings, read_task
+from rmqstore_spark.read.explain import size_text
+from rmqstore_spark.read.prune import ranges_of
+from rmqstore_spark.read.task import Range, Scan, Task
+from rmqstore_spark.selection import Selection
+from rmqstore_spark.store.message import is_queued
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.queue_bounds import QueueBounds
+from rmqstore_spark.store.queue_coverage import coverage
+
+log = logging.getLogger(__name__)
+
+_COLUMNS = ["topic", "queueId", "queueOffset", "sysFlag", "commitLogOffset", "storeTimestamp"]
+# What is looked at without a sign that something is missing: more than these take longer than about a second.
+_MOST_UNITS = 10_000_000
+_MOST_STRETCHES = 5000  # of a queue in a segment
+_MOST_BYTES = 256 * 1024 * 1024  # of the log
+
+
+class Unqueued(NamedTuple):
+    """A message that no queue file has; its store time in microseconds."""
+
+    topic: str
+    queue_id: int
+    offset: int
+    position: int
+    time: int
+
+
+def unqueued(store: OpenStore, selection: Selection, found: list[QueueBounds]) -> Iterator[Unqueued]:
+    """The messages of selected topics and queues that queue files do not have, in the order of the log.
+
+    Args:
+        found: the selected queues that there are, with what their files have.
+    """
+    known = {(bounds.queue.topic, bounds.queue.queue_id): bounds for bounds in found}
+    ranges = list(_unknown(store, selection, known))
+    if not ranges:
+        return
+    wanted = Selection(topic=selection.topic, assigned=selection.assigned)
+    settings = ReadSettings(arrow_schema(_COLUMNS), "DROPMALFORMED", False, False, wanted)
+    topics = {*store.known_topics(), *store.consumed_topics} if store.topics else None
+    for batch in read_task(Task(tuple(ranges)), settings):
+        columns = [*batch.columns[:5], batch.column(5).cast(pa.int64())]
+        for topic, queue_id, offset, flags, position, time in zip(*(c.to_pylist() for c in columns), strict=True):
+            if is_queued(flags) and (topics is None or topic in topics):
+                message = Unqueued(topic, queue_id, offset, position, time)
+                if _is_news(message, known.get((topic, queue_id))):
+                    yield message
+
+
+def _is_news(message: Unqueued, bounds: QueueBounds | None) -> bool:
+    """Does a queue lack it? Only at its end: a queue says where it begins, and what is before that no broker gives, nor
+    what stands in the log of a topic that was deleted and made anew."""
+    if bounds is None or not has_units(bounds):
+        return True
+    if bounds.queue.is_batch:
+        return False
+    return message.offset >= bounds.end and (bounds.last is None or message.position > bounds.last.position)
+
+
+def has_units(bounds: QueueBounds) -> bool:
+    """Does a queue's file say anything at all?"""
+    return bounds.last is not None or bounds.queue.last() is not None
+
+
+def _unknown(store: OpenStore, selection: Selection, known: Mapping[tuple[str, int], QueueBounds]) -> Iterator[Range]:
+    """The parts of the log that no queue knows, as far as they are to be read."""
+    ranges = ranges_of(store)
+    queues = store.queues.with_batch
+    if not any(queue.last() is not None for queue in queues):
+        if ranges:
+            log.warning("%s: no ConsumeQueues of files, so the whole log is read to know its queues", store.root)
+        yield from (Scan(r.segment, r.start, r.stop, store) for r in ranges)
+        return
+    is_sign = _is_something_missing(store, selection, known)
+    if not is_sign and (
+        len(queues) * len(ranges) > _MOST_STRETCHES or sum(queue.end - queue.first for queue in queues) > _MOST_UNITS
+    ):
+        return
+    found = coverage(store, store.log.extents, lambda queue: True)
+    # Where queues contradict each other, none of them counts.
+    gaps = [[(r.start, r.stop)] if each.gaps is None else each.gaps for each, r in zip(found, ranges, strict=True)]
+    size = sum(stop - start for some in gaps for start, stop in some)
+    if size > _MOST_BYTES:
+        what = "they are read to know the queues" if is_sign else "of deleted topics, or of queues that lack messages"
+        log.warning("%s: %s of the log are in no ConsumeQueue: %s", one_line(store.root), size_text(size), what)
+        if not is_sign:
+            return
+    for some, r in zip(gaps, ranges, strict=True):
+        for start, stop in some:
+            yield Scan(r.segment, start, stop, store)
+
+
+def _is_something_missing(store: OpenStore, selection: Selection, known: Mapping[tuple[str, int], QueueBounds]) -> bool:
+    """Is there a directory of a queue without a unit in it, or a group that is farther than the queue is?"""
+    if not all(map(has_units, known.values())):
+        return True
+    return any(
+        offset > (known[topic, queue_id].end if (topic, queue_id) in known else 0)
+        for (_, topic), queues in store.consumer_offsets.items()
+        for queue_id, offset in queues.items()
+        if selection.queue(topic, queue_id) is not None
+    )
