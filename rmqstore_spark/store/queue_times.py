@@ -47,7 +47,7 @@ class QueueTimes:
             end = most if is_last else min(most, queue.search(stop, stop=most))
             number = self._first_in(queue, begin, end, piece, time)
             if number < end or (is_last and is_last_late):
-                return self._offset_from(queue, number, most, bounds.end)
+                return self._offset_from(bounds, number)
         return bounds.end
 
     def _first_in(self, queue: Queue, least: int, most: int, piece: _Piece, time: int) -> int:
@@ -97,12 +97,13 @@ class QueueTimes:
             return None if next_one is None else 1000 * next_one
         return found
 
-    def _offset_from(self, queue: Queue, number: int, last: int, end: int) -> int:
-        """The queue offset of the first message from a unit on, up to the number `last`; `end` where there is none."""
+    def _offset_from(self, bounds: QueueBounds, number: int) -> int:
+        """The queue offset of the first message from a unit on; the queue's end where there is none."""
+        queue = bounds.queue
         if (after := self._end_after_lost(queue, number)) is not None:
-            number = queue.search(after, stop=last)
+            number = queue.search(after, stop=bounds.numbers[-1])
         unit = unit_at(queue, number)
-        return end if unit is None else unit.offset
+        return bounds.end if unit is None else unit.offset
 
     def _end_after_lost(self, queue: Queue, number: int) -> int | None:
         """Where the segment ends in which a unit points to a lost message; None where it is no such unit."""
