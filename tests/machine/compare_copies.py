@@ -110,7 +110,7 @@ def broken_config(past: Past, truth: Truth, rng: random.Random) -> None:
 def selected(past: Past, truth: Truth, rng: random.Random) -> None:
     """Some of it."""
     wish = wanted(past, rng)
-    if truth.may_fail:
+    if truth.may_fail or any(wish.may_miss(m.row) for m in truth.must):
         return
     rows = [m.row for m in truth.must if wish.has(m.row)]
     target = past.root.with_name("selected")

@@ -39,7 +39,8 @@ def messages(past: Past, truth: Truth, rng: random.Random) -> None:
             compare_rows(truth, found, f"{name} {options}", wish)
         except Difference as why:
             raise Difference(f"faces: {name}: {why.kind}", why.text) from None
-    _command_line(past, truth, options, [m.row for m in truth.must if wish.has(m.row)])
+    if not any(wish.may_miss(m.row) for m in truth.must):
+        _command_line(past, truth, options, [m.row for m in truth.must if wish.has(m.row)])
 
 
 def _by_store(past: Past, options: dict[str, str]) -> list[Row]:

@@ -108,10 +108,11 @@ def compare_rows(truth: Truth, found: list[Row], text: str, wish: Wanted | None 
         raise Difference(f"{what}: not in the order of the log", f"{text}: {positions}")
     known = {m.position: m.row for m in (*truth.past.messages, *truth.past.stale)}
     must = [m.position for m in truth.must if wish is None or wish.has(m.row)]
-    missing = sorted(set(must) - set(positions))
+    may = truth.may | {m.position for m in truth.must if wish is not None and wish.may_miss(m.row)}
+    missing = sorted(set(must) - set(positions) - may)
     if missing:
         raise Difference(f"{what}: whole messages are missing", f"{text}: {len(missing)} of {len(must)}: {missing[:8]}")
-    beyond = sorted(set(positions) - set(must) - truth.may)
+    beyond = sorted(set(positions) - set(must) - may)
     if beyond:
         kind = "cut off" if beyond[0] in {m.position for m in truth.past.stale} else "not live or damaged or not wanted"
         raise Difference(f"{what}: messages come that are {kind}", f"{text}: {beyond[:8]}")

@@ -13,11 +13,16 @@ from machine.stores import HALF, SLACK, TAGS, TOPICS, WORDS
 
 
 class Wanted(NamedTuple):
-    """Options, and what they say of a row of the full scan."""
+    """Options, and what they say of a row of the full scan.
+
+    Attributes:
+        may_miss: whether docs/find.md says that a look-up may not see this row.
+    """
 
     kind: str
     options: dict[str, str]
     has: Callable[[Row], bool]
+    may_miss: Callable[[Row], bool] = lambda row: False
 
 
 def wanted(past: Past, rng: random.Random) -> Wanted:
@@ -31,7 +36,13 @@ def wanted(past: Past, rng: random.Random) -> Wanted:
     if not parts:
         return Wanted("nothing", {}, lambda row: True)
     options = {name: text for part in parts for name, text in part.options.items()}
-    return Wanted(" and ".join(p.kind for p in parts), options, lambda row: all(part.has(row) for part in parts))
+
+    def may_miss(row: Row) -> bool:
+        return any(part.may_miss(row) for part in parts)
+
+    return Wanted(
+        " and ".join(p.kind for p in parts), options, lambda row: all(part.has(row) for part in parts), may_miss
+    )
 
 
 def _rows(past: Past) -> list[Row]:
@@ -102,13 +113,27 @@ def _tags(past: Past, rng: random.Random) -> Wanted:
 def _key(past: Past, rng: random.Random) -> Wanted:
     ids = [row["msgId"] for row in _rows(past) if row["msgId"]] or ["none"]
     name = rng.choice((rng.choice(ids), rng.choice(ids), rng.choice(WORDS), "twice"))
-    return Wanted("key", {"key": name}, lambda row: name == row["msgId"] or name in (row["keys"] or "").split(" "))
+
+    def has(row: Row) -> bool:
+        return name == row["msgId"] or name in (row["keys"] or "").split(" ")
+
+    return Wanted("key", {"key": name}, has, _is_of_no_known_topic(past))
 
 
 def _id(past: Past, rng: random.Random) -> Wanted:
     row = rng.choice(_rows(past))
     name = rng.choice((row["msgId"] or "none", row["offsetMsgId"], "twice"))
-    return Wanted("msgId", {"msgId": name}, lambda row: name in (row["msgId"], row["offsetMsgId"]))
+    is_unknown = _is_of_no_known_topic(past)
+    return Wanted("msgId", {"msgId": name}, lambda row: name in (row["msgId"], row["offsetMsgId"]), is_unknown)
+
+
+def _is_of_no_known_topic(past: Past) -> Callable[[Row], bool]:
+    """Of a topic that was deleted, only messages are left: an index cannot be asked for it."""
+    known = {path.name for path in past.root.glob("consumequeue/*")} | {topic for _, topic in past.groups}
+    config = past.root / "config" / "topics.json"
+    if config.exists():
+        known |= set(json.loads(config.read_text())["topicConfigTable"])
+    return lambda row: row["topic"] not in known
 
 
 def _time(past: Past, rng: random.Random) -> Wanted | None:
