@@ -26,7 +26,7 @@ class Queue(NamedTuple):
 
     Attributes:
         live: its messages, damaged ones too, in their order; `whole` those that are not.
-        is_complete: whether its ConsumeQueue has a unit of each of them, in files that follow each other.
+        is_complete: whether its ConsumeQueue has a unit of each of them, and nothing is undecided of those at its end.
     """
 
     live: list[Message]
@@ -48,9 +48,15 @@ def queues_of(truth: Truth) -> dict[QueueName, Queue]:
             live[m.queue].append(m)
     whole = {m.position for m in truth.whole}
     return {
-        name: Queue(some, [m for m in some if m.position in whole], all(truth.has_unit(m) for m in some))
+        name: Queue(some, [m for m in some if m.position in whole], all(has_unit(truth, m) for m in some))
         for name, some in live.items()
     }
+
+
+def has_unit(truth: Truth, message: Message) -> bool:
+    """And is it sure whether the message is there?"""
+    undecided = (s for s in truth.stretches if not s.must_be_told)
+    return truth.has_unit(message) and not any(s.start <= message.position < s.stop for s in undecided)
 
 
 def milliseconds(time: datetime | None) -> int | None:
