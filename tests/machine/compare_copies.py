@@ -168,6 +168,8 @@ def twins(past: Past, truth: Truth, rng: random.Random) -> None:
             "twins: two copies are taken for two stores", f"{len(found)} rows of {len(one.messages)}; {text}"
         )
     whole = {m.position: m.row for each in truths for m in each.whole}
+    if not {m.position for m in truths[0].whole} & {m.position for m in truths[1].whole}:
+        return  # nothing tells that they are copies, which is an error of its own
     try:
         found = reading.read(*roots, mode="DROPMALFORMED", deduplicate=True)
     except RmqStoreError as why:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -120,6 +121,12 @@ def read_messages(root: Path) -> list[Message]:
         place = (row["topic"], unit.queue_id, unit.queue_offset)
         found.append(Message(position, len(data), *place, unit.store_timestamp, queued, row))
     return found
+
+
+def known_topics(root: Path) -> set[str]:
+    """Those that config/ has."""
+    path = root / "config" / "topics.json"
+    return set(json.loads(path.read_text())["topicConfigTable"]) if path.exists() else set()
 
 
 def queue_units(root: Path) -> Iterator[tuple[str, int, int, int, int]]:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from machine.past import Past, Row
+from machine.past import Past, Row, known_topics
 from machine.stores import HALF, SLACK, TAGS, TOPICS, WORDS
 
 
@@ -130,9 +130,7 @@ def _id(past: Past, rng: random.Random) -> Wanted:
 def _is_of_no_known_topic(past: Past) -> Callable[[Row], bool]:
     """Of a topic that was deleted, only messages are left: an index cannot be asked for it."""
     known = {path.name for path in past.root.glob("consumequeue/*")} | {topic for _, topic in past.groups}
-    config = past.root / "config" / "topics.json"
-    if config.exists():
-        known |= set(json.loads(config.read_text())["topicConfigTable"])
+    known |= known_topics(past.root)
     return lambda row: row["topic"] not in known
 
 
