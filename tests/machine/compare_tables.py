@@ -161,12 +161,12 @@ def offsets(past: Past, truth: Truth, rng: random.Random) -> None:
         lag = row["maxOffset"] - max(row["consumerOffset"], row["minOffset"])
         _expect("offsets: lag", row["lag"], [lag], text)
         if (topic, queue_id) in known:
-            _consumed(known[topic, queue_id], row, text)
+            _consumed(truth, known[topic, queue_id], row, text)
 
 
-def _consumed(queue: Queue, row: Row, text: str) -> None:
-    """Where the messages in question are whole: their times."""
-    whole = {m.queue_offset: m for m in queue.whole}
+def _consumed(truth: Truth, queue: Queue, row: Row, text: str) -> None:
+    """Where the messages in question are whole, and in the queue if there are queues: their times."""
+    whole = {m.queue_offset: m for m in queue.whole if not truth.units or truth.has_unit(m)}
     last = whole.get(row["maxOffset"] - 1)
     consumed = whole.get(row["consumerOffset"] - 1)
     if consumed and row["minOffset"] < row["consumerOffset"] <= row["maxOffset"]:
@@ -277,10 +277,10 @@ def groups(past: Past, truth: Truth, rng: random.Random) -> None:
 
 
 def _step(step: Callable[[Past, Truth, random.Random], None]) -> Step:
-    """From the disk or from objects; where the log ends must be decided."""
+    """From the disk or from objects; where the log ends, and its queues with it, must be decided."""
 
     def compare(past: Past, truth: Truth, rng: random.Random) -> None:
-        if truth.may:
+        if not truth.is_decided:
             return
         reading.STORAGE = rng.choice(("disk", "objects"))
         try:
