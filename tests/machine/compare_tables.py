@@ -26,12 +26,14 @@ class Queue(NamedTuple):
 
     Attributes:
         live: its messages, damaged ones too, in their order; `whole` those that are not.
+        is_decided: whether none of its left-over units points into damage: then nothing tells whose message that was.
         is_complete: whether its ConsumeQueue has a unit of each of them, and nothing is undecided of those at its end.
     """
 
     live: list[Message]
     whole: list[Message]
     is_complete: bool
+    is_decided: bool
 
 
 def _table(past: Past, name: str, **options: Any) -> list[Row]:
@@ -47,8 +49,16 @@ def queues_of(truth: Truth) -> dict[QueueName, Queue]:
         if m.queued:
             live[m.queue].append(m)
     whole = {m.position for m in truth.whole}
+    beyond = {
+        (topic, queue_id)
+        for (topic, queue_id, offset), (position, _) in truth.units.items()
+        if not any(m.queue_offset == offset and m.position == position for m in live.get((topic, queue_id), ()))
+        and any(stretch.start <= position < stretch.stop for stretch in truth.stretches)
+    }
     return {
-        name: Queue(some, [m for m in some if m.position in whole], all(has_unit(truth, m) for m in some))
+        name: Queue(
+            some, [m for m in some if m.position in whole], all(has_unit(truth, m) for m in some), name not in beyond
+        )
         for name, some in live.items()
     }
 
@@ -95,6 +105,8 @@ def queues(past: Past, truth: Truth, rng: random.Random) -> None:
         )
         if queue is None:
             _expect("queues: messages where the log has none", row["messages"], [0], text)
+        elif not queue.is_decided:
+            continue
         elif queue.is_complete or not in_files:
             _bounds(queue, row, text)
         elif queue.live:
@@ -248,7 +260,7 @@ def offsets_at(past: Past, truth: Truth, rng: random.Random) -> None:
     found = positions.positions_at(store, time * 1000)
     in_files = any(True for _ in past.root.glob("consumequeue/*/*/*"))
     for (topic, queue_id), queue in known.items():
-        if not queue.whole or (in_files and not queue.is_complete):
+        if not (queue.whole and queue.is_decided) or (in_files and not queue.is_complete):
             continue
         text = f"{topic}/{queue_id} from {time}"
         at = found.get(topic, {}).get(str(queue_id))
