@@ -69,8 +69,13 @@ class QueueTimes:
     def _first_by_search(self, queue: Queue, least: int, most: int, piece: _Piece, time: int) -> int:
         least, most = self._narrowed(queue, least, most, piece, time)
         return bisect.bisect_left(
-            range(most), True, lo=least, key=lambda number: not _is_before(self._of_next(queue, number), time)
+            range(most), True, lo=least, key=lambda number: self._is_late(queue, number, most, time)
         )
+
+    def _is_late(self, queue: Queue, number: int, most: int, time: int) -> bool:
+        """Is the first message late enough whose time is known, from a unit on? One that is damaged tells nothing."""
+        times = (self._of_next(queue, each) for each in range(number, most))
+        return not _is_before(next((found for found in times if found is not None), None), time)
 
     def _narrowed(self, queue: Queue, least: int, most: int, piece: _Piece, time: int) -> tuple[int, int]:
         """The same search, where it can only be in one segment: by the store times that segments begin with."""
@@ -78,15 +83,19 @@ class QueueTimes:
         starts = [extent.start for extent in log.extents if piece[0] <= extent.start < piece[1]]
         milliseconds = -(-time // 1000)
 
-        def is_late(start: int) -> bool:
-            found = log.timestamp(start)
-            return found is not None and found >= milliseconds
+        def known(index: int) -> int:
+            """The first one from there on that begins with a message whose time is known."""
+            return next((n for n in range(index, len(starts)) if log.timestamp(starts[n]) is not None), len(starts))
 
-        index = bisect.bisect_left(starts, True, key=is_late)
+        def is_late(index: int) -> bool:
+            found = None if (at := known(index)) == len(starts) else log.timestamp(starts[at])
+            return found is None or found >= milliseconds
+
+        index = bisect.bisect_left(range(len(starts)), True, key=is_late)
         if index > 0:
             least = max(least, min(most, queue.search(starts[index - 1], stop=most)))
-        if index < len(starts):
-            most = min(most, max(least, queue.search(starts[index], stop=most)))
+        if (late := known(index)) < len(starts):
+            most = min(most, max(least, queue.search(starts[late], stop=most)))
         return least, most
 
     def _of_next(self, queue: Queue, number: int) -> int | None:
