@@ -65,8 +65,11 @@ def queues_of(truth: Truth) -> dict[QueueName, Queue]:
 
 def has_unit(truth: Truth, message: Message) -> bool:
     """And is it sure whether the message is there?"""
-    undecided = (s for s in truth.stretches if not s.must_be_told)
-    return truth.has_unit(message) and not any(s.start <= message.position < s.stop for s in undecided)
+    stretch = next((s for s in truth.stretches if s.start <= message.position < s.stop), None)
+    if stretch is None or any(m.position > stretch.start for m in truth.whole):
+        return truth.has_unit(message) and (stretch is None or stretch.must_be_told)
+    # At the log's end only the first of several lost messages is sure to have been there.
+    return truth.has_unit(message) and stretch.must_be_told and message.position == stretch.start
 
 
 def milliseconds(time: datetime | None) -> int | None:
