@@ -139,7 +139,10 @@ class PastDamage:
                     return unit.position
                 believed = (each.position for each in units if self._is_known(each) is not False)
                 found = next(believed, None)
-                if found is not None and self._has_space(units[-1].position + units[-1].size, stop):
+                end = units[-1].position + units[-1].size
+                if found is not None and (
+                    self._has_space(end, stop) or (len(units) > 1 and self._may_close(end, stop))
+                ):
                     return found
                 passed.update(each.position for each in units)
             unit = self._next(unit.position + 1, stop)
@@ -164,6 +167,10 @@ class PastDamage:
         """Is there space for a message between what ends there and what comes next?"""
         after = min(at + FORMAT["SMALLEST_UNIT"], stop)
         return after - at == FORMAT["SMALLEST_UNIT"] and self._reader.find(at + 1, after) is None
+
+    def _may_close(self, at: int, stop: int) -> bool:
+        """Could the blank that closes the segment have been there, of which nothing is left?"""
+        return stop == self._reader.segment.end and stop - at >= FORMAT["BLANK_SIZE"]
 
     def _has_blank(self, start: int, stop: int) -> bool:
         """Does a blank that reaches exactly to the segment's end begin in [start, stop)?"""
