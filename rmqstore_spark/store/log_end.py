@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 
 from native_io import FORMAT, Status
 from rmqstore_spark.store.checkpoint import logics_timestamp
+from rmqstore_spark.store.clock import CLOCK_SLACK
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue
 from rmqstore_spark.store.files import Files
@@ -421,7 +422,8 @@ class LogEnd:
         # The flag that says where the time is may be what is damaged.
         flags = (head.sys_flag, head.sys_flag ^ FORMAT["SYSFLAG_BORNHOST_V6"])
         times = [microseconds(time) for flag in flags if (time := store_time_in(data, flag)) is not None]
-        return min((time for time in times if time is not None and time >= (stop.newest or 0)), default=None)
+        least = (stop.newest or 0) - 1000 * CLOCK_SLACK  # what is older is no time of a message there
+        return min((time for time in times if time is not None and time >= least), default=None)
 
     def _units_after(self, stop: _Stop) -> Iterator[tuple[int, Header]]:
         """Whatever is a unit after it, but that its body may be damaged; live or left over; not in the same segment
