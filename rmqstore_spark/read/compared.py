@@ -6,7 +6,7 @@ fixed fields are compared; the checksum of its body is one of them, so the body 
 
 import functools
 import itertools
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
@@ -20,6 +20,7 @@ from rmqstore_spark.store.segments import Extent
 from rmqstore_spark.store.units import Run
 
 _BLOCK = 64 * 1024  # bytes of a segment: to find a store time, one message is looked at in each of some
+_EQUAL = 8 * 1024 * 1024  # bytes of two segments that are held against each other at once
 _FIRST_UNITS = 16  # of a segment that are kept: logs that differ do so within these
 _FEW_UNITS, _NEAR = 4, 16 * 1024  # of large ones fewer, so that they take few requests
 
@@ -101,8 +102,8 @@ class Log:
         unit = None if units else _Walked(self.store, extent).unit()
         yield from units if unit is None else [unit]
 
-    def has_some(self, region: Region, number: int) -> bool:
-        """Has it a whole unit in a region?
+    def first_of(self, region: Region, number: int) -> Unit | None:
+        """The first whole unit that begins in a region.
 
         Args:
             number: of its extent there.
@@ -110,7 +111,10 @@ class Log:
         cursor = _Walked(self.store, region[number])
         cursor.to(region.start)
         unit = cursor.unit()
-        return unit is not None and unit.position < region.stop
+        if unit is not None and unit.position < region.start:
+            cursor.to(unit.position + unit.size)
+            unit = cursor.unit()
+        return unit if unit is not None and unit.position < region.stop else None
 
     def has_of_time(self, unit: Unit, store_timestamp: int | None) -> bool:
         """Has it the message of a unit of another log, in whatever place? A binary search: where store times do not
@@ -222,12 +226,29 @@ def verdicts(one: Log, other: Log, region: Region) -> Iterator[Verdict]:
     is damaged."""
     (some, are_all), (others, are_all_others) = one.few(region.one), other.few(region.other)
     last = -1
-    for verdict in _joined(some, others, region):
+    for verdict in _joined(some, others, region, region.start):
         yield verdict
         last = verdict.position
     if not (are_all and are_all_others):
-        rest = _joined(one.all(region.one), other.all(region.other), region)
-        yield from (verdict for verdict in rest if verdict.position > last)
+        yield from (verdict for verdict in verdicts_from(region.start, one, other, region) if verdict.position > last)
+
+
+def verdicts_from(start: int, one: Log, other: Log, region: Region) -> Iterator[Verdict]:
+    """The same of what ends after a physical offset."""
+    return _joined(one.all(region.one), other.all(region.other), region, start)
+
+
+def equal_to(one: Log, other: Log, region: Region) -> int:
+    """Up to which physical offset two logs have the same bytes, from where a region begins.
+
+    To whole blocks: what differs in one is for verdicts_from() to tell.
+    """
+    with one.store.reader(region.one.segment) as reader, other.store.reader(region.other.segment) as reader_of_other:
+        for at in range(region.start, region.stop, _EQUAL):
+            size = min(_EQUAL, region.stop - at)
+            if reader.window.read(at, size) != reader_of_other.window.read(at, size):
+                return at
+    return region.stop
 
 
 class _Cursor(Protocol):
@@ -237,26 +258,28 @@ class _Cursor(Protocol):
         """The one that it stands at; None after the last."""
 
     def to(self, position: int) -> None:
-        """Go on to the first unit at a physical offset or after it."""
+        """Go on to the first unit that ends after a physical offset: one that lies across it is not passed over."""
 
     @property
     def is_closed(self) -> bool:
         """After the last one: was it the segment's last? Else there is damage, or the log ends."""
 
 
-def _joined(one: _Cursor, other: _Cursor, region: Region) -> Iterator[Verdict]:
-    one.to(region.start)
-    other.to(region.start)
+def _joined(one: _Cursor, other: _Cursor, region: Region, start: int) -> Iterator[Verdict]:
+    one.to(start)
+    other.to(start)
     while (here := one.unit()) is not None and (there := other.unit()) is not None:
         if here.position == there.position:
             yield Verdict(here.position, are_one(here, there))
-            one.to(here.position + 1)
-            other.to(there.position + 1)
+            end = here.position + min(here.size, there.size)
+            one.to(end)
+            other.to(end)
             continue
         first, second, behind = (here, there, one) if here.position < there.position else (there, here, other)
-        if first.position + first.size > second.position:
+        end = first.position + first.size
+        if end > second.position:
             yield Verdict(second.position, False)
-        behind.to(second.position)
+        behind.to(max(end, second.position))
     for ended, rest in ((one, other), (other, one)):
         unit = rest.unit()
         if ended.unit() is None and ended.is_closed and unit is not None and unit.position < region.stop:
@@ -273,7 +296,7 @@ class _Listed:
         return self._units[self._at] if self._at < len(self._units) else None
 
     def to(self, position: int) -> None:
-        self._at = max(self._at, bisect_left(self._units, position, key=lambda unit: unit.position))
+        self._at = max(self._at, bisect_right(self._units, position, key=lambda unit: unit.position + unit.size))
 
 
 class _Walked:
@@ -289,7 +312,10 @@ class _Walked:
 
     def to(self, position: int) -> None:
         while self._run is not None:
-            self._at = max(self._at, int(np.searchsorted(self._run.positions, position)))
+            after = int(np.searchsorted(self._run.positions, position, side="right"))
+            if after > self._at:
+                before = _unit_in(self._run, after - 1)
+                self._at = after - (before.position + before.size > position)
             if self._at < len(self._run.positions):
                 return
             self._run, self._at = next(self._runs, None), 0

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from native_io import Status
 from rmqstore_spark.errors import OptionError
-from rmqstore_spark.read.compared import Log, Region, are_one, is_proof, regions, verdicts
+from rmqstore_spark.read.compared import Log, Region, are_one, equal_to, is_proof, regions, verdicts_from
 from rmqstore_spark.read.pack import Pieces
 from rmqstore_spark.read.prune import ranges_of
 from rmqstore_spark.read.task import Range
@@ -171,18 +171,19 @@ def _begins_inside(one: OpenStore, other: OpenStore) -> bool:
 
 def _difference(shorter: Log, longer: Log) -> int | None:
     """From where on two copies have different messages; None where they have not. Where that is damaged in one of them,
-    it is the first place where it can be seen."""
-    last = shorter.store.last_message
-    # What is left over behind the end of a segment that was written anew is no message of that log.
-    if last is not None and _is_same(shorter, longer, last.position) and longer.store.log.is_live(last.position):
-        return None
+    it is the first place where it can be seen.
+
+    What was there before a log was cut can stand behind damage, or follow where new messages happen to end at an old
+    one's start. So the same message at the end proves nothing of those before it in its segment; but all before
+    that segment, as a cut leaves no file that begins after it.
+    """
     common = list(regions(shorter.store, longer.store))
     for number in reversed(range(len(common))):
-        ends_same, found = _turn(shorter, longer, common[number])
-        if ends_same:
-            return None
+        is_same, found = _turn(shorter, longer, common[number])
         if found is not None:
-            return _first_difference(shorter, longer, common[:number], found)
+            return found if is_same else _first_difference(shorter, longer, common[:number], found)
+        if is_same:
+            return None
     return None
 
 
@@ -190,22 +191,25 @@ def _first_difference(shorter: Log, longer: Log, before: list[Region], found: in
     """The same, where a difference was found behind some regions."""
     same = shorter.store.files.first_not(0, len(before), lambda n: _is_same(shorter, longer, before[n].start))
     for region in before[max(same - 1, 0) :]:
-        ends_same, first = _turn(shorter, longer, region)
-        if first is not None and not ends_same:
+        _, first = _turn(shorter, longer, region)
+        if first is not None:
             return first
     return found
 
 
 def _turn(one: Log, other: Log, region: Region) -> tuple[bool, int | None]:
-    """Have logs the same message in the last place of a region that tells; and in which place after the last one of
-    those do they differ first? One flipped bit is no difference."""
-    is_same, first = False, None
-    for verdict in verdicts(one, other, region):
-        if verdict.is_same:
-            is_same, first = True, None
-        elif first is None and is_proof(one, other, verdict):
-            is_same, first = False, verdict.position
-    return is_same, first
+    """Where in a region logs differ first; and have they a message in common in it, before that? One flipped bit is
+    no difference."""
+    equal = equal_to(one, other, region)
+    unit = one.first_of(region, 0)
+    is_same = unit is not None and unit.position + unit.size <= equal
+    if equal < region.stop:
+        for verdict in verdicts_from(equal, one, other, region):
+            if verdict.is_same:
+                is_same = True
+            elif is_proof(one, other, verdict):
+                return is_same, verdict.position
+    return is_same, None
 
 
 def _is_same(one: Log, other: Log, position: int) -> bool:

@@ -177,7 +177,7 @@ def _in_place(one: _Seen, other: _Seen) -> Kinship:
                 return Kinship.APART
     if different or not common:
         return Kinship.APART
-    have_both = all(any(log.has_some(region, n) for region in common) for n, log in enumerate((one, other)))
+    have_both = all(any(log.first_of(region, n) for region in common) for n, log in enumerate((one, other)))
     return Kinship.UNSURE if have_both else Kinship.NOTHING
 
 

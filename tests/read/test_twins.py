@@ -513,6 +513,38 @@ def test_logs_that_differ(tmp_path: Path) -> None:
         spoil((one, other)[number].root, (one, other)[number].messages[-1].position)
 
 
+@pytest.mark.parametrize(
+    ("bodies", "own", "spoiled"),
+    [
+        pytest.param([100] * 12, [110, 110, 110], -1, id="old messages show behind damage, or the log ends there"),
+        pytest.param([50, 50, 50, 1500, 50], [300, 50], -2, id="all that shows lies across one of the other's"),
+        pytest.param([100] * 12, [100], None, id="old messages follow right after the new one"),
+    ],
+)
+def test_logs_that_differ_where_little_shows(
+    tmp_path: Path, bodies: list[int], own: list[int], spoiled: int | None
+) -> None:
+    """The last message of the shorter log, or the only one that is whole after the cut, does not tell it."""
+    logs = [stores.StoreBuilder(tmp_path / name, segment_size=4096) for name in "ab"]
+    for log in logs:
+        for size in bodies:
+            log.append("T", b"m" * size)
+    cut = logs[1].forget_last(len(bodies) - 2)
+    logs[1].now += 1_000_000
+    for size in own:
+        logs[1].append("T", b"n" * size)
+    for log in logs:
+        log.close()
+    if spoiled is not None:
+        spoil(logs[1].root, logs[1].messages[spoiled].position)
+    alone = [read(log.root, columns=["body"], mode="DROPMALFORMED") for log in logs]
+    assert any(bytes(row["body"]).startswith(b"n") for row in alone[1])
+    first = logs[1].messages[spoiled + 1].position if len(own) == 2 and spoiled is not None else cut
+    for roots in (logs, logs[::-1]):
+        with pytest.raises(OptionError, match=rf"but from {first} on these have different messages"):
+            once(*(log.root for log in roots), mode="DROPMALFORMED")
+
+
 def test_copies_with_other_offsets(tmp_path: Path) -> None:
     one = broker(tmp_path / "a")
     Store(one.root).copy(tmp_path / "b")
