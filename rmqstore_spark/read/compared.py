@@ -20,7 +20,9 @@ from rmqstore_spark.store.segments import Extent
 from rmqstore_spark.store.units import Run
 
 _BLOCK = 64 * 1024  # bytes of a segment: to find a store time, one message is looked at in each of some
-_EQUAL = 8 * 1024 * 1024  # bytes of two segments that are held against each other at once
+_EQUAL = (
+    8 * 1024 * 1024
+)  # bytes of two segments that are held against each other at once: as many as one request may well give
 _FIRST_UNITS = 16  # of a segment that are kept: logs that differ do so within these
 _FEW_UNITS, _NEAR = 4, 16 * 1024  # of large ones fewer, so that they take few requests
 
@@ -226,29 +228,37 @@ def verdicts(one: Log, other: Log, region: Region) -> Iterator[Verdict]:
     is damaged."""
     (some, are_all), (others, are_all_others) = one.few(region.one), other.few(region.other)
     last = -1
-    for verdict in _joined(some, others, region, region.start):
+    for verdict in _joined(some, others, region, region):
         yield verdict
         last = verdict.position
     if not (are_all and are_all_others):
-        yield from (verdict for verdict in verdicts_from(region.start, one, other, region) if verdict.position > last)
+        rest = _joined(one.all(region.one), other.all(region.other), region, region)
+        yield from (verdict for verdict in rest if verdict.position > last)
 
 
-def verdicts_from(start: int, one: Log, other: Log, region: Region) -> Iterator[Verdict]:
-    """The same of what ends after a physical offset."""
-    return _joined(one.all(region.one), other.all(region.other), region, start)
+class Span(NamedTuple):
+    """Physical offsets [start, stop)."""
+
+    start: int
+    stop: int
 
 
-def equal_to(one: Log, other: Log, region: Region) -> int:
-    """Up to which physical offset two logs have the same bytes, from where a region begins.
+def verdicts_in(spans: Sequence[Span], one: Log, other: Log, region: Region) -> Iterator[Verdict]:
+    """The same of some parts of a region, in order."""
+    here, there = one.all(region.one), other.all(region.other)
+    for span in spans:
+        yield from _joined(here, there, region, span)
 
-    To whole blocks: what differs in one is for verdicts_from() to tell.
-    """
+
+def unequal(one: Log, other: Log, region: Region) -> list[Span]:
+    """Where two logs have not the same bytes in a region, in whole blocks."""
+    found = []
     with one.store.reader(region.one.segment) as reader, other.store.reader(region.other.segment) as reader_of_other:
         for at in range(region.start, region.stop, _EQUAL):
-            size = min(_EQUAL, region.stop - at)
-            if reader.window.read(at, size) != reader_of_other.window.read(at, size):
-                return at
-    return region.stop
+            stop = min(at + _EQUAL, region.stop)
+            if reader.window.read(at, stop - at) != reader_of_other.window.read(at, stop - at):
+                found.append(Span(at, stop))
+    return found
 
 
 class _Cursor(Protocol):
@@ -265,10 +275,12 @@ class _Cursor(Protocol):
         """After the last one: was it the segment's last? Else there is damage, or the log ends."""
 
 
-def _joined(one: _Cursor, other: _Cursor, region: Region, start: int) -> Iterator[Verdict]:
-    one.to(start)
-    other.to(start)
+def _joined(one: _Cursor, other: _Cursor, region: Region, part: Region | Span) -> Iterator[Verdict]:
+    one.to(part.start)
+    other.to(part.start)
     while (here := one.unit()) is not None and (there := other.unit()) is not None:
+        if min(here.position, there.position) >= part.stop:
+            return
         if here.position == there.position:
             yield Verdict(here.position, are_one(here, there))
             end = here.position + min(here.size, there.size)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from native_io import Status
 from rmqstore_spark.errors import OptionError
-from rmqstore_spark.read.compared import Log, Region, are_one, equal_to, is_proof, regions, verdicts_from
+from rmqstore_spark.read.compared import Log, Region, are_one, is_proof, regions, unequal, verdicts_in
 from rmqstore_spark.read.pack import Pieces
 from rmqstore_spark.read.prune import ranges_of
 from rmqstore_spark.read.task import Range
@@ -200,15 +200,15 @@ def _first_difference(shorter: Log, longer: Log, before: list[Region], found: in
 def _turn(one: Log, other: Log, region: Region) -> tuple[bool, int | None]:
     """Where in a region logs differ first; and have they a message in common in it, before that? One flipped bit is
     no difference."""
-    equal = equal_to(one, other, region)
+    differing = unequal(one, other, region)
+    equal = differing[0].start if differing else region.stop
     unit = one.first_of(region, 0)
     is_same = unit is not None and unit.position + unit.size <= equal
-    if equal < region.stop:
-        for verdict in verdicts_from(equal, one, other, region):
-            if verdict.is_same:
-                is_same = True
-            elif is_proof(one, other, verdict):
-                return is_same, verdict.position
+    for verdict in verdicts_in(differing, one, other, region):
+        if verdict.is_same:
+            is_same = True
+        elif is_proof(one, other, verdict):
+            return is_same, verdict.position
     return is_same, None
 
 

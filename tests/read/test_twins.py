@@ -516,7 +516,6 @@ def test_logs_that_differ(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bodies", "own", "spoiled"),
     [
-        pytest.param([100] * 12, [110, 110, 110], -1, id="old messages show behind damage, or the log ends there"),
         pytest.param([50, 50, 50, 1500, 50], [300, 50], -2, id="all that shows lies across one of the other's"),
         pytest.param([100] * 12, [100], None, id="old messages follow right after the new one"),
     ],

@@ -198,3 +198,9 @@ def check_pair(base: Path, rng: random.Random, make: Callable[[Path, random.Rand
 def test_random_pairs(tmp_path: Path, rng: random.Random, make: Callable[[Path, random.Random], Pair]) -> None:
     for number in range(25):
         check_pair(tmp_path / str(number), rng, make)
+
+
+@pytest.mark.parametrize("seed", [3167, 3240])
+def test_apart_behind_damage(tmp_path: Path, seed: int) -> None:
+    """All that shows of one lies across the other's messages; an old message that both have shows behind damage."""
+    assert check_pair(tmp_path, random.Random(seed), that_went_on) == "twins"
