@@ -336,6 +336,7 @@ def _make(
         target.sizes.slots,
         target.sizes.items,
         None if new_log is None else os.path.join(new, PATCHES),
+        target.store,
     )
     dispatcher = Dispatcher(index_tags=target.store is not None and indexes_tags(target.store, target.sizes.slots))
     for (topic, queue_id), offset in target.queues.items():

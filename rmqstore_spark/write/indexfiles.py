@@ -11,15 +11,18 @@ import numpy.typing as npt
 from native_io import put_index
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
 from rmqstore_spark.store.files import ReadFile
+from rmqstore_spark.store.index_live import live_items
 from rmqstore_spark.store.indexfile import (
     FILE_NAME,
     HEADER,
     Header,
+    IndexReader,
     file_names,
     file_size,
     item_at,
     read_header,
 )
+from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.write import disk
 from rmqstore_spark.write.new_file import BLOCK, NewFile, closed_if_it_fails
 from rmqstore_spark.write.patch import PatchWriter
@@ -35,10 +38,19 @@ class IndexWriter:
         directory: where the store's index files are.
         new: where the changed and the new ones are made.
         patches: where it is put down what changes in the last one, which then is no copy (patch.py); None: it is.
+        store: the one that goes on. Where its log was cut off and index files end after it, they are cut off as well,
+            and a new one is begun: in one file, look-ups would not see that messages between are in no index.
     """
 
     def __init__(
-        self, tree: disk.Tree, directory: str, new: str, slots: int, items: int, patches: str | None = None
+        self,
+        tree: disk.Tree,
+        directory: str,
+        new: str,
+        slots: int,
+        items: int,
+        patches: str | None = None,
+        store: OpenStore | None = None,
     ) -> None:
         if items < 2:
             raise RmqStoreError(f"an index file has to hold an entry: expected at least 2 items, found {items}")
@@ -57,12 +69,17 @@ class IndexWriter:
         self._going_on: str | None = None
         self._previous_end = (0, 0)
         self.end_timestamp = 0
+        self._store_before = store
+        self._beyond: list[str] = []  # files that end after the log
         existing = file_names(directory, tree)
         if existing:
             path = os.path.join(directory, existing[-1])
             self._take_end(read_header(path, tree))
             self._last_name = existing[-1]
-            self._going_on = path
+            if store is not None:
+                paths = (os.path.join(directory, name) for name in existing)
+                self._beyond = [each for each in paths if _is_beyond(read_header(each, tree), store.end)]
+            self._going_on = None if path in self._beyond else path
 
     def __enter__(self) -> "IndexWriter":
         return self
@@ -107,6 +124,8 @@ class IndexWriter:
     def _open(self) -> None:
         self._tree.make_directory(self._new)
         size = file_size(self._slots, self._items)
+        while self._beyond:
+            self._cut_off(self._beyond.pop(0), size)
         if self._going_on is not None:
             self._file = self._go_on(self._going_on, size)
             with ReadFile(self._going_on, self._tree) as before:
@@ -116,6 +135,30 @@ class IndexWriter:
         else:
             self._last_name = _next_name(self._last_name)
             self._file = self._tree.new_file(os.path.join(self._new, self._last_name), size)
+
+    def _cut_off(self, path: str, size: int) -> None:
+        """Make a file anew without the items of messages that the log no longer has; it may have none then."""
+        assert self._store_before is not None
+        with IndexReader(path, self._tree) as reader:
+            header = reader.header
+            kept, end_timestamp = live_items(self._store_before, reader, self._slots)
+        self._file = self._tree.new_file(os.path.join(self._new, os.path.basename(path)), size)
+        if len(kept):
+            timestamps = header.begin_timestamp + 1000 * kept["seconds"].astype(np.int64)
+            before = 2 * header.begin_timestamp - int(timestamps[0])  # the first item's seconds are since that
+            timestamps[0], timestamps[-1] = header.begin_timestamp, max(end_timestamp, header.begin_timestamp)
+            put_index(
+                self._image,
+                slots=self._slots,
+                items=self._items,
+                key_hash=kept["key_hash"].astype(np.int32),
+                key_position=kept["position"].astype(np.int64),
+                key_timestamp=timestamps,
+                start=0,
+                previous_end=(before, header.begin_position),
+            )
+            self._store_items(1, self._next_item())
+        self._close()
 
     def _go_on(self, path: str, size: int) -> NewFile | PatchWriter:
         if self._patches is not None and self._tree.may_be_changed(path) and self._tree.status(path).st_size == size:
@@ -167,6 +210,10 @@ class IndexWriter:
     def _take_end(self, header: Header) -> None:
         self._previous_end = (header.end_timestamp, header.end_position)
         self.end_timestamp = max(self.end_timestamp, header.end_timestamp)
+
+
+def _is_beyond(header: Header, end: int) -> bool:
+    return header.index_count > 1 and header.end_position >= end
 
 
 def _next_name(last: str) -> str:

@@ -1,0 +1,64 @@
+"""Appends to a store whose log was cut off and is shorter than its index."""
+
+import random
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from oracle.stores import StoreBuilder
+
+from rmqstore_spark import Store, write_store
+
+SLOTS, ITEMS = 100, 10
+HEADER, SLOT, ITEM = 40, 4, 20
+
+
+def _append(root: Path, keys: list[str]) -> None:
+    times = pa.array([datetime(2020, 1, 1, tzinfo=UTC)] * len(keys), pa.timestamp("us", "UTC"))
+    columns = {"topic": ["T"] * len(keys), "body": [b"new"] * len(keys), "keys": keys, "storeTimestamp": times}
+    write_store(str(root), pa.table(columns))
+
+
+def _int(data: bytes, at: int, size: int) -> int:
+    return int.from_bytes(data[at : at + size], "big", signed=True)
+
+
+def _items(data: bytes) -> list[int]:
+    """Physical offsets of the items that the header counts; it says of the first and the last what they say."""
+    first = HEADER + SLOTS * SLOT
+    found = [_int(data, first + ITEM * number + 4, 8) for number in range(1, _int(data, 36, 4))]
+    if found:
+        assert [_int(data, at, 8) for at in (16, 24)] == [found[0], found[-1]]
+        assert _int(data, 0, 8) > 0
+    used = data[first + ITEM * (1 + len(found)) :]
+    assert not any(used)  # nothing is left over after them
+    return found
+
+
+@pytest.mark.parametrize("trial", range(8))
+def test_items_beyond_a_log_that_was_cut_off_go(tmp_path: Path, rng: random.Random, trial: int) -> None:
+    """A broker indexes nothing while its last index file ends after the log; and one that we write ends with it."""
+    builder = StoreBuilder(tmp_path, 4096, 100, index=True, index_slots=SLOTS, index_items=ITEMS)
+    for each in range(40):
+        builder.append("T", b"x" * 100, keys=f"k{each} j{each} i{each}")
+    builder.forget_last(rng.choice((8, rng.randrange(1, 40))))
+    builder.append("T", b"y" * rng.choice((10, 700)), keys="z", store_timestamp=builder.now + 100_000)
+    builder.close()
+    for each in range(2):
+        _append(tmp_path, [f"new{each}", *(f"more{each}-{n}" for n in range(rng.choice((0, 20))))])
+        files = [path.read_bytes() for path in sorted((tmp_path / "index").iterdir())]
+        found = [position for data in files for position in _items(data)]
+        assert found == sorted(found)
+        _whole(tmp_path)
+
+
+def _whole(root: Path) -> None:
+    store = Store(str(root))
+    store.index()
+    assert "brokenIndexFile" not in store.check()["problem"].to_pylist()
+    rows = store.messages(["keys", "commitLogOffset"]).read_all().to_pylist()
+    for key in {word for row in rows for word in row["keys"].split()}:
+        expected = [row["commitLogOffset"] for row in rows if key in row["keys"].split()]
+        found = store.messages(["commitLogOffset"], key=key).read_all()["commitLogOffset"].to_pylist()
+        assert sorted(found) == expected, key
