@@ -632,6 +632,25 @@ def test_messages_that_belong_into_no_queue_need_none(tmp_path: Path) -> None:
     builder.close()
     shutil.rmtree(tmp_path / "consumequeue")
     assert [row["problem"] for row in wrong(tmp_path)] == ["noQueues"]
+    (tmp_path / "consumequeue" / "Empty" / "0").mkdir(parents=True)
+    (tmp_path / "abort").touch()
+    rows = [row["problem"] for row in rows_of(TABLE, tmp_path)]
+    assert "noQueues" in rows
+    assert "notDispatched" not in rows
+
+
+def test_queue_files_that_are_all_empty(tmp_path: Path) -> None:
+    """No file tells then which size is right."""
+    builder = StoreBuilder(tmp_path, queue_units=10)
+    for _ in range(25):
+        builder.append("A")
+    builder.close()
+    first, between, last = sorted(builder.queue_directory("A", 0).iterdir())
+    first.write_bytes(b"")
+    between.unlink()
+    last.write_bytes(b"")
+    told = [row["problem"] for row in wrong(tmp_path) if row["problem"] != "missingQueueUnit"]
+    assert sorted(told) == ["queueFileGap", "wrongQueueFileSize", "wrongQueueFileSize"]
 
 
 @pytest.mark.parametrize("tagged", [1, 2, 300])

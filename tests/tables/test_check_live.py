@@ -110,6 +110,45 @@ def test_a_copy_whose_parts_are_of_different_moments(number: int, tmp_path: Path
     assert ("queueAheadOfLog" in problems) == (units[queues] > units[log])
 
 
+PAGE = 4096
+
+
+def torn(rng: random.Random, moments: list[Path], begun: int, name: Path) -> bytes:
+    """A file of a copy: of one moment since the copy was begun; of an index file each page is of another one."""
+    since = [(moment / name).read_bytes() for moment in moments[begun:]]
+    if name.parts[0] != "index":
+        return rng.choice(since)
+    size = len(since[-1])
+    pages = [rng.choice(since)[at : at + PAGE] for at in range(0, size, PAGE)]
+    if rng.random() < 0.1:
+        pages[rng.randrange(len(pages))] = bytes(PAGE)  # it was not looked at, being a hole a moment before
+    return b"".join(pages)[:size]
+
+
+@pytest.mark.parametrize("number", range(60))
+def test_a_copy_whose_pages_are_of_different_moments(number: int, tmp_path: Path, rng: random.Random) -> None:
+    """Each file as it was at another moment after the copy was begun, and so each page of an index file."""
+    items = rng.choice((20, 500, 2000))
+    slots = rng.choice((1, 13, 1500))
+    builder = StoreBuilder(tmp_path / "store", 1 << 20, 200, index=True, index_slots=slots, index_items=items)
+    moments: list[Path] = []
+    for _ in range(rng.randrange(2, 6)):
+        append(builder, rng, rng.choice((1, 1, 5, 100, 300)))
+        builder.flush()
+        moments.append(shutil.copytree(builder.root, tmp_path / str(len(moments))))
+    begun = rng.randrange(len(moments))
+    names = [path.relative_to(moments[begun]) for path in moments[begun].rglob("*") if path.is_file()]
+    last = max((name for name in names if name.parts[0] == "index"), default=None)
+    copy = tmp_path / "copy"
+    for name in names:
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        is_live = name.parts[0] != "index" or name == last
+        data = torn(rng, moments, begun, name) if is_live else (moments[-1] / name).read_bytes()
+        (copy / name).write_bytes(data)
+    (copy / "abort").touch()
+    assert faults(rows_of(TABLE, copy)) == []
+
+
 def test_what_a_broker_does_not_make_by_itself(tmp_path: Path) -> None:
     """Units that are missing before others, or before where it begins to recover, are lost in spite of `abort`."""
     builder = StoreBuilder(tmp_path, 4096)

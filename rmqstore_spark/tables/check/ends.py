@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rmqstore_spark.store import checkpoint
+from rmqstore_spark.store.kinds import kind_with
 from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.tables.check.layout import has_queue_files
 from rmqstore_spark.tables.check.log_view import LogView
 from rmqstore_spark.tables.check.problems import Finding
 
@@ -21,9 +23,11 @@ def check_ends(store: OpenStore, view: LogView, part: Ends) -> Iterator[Finding]
     """The checkpoint and the ConsumeQueues as a whole. The log is looked through only where something seems wrong."""
     if part.newest is not None and not view.moment.is_unsettled:  # a broker that recovers, or runs, makes it anew
         yield from _checkpoint(store, view, part.newest)
-    directory = os.path.join(store.root, "consumequeue")
-    if not store.files.exists(directory) and view.is_queued_anywhere():
-        yield Finding("noQueues", directory, expected="a directory with the ConsumeQueues", found="none")
+    are_elsewhere = kind_with(store.root, store.files, "queues") is not None
+    if not are_elsewhere and not has_queue_files(store) and view.is_queued_anywhere():
+        directory = os.path.join(store.root, "consumequeue")
+        found = "directories without files" if store.files.exists(directory) else "none"
+        yield Finding("noQueues", directory, expected="a directory with the ConsumeQueues", found=found)
 
 
 def _checkpoint(store: OpenStore, view: LogView, newest: int) -> Iterator[Finding]:

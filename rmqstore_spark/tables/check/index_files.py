@@ -3,7 +3,6 @@
 import contextlib
 import time
 from collections.abc import Generator, Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -65,13 +64,22 @@ def spans_of(store: OpenStore, moment: Moment, findings: list[Finding]) -> list[
         may_grow = moment.is_unsettled and path in paths[-2:]
         with IndexReader(path, store.files) as reader:
             span = None if size not in known else _span(reader, known[size], may_grow, path == paths[-1])
-            is_new = reader.is_empty and (may_grow or _is_empty(reader))
-            if span is None and not is_new:
+            counted = reader.header.index_count
+            if span is not None:
+                spans.append(span)
+            if may_grow and path == paths[-1]:
+                if counted > (span.stop if span is not None else 1) or (span is None and not _is_empty(reader)):
+                    findings.append(_unsettled(path, counted, span))
+            elif span is None and not (reader.is_empty and (may_grow or _is_empty(reader))):
                 found = "header and items contradict each other"
                 findings.append(Finding("brokenIndexFile", path, expected="items of the log's messages", found=found))
-            elif span is not None:
-                spans.append(span)
     return spans
+
+
+def _unsettled(path: str, counted: int, span: IndexSpan | None) -> Finding:
+    """The file that was written last is there with pages of several moments: no fault where a broker was writing."""
+    found = "header and items of different moments" if span is None else f"{span.stop - 1} that can be held to be whole"
+    return Finding("unsettledIndexFile", path, expected=f"{max(0, counted - 1)} items", found=found)
 
 
 def _learn_slots(path: str, files: Files, moment: Moment, known: dict[int, int]) -> None:
@@ -92,19 +100,47 @@ def _span(reader: IndexReader, slots: int, may_grow: bool, is_last: bool) -> Ind
     """What is in a file with so many slots; None where there are no items.
 
     Args:
-        may_grow: whether a broker may have been adding items. It counts an item in the header when all of it is there,
-            and who copies a file copies its header first.
+        may_grow: whether a broker may have been adding items. It counts an item in the header when all of it is there.
+            But of the last file a copy may have each page as it was at another moment.
         is_last: whether there is no later file.
     """
-    stop, counted = _after_last(reader, slots), reader.header.index_count
-    is_growing = may_grow and 1 < counted <= stop and (is_last or counted < stop)
-    stop = counted if is_growing else stop
+    counted = reader.header.index_count
+    if may_grow and is_last:
+        stop, is_growing = (min(counted, _whole(reader, slots, counted)) if counted > 1 else 1), True
+    else:
+        stop = _after_last(reader, slots)
+        is_growing = may_grow and 1 < counted < stop
+        stop = counted if is_growing else stop
     items = [reader.item_array(slots, number, 1) for number in (1, stop - 1)]
     is_noise = reader.item_array(slots, 0, 1).view(np.uint8).any()  # item 0 is never used
     if stop <= 1 or is_noise or not all(len(each) for each in items):
         return None
     first, last = (int(each["position"][0]) for each in items)
     return IndexSpan(reader.path, slots, stop, first, last, is_growing)
+
+
+def _whole(reader: IndexReader, slots: int, counted: int) -> int:
+    """The number of the first item that may not be whole, of those that the header counts, or `counted`.
+
+    A page that is older than the header ends in zeros, and so may the part of an item that is in it: at an item's
+    beginning its keyHash is missing then, at its end the item that it leads to.
+    """
+    stop = max(1, min(counted, (reader.size - item_at(slots, 0)) // ITEM.size))
+    for first in range(1, stop, _AT_ONCE):
+        items = reader.item_array(slots, first, min(_AT_ONCE, stop - first))
+        missing = np.flatnonzero(items["key_hash"] == 0)
+        if len(missing) or len(items) < min(_AT_ONCE, stop - first):
+            stop = first + (int(missing[0]) if len(missing) else len(items))
+            break
+    after = reader.item_array(slots, stop, 1)
+    if (
+        stop > 1
+        and len(after)
+        and not after["key_hash"][0]
+        and not reader.item_array(slots, stop - 1, 1)["previous"][0]
+    ):
+        stop -= 1
+    return stop
 
 
 def _after_last(reader: IndexReader, slots: int) -> int:
@@ -198,10 +234,11 @@ def _chains(reader: IndexReader, span: IndexSpan) -> Generator[Finding, None, in
             )
     for first in range(0, span.slots, _AT_ONCE):
         found = reader.slot_array(first, min(_AT_ONCE, span.slots - first))
-        if span.is_growing:
-            found = _passing_newer(reader, span, found)
         right = newest[first : first + len(found)]
-        for at, stop in stretches(found != right):
+        is_wrong = found != right
+        if span.is_growing:
+            is_wrong &= ~_of_another_moment(found.astype(np.int32), right, first, reader, span)
+        for at, stop in stretches(is_wrong):
             yield Finding(
                 "brokenIndexChain",
                 span.path,
@@ -213,18 +250,21 @@ def _chains(reader: IndexReader, span: IndexSpan) -> Generator[Finding, None, in
     return int(np.count_nonzero(newest))
 
 
-def _passing_newer(reader: IndexReader, span: IndexSpan, slots: Any) -> _Ints:
-    """To which item some slots lead if those that were added later are passed over. Slots are read before these."""
-    found: _Ints = slots.astype(np.int32)
-    newer = reader.item_array(span.slots, span.stop, max(0, int(found.max(initial=0)) + 1 - span.stop))
-    previous = newer["previous"].astype(np.int32)
-    while True:
-        which = np.flatnonzero((found >= span.stop) & (found < span.stop + len(previous)))
-        older = previous[found[which] - span.stop]
-        which, older = which[older < found[which]], older[older < found[which]]
-        if not len(which):
-            return found
-        found[which] = older
+def _of_another_moment(
+    found: _Ints, right: _Ints, first: int, reader: IndexReader, span: IndexSpan
+) -> npt.NDArray[np.bool_]:
+    """Which slots lead to what was their newest item earlier, or is later: pages are of different moments.
+
+    Args:
+        found, right: to which items the slots of the numbers from `first` on lead, and should.
+    """
+    so: npt.NDArray[np.bool_] = (found == 0) | (
+        (found >= span.stop) & (found < (reader.size - item_at(span.slots, 0)) // ITEM.size)
+    )
+    for at in np.flatnonzero(~so & (found != right) & (found > 0)).tolist():
+        (key_hash,) = reader.item_array(span.slots, int(found[at]), 1)["key_hash"][:1].tolist() or (-1,)
+        so[at] = key_hash >= 0 and key_hash % span.slots == first + at
+    return so
 
 
 def _previous(slots: _Ints, newest: _Ints, first: int) -> _Ints:

@@ -17,8 +17,10 @@ _LONG_TOPIC = 127  # bytes that version 1 of a unit has room for
 
 
 def has_queue_files(store: OpenStore) -> bool:
-    """Are the store's ConsumeQueues in files, and not only in a RocksDB?"""
-    return store.layout.consumequeue is not None and kind_with(store.root, store.files, "queues") is None
+    """Are the store's ConsumeQueues in files, and not only in a RocksDB? Directories alone are no queues."""
+    if store.layout.consumequeue is None or not any(queue.in_files for queue in store.queues.with_batch):
+        return False
+    return kind_with(store.root, store.files, "queues") is None
 
 
 def check_layout(store: OpenStore) -> Iterator[Finding]:

@@ -126,6 +126,12 @@ PROBLEMS = {
     "extraIndexItem": Problem("warning", "index", f"look-ups read messages in vain: {_REBUILD}"),
     "wrongIndexTime": Problem("warning", "index", f"look-ups by key and time miss the message: {_REBUILD}"),
     "wrongIndexFileSize": Problem("error", "index", f"a broker stretches it and finds nothing in it: {_REBUILD}"),
+    "unsettledIndexFile": Problem(
+        "info",
+        "index",
+        "a broker was writing it when it was looked at or copied, or when the broker was killed: what comes after was "
+        "not checked; a broker that starts on a store with `abort` makes it anew",
+    ),
     "notIndexed": Problem(
         "info",
         "index",

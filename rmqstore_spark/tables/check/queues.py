@@ -169,8 +169,9 @@ def _files(queue: Queue, size: int, is_unsettled: bool) -> Iterator[Finding]:
     for file in queue.in_files:
         start = file.first * queue.unit_size
         is_new = is_unsettled and file.size == 0 and file is queue.in_files[-1]
-        if file.size != size and not is_new:
-            yield of_queue("wrongQueueFileSize", file.path, expected=f"{size} bytes", found=f"{file.size} bytes")
+        if (file.size != size or not size) and not is_new:
+            expected = f"{size} bytes" if size else "units"
+            yield of_queue("wrongQueueFileSize", file.path, expected=expected, found=f"{file.size} bytes")
         if end is not None and start != end:
             yield of_queue(
                 "queueFileGap",
@@ -178,6 +179,6 @@ def _files(queue: Queue, size: int, is_unsettled: bool) -> Iterator[Finding]:
                 queue_offset=end // queue.unit_size,
                 expected=f"a file {end:020d} before it",
                 found="none",
-                count=max(1, (start - end) // size),
+                count=max(1, (start - end) // max(1, size)),
             )
         end = start + size

@@ -128,8 +128,9 @@ def _queue_parts(store: OpenStore, queues: list[Queue]) -> Iterator[QueuesPart]:
 
 
 def _usual_size(queues: list[Queue], is_batch: bool) -> int:
-    """The size that most files of queues of a kind have; 0 where there are none."""
-    sizes = Counter(file.size for queue in queues if queue.is_batch == is_batch for file in queue.in_files)
+    """The size that most files of queues of a kind have; 0 where there are none, or all are empty."""
+    files = (file for queue in queues if queue.is_batch == is_batch for file in queue.in_files)
+    sizes = Counter(file.size for file in files if file.size)
     return max(sizes, key=lambda size: sizes[size], default=0)
 
 
