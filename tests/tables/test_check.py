@@ -558,7 +558,8 @@ def test_topic_that_no_queue_can_have(tmp_path: Path) -> None:
     builder = StoreBuilder(tmp_path, consume_queue=False)
     builder.append("a/b")
     builder.close()
-    (tmp_path / "consumequeue").mkdir()
+    (tmp_path / "consumequeue" / "A" / "0").mkdir(parents=True)
+    (tmp_path / "consumequeue" / "A" / "0" / f"{0:020d}").write_bytes(bytes(200))
     assert ("impossibleTopic", 1) in said(tmp_path)
     assert wrong(tmp_path) == []
 
@@ -641,7 +642,7 @@ def test_messages_that_belong_into_no_queue_need_none(tmp_path: Path) -> None:
 
 def test_queue_files_that_are_all_empty(tmp_path: Path) -> None:
     """No file tells then which size is right."""
-    builder = StoreBuilder(tmp_path, queue_units=10)
+    builder = StoreBuilder(tmp_path, 8192, 200)
     for _ in range(25):
         builder.append("A")
     builder.close()
