@@ -8,6 +8,7 @@ from rmqstore_spark.store.queue_bounds import QueueBounds
 from rmqstore_spark.store.unit_evidence import unit_at
 
 _LATEST = (1 << 63) - 1  # a store time (ms)
+_UNITS_TO_TRY = 1024  # from one on, until a message is whole
 _Piece = tuple[int, int, int | None]  # of the log, as LogTimes.pieces() gives them
 
 
@@ -69,13 +70,8 @@ class QueueTimes:
     def _first_by_search(self, queue: Queue, least: int, most: int, piece: _Piece, time: int) -> int:
         least, most = self._narrowed(queue, least, most, piece, time)
         return bisect.bisect_left(
-            range(most), True, lo=least, key=lambda number: self._is_late(queue, number, most, time)
+            range(most), True, lo=least, key=lambda number: not _is_before(self._of_next(queue, number, most), time)
         )
-
-    def _is_late(self, queue: Queue, number: int, most: int, time: int) -> bool:
-        """Is the first message late enough whose time is known, from a unit on? One that is damaged tells nothing."""
-        times = (self._of_next(queue, each) for each in range(number, most))
-        return not _is_before(next((found for found in times if found is not None), None), time)
 
     def _narrowed(self, queue: Queue, least: int, most: int, piece: _Piece, time: int) -> tuple[int, int]:
         """The same search, where it can only be in one segment: by the store times that segments begin with."""
@@ -98,13 +94,17 @@ class QueueTimes:
             most = min(most, max(least, queue.search(starts[late], stop=most)))
         return least, most
 
-    def _of_next(self, queue: Queue, number: int) -> int | None:
-        """Where a salvage has lost the message (consumequeue.lost_unit): of the first one in the next segment."""
-        found = self._of_unit(queue, number)
-        if found is None and (end := self._end_after_lost(queue, number)) is not None:
-            next_one = self._store.log.timestamp(end)
-            return None if next_one is None else 1000 * next_one
-        return found
+    def _of_next(self, queue: Queue, number: int, most: int) -> int | None:
+        """Of the first whole message from a unit on, before number `most`: a damaged one says nothing. Where a salvage
+        has lost the message (consumequeue.lost_unit), of the first one in the next segment."""
+        for each in range(number, min(most, number + _UNITS_TO_TRY)):
+            found = self._of_unit(queue, each)
+            if found is not None:
+                return found
+            if (end := self._end_after_lost(queue, each)) is not None:
+                next_one = self._store.log.timestamp(end)
+                return None if next_one is None else 1000 * next_one
+        return None
 
     def _offset_from(self, bounds: QueueBounds, number: int) -> int:
         """The queue offset of the first message from a unit on; the queue's end where there is none."""
