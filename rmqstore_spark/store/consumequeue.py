@@ -366,25 +366,24 @@ class Queue:
         """The number after the last unit that is not all zeros, when it was first asked for. It may be left over from a
         truncated log."""
         if self._end is None:  # no cached_property: up to Python 3.11 only one thread at a time finds one
-            found = self._last_end()
-            self._end = self.search(1 << 62) if found is None else found
+            # Where a request takes long, a search comes first. Zeros in the middle can fool it: where it finds no unit
+            # in the last file, it is not believed.
+            found = self.search(1 << 62) if self.in_files and self._files.prices.at_once > 1 else 0
+            self._end = found if self.in_files and found > self.in_files[-1].first else self._read_end()
         return self._end
 
-    def _last_end(self) -> int | None:
-        """The same where holes can be seen, whatever comes before; None where they cannot."""
+    def _read_end(self) -> int:
+        """The same by reading backwards, so that no zeros are in the way."""
         for file in reversed(self.in_files):
             with Hint(), self._files.file(file.path) as opened:
-                data_end = opened.data_end()
-                if data_end >= file.size > 0:
-                    return None
-                used = min(file.capacity, -(-data_end // self.unit_size))
-                least = max(0, used - 2 * _UNITS_AT_ONCE)  # more than a block of a file system
-                data = opened.read(least * self.unit_size, (used - least) * self.unit_size)
-                found = np.flatnonzero(kinds(parsed(data, self.is_batch)))
-                if len(found):
-                    return file.first + least + int(found[-1]) + 1
-                if used:
-                    return None
+                stop, count = min(file.capacity, -(-opened.used_end() // self.unit_size)), _UNITS_AT_ONCE
+                while stop > 0:
+                    start = max(0, stop - count)
+                    data = opened.read(start * self.unit_size, (stop - start) * self.unit_size)
+                    found = np.flatnonzero(kinds(parsed(data, self.is_batch)))
+                    if len(found):
+                        return file.first + start + int(found[-1]) + 1
+                    stop, count = start, min(2 * count, _CHUNK_UNITS)
         return self.first
 
     def last(self) -> QueueUnit | None:

@@ -23,6 +23,8 @@ from rmqstore_spark.store.unit_evidence import Evidence, Unit, UnitEvidence, uni
 
 _QUEUES_AT_ONCE = 4096  # so that the log is read in its order
 _UNITS_AT_ONCE = 128  # so many are read in one request rather than searched
+_MOST_AT_ONCE = 16 * 1024
+_BLOCK = 4096  # space on a disk is, mostly in so many bytes
 _UNITS_TO_TRY = 1024  # from the first on, until the log confirms one
 
 
@@ -129,14 +131,22 @@ def _last_of_each(which: npt.NDArray[np.bool_], bounds: npt.NDArray[np.int64]) -
 
 def _outer(item: tuple[Queue, _Shown]) -> _Outer:
     queue, shown = item
-    count = len(shown.units)
     first = None if shown.inside is None else _unit_shown(queue, shown, shown.inside)
-    goes_on = shown.last == count - 1 if count else bool(queue.in_files)
-    if queue.first + count < queue.stop and (goes_on or queue.in_files[-1].first >= queue.first + count):
+    if _may_have_more(queue, shown):
         number = queue.end - 1
-        if number >= queue.first + count:
+        if number >= queue.first + len(shown.units):
             return _Outer(first, unit_at(queue, number), is_all=False)
     return _Outer(first, None if shown.last is None else _unit_shown(queue, shown, shown.last))
+
+
+def _may_have_more(queue: Queue, shown: _Shown) -> bool:
+    """May units in use come after those that were read? Zeros may be between them, as where a disk has lost a block."""
+    count, files = len(shown.units), queue.in_files
+    if queue.first + count >= queue.stop:
+        return False
+    if shown.last is None or shown.last == count - 1 or files[-1].first >= queue.first + count:
+        return True
+    return count * queue.unit_size + _BLOCK < files[0].allocated < files[0].size  # more than zeros need
 
 
 def _unit_shown(queue: Queue, shown: _Shown, index: int) -> Unit:
@@ -164,17 +174,24 @@ def _bounds(queue: Queue, outer: _Outer, evidence: UnitEvidence) -> QueueBounds:
 
 def _from_first(queue: Queue, first: Unit | None, last: Unit, begin: int) -> Iterator[Unit]:
     """Units from the first one that points into the log on."""
-    units = _Units(queue)
     if first is not None and first.number <= last.number:
         yield first
         start = first.number + 1
     else:
         start = queue.search(max(begin, 1), stop=last.number)
         start -= start > queue.first  # the message at 0 comes after what points to 0 as it is pre-blank
-    for number in range(start, min(last.number, start + _UNITS_TO_TRY)):
-        unit = units.at(number)
-        if unit is not None:
-            yield unit
+    yield from itertools.islice(_messages(queue, start, last.number, begin), _UNITS_TO_TRY)
+
+
+def _messages(queue: Queue, start: int, stop: int, begin: int) -> Iterator[Unit]:
+    """The units of messages from number `start` to before `stop` that point into the log; zeros may be between them."""
+    count = _UNITS_AT_ONCE
+    while data := queue.read_units(start, min(count, stop - start)):
+        units = parsed(data, queue.is_batch)
+        found = kinds(units)
+        for index in np.flatnonzero((found == Kind.MESSAGE) & (units["position"] >= begin)).tolist():
+            yield unit_in(queue, start + index, units[index], Kind.MESSAGE)
+        start, count = start + len(units), min(2 * count, _MOST_AT_ONCE)
 
 
 class _Units:
