@@ -15,6 +15,7 @@ Source: org.apache.rocketmq.store.index.IndexFile, IndexHeader, IndexService.
 
 import bisect
 import contextlib
+import itertools
 import os
 import re
 import stat
@@ -40,6 +41,8 @@ DEFAULT_SLOTS = DEFAULT_SIZES.slots  # what is tried first: no file says how man
 _READ_AHEAD = 64 * 1024
 _NEAR = 4096  # bytes between two items of a chain that are cheaper to read than to ask for twice
 _MOST_PROBES = 8192
+_MOST_TRIED = 64  # numbers of slots that bytes in a file suggest
+_SEARCHED = 4 * 1024 * 1024  # bytes at a time
 _FEW = 16  # so many hashes are asked one by one, more of them all at once
 _STEPS = 5  # of a look-up, about: a slot, and the chain of a file that is full
 _READ_WHOLE = 64 * 1024 * 1024  # bytes: larger files are not held in memory
@@ -165,6 +168,9 @@ class IndexReader:
                 return found
         if (found := self._with_slots(_find_slots(self._file, self.size, header))) is not None:
             return found
+        for tried in itertools.islice(_slots_of_ends(self._file, self.size, header), _MOST_TRIED):
+            if (found := self._with_slots(tried)) is not None:
+                return found
         raise DamagedStoreError(
             f"{self.path}: expected the first and the last of {header.index_count - 1} items to be of the messages "
             f"at {header.begin_position} and {header.end_position} as the header says, found no place for them"
@@ -437,6 +443,22 @@ def _find_slots(file: OpenFile, size: int, header: Header) -> int:
     except struct.error:  # the file has become shorter
         pass
     return 0
+
+
+def _slots_of_ends(file: OpenFile, size: int, header: Header) -> Iterator[int]:
+    """Numbers of slots, each of which puts the last item that the header counts where some bytes are like its physical
+    offset. All of the file is read: of one that has items left over after the last one no part of it tells.
+    """
+    used = header.index_count * ITEM.size
+    wanted = np.frombuffer(header.end_position.to_bytes(8, "big"), ">u4")
+    for base in range(HEADER.size, size, _SEARCHED):
+        data = file.read(base, _SEARCHED + 3 * SLOT.size)
+        words = np.frombuffer(data, ">u4", len(data) // SLOT.size)
+        for index in np.flatnonzero((words[1:-1] == wanted[0]) & (words[2:] == wanted[1])).tolist():
+            end = base + index * SLOT.size + ITEM.size  # of an item that has its position there
+            slots, rest = divmod(end - used - HEADER.size, SLOT.size)
+            if slots > 0 and not rest and not (size - item_at(slots, 0)) % ITEM.size:
+                yield slots
 
 
 def index_paths(directory: str | None, files: Files) -> dict[str, int]:

@@ -776,3 +776,28 @@ def test_forgotten_messages_stay_in_the_index(tmp_path: Path) -> None:
     _, hashes = keys_of(tmp_path)
     assert lookup(file, key_hash("TopicA", "new")) == []
     assert file.newest.key_hash not in hashes.get(file.newest.position, ())
+
+
+@pytest.mark.parametrize("are_older", [False, True])
+def test_slots_are_found_where_items_are_left_over(rng: random.Random, tmp_path: Path, are_older: bool) -> None:
+    """Behind those that the header counts: of a crash, a truncation, or a copy whose header is older than its items."""
+    for _ in range(40):
+        slots, capacity = rng.randrange(1, 500), rng.randrange(3, 400)
+        counted = rng.randrange(1, capacity - 1)
+        file = reference.IndexFile(slots, capacity)
+        positions = sorted(rng.sample(range(1000, 100_000), capacity - 1))
+        for position in positions[:counted]:
+            assert file.put(rng.randrange(1 << 31), position, 1_700_000_000_000 + position)
+        whole = bytearray(file.encode())
+        for position in positions[: capacity - 1 - counted] if are_older else positions[counted:]:
+            assert file.put(rng.randrange(1 << 31), position, 1_700_000_000_000 + position)
+        later = file.encode()
+        items = reference.index_item_at(slots, counted + 1)
+        whole[items:] = later[items:]
+        if not are_older and rng.random() < 0.5:
+            whole[reference.INDEX_HEADER_SIZE :] = later[reference.INDEX_HEADER_SIZE :]  # slots lead to them, too
+        path = tmp_path / "20231114221320000"
+        path.write_bytes(whole)
+        found = IndexFile.open(str(path), Files())
+        assert found is not None
+        assert (found.slots, found.items) == (slots, capacity), (counted, slots, capacity)
