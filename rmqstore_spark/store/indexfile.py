@@ -450,7 +450,7 @@ def _slots_of_ends(file: OpenFile, size: int, header: Header) -> Iterator[int]:
     offset. All of the file is read: of one that has items left over after the last one no part of it tells.
     """
     used = header.index_count * ITEM.size
-    wanted = np.frombuffer(header.end_position.to_bytes(8, "big"), ">u4")
+    wanted = np.frombuffer(header.end_position.to_bytes(8, "big", signed=True), ">u4")
     for base in range(HEADER.size, size, _SEARCHED):
         data = file.read(base, _SEARCHED + 3 * SLOT.size)
         words = np.frombuffer(data, ">u4", len(data) // SLOT.size)

@@ -542,7 +542,9 @@ def test_every_lie_in_the_header(damaged: Damaged) -> None:
             if field in ("begin_timestamp", "end_timestamp", "hash_slot_count"):  # nobody relies on them
                 assert missed == 0, (field, lie)
             else:
-                assert missed is None, (field, lie)
+                # A header that counts less can be an older one, of the same message's items: then nothing is missed.
+                is_older = field == "index_count" and lie < value
+                assert missed is None or (is_older and missed == 0), (field, lie)
 
 
 @pytest.mark.slow
