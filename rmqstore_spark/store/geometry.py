@@ -73,7 +73,7 @@ def index_geometry(directory: str, files: Files, slots: int | None, items: int |
     for name in sizes:
         path = os.path.join(directory, name)
         try:
-            file = IndexFile.open(path, files, [slots] if slots else [])
+            file = IndexFile.open(path, files, [slots] if slots else [], may_read_all=True)
         except DamagedStoreError as why:
             raise DamagedStoreError(f"{why}; call rmqstore_spark.rebuild(store)") from None
         if file is not None:

@@ -105,10 +105,10 @@ class IndexFile:
     is_sure: bool = True
 
     @classmethod
-    def open(cls, path: str, files: Files, slots: Iterable[int] = ()) -> "IndexFile | None":
+    def open(cls, path: str, files: Files, slots: Iterable[int] = (), may_read_all: bool = False) -> "IndexFile | None":
         """Look at an index file; arguments and errors are those of IndexReader and its check()."""
         with IndexReader(path, files) as reader:
-            return None if reader.is_empty else reader.check(slots)
+            return None if reader.is_empty else reader.check(slots, may_read_all)
 
 
 class IndexReader:
@@ -152,12 +152,14 @@ class IndexReader:
         """Is there no item in it yet?"""
         return self.header.index_count <= 1
 
-    def check(self, slots: Iterable[int] = ()) -> IndexFile:
+    def check(self, slots: Iterable[int] = (), may_read_all: bool = False) -> IndexFile:
         """The file, when it has items and is what its header says.
 
         Args:
             slots: numbers of slots to try before those that are likely, and before it is found out from the items where
                 they begin.
+            may_read_all: whether all of the file is read where items are left over behind those that count. Whoever
+                looks something up does better without such a file.
 
         Raises:
             RmqStoreError: it cannot be read, or is not to be believed.
@@ -168,7 +170,8 @@ class IndexReader:
                 return found
         if (found := self._with_slots(_find_slots(self._file, self.size, header))) is not None:
             return found
-        for tried in itertools.islice(_slots_of_ends(self._file, self.size, header), _MOST_TRIED):
+        suggested = _slots_of_ends(self._file, self.size, header) if may_read_all else ()
+        for tried in itertools.islice(suggested, _MOST_TRIED):
             if (found := self._with_slots(tried)) is not None:
                 return found
         raise DamagedStoreError(

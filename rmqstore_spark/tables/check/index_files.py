@@ -88,7 +88,7 @@ def _learn_slots(path: str, files: Files, moment: Moment, known: dict[int, int])
         time.sleep(0.001 * attempt)
         with IndexReader(path, files) as reader, contextlib.suppress(DamagedStoreError):
             if not reader.is_empty:
-                known[reader.size] = reader.check(known.values()).slots
+                known[reader.size] = reader.check(known.values(), may_read_all=True).slots
             return
 
 
