@@ -399,7 +399,9 @@ class LogEnd:
             while True:
                 end = past.end_of(at, segment.end)
                 if end is None:
-                    claims = self._claims(at, Head.of(reader.window.read(at, HEAD_SIZE)))
+                    head = Head.of(reader.window.read(at, HEAD_SIZE))
+                    is_known = head.physical_offset == at  # an old unit of a queue may point there, too
+                    claims = (claim for claim in self._claims(at, head) if not is_known or _agrees(head, claim))
                     end = next((at + size for size, _, _ in claims), segment.end)
                 if end >= segment.end:
                     break
