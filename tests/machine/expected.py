@@ -183,7 +183,9 @@ def _stale_that_may_come(truth: Truth) -> set[int]:
         heads = stretch.damages[0].keeps_head and stretch.messages
         if heads:
             newest = max(newest, stretch.messages[0].store_timestamp)
-        if not is_last or any(m.store_timestamp >= newest for m in here):
+        # Of a message that cannot be recognized nothing tells whether a queue's unit is its own, or an old one.
+        may_lead = not heads and any(position == stretch.start for position, _ in truth.units.values())
+        if not is_last or may_lead or any(m.store_timestamp >= newest for m in here):
             may |= {m.position for m in here}
     return may
 
