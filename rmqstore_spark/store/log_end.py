@@ -399,9 +399,7 @@ class LogEnd:
             while True:
                 end = past.end_of(at, segment.end)
                 if end is None:
-                    head = Head.of(reader.window.read(at, HEAD_SIZE))
-                    is_known = head.physical_offset == at  # an old unit of a queue may point there, too
-                    claims = (claim for claim in self._claims(at, head) if not is_known or _agrees(head, claim))
+                    claims = self._claims(at, Head.of(reader.window.read(at, HEAD_SIZE)))
                     end = next((at + size for size, _, _ in claims), segment.end)
                 if end >= segment.end:
                     break
@@ -423,9 +421,10 @@ class LogEnd:
             return None
         # The flag that says where the time is may be what is damaged.
         flags = (head.sys_flag, head.sys_flag ^ FORMAT["SYSFLAG_BORNHOST_V6"])
-        times = [microseconds(time) for flag in flags if (time := store_time_in(data, flag)) is not None]
-        least = (stop.newest or 0) - 1000 * CLOCK_SLACK  # what is older is no time of a message there
-        return min((time for time in times if time is not None and time >= least), default=None)
+        times = [microseconds(found) for flag in flags if (found := store_time_in(data, flag)) is not None]
+        # What is older, or yet to come, is no time of a message there.
+        least, most = (stop.newest or 0) - 1000 * CLOCK_SLACK, int(time.time() * 1_000_000) + 1000 * CLOCK_SLACK
+        return min((each for each in times if each is not None and least <= each <= most), default=None)
 
     def _units_after(self, stop: _Stop) -> Iterator[tuple[int, Header]]:
         """Whatever is a unit after it, but that its body may be damaged; live or left over; not in the same segment

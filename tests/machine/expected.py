@@ -183,8 +183,8 @@ def _stale_that_may_come(truth: Truth) -> set[int]:
         heads = stretch.damages[0].keeps_head and stretch.messages
         if heads:
             newest = max(newest, stretch.messages[0].store_timestamp)
-        # Of a message that cannot be recognized nothing tells whether a queue's unit is its own, or an old one.
-        may_lead = not heads and any(position == stretch.start for position, _ in truth.units.values())
+        # Nothing tells for sure whether a queue's unit is of the damaged message, or an old one of the same place.
+        may_lead = any(position == stretch.start for position, _ in truth.units.values())
         if not is_last or may_lead or any(m.store_timestamp >= newest for m in here):
             may |= {m.position for m in here}
     return may

@@ -18,6 +18,7 @@ from machine.trials import COMPARISONS, try_seed
 
 SECONDS = 60 / len(COMPARISONS)
 _LEAST = 5  # trials, however slow the machine
+_IN_CI = 30  # trials there: about as long, and the same however fast the machine is
 
 pytestmark = pytest.mark.slow
 
@@ -36,11 +37,11 @@ def test_seeds_that_failed_once(comparison: str) -> None:
 
 @pytest.mark.parametrize("comparison", COMPARISONS)
 def test_new_seeds(comparison: str) -> None:
-    """In CI the first ones are always the same."""
+    """In CI they are always the same, so that none fails by chance over what it did not touch."""
     first = random.Random(f"{os.environ['RMQ_TEST_SEED']} {comparison}").randrange(10**9)
     end = time.monotonic() + SECONDS
     for number in itertools.count():
-        if number >= _LEAST and time.monotonic() > end:
+        if number == _IN_CI if "CI" in os.environ else number >= _LEAST and time.monotonic() > end:
             break
         if told := _told(comparison, first + number):
             seeds.keep(comparison, first + number)
