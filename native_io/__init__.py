@@ -1,7 +1,7 @@
 """Compiled kernels: buffers in, arrays out. No policy, no Spark."""
 
 try:
-    from native_io._common import FORMAT, Status, crc32, java_hash, java_hashes
+    from native_io._common import FORMAT, Status, crc32, crc32_between, java_hash, java_hashes
     from native_io._read import (
         COLUMNS,
         SLIDE,
@@ -30,6 +30,13 @@ try:
         put_index,
     )
 except ModuleNotFoundError as missing:
+    archive = getattr(__spec__.loader, "archive", None)
+    if archive is not None:  # of zipimport
+        raise ImportError(
+            f"{archive}: Python cannot load a compiled module from an archive on its path (--py-files); "
+            "leave this one away, and install the package on driver and executors, or send an environment that has it "
+            "with --archives"
+        ) from missing
     # Spark workers put the current directory first on sys.path: in a checkout that was never built they end here.
     raise ImportError(
         "native_io has no compiled kernel here; build it in this directory (make build, or pip install .) "
@@ -56,6 +63,7 @@ __all__ = [
     "Tiling",
     "array_address",
     "crc32",
+    "crc32_between",
     "exchange",
     "find_unit",
     "fingerprint",

@@ -37,8 +37,12 @@ class Status(enum.IntEnum):
     CROSSES_STOP = ...  # a unit reaches over the stop, so the stop is not a unit's start
     CONTRADICTED = ...  # a unit, but not the one that was claimed to be there (Filter.pick only)
 
-def crc32(data: Buffer, *, portable: bool = False) -> int:
-    """zlib.crc32 as the kernel computes it; `portable` takes the way without carry-less multiplication."""
+def crc32(data: Buffer, *, before: int = 0, portable: bool = False) -> int:
+    """zlib.crc32 as the kernel computes it, `before` being that of the bytes before; `portable` takes the way without
+    carry-less multiplication."""
+
+def crc32_between(before: int, all_: int, size: int) -> int:
+    """The CRC-32 of the last `size` bytes of some, by that of those before them and that of all; size < 2**32."""
 
 class ArrowArrayExporter(Protocol):
     """What can hand over an array by Arrow's C data interface: a pyarrow RecordBatch or StructArray."""

@@ -6,7 +6,7 @@ know the wire layout of a message unit and Arrow's layout, and nothing of files,
 any bytes, releases the GIL while it works, and keeps no state outside the objects it is given.
 """
 from cpython.pycapsule cimport PyCapsule_GetPointer
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 import enum
 
@@ -16,6 +16,7 @@ import numpy as np
 cdef extern from "crc32.h" nogil:
     uint32_t rmq_crc32(uint32_t crc, const uint8_t *p, size_t n)
     uint32_t rmq_crc32_portable(uint32_t crc, const uint8_t *p, size_t n)
+    uint32_t rmq_crc32_between(uint32_t before, uint32_t all, uint64_t n)
 
 cdef extern from "java_hash.h" nogil:
     uint32_t rmq_java_hash(uint32_t hash, const uint8_t *p, int64_t n)
@@ -121,13 +122,17 @@ cdef class OneAtATime:
 # ---- hashes
 
 
-def crc32(const uint8_t[::1] data not None, *, bint portable=False):
+def crc32(const uint8_t[::1] data not None, *, uint32_t before=0, bint portable=False):
     cdef size_t size = data.shape[0]
     cdef const uint8_t *bytes_ = address(data)
     cdef uint32_t crc
     with nogil:
-        crc = rmq_crc32_portable(0, bytes_, size) if portable else rmq_crc32(0, bytes_, size)
+        crc = rmq_crc32_portable(before, bytes_, size) if portable else rmq_crc32(before, bytes_, size)
     return crc
+
+
+def crc32_between(uint32_t before, uint32_t all_, uint32_t size):
+    return rmq_crc32_between(before, all_, size)
 
 
 def java_hash(str text not None):

@@ -23,9 +23,20 @@
 
 /* Filled once, when the module is loaded; only read afterwards. Each module has its own, filled the same way. */
 static uint32_t rmq_crc32_table[8][256];
+static uint32_t rmq_crc32_powers[40]; /* x^(2^k) mod P, bit-reflected */
 #if RMQ_X86
 static int rmq_crc32_use_clmul;
 #endif
+
+/* a * b mod P, all three bit-reflected. */
+static uint32_t rmq_crc32_times(uint32_t a, uint32_t b) {
+    uint32_t product = 0;
+    for (uint32_t bit = 1u << 31; bit != 0; bit >>= 1) {
+        product ^= a & bit ? b : 0;
+        b = b >> 1 ^ (b & 1 ? RMQ_CRC32_POLYNOMIAL : 0);
+    }
+    return product;
+}
 
 __attribute__((constructor)) static void rmq_crc32_init(void) {
     for (uint32_t i = 0; i < 256; i++) {
@@ -38,6 +49,9 @@ __attribute__((constructor)) static void rmq_crc32_init(void) {
             const uint32_t c = rmq_crc32_table[k - 1][i];
             rmq_crc32_table[k][i] = c >> 8 ^ rmq_crc32_table[0][c & 0xFF];
         }
+    rmq_crc32_powers[0] = 1u << 30;
+    for (int k = 1; k < 40; k++)
+        rmq_crc32_powers[k] = rmq_crc32_times(rmq_crc32_powers[k - 1], rmq_crc32_powers[k - 1]);
 #if RMQ_X86
     __builtin_cpu_init();
     rmq_crc32_use_clmul = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
@@ -127,6 +141,14 @@ static inline uint32_t rmq_crc32(uint32_t crc, const uint8_t *p, size_t n) {
     if (n >= 16 && rmq_crc32_use_clmul) return ~rmq_crc32_update_clmul(~crc, p, n);
 #endif
     return rmq_crc32_portable(crc, p, n);
+}
+
+/* The CRC of the last n bytes of some, by that of all of them and that of those before the last n: what a CRC says of
+ * bytes is multiplied by x^8 with each byte that follows, and sums are XOR. n < 2^36. */
+static inline uint32_t rmq_crc32_between(uint32_t before, uint32_t all, uint64_t n) {
+    for (int k = 3; n != 0; n >>= 1, k++)
+        if (n & 1) before = rmq_crc32_times(rmq_crc32_powers[k], before);
+    return before ^ all;
 }
 
 #endif

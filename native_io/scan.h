@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "sums.h"
 #include "walk.h"
 
 /* Walk, at most `capacity` units; where they begin goes to positions[0 .. w->count). */
@@ -29,10 +30,23 @@ static inline int rmq_may_begin(const rmq_walk *w, int64_t at) {
     return at < w->stop && w->segment_end - at >= RMQ_SMALLEST_UNIT + RMQ_BLANK_SIZE;
 }
 
+/* The unit at `at`, as far as the window shows it: RMQ_OK, or why there is none.
+ * `from`: where the search began. */
+static inline int rmq_found(rmq_walk *w, int64_t from, int64_t at, rmq_sums *sums) {
+    rmq_unit u;
+    const int64_t begin = at - w->base;
+    const int status = rmq_unit_at(w->window + begin, w->size - begin, at, w->segment_end - at, 0, &u, &w->why);
+    if (status != RMQ_OK || !w->verify_crc || u.body_length == 0) return status;
+    const int64_t body = u.body - w->window, end = body + u.body_length;
+    return rmq_compare_crc(&u, rmq_sum(sums, body, end, w->base + end - from), &w->why);
+}
+
 /* Go on to the first position before the stop at which a whole unit stands: RMQ_OK; or RMQ_LIMIT when there is none, or
  * RMQ_MORE when the window ends before that is known (the position is then where to go on). */
 static void rmq_find(rmq_walk *w) {
-    int64_t at = w->position;
+    const int64_t from = w->position;
+    int64_t at = from;
+    rmq_sums sums = rmq_new_sums(w->window, w->size);
     w->status = RMQ_LIMIT;
     for (; rmq_may_begin(w, at); at++) {
         const int64_t magic_at = at - w->base + 4;
@@ -48,15 +62,14 @@ static void rmq_find(rmq_walk *w) {
         }
         at = w->base + (hit - w->window) - 4;
         if (!rmq_may_begin(w, at)) break;
-        rmq_unit u;
-        const int64_t shown = w->size - (at - w->base);
-        const int status = rmq_unit_at(hit - 4, shown, at, w->segment_end - at, w->verify_crc, &u, &w->why);
+        const int status = rmq_found(w, from, at, &sums);
         if (status == RMQ_OK || status == RMQ_MORE) {
             w->status = status;
             break;
         }
     }
     w->position = at;
+    rmq_free_sums(&sums);
 }
 
 #endif

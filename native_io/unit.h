@@ -100,12 +100,17 @@ static inline int rmq_fail(rmq_finding *why, int status, int64_t expected, int64
     return status;
 }
 
-/* Is the body what bodyCRC says? */
+/* Is the body what bodyCRC says, when its CRC is this? */
+static inline int rmq_compare_crc(const rmq_unit *u, uint32_t crc, rmq_finding *why) {
+    const int32_t stored = rmq_i32(u->start + RMQ_AT_BODY_CRC);
+    const int32_t computed = (int32_t)(crc & 0x7FFFFFFF);
+    return stored == computed ? RMQ_OK : rmq_fail(why, RMQ_BAD_BODY_CRC, stored, computed);
+}
+
+/* Is the body what bodyCRC says? No CRC is stored for an empty one. */
 static inline int rmq_check_crc(const rmq_unit *u, rmq_finding *why) {
     if (u->body_length == 0) return RMQ_OK;
-    const int32_t stored = rmq_i32(u->start + RMQ_AT_BODY_CRC);
-    const int32_t computed = (int32_t)(rmq_crc32(0, u->body, (size_t)u->body_length) & 0x7FFFFFFF);
-    return stored == computed ? RMQ_OK : rmq_fail(why, RMQ_BAD_BODY_CRC, stored, computed);
+    return rmq_compare_crc(u, rmq_crc32(0, u->body, (size_t)u->body_length), why);
 }
 
 /* Is there a unit at `p`? `available` bytes may be read there; `position` is its physical offset, and `left` the

@@ -7,14 +7,13 @@ The same without Spark, as Arrow tables:
 >>> rmqstore_spark.Store("/data/broker-a/store").topics()
 """
 
-import os
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from rmqstore_spark.errors import (
     BadRowError,
     DamagedStoreError,
     DataLossError,
+    DeletedMeanwhileError,
     NotAStoreError,
     OptionError,
     RmqStoreError,
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from rmqstore_spark.api import Store
+    from rmqstore_spark.option_texts import Path, Paths
 
     __version__: str
 
@@ -32,6 +32,7 @@ __all__ = [
     "BadRowError",
     "DamagedStoreError",
     "DataLossError",
+    "DeletedMeanwhileError",
     "NotAStoreError",
     "OptionError",
     "RmqStoreError",
@@ -70,7 +71,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-def rebuild(store: "str | os.PathLike[str]", **options: object) -> int:
+def rebuild(store: "Path", **options: object) -> int:
     """Make ConsumeQueue and IndexFile anew from the commitlog, as a broker would have built them.
 
     No broker may run on the store. It may be what a crashed one left (`abort`): afterwards a broker starts on it as
@@ -93,7 +94,10 @@ def rebuild(store: "str | os.PathLike[str]", **options: object) -> int:
 
 
 def write_store(
-    path: "str | os.PathLike[str]", data: object, mode: "Literal['append', 'overwrite']" = "append", **options: object
+    path: "Path",
+    data: object,
+    mode: "Literal['append', 'overwrite']" = "append",
+    **options: object,
 ) -> int:
     """Write messages into a store, or make one of them: what `df.write.format("rmqstore")` does, without Spark.
 
@@ -127,6 +131,7 @@ def register(spark: "SparkSession") -> None:
     the places where Spark does not look: a checkout that is only on the driver's sys.path, or a session whose first
     look-up failed because of another package.
     """
+    _check_session(spark)
     from rmqstore_spark.spark.datasource import RmqStoreDataSource
 
     spark.dataSource.register(RmqStoreDataSource)
@@ -149,12 +154,19 @@ def storage_options(spark: "SparkSession", bucket: str | None = None) -> dict[st
     Raises:
         OptionError: the session is one of Spark Connect's.
     """
+    _check_session(spark)
+    from rmqstore_spark.option_texts import TEXT, text_of
     from rmqstore_spark.spark.hadoop import storage_options as options_of_session
 
-    return options_of_session(spark, bucket)
+    return options_of_session(spark, None if bucket is None else text_of("bucket", bucket, TEXT))
 
 
-def explain(path: str | Sequence[str], **options: object) -> None:
+def _check_session(spark: object) -> None:
+    if not hasattr(spark, "dataSource"):
+        raise OptionError(f"spark: expected a SparkSession, found another value (of type {type(spark).__name__})")
+
+
+def explain(path: "Paths", **options: object) -> None:
     """Print how `spark.read.format("rmqstore").options(**options).load(path)` would find its messages, and why so.
 
     Needs no Spark. The plan is made as for the read, so it also shows what planning itself costs.

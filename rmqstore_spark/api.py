@@ -3,26 +3,43 @@
 import functools
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
 import pyarrow as pa
 
-from rmqstore_spark.errors import OptionError
+from rmqstore_spark.errors import OptionError, quoted
 from rmqstore_spark.option_texts import (
+    PATH,
+    TIME,
+    Flag,
     MessageOptions,
     Names,
+    Path,
+    Paths,
     StoreOptions,
     TableOptions,
     Time,
     of_stores,
-    option_texts,
+    path_options,
+    required,
+    text_of,
 )
 from rmqstore_spark.option_values import parse_instant
-from rmqstore_spark.options import MESSAGES, NOT_FOR_COPIES, ReadOptions, parse_options
+from rmqstore_spark.options import (
+    CALL_OPTIONS,
+    MESSAGES,
+    NOT_FOR_COPIES,
+    REBUILD_OPTIONS,
+    STORE_OPTIONS,
+    ReadOptions,
+    option_texts,
+    parse_options,
+    understand,
+)
 from rmqstore_spark.progress import Progress
+from rmqstore_spark.read.again import again, begun_again
 from rmqstore_spark.read.stores import files_of, open_stores
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.storage import is_storage_option
@@ -36,8 +53,6 @@ if TYPE_CHECKING:
     from rmqstore_spark.read.task import Task
     from rmqstore_spark.tables.glance import Glance
     from rmqstore_spark.writing import WriteMode
-
-Path = str | os.PathLike[str]
 
 _LARGE_TASK = 256 * 1024 * 1024  # bytes of the log: of a task in parts, and of one that nobody waits for
 
@@ -61,11 +76,9 @@ class Store(TableMethods):
         OptionError: an option cannot be understood.
     """
 
-    def __init__(self, path: Path | Sequence[Path], **options: Unpack[StoreOptions]) -> None:
-        paths = [path] if isinstance(path, str | os.PathLike) else list(path)
-        self._paths = [os.fspath(each) for each in paths]
-        self._own = options
-        self._given = option_texts(options)
+    def __init__(self, path: Paths, **options: Unpack[StoreOptions]) -> None:
+        self._path = path_options(path)
+        self._given = option_texts(options, STORE_OPTIONS)
         self._open(self._options({}))
 
     def table(self, name: str, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
@@ -81,6 +94,7 @@ class Store(TableMethods):
         """
         from rmqstore_spark.tables.registry import read_table
 
+        name = required("name", name)
         if name == MESSAGES:
             return self.messages(columns, **options).read_all()
         return read_table(self._options({"columns": columns, **options}, name))
@@ -100,8 +114,9 @@ class Store(TableMethods):
             RmqStoreError: the store cannot be read. Reading on may raise one, too.
         """
         from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
+        from rmqstore_spark.cores import cores
         from rmqstore_spark.read.batches import ReadSettings, TaskReaders
-        from rmqstore_spark.read.parallel import BATCH_BYTES, cores
+        from rmqstore_spark.read.parallel import BATCH_BYTES
         from rmqstore_spark.read.planner import plan
 
         prices = files_of(self._options({})).prices
@@ -115,17 +130,28 @@ class Store(TableMethods):
             is_shared_whole = prices.at_once > 1 or (workers > 1 and not are_cut)
             understood = replace(understood, max_partition_bytes=prices.task if is_shared_whole else _LARGE_TASK)
         settings = ReadSettings.of(understood, schema, BATCH_BYTES if workers > 1 else 0)
-        tasks = plan(understood, columns=names).tasks
-        readers = TaskReaders(settings, tasks)
-        progress = Progress("messages", sum(task.nbytes for task in tasks), is_said=False)
-        batches = _read_all(_jobs(tasks, readers, progress, are_cut), workers, readers)
+
+        def read() -> Iterator[pa.RecordBatch]:
+            tasks = plan(understood, columns=names).tasks
+            readers = TaskReaders(settings, tasks)
+            progress = Progress("messages", sum(task.nbytes for task in tasks), is_said=False)
+            return _read_all(_jobs(tasks, readers, progress, are_cut), workers, readers)
+
+        planned = [read()]
+        if understood.selection.names or understood.selection.ids:  # a look-up: what is gone is not found
+            batches = begun_again(lambda: planned.pop() if planned else read())
+        else:
+            batches = planned.pop()
         return pa.RecordBatchReader.from_batches(schema, batches)
 
     def get(self, id: str, columns: Names | None = None, **options: Unpack[MessageOptions]) -> pa.Table:
         """The messages with this `msgId` or `offsetMsgId`: mostly one, or none. A client's msgId stays the same in all
         that is stored of a message: half, delayed, retried, dead."""
-        options["msgId"] = id
-        return self.messages(columns, **options).read_all()
+        wanted = option_texts({"columns": columns, **options}, CALL_OPTIONS)
+        if "msgId" in wanted:
+            raise OptionError("option 'msgId' is given beside the id that is asked for; leave it away")
+        wanted["msgId"] = required("id", id)
+        return again(lambda: self.messages(**wanted).read_all())  # type: ignore[arg-type]
 
     def history(self, name: str) -> pa.Table:
         """What happened to the messages with a key or id, in order of time: one row for each event, such as `produced`,
@@ -139,8 +165,8 @@ class Store(TableMethods):
         """
         from rmqstore_spark.tables.history import history
 
-        options = self._options({})
-        found = [(store.root, history(store, options, name)) for store in self._open(options)]
+        options, wanted = self._options({}), required("name", name)
+        found = again(lambda: [(store.root, history(store, options, wanted)) for store in self._open(options)])
         if len(found) == 1:
             return found[0][1]
         tables = [table.append_column("store", pa.repeat(root, table.num_rows)) for root, table in found]
@@ -162,12 +188,13 @@ class Store(TableMethods):
         """
         from rmqstore_spark.tables.positions import positions_at
 
-        (text,) = option_texts({"startingTimestamp": time}).values()
+        text = required("time", time, TIME)
         try:
             instant = parse_instant(text)
         except ValueError as expected:
-            raise OptionError(f"time: expected {expected}, found {text!r}") from None
-        return json.dumps(positions_at(self._one("offsets_at"), math.ceil(instant.milliseconds) * 1000))
+            raise OptionError(f"time: expected {expected}, found {quoted(text)}") from None
+        microseconds = math.ceil(instant.milliseconds) * 1000
+        return json.dumps(again(lambda: positions_at(self._one("offsets_at"), microseconds)))
 
     def offsets_of(self, group: str) -> str:
         """Where a consumer group goes on in each queue that it has consumed, as JSON that option `startingOffsets`
@@ -178,7 +205,8 @@ class Store(TableMethods):
         """
         from rmqstore_spark.tables.positions import positions_of
 
-        return json.dumps(positions_of(self._one("offsets_of"), group))
+        wanted = required("group", group)
+        return json.dumps(again(lambda: positions_of(self._one("offsets_of"), wanted)))
 
     def rebuild(self, **options: object) -> int:
         """rmqstore_spark.rebuild() of this store: ConsumeQueue and IndexFile anew from the commitlog. This changes it.
@@ -196,7 +224,7 @@ class Store(TableMethods):
         """
         return write_store(self._one("write").root, data, mode, **options)
 
-    def copy(self, target: Path, *, messageIndexEnable: bool = True, **options: Unpack[MessageOptions]) -> "Copied":
+    def copy(self, target: Path, *, messageIndexEnable: Flag = True, **options: Unpack[MessageOptions]) -> "Copied":
         """Make a new store of this one, or of several one. No Spark, no broker; the store is only read.
 
         Each message keeps its queue offset, and each consumer group its place: what config/ says of topics and groups
@@ -215,7 +243,7 @@ class Store(TableMethods):
         """
         return self._copy(target, options, messageIndexEnable, is_salvage=False)
 
-    def salvage(self, target: Path, *, messageIndexEnable: bool = True, **options: Unpack[MessageOptions]) -> "Copied":
+    def salvage(self, target: Path, *, messageIndexEnable: Flag = True, **options: Unpack[MessageOptions]) -> "Copied":
         """The same with a damaged store: what is whole comes along, with its queue offsets. Consumers pass over what is
         lost, as over messages that have expired; `lost` of the result tells what that is.
 
@@ -223,18 +251,20 @@ class Store(TableMethods):
         """
         return self._copy(target, options, messageIndexEnable, is_salvage=True)
 
-    def _copy(self, target: Path, options: MessageOptions, index: bool, is_salvage: bool) -> "Copied":
+    def _copy(self, target: Path, options: MessageOptions, index: Flag, is_salvage: bool) -> "Copied":
         from rmqstore_spark.copying.copy import copy
         from rmqstore_spark.store.layout import place_to_write
 
-        refused = {name.lower(): name for name in NOT_FOR_COPIES}
-        for name in options:
-            if name.lower() in refused:
-                raise OptionError(f"option {refused[name.lower()]!r} is not for copies, which have whole messages")
-        how = {"mode": "PERMISSIVE" if is_salvage else "FAILFAST", "decompress": True, "trust": "log"}
-        given = {**options, **how}
+        place = place_to_write(text_of("target", target, PATH))
+        indexing = {"messageIndexEnable": REBUILD_OPTIONS["messageIndexEnable"]}
+        written, _ = understand(option_texts({"messageIndexEnable": index}, indexing), indexing)
+        selected = option_texts(options, CALL_OPTIONS)
+        for name in sorted(NOT_FOR_COPIES & set(selected)):
+            raise OptionError(f"option {name!r} is not for copies, which have whole messages")
+        how = {"mode": "PERMISSIVE" if is_salvage else "FAILFAST", "decompress": "true", "trust": "log"}
+        given = {**selected, **how}
         understood = self._options(given)
-        own: StoreOptions = {**self._own, **of_stores(options)}
+        own = {**self._given, **of_stores(selected)}
 
         def read(stores: list[OpenStore], columns: list[str]) -> pa.RecordBatchReader:
             paths = [store.root for store in stores]
@@ -248,10 +278,10 @@ class Store(TableMethods):
             self._open(understood),
             read,
             table,
-            place_to_write(os.fspath(target)),
+            place,
             is_salvage=is_salvage,
             is_whole=understood.is_everything,
-            index=index,
+            index=written["messageIndexEnable"],
             deduplicate=understood.deduplicate,
         )
 
@@ -273,8 +303,7 @@ class Store(TableMethods):
 
         goes_with = [name for name in self._given if is_storage_option(name) or table == MESSAGES or takes(table, name)]
         own = {name: self._given[name] for name in goes_with}
-        paths = {"paths": json.dumps(self._paths)} if len(self._paths) != 1 else {"path": self._paths[0]}
-        return parse_options({**own, **option_texts(given), **paths, "table": table})
+        return parse_options({**own, **option_texts(given, CALL_OPTIONS), **self._path, "table": table})
 
     def _open(self, options: ReadOptions) -> list[OpenStore]:
         return open_stores(options, files_of(options))
@@ -292,7 +321,8 @@ def rebuild(store: Path, **options: object) -> int:
     from rmqstore_spark.store.layout import place_to_write
     from rmqstore_spark.write.rebuild import rebuild as rebuild_store
 
-    understood = parse_rebuild_options({**option_texts(options), "path": os.fspath(store)})
+    path = text_of("store", store, PATH)
+    understood = parse_rebuild_options({**option_texts(options, REBUILD_OPTIONS), "path": path})
     return rebuild_store(place_to_write(understood.path), understood.sizes, understood.message_index_enable)
 
 

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from rmqstore_spark.errors import OptionError
+
 _TIMESTAMP = pa.timestamp("us", "UTC")
 _MAP = pa.map_(pa.string(), pa.string())
 
@@ -107,3 +109,19 @@ DEFAULT_COLUMNS = [column.name for column in _TABLE if column.default]
 def arrow_schema(names: list[str]) -> pa.Schema:
     """The record batch schema of these columns, in this order, all nullable."""
     return pa.schema([pa.field(name, COLUMNS[name].arrow) for name in names])
+
+
+def batch_of(arrays: list[pa.Array], rows: int, schema: pa.Schema) -> pa.RecordBatch:
+    """A record batch of columns; of none it still has rows.
+
+    Raises:
+        OptionError: a column that the user declares NOT NULL is null. The store is sound, so this is no damage.
+    """
+    for field, array in zip(schema, arrays, strict=True):
+        if not field.nullable and array.null_count:
+            raise OptionError(
+                f"column {field.name!r}: the schema declares it NOT NULL, but a row has none; leave NOT NULL away"
+            )
+    if not arrays:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

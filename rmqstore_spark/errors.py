@@ -10,11 +10,20 @@ from operator import eq
 # What moves a terminal's cursor, breaks a line or turns the reading direction; and halves of characters.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _MOST_COMPARED = 500  # names
+_NEAR = 0.65  # of two texts, how much of them is the same: less is a guess
+_MOST_QUOTED = 200  # characters
 
 
 def one_line(text: object) -> str:
     """A text that may have names from a store in it, fit to be shown: control characters are escaped as in Python."""
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), str(text))
+
+
+def quoted(text: str) -> str:
+    """A text that a user gave, as an error shows it: in quotes, and of a long one the beginning."""
+    if len(text) <= _MOST_QUOTED:
+        return repr(text)
+    return f"{text[:_MOST_QUOTED]!r}... ({len(text):,} characters)"
 
 
 def counted(number: int, noun: str) -> str:
@@ -49,8 +58,19 @@ class DamagedStoreError(RmqStoreError):
     __module__ = "rmqstore_spark"
 
 
+class DeletedMeanwhileError(RmqStoreError):
+    """A file that was there when a read began has been deleted since, as a broker does with what has expired.
+
+    That is no damage. What has not given any row yet begins again by itself, with what is left; who gets this error has
+    had some of the rows, or was to have those of that file, and reads again.
+    """
+
+    __module__ = "rmqstore_spark"
+
+
 class StorageError(RmqStoreError):
-    """The storage of a remote store refuses, or does not answer, or what a read was planned with has changed there."""
+    """The storage of a remote store refuses, or does not answer; or the store is another one than a read was planned
+    with, on a disk as well."""
 
     __module__ = "rmqstore_spark"
 
@@ -79,7 +99,7 @@ def nearest(name: str, known: list[str]) -> str:
     lower = {candidate.lower(): candidate for candidate in known}
     wanted = name.lower()
     likely = heapq.nlargest(_MOST_COMPARED, lower, key=lambda candidate: _same_ends(candidate, wanted))
-    close = difflib.get_close_matches(wanted, likely, n=1)
+    close = difflib.get_close_matches(wanted, likely, n=1, cutoff=_NEAR)
     return f" Did you mean {lower[close[0]]!r}?" if close else ""
 
 

@@ -12,7 +12,8 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any, Literal
 
-from rmqstore_spark.errors import OptionError, nearest
+from rmqstore_spark.errors import OptionError, nearest, quoted
+from rmqstore_spark.option_texts import refuse_no_text
 from rmqstore_spark.pattern import Pattern, compiled
 from rmqstore_spark.selection import ALL, ANY, Numbers, OneOf, Selection, Texts
 
@@ -25,6 +26,7 @@ Offsets = dict[str, dict[int, int]]
 Word = Literal["earliest", "latest"]
 
 _GROUP = "group:"
+_STARTS = "earliest, group:NAME, in a stream also latest,"
 _JAVA_WHITESPACE = "".join(map(chr, range(0x21)))  # what String.trim() takes away
 _PRINTED_LIST = re.compile(r"""\s*[\[({]\s*(?:['"].*['"]\s*,?\s*)?[\])}]\s*""", re.DOTALL)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -90,7 +92,7 @@ def parse_pattern(text: str) -> Pattern:
     try:
         return compiled(text)
     except ValueError as why:
-        raise ValueError(f"a regular expression as RE2 reads it ({why})") from None
+        raise ValueError(f"a regular expression as RE2 reads it ({why!s:.200})") from None
 
 
 def parse_assign(text: str) -> dict[str, frozenset[int]]:
@@ -99,7 +101,7 @@ def parse_assign(text: str) -> dict[str, frozenset[int]]:
     topics = _parse_object(text, expected)
     for topic, queue_ids in topics.items():
         if not isinstance(queue_ids, list) or not all(_is_whole(n, 0, _MOST_QUEUE_ID) for n in queue_ids):
-            raise ValueError(f"{expected}: a list of queueIds for topic {topic!r}")
+            raise ValueError(f"{expected}: a list of queueIds for topic {quoted(topic)}")
     return {topic: frozenset(queue_ids) for topic, queue_ids in topics.items()}
 
 
@@ -110,7 +112,7 @@ def parse_starting_offsets(text: str) -> Offsets | GroupOffsets:
         if not group:
             raise ValueError(f"the name of a consumer group after {_GROUP!r}")
         return GroupOffsets(group)
-    return _parse_offsets(text, {"earliest": EARLIEST}, "earliest, group:NAME, in a stream also latest,")
+    return _parse_offsets(text, {"earliest": EARLIEST}, _STARTS)
 
 
 def parse_stream_start(text: str) -> "Offsets | GroupOffsets | Word":
@@ -120,7 +122,7 @@ def parse_stream_start(text: str) -> "Offsets | GroupOffsets | Word":
         return word  # type: ignore[return-value]
     if text.strip().startswith(_GROUP):
         return parse_starting_offsets(text)
-    return _parse_offsets(text, {"earliest": EARLIEST, "latest": LATEST}, "latest, earliest, group:NAME")
+    return _parse_offsets(text, {"earliest": EARLIEST, "latest": LATEST}, _STARTS)
 
 
 def parse_ending_offsets(text: str) -> Offsets:
@@ -139,19 +141,20 @@ def _parse_offsets(text: str, words: Mapping[Word, int], others: str) -> Offsets
     found = _parse_object(text, expected)
     for topic, queues in found.items():
         if not isinstance(queues, dict):
-            raise ValueError(f'{expected}: for topic {topic!r} an object such as {{"0": 17}}')
+            raise ValueError(f'{expected}: for topic {quoted(topic)} an object such as {{"0": 17}}')
         for queue_id, offset in queues.items():
             if not _is_queue_id(queue_id):
-                raise ValueError(f"{expected}: a queueId in the place of {queue_id!r} in topic {topic!r}")
+                raise ValueError(f"{expected}: a queueId in the place of {quoted(queue_id)} in topic {quoted(topic)}")
             if not _is_whole(offset, 0, _MOST) and not (type(offset) is int and offset in words.values()):
                 numbers = " or ".join(f"{number} ({word})" for word, number in words.items())
-                raise ValueError(f"{expected}: for queue {queue_id} of topic {topic!r} an offset, or {numbers}")
+                raise ValueError(f"{expected}: for queue {queue_id} of topic {quoted(topic)} an offset, or {numbers}")
     return {topic: {int(queue_id): offset for queue_id, offset in queues.items()} for topic, queues in found.items()}
 
 
 def _parse_object(text: str, expected: str) -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        """json would keep the last of several; a user meant all of them."""
+        """json would keep the last of several; a user meant all of them. And it takes halves of characters."""
+        refuse_no_text("".join(name for name, _ in pairs))
         if len(dict(pairs)) < len(pairs):
             raise _TwiceError
         return dict(pairs)
@@ -187,6 +190,8 @@ def parse_tags(text: str) -> OneOf:
     tags = frozenset(tag.strip(_JAVA_WHITESPACE) for tag in text.split("||")) - {""}
     if not tags:
         raise ValueError("*, TagA or TagA || TagB")
+    if any("&&" in tag for tag in tags):  # RocketMQ would look for one tag of that name
+        raise ValueError("*, TagA or TagA || TagB, as a message has one tag and there is no &&")
     return tags
 
 
@@ -263,7 +268,9 @@ def selection_of(values: Mapping[str, Any]) -> Selection:
 def _times(start: Instant | None, end: Instant | None) -> Numbers:
     """Store times are whole milliseconds: the first that is not before the start, the last that is before the end."""
     if start and end and start.milliseconds > end.milliseconds:
-        raise OptionError(f"option 'startingTimestamp' ({start.text}) is later than 'endingTimestamp' ({end.text})")
+        raise OptionError(
+            f"option 'startingTimestamp' ({start.text:.60}) is later than 'endingTimestamp' ({end.text:.60})"
+        )
     return Numbers(
         math.ceil(start.milliseconds) if start else ALL.least, math.ceil(end.milliseconds) - 1 if end else ALL.most
     )
@@ -278,12 +285,14 @@ def check_offsets(option: str, topic: str, queues: dict[int, int], selection: Se
     if not selection.wants_topic(topic):
         topics = selection.assigned or selection.topic.among or ()
         raise OptionError(
-            f"option {option!r} names topic {topic!r}, which option {given[0]!r} leaves out.{nearest(topic, [*topics])}"
+            f"option {option!r} names topic {quoted(topic)}, which option {given[0]!r} leaves out."
+            f"{nearest(topic, [*topics])}"
         )
     for queue_id in queues:
         if selection.queue(topic, queue_id) is None:
             raise OptionError(
-                f"option {option!r} names queue {queue_id} of topic {topic!r}, which option {given[0]!r} leaves out"
+                f"option {option!r} names queue {queue_id} of topic {quoted(topic)}, which option {given[0]!r} leaves "
+                "out"
             )
 
 
@@ -296,7 +305,7 @@ def _ranges(starts: Offsets, ends: Offsets) -> dict[tuple[str, int], Numbers]:
             end = ends.get(topic, {}).get(queue_id, LATEST)
             if start > end != LATEST:
                 raise OptionError(
-                    f"options 'startingOffsets' and 'endingOffsets': queue {queue_id} of topic {topic!r} "
+                    f"options 'startingOffsets' and 'endingOffsets': queue {queue_id} of topic {quoted(topic)} "
                     f"starts at {start}, after its end {end}"
                 )
             least = ALL.least if start == EARLIEST else start

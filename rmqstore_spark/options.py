@@ -4,10 +4,11 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from rmqstore_spark.columns import COLUMNS
-from rmqstore_spark.errors import OptionError, nearest
+from rmqstore_spark.errors import OptionError, nearest, quoted
+from rmqstore_spark.option_texts import RebuildOptions, StoreOptions, kind_of, refuse_no_text, text_of
 from rmqstore_spark.option_values import (
     GroupOffsets,
     Transaction,
@@ -30,7 +31,9 @@ from rmqstore_spark.store.guest import Manners
 from rmqstore_spark.store.layout import refuse_remote
 from rmqstore_spark.store.message import host_bytes
 from rmqstore_spark.store.sizes import DEFAULT_SIZES, MOST_BYTES, Sizes, most_items, most_slots
-from rmqstore_spark.store.storage import Storage, taken_out
+from rmqstore_spark.store.storage import Storage, is_storage_option, taken_out
+
+_Value = TypeVar("_Value")
 
 Mode = Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -39,6 +42,7 @@ Pushdown = Literal["auto", "on", "off"]
 Trust = Literal["log", "queues"]
 
 NO_STORAGE = Storage()
+_OF_PATHS = {"path", "paths", "storePathCommitLog", "configFrom"}  # whoever opens these tells what is wrong with them
 # A copy has all of each message, as the log has it; what is damaged, copy and salvage are there to tell.
 NOT_FOR_COPIES = {"columns", "mode", "decompress", "trust"}
 
@@ -145,10 +149,10 @@ def _paths(text: str) -> list[str]:
         paths = json.loads(text)
     except ValueError:
         paths = None
-    if isinstance(paths, list) and "" in paths:
-        raise ValueError("paths that are not empty")
     if not isinstance(paths, list) or not paths or not all(isinstance(path, str) for path in paths):
         raise ValueError('a JSON list of paths such as ["/data/a", "/data/b"]')
+    if "" in paths:
+        raise ValueError("paths that are not empty")
     return paths
 
 
@@ -170,10 +174,10 @@ def check_columns(names: list[str], known: Collection[str] = COLUMNS) -> None:
     for name in names:
         if name not in known:
             raise OptionError(
-                f"unknown column {name!r}.{nearest(name, list(known))} The columns are {', '.join(known)}"
+                f"unknown column {quoted(name)}.{nearest(name, list(known))} The columns are {', '.join(known)}"
             )
         if names.count(name) > 1:
-            raise OptionError(f"column {name!r} is asked for twice")
+            raise OptionError(f"column {quoted(name)} is asked for twice")
 
 
 @dataclass(frozen=True)
@@ -190,6 +194,11 @@ class Option:
     default: str
     parse: Callable[[str], Any]
     help: str
+
+    @property
+    def is_flag(self) -> bool:
+        """Is it true or false, and nothing else?"""
+        return self.parse is _boolean
 
 
 _READ_TABLE = (
@@ -401,9 +410,12 @@ OPTIONS: dict[str, Option] = {option.name: option for option in _READ_TABLE}
 STREAM_OPTIONS: dict[str, Option] = {option.name: option for option in _STREAM_TABLE}
 WRITE_OPTIONS: dict[str, Option] = {option.name: option for option in _WRITE_TABLE}
 ONLY_OF_STREAMS = {name.lower(): name for name in STREAM_OPTIONS if name not in OPTIONS}
-
-# What Spark adds of its own accord when a table is created over the source.
-_SPARKS_OWN = {"location", "provider", "owner"}
+# What a Python call takes: paths and table are arguments there, and a Store has them; only Spark pushes filters.
+EXPLAIN_OPTIONS = {name: option for name, option in OPTIONS.items() if name not in ("path", "paths", "table")}
+CALL_OPTIONS = {name: option for name, option in EXPLAIN_OPTIONS.items() if name != "pushdown"}
+STORE_OPTIONS = {name: option for name, option in OPTIONS.items() if name in StoreOptions.__annotations__}
+WRITE_CALL_OPTIONS = {name: option for name, option in WRITE_OPTIONS.items() if name != "path"}
+REBUILD_OPTIONS = {name: option for name, option in WRITE_OPTIONS.items() if name in RebuildOptions.__annotations__}
 
 
 @dataclass(frozen=True)
@@ -549,8 +561,50 @@ def parse_rebuild_options(given: Mapping[str, str]) -> WriteOptions:
     Raises:
         OptionError: one that has no meaning there, or a value that cannot be understood.
     """
-    understand(given, {name: WRITE_OPTIONS[name] for name in ("path", *_SIZES[1:], "messageIndexEnable")})
+    understand(given, {"path": WRITE_OPTIONS["path"], **REBUILD_OPTIONS})
     return parse_write_options(given)
+
+
+def option_texts(given: Mapping[str, object], table: Mapping[str, Option]) -> dict[str, str]:
+    """A Python program's options as the texts that they are in Spark, by their own names; what is None is not given.
+
+    Raises:
+        OptionError: one that is not in the table, is given twice, or takes no such value.
+    """
+    values = {name: value for name, value in given.items() if value is not None}
+    of_storage = {name: value for name, value in values.items() if is_storage_option(name)}
+    own = named({name: value for name, value in values.items() if name not in of_storage}, table)
+    return {name: text_of(f"option {name!r}", value, kind_of(name)) for name, value in {**of_storage, **own}.items()}
+
+
+def named(given: Mapping[str, _Value], table: Mapping[str, Option]) -> dict[str, _Value]:
+    """Options by their own names, in the order of their table: so of two that are wrong it is always the same that is
+    told, however they are given.
+
+    Raises:
+        OptionError: an option that is not in the table, or is given twice.
+    """
+    by_lower_name = {name.lower(): name for name in table}
+    found: dict[str, _Value] = {}
+    for name, value in sorted(given.items(), key=lambda item: item[0]):
+        own = by_lower_name.get(name.lower())
+        if own is None:
+            raise OptionError(_unknown(name, table))
+        if own in found:
+            raise OptionError(f"option {own!r} is given twice, as {quoted(name)} the second time")
+        found[own] = value
+    return {name: found[name] for name in table if name in found}
+
+
+def _unknown(name: str, table: Mapping[str, Option]) -> str:
+    if name.lower() in ONLY_OF_STREAMS and "subscribe" in table:
+        return f"option {ONLY_OF_STREAMS[name.lower()]!r} is for streams (readStream); leave it away"
+    known = f"The options are {', '.join(table)}"
+    others = {other.lower(): other for other in OPTIONS}
+    if name.lower() in others and table.items() < OPTIONS.items():
+        return f"option {others[name.lower()]!r} is not for this call. {known}"
+    streams = STREAM_OPTIONS if table is OPTIONS else {}
+    return f"unknown option {quoted(name)}.{nearest(name, [*table, *streams])} {known}"
 
 
 def understand(given: Mapping[str, str], table: Mapping[str, Option]) -> tuple[dict[str, Any], set[str]]:
@@ -559,28 +613,18 @@ def understand(given: Mapping[str, str], table: Mapping[str, Option]) -> tuple[d
     Raises:
         OptionError: an option that is not in the table, or a value that cannot be understood.
     """
-    by_lower_name = {name.lower(): option for name, option in table.items()}
-    values: dict[str, Any] = {}
-    for name, text in given.items():
-        if name.lower() in _SPARKS_OWN or name.lower().startswith("option."):
-            continue
-        option = by_lower_name.get(name.lower())
-        if option is None and table is OPTIONS and name.lower() in ONLY_OF_STREAMS:
-            raise OptionError(f"option {ONLY_OF_STREAMS[name.lower()]!r} is for streams (readStream); leave it away")
-        if option is None:
-            known = ", ".join(table)
-            others = STREAM_OPTIONS if table is OPTIONS else {}
-            raise OptionError(f"unknown option {name!r}.{nearest(name, [*table, *others])} The options are {known}")
-        values[option.name] = _parse(option, text)
-    named = set(values)
+    texts = named(given, table)
+    values = {name: _parse(table[name], text) for name, text in texts.items()}
     for option in table.values():
         if option.name not in values:
             values[option.name] = _parse(option, option.default) if option.default else None
-    return values, named
+    return values, set(texts)
 
 
 def _parse(option: Option, text: str) -> Any:
     try:
+        if option.name not in _OF_PATHS:
+            refuse_no_text(text)
         return option.parse(text)
     except ValueError as expected:
-        raise OptionError(f"option {option.name!r}: expected {expected}, found {text!r}") from None
+        raise OptionError(f"option {option.name!r}: expected {expected}, found {quoted(text)}") from None

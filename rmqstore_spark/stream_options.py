@@ -9,7 +9,8 @@ from rmqstore_spark.options import MESSAGES, OPTIONS, STREAM_OPTIONS, ReadOption
 from rmqstore_spark.selection import ALL
 from rmqstore_spark.store.storage import location, scheme_of, taken_out
 
-_REFUSED = {
+# Options of a read, and why a stream does not take them.
+NOT_FOR_STREAMS = {
     "endingOffsets": "a stream has no end",
     "endingTimestamp": "a stream has no end",
     "key": "a stream reads all that comes; look messages up with a batch read, or filter",
@@ -48,14 +49,13 @@ def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
     Raises:
         OptionError: an option that is unknown, or makes no sense of a stream, or a value that cannot be understood.
     """
-    refused = {name.lower(): name for name in _REFUSED}
-    for name in given:
-        if name.lower() in refused:
-            own_name = refused[name.lower()]
-            raise OptionError(f"option {own_name!r} is not for streams: {_REFUSED[own_name]}; leave it away")
+    names = {name.lower() for name in given}
+    for name, why in NOT_FOR_STREAMS.items():
+        if name.lower() in names:
+            raise OptionError(f"option {name!r} is not for streams: {why}; leave it away")
     own, named = understand({name: text for name, text in given.items() if name.lower() in _OWN}, STREAM_OPTIONS)
     others = {name: text for name, text in given.items() if name.lower() not in _OWN}
-    known = {name: option for name, option in {**OPTIONS, **STREAM_OPTIONS}.items() if name not in _REFUSED}
+    known = {name: option for name, option in {**OPTIONS, **STREAM_OPTIONS}.items() if name not in NOT_FOR_STREAMS}
     understand(taken_out(others)[1], known)  # so that an unknown one is told with the names of a stream's
     read = parse_options(others)
     for path in read.paths:

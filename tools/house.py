@@ -73,7 +73,12 @@ ROOMS = (
         _modules("options option_texts option_values selection pattern stream_options"),
     ),
     Room("store", "the format, read only", "#2e8b57", ("rmqstore_spark.store.",)),
-    Room("words", "columns, errors, progress; open to all", "#7a7a2a", _modules("columns errors progress times")),
+    Room(
+        "words",
+        "columns, errors, progress; open to all",
+        "#7a7a2a",
+        _modules("columns cores errors kept progress times"),
+    ),
     Room("native_io", "the kernel: buffers in, arrays out; no file names", "#6b7280", ("native_io",)),
 )
 

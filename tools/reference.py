@@ -16,9 +16,11 @@ import pyarrow as pa
 import screenshot
 
 from rmqstore_spark.cli.commands import Rmqstore
+from rmqstore_spark.cli.exit_codes import EXIT_CODES
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.options import OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS, Option
 from rmqstore_spark.store.storage import STORAGE_OPTIONS
+from rmqstore_spark.stream_options import NOT_FOR_STREAMS
 from rmqstore_spark.tables.check.problems import PROBLEMS
 from rmqstore_spark.tables.methods import TableMethods
 from rmqstore_spark.tables.registry import OF_ALL_TABLES, TABLES
@@ -39,6 +41,17 @@ def storage_options() -> str:
         for option in STORAGE_OPTIONS.values()
     ]
     return "\n".join(["| option | also | meaning |", "|---|---|---|", *rows])
+
+
+def not_for_streams() -> str:
+    """The options of a read that a stream does not take."""
+    rows = [f"| `{name}` | {why} |" for name, why in NOT_FOR_STREAMS.items()]
+    return "\n".join(["| option | why |", "|---|---|", *rows])
+
+
+def ignored() -> str:
+    """The columns that are not looked at when messages are written."""
+    return ", ".join(f"`{column.name}`" for column in COLUMNS.values() if column.derived)
 
 
 def columns() -> str:
@@ -102,7 +115,7 @@ def commands() -> str:
     group = Rmqstore()
     context = click.Context(group)
     parts = []
-    spellings: dict[tuple[str, str], None] = {}
+    spellings: dict[str, dict[str, list[str]]] = {}  # of an option, and in which commands it means what
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None
@@ -111,16 +124,29 @@ def commands() -> str:
         for parameter in command.params:
             if isinstance(parameter, click.Option):
                 spelling = ", ".join(f"`{each}`" for each in [*parameter.opts, *parameter.secondary_opts])
-                spellings[spelling, _plain(parameter.help or "")] = None
+                spellings.setdefault(spelling, {}).setdefault(parameter.help or "", []).append(name)
                 names.append(f"`{parameter.opts[0]}`")
             else:
                 words.append(parameter.metavar or (parameter.name or "").upper())
         about = [f"### {name}", "", _plain(command.help or ""), "", f"`{' '.join(words)}`", ""]
         about += [f"Options: {', '.join(names)}.", "", f"{_example(command)}"]
         parts.append("\n".join(about))
-    rows = [f"| {spelling} | {meaning} |" for spelling, meaning in spellings]
+    rows = [f"| {spelling} | {_meaning(meanings)} |" for spelling, meanings in spellings.items()]
     table = ["### The options of the commands", "", "| option | meaning |", "|---|---|", *rows]
     return "\n\n".join([*parts, "\n".join(table)])
+
+
+def _meaning(meanings: dict[str, list[str]]) -> str:
+    """What an option means: first what most commands say of it."""
+    most, *others = sorted(meanings, key=lambda meaning: -len(meanings[meaning]))
+    told = [f"{', '.join(f'`{name}`' for name in meanings[other])}: {_plain(other)}" for other in others]
+    return "; ".join([_plain(most), *told])
+
+
+def exit_codes() -> str:
+    """What the exit codes of `rmqstore` say."""
+    rows = [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
+    return "\n".join(["| exit code | meaning |", "|---|---|", *rows])
 
 
 def _example(command: click.Command) -> str:
@@ -144,10 +170,12 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
         "stream-options": lambda: options(STREAM_OPTIONS),
         "write-options": lambda: options(WRITE_OPTIONS),
     },
+    "docs/streams.md": {"not-for-streams": not_for_streams},
+    "docs/writing.md": {"ignored": ignored},
     "docs/remote.md": {"storage-options": storage_options},
     "docs/columns.md": {"columns": columns, "tables": tables},
     "docs/damage.md": {"problems": problems},
-    "docs/command-line.md": {"commands": commands},
+    "docs/command-line.md": {"exit-codes": exit_codes, "commands": commands},
     "docs/performance.md": {
         "reading": lambda: _figures("reading"),
         "selecting": lambda: _figures("selecting"),

@@ -1,6 +1,7 @@
 """The commands. Those that read a table are made from the table of tables, their options from the table of options."""
 
 import itertools
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -10,16 +11,24 @@ import pyarrow as pa
 
 import rmqstore_spark
 from rmqstore_spark.cli import formats
-from rmqstore_spark.cli.exit_codes import WRONG
+from rmqstore_spark.cli.exit_codes import EXIT_CODES, FINE, NOT_ALL, NOT_FOUND, WRONG
+from rmqstore_spark.cli.parameters import (
+    FINDINGS_SHOWN,
+    LAST_SHOWN,
+    ROWS_SHOWN,
+    Command,
+    one_path,
+    options_of,
+    output_options,
+    some_paths,
+)
 from rmqstore_spark.columns import COLUMNS, DEFAULT_COLUMNS
-from rmqstore_spark.errors import OptionError, counted, one_line
-from rmqstore_spark.option_texts import of_stores
-from rmqstore_spark.options import MESSAGES, NOT_FOR_COPIES, OPTIONS, WRITE_OPTIONS, Option, check_columns
+from rmqstore_spark.errors import OptionError, counted, nearest, one_line
+from rmqstore_spark.option_texts import SelectOptions, of_stores
+from rmqstore_spark.options import MESSAGES, NOT_FOR_COPIES, OPTIONS, WRITE_OPTIONS, check_columns, understand
 from rmqstore_spark.tables.registry import TABLES, table
 
-_ROWS_SHOWN = 100
-_LINES_OF_TAIL = 10
-_FINDINGS = 20  # of a kind
+_OF_FINDINGS = f"{FINDINGS_SHOWN} of each problem on the screen, else all"
 _ALL = 1 << 62
 # What a table shows of messages if no columns are named: first what goes into 80 columns.
 _MESSAGE_COLUMNS = ["storeTimestamp", "topic", "keys", "body", "tags", "queueId", "queueOffset"]
@@ -27,8 +36,6 @@ _HOW = frozenset({"storePathCommitLog", "columns", "dropCache", "maxTaskBytesPer
 # Of Spark's side, or said in another way here.
 _NOT_HERE = {"path", "paths", "table", "pushdown", "minPartitions", "maxPartitionBytes"}
 _NOT_FOR_ONE = {"deduplicate"}
-# What else options of a read are called at a terminal.
-_SHORT = {"subscribe": "--topic", "startingTimestamp": "--from", "endingTimestamp": "--to"}
 _REBUILD = ("mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum", "messageIndexEnable")
 
 Batches = Iterator[pa.RecordBatch]
@@ -41,7 +48,7 @@ class Rmqstore(click.Group):
         super().__init__(
             help="What is in the store directory of an Apache RocketMQ broker. No broker is needed, and nothing in "
             "the store is changed but by `rebuild`; `copy` and `salvage` make a new one.",
-            epilog="Exit codes: 0 fine, 1 something is wrong with the store, 2 wrong use, 130 interrupted. "
+            epilog=f"Exit codes: {'; '.join(f'{code}: {what}' for code, what in EXIT_CODES.items())}. "
             "`rmqstore COMMAND --help` has examples. For completion in bash: "
             'eval "$(_RMQSTORE_COMPLETE=bash_source rmqstore)"; zsh_source and fish_source likewise.',
             context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -62,10 +69,10 @@ class Rmqstore(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            from rmqstore_spark.errors import nearest, one_line
-
             near = nearest(args[0], self.list_commands(ctx))
-            raise click.UsageError(f"there is no command {one_line(args[0])!r}.{near}", ctx)
+            if not near and os.path.isdir(args[0]):
+                near = f" Did you mean 'show {args[0]}'?"
+            raise click.UsageError(f"there is no command {args[0]!r}.{near}", ctx)
         return super().resolve_command(ctx, args)
 
 
@@ -78,44 +85,6 @@ def _version(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
 # ---- what commands have in common
 
 
-def _options(names: Sequence[str], table_of: dict[str, Option] = OPTIONS) -> list[click.Parameter]:
-    """Options of the data source, by the same names and with the same help; `--starting-timestamp` is one, too."""
-    return [_option(table_of[name]) for name in table_of if name in names]
-
-
-def _option(option: Option) -> click.Option:
-    """An option of the data source."""
-    kebab = "".join(f"-{c.lower()}" if c.isupper() else c for c in option.name)
-    text = option.help.replace("`", "").replace(r"\|", "|")
-    default = f" [default: {option.default}]" if option.default else ""
-    spellings = [f"--{option.name}", f"--{kebab}", *([_SHORT[option.name]] if option.name in _SHORT else [])]
-    return click.Option([*dict.fromkeys(spellings), option.name], help=text + default, metavar="TEXT")
-
-
-def _paths(metavar: str = "PATH...") -> click.Argument:
-    return click.Argument(["paths"], metavar=metavar, nargs=-1, required=True)
-
-
-def _path() -> click.Argument:
-    return click.Argument(["path"])
-
-
-def _output() -> list[click.Parameter]:
-    return [
-        click.Option(
-            ["--format", "kind"],
-            type=click.Choice(["table", *formats.FORMATS]),
-            help="table: for people; json: one object a line. [default: table, or what the name of --output says]",
-        ),
-        click.Option(["--output", "-o"], metavar="FILE", help="write to this file instead of showing it"),
-        click.Option(
-            ["--limit", "-n"],
-            type=click.IntRange(min=0),
-            help=f"the most rows; 0: all of them. [default: {_ROWS_SHOWN} in a table, else all]",
-        ),
-    ]
-
-
 def _command(
     name: str, function: Callable[..., int | None], parameters: Sequence[click.Parameter], text: str, example: str
 ) -> click.Command:
@@ -125,7 +94,7 @@ def _command(
         text: what it does, in one or two sentences.
         example: arguments after `rmqstore NAME`.
     """
-    return click.Command(
+    return Command(
         name,
         callback=function,
         params=list(parameters),
@@ -136,7 +105,9 @@ def _command(
 
 
 def _given(options: dict[str, Any]) -> dict[str, str]:
-    return {name: value for name, value in options.items() if value is not None}
+    """Those of the data source's options that are given, as its texts."""
+    given = {name: value for name, value in options.items() if value is not None}
+    return {name: str(value).lower() if isinstance(value, bool) else value for name, value in given.items()}
 
 
 def _show(
@@ -148,37 +119,58 @@ def _show(
     given = _given(options)
     if name == MESSAGES and kind in (None, "table") and output is None:
         given.setdefault("columns", ",".join(_MESSAGE_COLUMNS))
-    return _put_out(*batches_of(name, paths, given), kind, output, limit)
+    rows = _put_out(*batches_of(name, paths, given), kind, output, limit)
+    if name == MESSAGES:
+        return _found(rows, paths, given)
+    if not rows:
+        click.echo("nothing found", err=True)
+    return FINE
 
 
-def _put_out(schema: pa.Schema, batches: Batches, kind: str | None, output: str | None, limit: int | None) -> int:
-    """Show rows, or write them to a file."""
+def _found(rows: int, paths: Sequence[str], given: dict[str, str]) -> int:
+    """The exit code of what looks for messages, and has had so many rows. Where there was none, that is said."""
+    if rows:
+        return FINE
+    from rmqstore_spark.cli.reading import is_all_looked_at
+
+    asked = [f"{name} {text!r}" for name, text in given.items() if name in SelectOptions.__annotations__]
+    click.echo(one_line(f"nothing found{' with ' if asked else ''}{', '.join(asked)}"), err=True)
+    return NOT_FOUND if is_all_looked_at(paths, given) else NOT_ALL
+
+
+def _put_out(schema: pa.Schema, batches: Batches, kind: Any, output: str | None, limit: int | None) -> int:
+    """Show rows, or write them to a file.
+
+    Returns:
+        How many were written; of those that are shown, whether there are any.
+    """
     if kind is None:
         kind = "table" if output is None else formats.format_of(output)
     if output is not None and kind == "table":
         raise OptionError("--output: a table is for people; give --format json, csv, parquet or arrow")
     if kind in ("parquet", "arrow") and output is None and sys.stdout.isatty():
         raise OptionError(f"--format {kind} is no text: give --output FILE, or send it to another program")
+    count = _Count()
     if kind == "table":
         from rmqstore_spark.cli.screen import show_rows
 
-        show_rows(schema, batches, _ROWS_SHOWN if limit is None else limit or None)
-    else:
-        _write(kind, schema, _first(batches, limit) if limit else batches, output)
-    return 0
-
-
-def _write(kind: Any, schema: pa.Schema, batches: Batches, output: str | None) -> None:
+        show_rows(schema, count.of(batches), ROWS_SHOWN if limit is None else limit or None)
+        return count.rows
+    some = count.of(_first(batches, limit) if limit else batches)
     if output is None:
-        formats.write(kind, schema, batches, sys.stdout.buffer, is_terminal=sys.stdout.isatty())
-        return
+        _write(kind, schema, some)
+        return count.rows
     from rmqstore_spark.cli.output_file import output_file
     from rmqstore_spark.cli.progress_bar import progress_bars
 
-    count = _Count()
     with output_file(output) as sink, progress_bars():
-        formats.write(kind, schema, count.of(batches), sink)
+        formats.write(kind, schema, some, sink)
     click.echo(f"{one_line(output)} has {counted(count.rows, 'row')}", err=True)
+    return count.rows
+
+
+def _write(kind: Any, schema: pa.Schema, batches: Batches) -> None:
+    formats.write(kind, schema, batches, sys.stdout.buffer, is_terminal=sys.stdout.isatty())
 
 
 class _Count:
@@ -218,7 +210,7 @@ def _show_store() -> click.Command:
                 summary = summarize(store)
             show_summary(summary)
 
-    parameters = [_paths(), *_options(["storePathCommitLog"])]
+    parameters = [some_paths(), *options_of(["storePathCommitLog"])]
     text = "What is in a store at a glance. Its size and time, the largest topics, the groups that lag."
     return _command("show", run, parameters, text, "/data/store")
 
@@ -230,35 +222,40 @@ def _tail() -> click.Command:
         given = _given(options)
         if kind in (None, "table") and output is None:
             given.setdefault("columns", ",".join(_MESSAGE_COLUMNS))
-        count = _LINES_OF_TAIL if limit is None else limit or _ALL
+        count = LAST_SHOWN if limit is None else limit or _ALL
         if follow:
-            return _follow(path, given, count, kind, output)
-        return _put_out(*last_batches(path, given, count), kind, output, 0)
+            return _follow(path, given, count, kind, output, is_limited=limit is not None)
+        return _found(_put_out(*last_batches(path, given, count), kind, output, 0), [path], given)
 
     follow = click.Option(["--follow", "-f"], is_flag=True, help="go on with those that come, until Ctrl-C")
     names = [name for name in OPTIONS if name not in _NOT_HERE | _NOT_FOR_ONE]
-    parameters = [_path(), follow, *_options(names), *_output()]
+    which = "the most rows, the last ones of those that are there"
+    parameters = [one_path(), follow, *options_of(names), *output_options(str(LAST_SHOWN), which)]
     text = (
-        f"The last messages, {_LINES_OF_TAIL} of them unless --limit says else. With --follow also those that come, or "
+        f"The last messages, {LAST_SHOWN} of them unless --limit says else. With --follow also those that come, or "
         "with --starting-offsets all from there on."
     )
     return _command("tail", run, parameters, text, "/data/store --subscribe Orders -n 3")
 
 
-def _follow(path: str, given: dict[str, str], count: int, kind: str | None, output: str | None) -> int:
+def _follow(
+    path: str, given: dict[str, str], count: int, kind: str | None, output: str | None, is_limited: bool
+) -> int:
+    from rmqstore_spark.cli.base64_columns import Asked
     from rmqstore_spark.cli.following import followed
 
     if output is not None or kind in ("parquet", "arrow"):
         raise OptionError("--follow: what has no end cannot be such a file; give --format json or csv, and no --output")
-    last, coming = followed(path, given, count)
-    batches = itertools.chain(last.to_batches(), coming)
+    asked = Asked(given)
+    last, coming = followed(path, asked.given, count, is_limited)
+    schema, batches = asked.of(last.schema, itertools.chain(last.to_batches(), coming))
     if kind in (None, "table"):
         from rmqstore_spark.cli.screen import show_rows
 
-        show_rows(last.schema, batches, None, measured=max(1, last.num_rows))
+        show_rows(schema, batches, None, measured=max(1, last.num_rows))
     else:
-        _write(kind, last.schema, batches, None)
-    return 0
+        _write(kind, schema, batches)
+    return FINE
 
 
 def _table_command(name: str) -> click.Command:
@@ -267,7 +264,7 @@ def _table_command(name: str) -> click.Command:
     def run(paths: Sequence[str], kind: str | None, output: str | None, limit: int | None, **options: Any) -> int:
         return _show(name, paths, kind, output, limit, options)
 
-    parameters = [_paths(), *_options([*found.options, *_HOW]), *_output()]
+    parameters = [some_paths(), *options_of([*found.options, *_HOW]), *output_options()]
     text = f"One row is {found.row}. Its columns: {', '.join(found.schema.names)}."
     return _command(name, run, parameters, text, "/data/store --format json")
 
@@ -276,7 +273,11 @@ def _messages() -> click.Command:
     def run(paths: Sequence[str], kind: str | None, output: str | None, limit: int | None, **options: Any) -> int:
         return _show(MESSAGES, paths, kind, output, limit, options)
 
-    parameters = [_paths(), *_options([name for name in OPTIONS if name not in _NOT_HERE]), *_output()]
+    parameters = [
+        some_paths(),
+        *options_of([name for name in OPTIONS if name not in _NOT_HERE]),
+        *output_options(),
+    ]
     text = f"The messages, or some of them. Their columns: {', '.join(COLUMNS)}."
     return _command(MESSAGES, run, parameters, text, "/data/store --subscribe Orders --output orders.parquet")
 
@@ -290,60 +291,64 @@ def _get() -> click.Command:
             raise click.UsageError("give an ID, or --key")
         if wanted is not None:
             given["msgId"] = wanted
-        given["columns"] = given.get("columns") or ",".join([*DEFAULT_COLUMNS, "store"])
-        if kind is None and output is None and "columns" not in _given(options):
-            return _show_messages(path, given, limit or 0)
+        is_in_full = kind is None and output is None and "columns" not in given
+        given.setdefault("columns", ",".join([*DEFAULT_COLUMNS, "store"]))
         from rmqstore_spark.cli.reading import batches_of
 
         schema, batches = batches_of(MESSAGES, [path], given)
-        count = _Count()
-        _put_out(schema, count.of(batches), kind, output, limit)
-        return 0 if count.rows else WRONG
+        rows = _show_messages(batches, limit) if is_in_full else _put_out(schema, batches, kind, output, limit or 0)
+        return _found(rows, [path], given)
 
     how = [*_HOW, "key", "subscribe", "startingTimestamp", "endingTimestamp", "mode", "trust", "deduplicate"]
-    parameters = [_path(), click.Argument(["wanted"], metavar="[ID]", required=False), *_options(how), *_output()]
+    parameters = [
+        one_path(),
+        click.Argument(["wanted"], metavar="[ID]", required=False),
+        *options_of(how),
+        *output_options("all"),
+    ]
     text = "One message, by its msgId or offsetMsgId; or those with a key. All that is known of them, and their bodies."
     return _command("get", run, parameters, text, "/data/store --key order-4711")
 
 
-def _show_messages(path: str, given: dict[str, str], limit: int) -> int:
+def _show_messages(batches: Batches, limit: int | None) -> int:
     from rmqstore_spark.cli.message import show_message
-    from rmqstore_spark.cli.reading import batches_of
     from rmqstore_spark.cli.rows import rows_of
     from rmqstore_spark.cli.screen import console
 
     out = console()
     count = 0
-    _, batches = batches_of(MESSAGES, [path], given)
     for batch in _first(batches, limit) if limit else batches:
         for row in rows_of(batch, is_for_people=True):
             if count:
                 out.print()
             show_message(out, row)
             count += 1
-    if not count:
-        print("nothing found", file=sys.stderr)
-    return 0 if count else WRONG
+    return count
 
 
 def _history() -> click.Command:
     def run(path: str, wanted: str, kind: str | None, output: str | None, limit: int | None, **options: Any) -> int:
         from rmqstore_spark.api import Store
 
-        given = _given(options)
-        columns = given.pop("columns", None)
-        found = Store(path, **given).history(wanted)  # type: ignore[arg-type]
-        if columns is not None:
-            names = columns.split(",")
-            check_columns(names, found.schema.names)
-            found = found.select(names)
+        given = {**_given(options), "key": wanted}
+        asked, named = understand(given, OPTIONS)
+        how = {name: text for name, text in given.items() if name not in ("columns", "key")}
+        found = Store(path, **how).history(wanted)  # type: ignore[arg-type]
+        if "columns" in named:
+            check_columns(asked["columns"], found.schema.names)
+            found = found.select(asked["columns"])
         elif kind in (None, "table") and output is None:
             names = ["timestamp", "event", "topic", "details", "group", "queueId", "queueOffset"]
             found = found.select([*names, *(name for name in found.schema.names if name not in names)])
-        _put_out(found.schema, iter(found.to_batches()), kind, output, limit)
-        return 0 if found.num_rows else WRONG
+        rows = _put_out(found.schema, iter(found.to_batches()), kind, output, limit)
+        return _found(rows, [path], given)
 
-    parameters = [_path(), click.Argument(["wanted"], metavar="KEY_OR_ID"), *_options([*_HOW, "mode"]), *_output()]
+    parameters = [
+        one_path(),
+        click.Argument(["wanted"], metavar="KEY_OR_ID"),
+        *options_of([*_HOW, "mode"]),
+        *output_options(),
+    ]
     text = "What happened to a message, in order of time. Transactions, delays, retries, who has consumed it, traces."
     return _command("history", run, parameters, text, "/data/store order-4711")
 
@@ -356,22 +361,24 @@ def _check() -> click.Command:
         given = _given(options)
         shown, _ = batches_of("check", paths, given)
         # What is shown is one thing; the exit code follows what was found.
-        needed = dict.fromkeys([*shown.names, "severity"])
+        needed = dict.fromkeys([*shown.names, "severity", "problem"])
         schema, batches = batches_of("check", paths, {**given, "columns": ",".join(needed)})
         with progress_bars():
             found = pa.Table.from_batches(batches, schema)
         if output is None and kind in (None, "table") and "columns" not in given:
             from rmqstore_spark.cli.findings import show_findings
 
-            show_findings(found, _FINDINGS if limit is None else limit or None)
+            show_findings(found, limit)
         else:
             _put_out(shown, iter(found.select(shown.names).to_batches()), kind, output, limit)
-        return WRONG if {"error", "warning"} & set(found.column("severity").to_pylist()) else 0
+        if {"error", "warning"} & set(found.column("severity").to_pylist()):
+            return WRONG
+        return NOT_ALL if "notLookedAt" in found.column("problem").to_pylist() else FINE
 
-    parameters = [_paths(), *_options([*table("check").options, *_HOW]), *_output()]
+    parameters = [some_paths(), *options_of([*table("check").options, *_HOW]), *output_options(_OF_FINDINGS)]
     text = (
         "What is wrong with a store, or suspicious. The whole log is read, and compared with queues, index files, "
-        "config and offsets. Exit code 1: there are errors or warnings."
+        "config and offsets. Exit code 1: there are errors or warnings; 3: there are none where it could look."
     )
     return _command("check", run, parameters, text, "/data/store")
 
@@ -382,7 +389,7 @@ def _explain() -> click.Command:
 
         click.echo(explanation(list(paths), _given(options)))
 
-    parameters = [_paths(), *_options([name for name in OPTIONS if name not in _NOT_HERE])]
+    parameters = [some_paths(), *options_of([name for name in OPTIONS if name not in _NOT_HERE])]
     text = "How `messages` with these options would find its rows, and what that costs."
     return _command("explain", run, parameters, text, "/data/store --key order-4711")
 
@@ -395,7 +402,7 @@ def _rebuild() -> click.Command:
             count = rmqstore_spark.rebuild(path, **_given(options))
         click.echo(f"the queues have {counted(count, 'message')}")
 
-    parameters = [_path(), *_options(_REBUILD, WRITE_OPTIONS)]
+    parameters = [one_path(), *options_of(_REBUILD, WRITE_OPTIONS)]
     text = (
         "Make ConsumeQueue and IndexFile anew from the commitlog. No broker may run on the store; the commitlog is "
         "only read."
@@ -426,7 +433,12 @@ def _salvage() -> click.Command:
 
 def _copying(name: str, text: str, example: str) -> click.Command:
     def run(
-        paths: Sequence[str], kind: str | None, output: str | None, limit: int | None, index: bool, **options: Any
+        paths: Sequence[str],
+        kind: str | None,
+        output: str | None,
+        limit: int | None,
+        messageIndexEnable: bool | None,
+        **options: Any,
     ) -> int:
         from rmqstore_spark.api import Store
         from rmqstore_spark.cli.progress_bar import progress_bars
@@ -438,21 +450,21 @@ def _copying(name: str, text: str, example: str) -> click.Command:
         store = Store(sources, **of_stores(given))
         with progress_bars():
             make: Callable[..., Any] = store.salvage if name == "salvage" else store.copy
-            made = make(target, messageIndexEnable=index, **given)
+            made = make(target, messageIndexEnable=messageIndexEnable is not False, **given)
         click.echo(f"{target} has {counted(made.messages, 'message')}", err=True)
         if output is not None or (kind or "table") != "table":
             _put_out(made.lost.schema, iter(made.lost.to_batches()), kind, output, limit)
         elif made.lost.num_rows:
             from rmqstore_spark.cli.findings import show_findings
 
-            show_findings(made.lost, _FINDINGS if limit is None else limit or None)
-        return WRONG if name == "salvage" and made.lost.num_rows else 0
+            show_findings(made.lost, limit)
+        return WRONG if name == "salvage" and made.lost.num_rows else FINE
 
     parameters: list[click.Parameter] = [
-        _paths("SOURCE... TARGET"),
-        *_options([option for option in OPTIONS if option not in _NOT_HERE | NOT_FOR_COPIES]),
-        click.Option(["--index/--no-index"], default=True, help="make index files. [default: yes]"),
-        *_output(),
+        some_paths("SOURCE... TARGET"),
+        *options_of([option for option in OPTIONS if option not in _NOT_HERE | NOT_FOR_COPIES]),
+        *options_of(["messageIndexEnable"], WRITE_OPTIONS),
+        *output_options(_OF_FINDINGS),
     ]
     return _command(name, run, parameters, text, example)
 

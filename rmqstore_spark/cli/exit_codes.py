@@ -1,7 +1,15 @@
-"""The exit codes. 0: fine; also when whoever reads our output has closed it."""
+"""The exit codes, and what each says: the help, docs/command-line.md and the commands have them from here."""
 
 import signal
 
-WRONG = 1  # something is wrong with the store, or it cannot be read; or what was looked for is not there
-WRONG_USE = 2
+FINE, WRONG, WRONG_USE, NOT_ALL, NOT_FOUND = range(5)
 INTERRUPTED = 128 + signal.SIGINT
+
+EXIT_CODES = {
+    FINE: "fine, or the reader of the output has closed it",
+    WRONG: "something is wrong with the store, or it cannot be read",
+    WRONG_USE: "wrong use, or an output that cannot be written",
+    NOT_ALL: "nothing was found, but not all could be looked at",
+    NOT_FOUND: "no message was found (messages, tail, get, history)",
+    INTERRUPTED: "interrupted",
+}

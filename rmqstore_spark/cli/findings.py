@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 from rich.text import Text
 
+from rmqstore_spark.cli.parameters import FINDINGS_SHOWN
 from rmqstore_spark.cli.screen import console
 from rmqstore_spark.errors import one_line
 
@@ -18,20 +19,23 @@ def show_findings(found: pa.Table, limit: int | None) -> None:
     """Show errors and warnings, the worst first, and how many notes there are.
 
     Args:
-        limit: the most of each kind; None: all of them.
+        limit: the most rows; 0: all of them; None: some of each problem.
     """
     out = console(_PIPED)
     rows = found.to_pylist()
     serious = [row for row in rows if row["severity"] in _STYLES]
+    count = 0
     for severity, style in _STYLES.items():
         kinds = dict.fromkeys(row["problem"] for row in serious if row["severity"] == severity)
         for problem in kinds:
             some = [row for row in serious if row["problem"] == problem]
             out.print(Text.assemble((severity, style), f" {problem}: {len(some):,}  ", (some[0]["advice"], "dim")))
-            for row in some[:limit]:
+            few = some[: FINDINGS_SHOWN if limit is None else limit - count if limit else None]
+            for row in few:
                 out.print(Text("  " + _place(row)), soft_wrap=True)
-            if limit is not None and len(some) > limit:
-                out.print(Text(f"  ... and {len(some) - limit:,} more; --limit 0 shows all"))
+            count += len(few)
+            if len(few) < len(some):
+                out.print(Text(f"  ... and {len(some) - len(few):,} more; --limit 0 shows all"))
     unseen = [row for row in rows if row["problem"] == "notLookedAt"]
     if not serious:
         out.print("nothing is wrong in what was looked at" if unseen else "nothing is wrong")

@@ -18,18 +18,27 @@ from rmqstore_spark.tables.messages import last_messages
 _SECONDS = 0.05  # between looks where nothing comes
 
 
-def followed(path: str, given: Mapping[str, str], count: int) -> tuple[pa.Table, Iterator[pa.RecordBatch]]:
+def followed(
+    path: str, given: Mapping[str, str], count: int, is_asked_for: bool
+) -> tuple[pa.Table, Iterator[pa.RecordBatch]]:
     """The last messages that options select, up to `count` of them, and those that come after them, for ever. Where
     options say from when on, all from then on are to come, and there are no last ones.
 
     Args:
         path: the store.
         given: options of a stream as text.
+        is_asked_for: whether a user said how many.
 
     Raises:
+        OptionError: there are no last ones, of which a user wants so many.
         RmqStoreError: as reading them does.
     """
     options = parse_stream_options({**given, "path": path})
+    if is_asked_for and options.start != "latest":
+        raise OptionError(
+            "--limit: says how many of the last messages come first, but startingOffsets or startingTimestamp has all "
+            "come from there on; give one of them"
+        )
     columns = options.read.columns or DEFAULT_COLUMNS
     follower = Follower(options)
     start = follower.initial()

@@ -9,26 +9,26 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterator
-from typing import IO, Any, Literal, get_args
+from typing import IO, Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rmqstore_spark.cli.base64_columns import BASE64
 from rmqstore_spark.cli.rows import rows_of
 from rmqstore_spark.errors import OptionError, one_line
 
 Format = Literal["json", "csv", "parquet", "arrow"]
-FORMATS: tuple[Format, ...] = get_args(Format)
-_ENDINGS: dict[str, Format] = {
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".csv": "csv",
-    ".parquet": "parquet",
-    ".arrow": "arrow",
-    ".feather": "arrow",
+# What --format calls them; and how the names of their files end.
+FORMATS: dict[str, Format] = {
+    "json": "json",
+    "jsonl": "json",
+    "ndjson": "json",
+    "csv": "csv",
+    "parquet": "parquet",
+    "arrow": "arrow",
+    "feather": "arrow",
 }
-_BASE64 = "Base64"  # added to the name of a column of bytes
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -39,10 +39,11 @@ def format_of(path: str) -> Format:
     Raises:
         OptionError: it says none.
     """
-    ending = os.path.splitext(path)[1].lower()
-    if ending not in _ENDINGS:
-        raise OptionError(f"--output {path}: give --format too, or a name that ends with one of {', '.join(_ENDINGS)}")
-    return _ENDINGS[ending]
+    ending = os.path.splitext(path)[1].lower().removeprefix(".")
+    if ending not in FORMATS:
+        endings = ", ".join(f".{name}" for name in FORMATS)
+        raise OptionError(f"--output {path}: give --format too, or a name that ends with one of {endings}")
+    return FORMATS[ending]
 
 
 def write(kind: Format, schema: pa.Schema, batches: Batches, sink: IO[bytes], *, is_terminal: bool = False) -> None:
@@ -64,7 +65,8 @@ def _write_json(schema: pa.Schema, batches: Batches, sink: IO[bytes], is_termina
 def _write_csv(schema: pa.Schema, batches: Batches, sink: IO[bytes], is_terminal: bool) -> None:
     names = []
     for field in schema:
-        names += [field.name, field.name + _BASE64] if pa.types.is_binary(field.type) else [field.name]
+        names += [field.name, field.name + BASE64] if pa.types.is_binary(field.type) else [field.name]
+    names = [*dict.fromkeys(names)]
     text = io.StringIO(newline="")
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(names)
@@ -123,9 +125,9 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
             try:
                 plain[name] = value.decode()
             except UnicodeDecodeError:
-                plain[name + _BASE64] = base64.b64encode(value).decode()
+                plain[name + BASE64] = base64.b64encode(value).decode()
         else:
-            plain[name] = dict(value) if isinstance(value, list) and value and isinstance(value[0], tuple) else value
+            plain[name] = value
     return plain
 
 

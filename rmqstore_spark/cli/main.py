@@ -3,11 +3,16 @@
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from rmqstore_spark.cli.exit_codes import INTERRUPTED, WRONG, WRONG_USE
+from rmqstore_spark.cli.exit_codes import FINE, INTERRUPTED, WRONG, WRONG_USE
+from rmqstore_spark.cli.streams import open_streams, restart_in_utf8
 from rmqstore_spark.errors import NotAStoreError, OptionError, RmqStoreError, one_line
+
+if TYPE_CHECKING:
+    import click
 
 _NAME = "rmqstore"
 _COMPLETE = "_RMQSTORE_COMPLETE"  # what a shell sets: click's name for it
@@ -15,23 +20,34 @@ _COMPLETE = "_RMQSTORE_COMPLETE"  # what a shell sets: click's name for it
 
 def main() -> NoReturn:
     """Run the command line of this process, and exit."""
+    restart_in_utf8()
+    open_streams()
+    _leave(exit_code(sys.argv[1:]))
+
+
+def exit_code(arguments: Sequence[str]) -> int:
+    """Run a command. An error is told in one line on standard error.
+
+    Args:
+        arguments: what stands after `rmqstore`.
+    """
     try:
-        code = _run()
+        code = _run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
-        code = 0
+        return FINE
     except KeyboardInterrupt:
-        code = INTERRUPTED
+        return INTERRUPTED
     except RmqStoreError as why:
         print(f"rmqstore: {why}", file=sys.stderr)
-        code = WRONG_USE if isinstance(why, OptionError | NotAStoreError) else WRONG
+        return WRONG_USE if isinstance(why, OptionError | NotAStoreError) else WRONG
     except OSError as why:
         print(f"rmqstore: {one_line(why)}", file=sys.stderr)
-        code = WRONG
-    _leave(code)
+        return WRONG
+    return code
 
 
-def _run() -> int:
+def _run(arguments: Sequence[str]) -> int:
     sys.meta_path.insert(0, _NoPandas())
     try:
         import click
@@ -48,20 +64,28 @@ def _run() -> int:
         return shell_complete(command, {}, _NAME, _COMPLETE, instruction)
     try:
         # Not main(): that has an exit code of its own for a closed pipe.
-        with command.make_context(_NAME, sys.argv[1:]) as context:
+        with command.make_context(_NAME, [*arguments]) as context:
             found = command.invoke(context)
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.ClickException as why:
-        text = why.format_message()
-        if "\n" in text:  # the help, where no command is given
-            why.show()
-            return why.exit_code
-        path = why.ctx.command_path if isinstance(why, click.UsageError) and why.ctx is not None else _NAME
-        text = one_line(text.rstrip("."))
-        print(f"{path}: {text}{' See' if text.endswith('?') else '; see'} {path} --help", file=sys.stderr)
+        return _wrong_use(why)
+    return found if isinstance(found, int) else FINE
+
+
+def _wrong_use(why: "click.ClickException") -> int:
+    import click
+
+    from rmqstore_spark.cli.parameters import unknown_option
+
+    if isinstance(why, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # of click 8.2 and later
+        why.show()
         return why.exit_code
-    return found if isinstance(found, int) else 0
+    text = unknown_option(why) if isinstance(why, click.NoSuchOption) else why.format_message()
+    path = why.ctx.command_path if isinstance(why, click.UsageError) and why.ctx is not None else _NAME
+    text = one_line(text.rstrip("."))
+    print(f"{path}: {text}{' See' if text.endswith('?') else '; see'} {path} --help", file=sys.stderr)
+    return why.exit_code
 
 
 class _NoPandas(MetaPathFinder):
@@ -77,7 +101,7 @@ def _leave(code: int) -> NoReturn:
     """Exit. What nobody reads any more must not be flushed again when Python ends."""
     try:
         sys.stdout.flush()
-    except OSError:
+    except (OSError, RmqStoreError):
         with open(os.devnull, "wb") as nothing:
             os.dup2(nothing.fileno(), sys.stdout.fileno())
     sys.exit(code)

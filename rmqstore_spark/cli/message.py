@@ -13,6 +13,7 @@ from rmqstore_spark.errors import one_line
 _LABEL = 16
 _MOST_BODY = 16 * 1024
 _BYTES_A_LINE = 16
+_SEPARATORS = ((",", ":"), (", ", ": "))  # as programs write JSON
 _PLACES = {"topic", "queueId", "queueOffset", "storeTimestamp", "storeHost", "commitLogOffset", "storeSize"}
 _PLACES |= {"bornTimestamp", "bornHost", "properties", "body", "store", "file"}
 
@@ -26,7 +27,7 @@ def show_message(out: Console, row: dict[str, Any]) -> None:
     for name, value in row.items():
         if name not in _PLACES and value is not None and value != 0:
             _say(out, name, value)
-    for number, (name, value) in enumerate(row["properties"] or []):
+    for number, (name, value) in enumerate((row["properties"] or {}).items()):
         _say(out, "" if number else "properties", f"{name} = {value}")
     body = row["body"] or b""
     _say(out, "body", f"{len(body):,} bytes")
@@ -41,13 +42,16 @@ def _say(out: Console, label: str, value: object) -> None:
 
 
 def _body_lines(body: bytes) -> list[str]:
-    """JSON with its members in lines of their own; other text as it is; and what is none in hexadecimal."""
+    """Text as it is, and what is none in hexadecimal. Of JSON each member has a line, where nothing else would change:
+    not where a name is there twice, or a number is written as Python would not."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
         return [_hex_line(body, at) for at in range(0, len(body), _BYTES_A_LINE)]
     with contextlib.suppress(ValueError, RecursionError):
-        text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+        value = json.loads(text)
+        if text in (json.dumps(value, ensure_ascii=False, separators=each) for each in _SEPARATORS):
+            text = json.dumps(value, indent=2, ensure_ascii=False)
     return [one_line(line) for line in text.split("\n")]
 
 

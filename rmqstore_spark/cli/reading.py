@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from rmqstore_spark.api import Store
+from rmqstore_spark.cli.base64_columns import Asked
 from rmqstore_spark.columns import DEFAULT_COLUMNS
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.options import MESSAGES, ReadOptions, parse_options
 from rmqstore_spark.read.asked import asked_of
 from rmqstore_spark.read.stores import files_of, open_stores
-from rmqstore_spark.store.elsewhere import say_what_is_unknown
+from rmqstore_spark.store.elsewhere import elsewhere, say_what_is_unknown
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.tables.messages import last_messages
 from rmqstore_spark.tables.registry import schema_of, table_batches, table_of
@@ -29,11 +30,12 @@ def batches_of(name: str, paths: Sequence[str], given: Mapping[str, str]) -> tup
     Raises:
         RmqStoreError: as reading it does.
     """
+    asked = Asked(given)
     if name == MESSAGES:
-        reader = Store(paths).messages(**given)  # type: ignore[arg-type]
-        return reader.schema, iter(reader)
-    options = _options(paths, {**given, "table": name})
-    return schema_of(table_of(options), options.columns), table_batches(options)
+        reader = Store(paths).messages(**asked.given)  # type: ignore[arg-type]
+        return asked.of(reader.schema, iter(reader))
+    options = _options(paths, {**asked.given, "table": name})
+    return asked.of(schema_of(table_of(options), options.columns), table_batches(options))
 
 
 def last_batches(path: str, given: Mapping[str, str], count: int) -> tuple[pa.Schema, Batches]:
@@ -42,13 +44,24 @@ def last_batches(path: str, given: Mapping[str, str], count: int) -> tuple[pa.Sc
     Raises:
         RmqStoreError: as reading them does.
     """
-    store, *others = stores_of([path], given)
+    asked = Asked(given)
+    store, *others = stores_of([path], asked.given)
     if others:
         raise OptionError(f"{path}: expected one store, found {len(others) + 1}")
     say_what_is_unknown(store, MESSAGES)
-    ((_, options),) = asked_of(_options([path], given), [store])
+    ((_, options),) = asked_of(_options([path], asked.given), [store])
     found = last_messages(store, options, options.columns or DEFAULT_COLUMNS, count)
-    return found.schema, iter(found.to_batches())
+    return asked.of(found.schema, iter(found.to_batches()))
+
+
+def is_all_looked_at(paths: Sequence[str], given: Mapping[str, str]) -> bool:
+    """Is there no message of these stores where nobody here looks?
+
+    Raises:
+        RmqStoreError: a path is no store, or one cannot be read.
+    """
+    own = {name: text for name, text in given.items() if name != "columns"}  # these may be of another table
+    return not any(place for store in stores_of(paths, own) for place in elsewhere(store, MESSAGES))
 
 
 def stores_of(paths: Sequence[str], given: Mapping[str, str]) -> list[OpenStore]:

@@ -1,4 +1,5 @@
-"""Rows of record batches as Python has them, but for times: those are text, as datetime knows none after year 9999."""
+"""Rows of record batches as Python has them, but for times, which are text, as datetime
+knows none after year 9999, and maps, which are dicts."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,9 +21,12 @@ def rows_of(batch: pa.RecordBatch, is_for_people: bool) -> Iterator[dict[str, An
             return None
         return time.replace("T", " ") if is_for_people else time + "Z"
 
-    columns = [
-        map(shown, time_texts(column)) if pa.types.is_timestamp(column.type) else column.to_pylist()
-        for column in batch.columns
-    ]
-    for values in zip(*columns, strict=True):
-        yield dict(zip(batch.schema.names, values, strict=True))
+    def values(column: pa.Array) -> Iterator[Any]:
+        if pa.types.is_timestamp(column.type):
+            return map(shown, time_texts(column))
+        if pa.types.is_map(column.type):
+            return (None if pairs is None else dict(pairs) for pairs in column.to_pylist())
+        return iter(column.to_pylist())
+
+    for row in zip(*map(values, batch.columns), strict=True):
+        yield dict(zip(batch.schema.names, row, strict=True))

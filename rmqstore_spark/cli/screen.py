@@ -1,7 +1,6 @@
 """Rows as a table for people: as wide as the terminal, hostile names escaped, no colour where nobody sees it."""
 
 import itertools
-import json
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -45,7 +44,6 @@ def show_rows(
     rows = _rows(batches)
     first = list(itertools.islice(rows, measured if limit is None else limit))
     if not first:
-        print("nothing found", file=sys.stderr)
         return
     out = console()
     widths, left_out = _fitting(schema, first, out.width)
@@ -61,7 +59,8 @@ def show_rows(
         out.print(line, soft_wrap=True)
 
     show({name: name for name in widths}, "bold")
-    out.print("─" * (sum(widths.values()) + _SPACE * (len(widths) - 1)), soft_wrap=True)
+    rule = "-" if out.options.ascii_only else "─"
+    out.print(rule * (sum(widths.values()) + _SPACE * (len(widths) - 1)), soft_wrap=True)
     for row in first:
         show(row)
     for row in rows if limit is None else ():
@@ -123,8 +122,8 @@ def cell(value: Any) -> str:
     if isinstance(value, bytes):
         value = value[:_LONGEST].decode(errors="backslashreplace")
     if isinstance(value, list):
-        value = ", ".join(f"{each[0]}={each[1]}" if isinstance(each, tuple) else str(each) for each in value)
+        value = ", ".join(map(str, value))
     if isinstance(value, dict):
-        value = json.dumps(value, ensure_ascii=False)
+        value = ", ".join(f"{name}={each}" for name, each in value.items())
     text = one_line(value)
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 import os
-from collections.abc import Callable, Iterable, Iterator
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from rmqstore_spark.copying.config import Config, config_files, say_what_stays_behind
+from rmqstore_spark.copying.lost import after_log, bounds_of, lost_outside
 from rmqstore_spark.copying.report import report
 from rmqstore_spark.copying.rows import BODY_COLUMNS, COLUMNS, DAMAGE_COLUMNS, Chunks, Halves, Source, merged
 from rmqstore_spark.copying.told_once import told_once
@@ -19,15 +22,19 @@ from rmqstore_spark.errors import DamagedStoreError, OptionError, counted
 from rmqstore_spark.read.copies import Copies, alone, copies_of
 from rmqstore_spark.read.stored import StoredUnits
 from rmqstore_spark.read.twins import refuse_twins
+from rmqstore_spark.store.files import status_of
 from rmqstore_spark.store.geometry import indexes_tags
+from rmqstore_spark.store.message import Header
 from rmqstore_spark.store.opened import OpenStore
-from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
+from rmqstore_spark.store.queue_bounds import QueueBounds
 from rmqstore_spark.store.sizes import FileSizes, Sizes
 from rmqstore_spark.write.copying import write_copy
-from rmqstore_spark.write.kept_offsets import KeptOffsets, Lost
+from rmqstore_spark.write.kept_offsets import KeptOffsets
 from rmqstore_spark.write.kept_units import NewPlaces
 from rmqstore_spark.write.queuefiles import Queue
 from rmqstore_spark.write.target import sizes_to_rebuild
+
+_LAST_TO_TRY = 1024  # of a queue's last messages, until one is whole
 
 
 @dataclass(frozen=True)
@@ -74,8 +81,10 @@ def copy(
         RmqStoreError: nothing was written.
     """
     for store in stores:
+        _ = store.seen  # before its messages are planned: their bytes are read by what that says of them (StoredUnits)
         for directory in {store.root, *(os.path.dirname(segment.path) for segment in store.segments)}:
             refuse_inside(directory, target)
+        _refuse_links(store)
     logs = _logs(stores, deduplicate)
     for log in logs:
         if (faults := log.faults()) and not is_salvage:
@@ -90,24 +99,44 @@ def copy(
         sizes = _sizes(stores)
         span = sum(segment.end - segment.start for store in stores for segment in store.segments)
         order = KeptOffsets(sources[0].store.root if len(sources) == 1 else target, span)
-        chunks = Chunks(order, Halves(NewPlaces(sizes.segment)))
+        bounds = [dict(bounds_of(source)) if is_whole else {} for source in sources]
+        begins = {
+            id(source.waiting): _begin_of_segment(source.store, some, is_salvage)
+            for source, some in zip(sources, bounds, strict=True)
+        }
+        chunks = Chunks(order, Halves(NewPlaces(sizes.segment)), begins)
         with contextlib.ExitStack() as opened, _telling_of_salvage(is_salvage):
             streams = [
                 source.rows({store.root: opened.enter_context(StoredUnits(store)) for store in log.stores})
                 for source, log in zip(sources, logs, strict=True)
             ]
-            write_copy(
+            ends = write_copy(
                 target,
                 chunks.of(merged(streams)),
                 sum(log.size for log in logs),
                 sizes,
-                lambda: _ends(sources) if is_whole else {},
+                {name: each.end for some in bounds for name, each in some.items()},
                 functools.partial(config_files, sources, configs, is_whole=is_whole),
                 index,
-                any(_indexes_tags(store, sizes.slots) for store in stores),
+                any(indexes_tags(store, sizes.slots) for store in stores),
+                functools.reduce(operator.and_, map(_mode_of, stores)) | 0o700,
             )
-        lost = order.lost + (_lost_outside(sources, order) if is_salvage and is_whole else [])
-        return Copied(chunks.count, report(sources, configs, lost))
+        after = []
+        if is_salvage and is_whole:
+            for source, config, some in zip(sources, configs, bounds, strict=True):
+                order.lost += lost_outside(source, config, some, order, ends)
+                after.append((source, list(after_log(source))))
+        return Copied(chunks.count, report(sources, configs, order.lost, after))
+
+
+def _mode_of(store: OpenStore) -> int:
+    """Who may read a store's messages, as the mode of a directory."""
+    segments = [segment.path for segment in store.segments[:1] + store.segments[-1:]]
+    mode = 0o777
+    for path in (store.root, *map(os.path.dirname, segments), *segments):
+        found = status_of(path, store.files).st_mode
+        mode &= found if stat.S_ISDIR(found) else found | (found & 0o444) >> 2  # what may be read, may be searched
+    return mode
 
 
 @contextlib.contextmanager
@@ -133,6 +162,23 @@ def refuse_inside(source: str, target: str) -> None:
     here, there = os.path.realpath(source), os.path.realpath(target)
     if there == here or there.startswith(here + os.sep):
         raise OptionError(f"{target}: expected a directory outside {source}, which is only read; give another one")
+
+
+def _refuse_links(store: OpenStore) -> None:
+    """What a link below a store leads to may be private, so it is not copied. Options name a commitlog elsewhere.
+
+    Raises:
+        DamagedStoreError: a segment is a link, or the directory of the commitlog.
+    """
+    usual = os.path.join(store.root, "commitlog")
+    for path in [usual, *(segment.path for segment in store.segments)]:
+        if path == usual and not any(os.path.dirname(segment.path) == usual for segment in store.segments):
+            continue
+        if stat.S_ISLNK(store.files.own_status(path).st_mode):
+            raise DamagedStoreError(
+                f"{path}: expected no link, as what it leads to would be copied; put the file itself there, or name "
+                "the directory that the segments are in with option storePathCommitLog"
+            )
 
 
 def _logs(stores: list[OpenStore], deduplicate: bool) -> list[Copies]:
@@ -197,46 +243,25 @@ def _sizes(stores: list[OpenStore]) -> FileSizes:
     return FileSizes(max(each.segment for each in found), found[0].queue_file, found[0].slots, found[0].items)
 
 
-def _ends(sources: list[Source]) -> dict[Queue, int]:
-    """Where queues go on that may have no message any more."""
-    return {name: bounds.end for source in sources for name, bounds in _bounds(source)}
+def _begin_of_segment(store: OpenStore, bounds: Mapping[Queue, QueueBounds], is_salvage: bool) -> int:
+    """The physical offset of a message with which a segment has to begin, so that the queues which lack their last
+    messages can go on after them (queuefiles.QueueWriter.go_on_at): the last one of all that are in queues. -1 where no
+    queue but its own lacks any."""
+    lasts = store.files.each(lambda each: _last_whole(store, each) if is_salvage else each.last, bounds.values())
+    there = {name: last for name, last in zip(bounds, lasts, strict=True) if last is not None}
+    newest = max((last.position for last in there.values()), default=-1)
+    lacking = (name for name, last in there.items() if last.queue_offset + 1 < bounds[name].end)
+    return newest if any(there[name].position < newest for name in lacking) else -1
 
 
-def _lost_outside(sources: list[Source], order: KeptOffsets) -> list[Lost]:
-    """What queues lack before their first message, and after their last one, as far as ConsumeQueues know of it."""
-    lost = []
-    for source in sources:
-        store = source.store
-        begin = store.log.extents[0].start if store.log.extents else store.end
-        for name, bounds in _bounds(source):
-            if name not in order.ends:
-                continue
-            queue = bounds.queue
-            first = queue.search(begin, stop=bounds.end)
-            if queue.unit(first) is not None and first < order.starts[name]:
-                lost.append(Lost(name, first, order.starts[name] - first))
-            if bounds.end > order.ends[name]:
-                lost.append(Lost(name, order.ends[name], bounds.end - order.ends[name]))
-    return lost
-
-
-def _bounds(source: Source) -> Iterator[tuple[Queue, QueueBounds]]:
-    """Those of the simple queues of a source that go on in the copy, by their names there."""
-    queues = source.store.queues
-    some = (
-        queue
-        for topic in queues.topics
-        if not source.waiting.begins_anew(topic)
-        for queue in queues.of_topic(topic)
-        if not queue.is_lmq
-    )
-    for bounds in queue_bounds(source.store, some):
-        topic, queue_id = bounds.queue.topic, bounds.queue.queue_id
-        yield (topic, source.first_queue.get(topic, 0) + queue_id), bounds
-
-
-def _indexes_tags(store: OpenStore, slots: int) -> bool:
-    try:
-        return indexes_tags(store, slots)
-    except DamagedStoreError:
-        return False
+def _last_whole(store: OpenStore, bounds: QueueBounds) -> Header | None:
+    """The last message of a queue whose body is whole, too."""
+    for number in bounds.numbers[: -_LAST_TO_TRY - 1 : -1]:
+        unit = bounds.queue.unit(number)
+        extent = None if unit is None else store.log.extent_at(unit.position)
+        if unit is not None and extent is not None:
+            with store.reader(extent.segment, verify_crc=True) as reader:
+                header = reader.header(unit.position)
+            if header is not None and header.queue_offset == number:
+                return header
+    return None

@@ -8,12 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rmqstore_spark.store.consumequeue import UNIT_SIZE, Queue
+from rmqstore_spark.store.consumequeue import MOST_OFFSETS, Queue
 from rmqstore_spark.store.message import SMALLEST_UNIT, are_queued
 from rmqstore_spark.store.opened import OpenStore
 
 _ID_BITS = 32
-_MOST_OFFSETS = (1 << 62) // UNIT_SIZE
 
 Integers = npt.NDArray[np.int64]
 
@@ -62,7 +61,7 @@ class Misplaced:
         while before_at in found:
             before_at = self._before.get(before_at, -1)
         before = self._last.get(queue) if before_at < 0 else (int(offsets[before_at]), int(positions[before_at]))
-        after = [int(offsets[j]) for j in after_at if j >= 0 and 0 <= offsets[j] < _MOST_OFFSETS]
+        after = [int(offsets[j]) for j in after_at if j >= 0 and 0 <= offsets[j] < MOST_OFFSETS]
         reason = self._reason(*queue, int(offsets[i]), int(positions[i]), before, after)
         if reason is not None:
             found[i] = f"queue {queue[1]} of topic {queue[0]!r}, queueOffset {offsets[i]}: {reason}"
@@ -81,7 +80,7 @@ class Misplaced:
         if any((unit := queue.unit(offset)) is not None and unit.position == position for queue in own):
             return None
         known = _elsewhere(queues, position) or self._contradicted(own, offset, position)
-        if known is None and not 0 <= offset < _MOST_OFFSETS:
+        if known is None and not 0 <= offset < MOST_OFFSETS:
             return "no queue has so many messages"
         return known or _is_odd(offset, position, before, after)
 

@@ -8,14 +8,24 @@ import pyarrow as pa
 
 from rmqstore_spark.copying.config import Config
 from rmqstore_spark.copying.rows import Source
-from rmqstore_spark.tables.check.problems import SCHEMA
+from rmqstore_spark.errors import one_line
+from rmqstore_spark.tables.check.problems import SCHEMA, Finding
 from rmqstore_spark.write.kept_offsets import Lost
 
+_REUSED = (
+    "they are the last of the log, so the new store's queue goes on with these queueOffsets: config/ has been set to "
+    "that, but who keeps offsets elsewhere has to go back to the first of them; send them again if their producer can"
+)
 
-def report(sources: list[Source], configs: list[Config], lost: list[Lost]) -> pa.Table:
-    """Damage in the logs, by store; then files of config/ that were not understood; then the messages that queues lack
-    because of damage (or because options left them out): a row for each gap, `count` of them."""
+
+def report(
+    sources: list[Source], configs: list[Config], lost: list[Lost], after: list[tuple[Source, list[Finding]]]
+) -> pa.Table:
+    """Damage in the logs, by store; then a row for each log after whose end index files or the checkpoint know of
+    messages; then files of config/ that were not understood; then the messages that queues lack because of damage (or
+    because options left them out): a row for each gap, `count` of them."""
     rows = [_of_damage(*damage) for source in sources for damage in source.damages]
+    rows += [_of_end(source, found) for source, found in after if found]
     rows += [_of_config(config, *unread) for config in configs for unread in config.unread.items()]
     rows += [_of_queue(gap) for gap in lost]
     return pa.Table.from_pylist(rows, SCHEMA)
@@ -34,6 +44,21 @@ def _of_damage(file: str, position: int, reason: str) -> dict[str, object]:
     }
 
 
+def _of_end(source: Source, found: list[Finding]) -> dict[str, object]:
+    store = source.store
+    known = (f"{each.file}: expected {each.expected}, found {each.found}" for each in found)
+    return {
+        "severity": "error",
+        "area": "log",
+        "problem": "lostEnd",
+        "file": store.segments[-1].path if store.segments else None,
+        "commitLogOffset": store.end,
+        "expected": "a log that goes on here",
+        "found": one_line("; ".join(known)),
+        "advice": "bring back the log's end, and salvage once more; consumers go on after what is in the new store",
+    }
+
+
 def _of_config(config: Config, name: str, why: str) -> dict[str, object]:
     return {
         "severity": "error",
@@ -48,6 +73,7 @@ def _of_config(config: Config, name: str, why: str) -> dict[str, object]:
 
 def _of_queue(gap: Lost) -> dict[str, object]:
     topic, queue_id = gap.queue
+    found = f"none from {gap.queue_offset} to {gap.queue_offset + gap.count - 1}"
     return {
         "severity": "error",
         "area": "queue",
@@ -56,7 +82,7 @@ def _of_queue(gap: Lost) -> dict[str, object]:
         "queueId": queue_id,
         "queueOffset": gap.queue_offset,
         "expected": "a message for each queueOffset",
-        "found": f"none from {gap.queue_offset} to {gap.queue_offset + gap.count - 1}",
-        "advice": "consumers go on after them; send them again if their producer can",
+        "found": f"{found}; {one_line(gap.known)}" if gap.known else found,
+        "advice": _REUSED if gap.is_reused else "consumers go on after them; send them again if their producer can",
         "count": gap.count,
     }

@@ -349,14 +349,17 @@ class Chunks:
     Args:
         order: looks at queue offsets.
         halves: knows where half messages are.
+        begins: physical offsets of messages with which a segment has to begin, -1 for none, by the id() of their
+            stores' `waiting`.
 
     Attributes:
         count: messages that were given.
     """
 
-    def __init__(self, order: KeptOffsets, halves: Halves) -> None:
+    def __init__(self, order: KeptOffsets, halves: Halves, begins: Mapping[int, int]) -> None:
         self._order = order
         self._halves = halves
+        self._begins = begins
         self._parts: list[Rows] = []
         self._nbytes = 0
         self._is_after_gap = False
@@ -381,11 +384,22 @@ class Chunks:
 
     def _cut(self, rows: Rows) -> Iterator[tuple[Rows, bool]]:
         queued = np.flatnonzero(rows.is_queued)
-        begins = self._order.look(rows.topics, rows.codes[queued], rows.queue_ids[queued], rows.queue_offsets[queued])
+        begins = self._order.look(
+            rows.topics,
+            rows.codes[queued],
+            rows.queue_ids[queued],
+            rows.queue_offsets[queued],
+            self._begin(rows, rows.positions[queued]),
+        )
         cuts = [0, *queued[begins].tolist(), len(rows.positions)]
         for number, (start, stop) in enumerate(itertools.pairwise(cuts)):
             if start < stop:
                 yield rows.only(slice(start, stop)), number > 0
+
+    def _begin(self, rows: Rows, positions: Integers) -> int | None:
+        """Of messages at these physical offsets the index of the one that a segment has to begin with."""
+        found = np.flatnonzero(positions == self._begins[id(rows.waiting)])
+        return int(found[0]) if len(found) else None
 
     def _finish(self) -> Iterator[Chunk]:
         if self._parts:

@@ -3,12 +3,12 @@
 Prices are in bytes: a request costs as much as reading some more would (store/files.Prices).
 """
 
-import functools
 import logging
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from rmqstore_spark.kept import kept
 from rmqstore_spark.options import Trust
 from rmqstore_spark.read.index_path import IndexPath, NoIndexError
 from rmqstore_spark.read.pack import Pieces
@@ -133,7 +133,7 @@ class _ScanPath:
     def why(self) -> str:
         return "nothing else is cheaper" if self.price else "nothing in the log can be selected"
 
-    @functools.cached_property
+    @kept
     def price(self) -> int:
         return _size(self.ranges)
 
@@ -238,7 +238,7 @@ class _Without:
         store, _, selection, trust = self._arguments
         return _Without(store, ranges, selection, trust)
 
-    @functools.cached_property
+    @kept
     def path_and_reasons(self) -> tuple[_ScanPath | _QueuePath, list[str]]:
         """The cheapest way, and why not through the ConsumeQueues."""
         return _without_index(*self._arguments)
@@ -297,7 +297,7 @@ class _InQueues:
     selected: int = 0
     size: float = 0
 
-    @functools.cached_property
+    @kept
     def _bytes_and_parts(self) -> tuple[int, int]:
         """Of the ranges, and in how many parts they are searched for."""
         return _size(self.ranges), sum(-(-(r.stop - r.start) // _LARGE_PIECE) for r in self.ranges)

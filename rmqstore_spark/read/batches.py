@@ -10,11 +10,13 @@ import pyarrow as pa
 
 from native_io import COLUMNS as UNIT_COLUMNS
 from native_io import FORMAT, Filter
+from rmqstore_spark.columns import batch_of
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.options import Mode, ReadOptions
 from rmqstore_spark.read.find import SelectedUnits
 from rmqstore_spark.read.origins import ORIGIN_COLUMNS, ORIGIN_NEEDS, Origins
 from rmqstore_spark.read.parts import Parts
+from rmqstore_spark.read.pinned import hold_trusted
 from rmqstore_spark.read.queue_rows import QueueRows
 from rmqstore_spark.read.task import Covered, Indexed, Queued, Range, Scan, Task
 from rmqstore_spark.selection import EVERYTHING, Selection
@@ -70,7 +72,8 @@ def read_task(task: Task, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
     """The record batches of a task, in log order.
 
     Raises:
-        DamagedStoreError: mode FAILFAST, and something is damaged; or a column that is declared NOT NULL is null.
+        DamagedStoreError: mode FAILFAST, and something is damaged.
+        OptionError: a column that the schema declares NOT NULL is null.
     """
     _reach(task, settings)
     yield from _TaskReader(_own(settings, task)).read_all(task, _ahead_of([task], settings))
@@ -209,9 +212,10 @@ class _TaskReader:
             yield from self.damaged(store, fault)
         for piece in task.ranges:
             piece.store.files.read_by(ahead)
+            hold_trusted(piece)
             if isinstance(piece, Covered):
                 for rows, arrays in self._queue_rows.read(piece):
-                    yield self._batch(arrays, rows)
+                    yield batch_of(arrays, rows, self._settings.schema)
             else:
                 yield from self._read(piece, piece.spares, [])
 
@@ -293,7 +297,7 @@ class _TaskReader:
         if self._settings.mode == "PERMISSIVE":
             known = {"commitLogOffset": damage.start, "file": damage.path, "store": store, "corrupt": damage.reason}
             arrays = [pa.array([known.get(field.name)], field.type) for field in self._settings.schema]
-            yield self._batch(arrays, 1)
+            yield batch_of(arrays, 1, self._settings.schema)
 
     def _finish_full(self, piece: Range, spares: Sequence[Range]) -> Iterator[pa.RecordBatch]:
         """The rows decoded so far, if they are enough for a batch."""
@@ -331,18 +335,7 @@ class _TaskReader:
                     arrays.append(origins.column(name))
                 case name:
                     arrays.append(batch.column(name))
-        return self._batch(arrays, batch.num_rows)
-
-    def _batch(self, arrays: list[pa.Array], rows: int) -> pa.RecordBatch:
-        schema = self._settings.schema
-        for field, array in zip(schema, arrays, strict=True):
-            if not field.nullable and array.null_count:
-                raise DamagedStoreError(
-                    f"column {field.name!r} is declared NOT NULL, but a message has none; leave NOT NULL away"
-                )
-        if not arrays:
-            return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return batch_of(arrays, batch.num_rows, self._settings.schema)
 
     def _decompressed(self, batch: pa.RecordBatch, piece: Range, spares: Sequence[Range]) -> Iterator[pa.RecordBatch]:
         """The rows with their bodies decompressed, cut where that would make a batch too large. Where a body is not
@@ -362,7 +355,7 @@ class _TaskReader:
                     continue
             bodies.append(body)
             size += len(body)
-            if size >= BATCH_BYTES:
+            if size >= self._batch_bytes:
                 yield from self._with_bodies(batch.slice(start, row + 1 - start), bodies, piece)
                 bodies, start, size = [], row + 1, 0
         yield from self._with_bodies(batch.slice(start), bodies, piece)

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Collection, Iterator, Mapping
 
-from rmqstore_spark.errors import OptionError, nearest, one_line
+from rmqstore_spark.errors import OptionError, nearest, one_line, quoted
 from rmqstore_spark.read.unqueued import queues_know_all
 from rmqstore_spark.selection import Selection
 from rmqstore_spark.store.opened import OpenStore
@@ -47,14 +47,18 @@ def _unknown_of(subscribe: frozenset[str], stores: list[OpenStore]) -> tuple[set
 
 
 def check_queues(selection: Selection, stores: list[OpenStore]) -> None:
-    """Refuse queues that no store has. Where nothing is known of queues, none is refused.
+    """The same of queues: one is refused that no store has, and of which no log can have a message. Where nothing is
+    known of queues, none is.
 
     Raises:
         OptionError: naming one of them.
     """
     named = list(selection.offsets) + _assigned(selection.assigned)
-    for unknown in _unknown_queues(named, stores, set()):
-        raise OptionError(unknown)
+    unknown = list(_unknown_queues(named, stores, set()))
+    if unknown and all(map(queues_know_all, stores)):
+        raise OptionError(unknown[0])
+    for each in unknown:
+        log.warning("%s; messages that the log may still have of it are looked for", one_line(each))
 
 
 def say_unknown_queues(assigned: Mapping[str, frozenset[int]] | None, stores: list[OpenStore]) -> None:
@@ -96,7 +100,7 @@ def _unknown_queues(
         else:
             some = sorted(known[topic])
             there = ", ".join(map(str, some[:_MOST_SHOWN])) + ", ..." * (len(some) > _MOST_SHOWN)
-            yield f"topic {topic!r} has no queue {queue_id}; it has {there}"
+            yield f"topic {quoted(topic)} has no queue {queue_id}; it has {there}"
 
 
 def _is_known(topic: str, queue_id: int, stores: list[OpenStore]) -> bool:
@@ -112,4 +116,6 @@ def _queues(store: OpenStore, topic: str) -> set[int]:
 def _unknown(topic: str, known: Collection[str]) -> str:
     users_first = sorted(known, key=lambda name: (name.startswith(("%", "RMQ_SYS_")), name))
     some = ", ".join(map(repr, users_first[:5])) or "none"
-    return f"unknown topic {topic!r}.{nearest(topic, list(known))} The store has {some}{', ...' * (len(known) > 5)}"
+    return (
+        f"unknown topic {quoted(topic)}.{nearest(topic, list(known))} The store has {some}{', ...' * (len(known) > 5)}"
+    )

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from native_io import Status
-from rmqstore_spark.errors import DamagedStoreError, DataLossError
+from rmqstore_spark.errors import DamagedStoreError, DataLossError, DeletedMeanwhileError
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.files import Files, Pin
 from rmqstore_spark.store.layout import segment_paths
@@ -69,8 +69,10 @@ def check(store: OpenStore, reached: Reached) -> None:
             f"{store.root}: commitLogOffsets {position} to {begin - 1} are gone: their segments were deleted before "
             f"they were read; {_ADVICE}"
         )
-    if position > end or (last is not None and last.position >= begin and _mark_at(store, last.position) != last):
-        raise _changed(store, reached)
+    if position > end:
+        raise _changed(store, reached, f"now its files end at {end}")
+    if last is not None and last.position >= begin and (found := _mark_at(store, last.position)) != last:
+        raise _changed(store, reached, _another(last, found))
 
 
 def after_loss(store: OpenStore, position: int) -> Reached:
@@ -84,7 +86,9 @@ def after_loss(store: OpenStore, position: int) -> Reached:
     if found.position <= position or segment is None:
         return found
     with store.reader(segment) as reader:
-        last, at, _ = reader.walk(segment.start, position)
+        last, at, status = reader.walk(segment.start, position)
+        if at < position and status is Status.BLANK:
+            return Reached(segment.end, None if last is None else _mark_in(reader, last))
         if at < position and reader.header(at) is not None:
             return place_after(reader, at)
         return Reached(at, _mark_in(reader, last)) if at == position and last is not None else found
@@ -134,8 +138,12 @@ class Edge:
         # The segment that a copy lacks the rest of; and of each segment, which objects stood there since.
         self._incomplete: tuple[tuple[int, Pin | None], dict[int, set[Pin | None]]] | None = None
 
-    def look(self) -> Reached:
+    def look(self, read: int | None = None) -> Reached:
         """The edge as of now; never before where it was. It costs as much as there is new.
+
+        Args:
+            read: up to which physical offset the log was read, if that is asked for: what comes then is read next, so
+                it is held against the log at once if a broker has started.
 
         Raises:
             NotAStoreError: the store is gone.
@@ -145,17 +153,36 @@ class Edge:
         if self._store is None or self._reached is None:
             return self._search()
         try:
-            return self._look(self._reached)
-        except DamagedStoreError:  # a segment was deleted, say
+            return self._look(self._reached, read is not None and read < self._reached.position)
+        except (DamagedStoreError, DeletedMeanwhileError):
             return self._search()
+
+    def is_restarted(self) -> bool:
+        """May a broker have started since the log's end was searched for? Then it may have cut the log."""
+        self._files = self._files.fresh()
+        return self._started() != self._was_started
+
+    def meets(self, place: Reached, since: int) -> None:
+        """Make sure that the messages of the log lead to a place that it had, as of the last look.
+
+        Args:
+            since: a physical offset to which they lead, at or before it.
+
+        Raises:
+            DataLossError: they do not.
+        """
+        if self._store is not None and self._reached is not None:
+            _meet(self._store, place, self._reached.position, since)
 
     # ---- a look
 
-    def _look(self, reached: Reached) -> Reached:
+    def _look(self, reached: Reached, is_unread: bool) -> Reached:
         store = self._store
         if store is None or self._files.is_snapshot:
             store = self._open()
             check(store, reached)
+        if is_unread and self._started() != self._was_started:
+            return self._search()
         segment = _segment_at(store.segments, reached.position)
         if segment is None:
             if not self._is_there(reached.position) and not self._is_due():
@@ -166,8 +193,8 @@ class Edge:
                 return reached
         with store.reader(segment) as reader:
             is_same, following = _peek(reader, reached)
-        if not is_same:
-            raise _changed(store, reached)
+        if not is_same and reached.last is not None:
+            raise _changed(store, reached, _another(reached.last, _mark_at(store, reached.last.position)))
         if not any(following):
             self._patience = _SECONDS
             # A log that goes on in the next segment has lost something in this one.
@@ -205,22 +232,19 @@ class Edge:
         known = self._reached
         store = self._open()
         self._files.survey(self._root)
+        started = self._started()  # once: a broker that starts from now on is met at the next look
+        is_restarted = started != self._was_started
         if known is not None:
             check(store, known)
-        is_restarted = self._started() != self._was_started
-        if known is not None and is_restarted and not _is_met(store, known.position):
-            raise _changed(store, known)
         last = None if known is None or is_restarted else known.last
-        self._was_started = self._started()
+        self._was_started = started
         hint = None if known is None or last is None else (known.position, last.store_timestamp)
         found = _reached_by(store, _end_of(store).find(hint), known)
-        if known is not None and self._files.is_snapshot:
-            found = self._complete(store, known, found)
-        if known is not None and found.position < known.position:
-            # Unless the message that was last needs a proof again, which it had before.
-            if known.last is None or found.position != known.last.position:
-                raise _changed(store, known, found.position)
-            found = known
+        if known is not None:
+            if self._files.is_snapshot:
+                found = self._complete(store, known, found)
+            _meet(store, known, found.position, 0 if is_restarted else known.position)
+            found = max(found, known, key=lambda place: place.position)
         self._reached = found
         return found
 
@@ -309,31 +333,26 @@ def _reached_by(store: OpenStore, end: End, known: Reached | None) -> Reached:
         return place_after(reader, position) if is_behind_blank else Reached(end.position, _mark_in(reader, position))
 
 
-def _changed(store: OpenStore, reached: Reached, end: int | None = None) -> DataLossError:
-    position, last = reached
-    if last is None or end is not None:
-        where = "before that" if end is None else f"at {end}"
-        return DataLossError(
-            f"{store.root}: the log is not the one that was read to commitLogOffset {position}: now it ends {where}; "
-            f"it was cut, or an older copy took its place; {_ADVICE}"
-        )
+def _changed(store: OpenStore, reached: Reached, now: str) -> DataLossError:
     return DataLossError(
-        f"{store.root}: the log is not the one that was read to commitLogOffset {position}: expected at "
-        f"{last.position} the message with storeTimestamp {last.store_timestamp} and bodyCRC {last.body_crc}, found "
-        f"{_told(_mark_at(store, last.position))}: it was cut and written anew, or an older copy took its place; "
-        f"{_ADVICE}"
+        f"{store.root}: the log is not the one that was read to commitLogOffset {reached.position}: {now}; it was cut "
+        f"and written anew, or an older copy took its place; {_ADVICE}"
     )
 
 
-def _is_met(store: OpenStore, position: int) -> bool:
-    """May a message end at a physical offset, or the log? Not if the messages before it lead past it: then those after
-    it, and the one that ends there, are left over from a log that was cut before them."""
+def _meet(store: OpenStore, place: Reached, end: int, since: int) -> None:
+    """Make sure that the messages of a log that ends there lead from a physical offset to a place."""
+    position, last = place
+    # The message that was last may need a proof again, which it had before.
+    if end < position and (last is None or end != last.position):
+        raise _changed(store, place, f"now it ends at {end}")
     segment = _segment_at(store.segments, position)
     if segment is None:
-        return True
+        return
     with store.reader(segment) as reader:
-        _, at, status = reader.walk(segment.start, position)
-        return at == position or not (status is Status.BLANK or reader.header(at) is not None)
+        _, at, status = reader.walk(max(since, segment.start), position)
+        if at != position and (status is Status.BLANK or reader.header(at) is not None):
+            raise _changed(store, place, f"now what begins at {at} reaches beyond that")
 
 
 def _mark_at(store: OpenStore, position: int) -> Mark | None:
@@ -344,8 +363,12 @@ def _mark_at(store: OpenStore, position: int) -> Mark | None:
         return _mark_in(reader, position)
 
 
+def _another(last: Mark, found: Mark | None) -> str:
+    return f"expected the message at {last.position} with {_told(last)}, found {_told(found)}"
+
+
 def _told(mark: Mark | None) -> str:
-    return "none" if mark is None else f"one with storeTimestamp {mark.store_timestamp} and bodyCRC {mark.body_crc}"
+    return "none" if mark is None else f"storeTimestamp {mark.store_timestamp} and bodyCRC {mark.body_crc}"
 
 
 def _segment_at(segments: list[Segment], position: int) -> Segment | None:

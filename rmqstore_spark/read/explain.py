@@ -1,12 +1,11 @@
 """In a few lines: how a read with these options would find its messages, and what it costs."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from rmqstore_spark.columns import DEFAULT_COLUMNS
 from rmqstore_spark.errors import counted, one_line
-from rmqstore_spark.option_texts import option_texts
-from rmqstore_spark.options import ReadOptions, parse_options
+from rmqstore_spark.option_texts import Paths, path_options
+from rmqstore_spark.options import EXPLAIN_OPTIONS, ReadOptions, option_texts, parse_options
 from rmqstore_spark.read.access_path import Access
 from rmqstore_spark.read.planner import Plan, plan
 from rmqstore_spark.read.task import Covered, Indexed, Queued, Range
@@ -14,18 +13,28 @@ from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Extent
 
+_MOST_STORES = 3
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
-def explanation(path: str | Sequence[str], options: Mapping[str, object], files: Files | None = None) -> str:
+def explanation(path: Paths, options: Mapping[str, object], files: Files | None = None) -> str:
     """How the read would go. Arguments and errors are those of rmqstore_spark.explain(), `files` of plan()."""
-    paths = {"path": path} if isinstance(path, str) else {"paths": json.dumps(list(path))}
-    return explained(parse_options({**paths, **option_texts(options)}), files)
+    return explained(parse_options({**path_options(path), **option_texts(options, EXPLAIN_OPTIONS)}), files)
 
 
 def explained(options: ReadOptions, files: Files | None = None) -> str:
     """The same of options that are understood."""
     return "\n".join(map(one_line, _lines(plan(options, files, options.columns or DEFAULT_COLUMNS))))
+
+
+def summary(planned: Plan) -> Iterator[str]:
+    """A plan for the log: of each store the way, and how much of its messages is read; the first ones of many."""
+    yield counted(len(planned.tasks), "task")
+    for store, access in planned.accesses[:_MOST_STORES]:
+        size = size_text(sum(size for _, size in access.pieces))
+        yield f"{store.root} by {access.name}: about {size} of {size_text(store.log.size)}"
+    if len(planned.accesses) > _MOST_STORES:
+        yield f"and {counted(len(planned.accesses) - _MOST_STORES, 'more store')}"
 
 
 def _lines(planned: Plan) -> Iterator[str]:

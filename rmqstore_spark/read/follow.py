@@ -151,8 +151,11 @@ class Follower:
                 continue
             try:
                 files.survey(root)
-                store, to = self._to_the_end(root, files, to)
-                since = store.segments[0].start if begin is None else self._surviving(store, begin)
+                store = OpenStore.find(root, files, self._options.read.store_path_commit_log, to.position)
+                is_sure = root in self._edges and not self._edges[root].is_restarted()
+                first = min((segment.start for segment in store.segments), default=0)
+                since = first if begin is None else self._surviving(store, begin, is_sure)
+                store, to = self._to_the_end(store, to, since, is_sure)
             except (NotAStoreError, DataLossError) as why:
                 self._lose(why)
                 continue
@@ -169,16 +172,17 @@ class Follower:
                 parts.append((store, ranges, selection))
         return plan_parts(parts, self._options.read, columns) + tasks
 
-    def _to_the_end(self, root: str, files: Files, to: StoreOffset) -> tuple[OpenStore, StoreOffset]:
+    def _to_the_end(
+        self, store: OpenStore, to: StoreOffset, since: int, is_sure: bool
+    ) -> tuple[OpenStore, StoreOffset]:
         """A store up to where a batch ends; if that is gone, and this is no error, up to what is left before it."""
-        commitlogs = self._options.read.store_path_commit_log
-        store = OpenStore.find(root, files, commitlogs, to.position)
         try:
-            check(store, Reached(to.position, to.last))
+            self._hold(store, to, is_sure, since)
         except DataLossError as why:
             self._lose(why)
-            left = before_loss(OpenStore.find(root, files, commitlogs), to.position)
-            return OpenStore.find(root, files, commitlogs, left.position), StoreOffset(*left)
+            commitlogs = self._options.read.store_path_commit_log
+            left = before_loss(OpenStore.find(store.root, store.files, commitlogs), to.position)
+            return OpenStore.find(store.root, store.files, commitlogs, left.position), StoreOffset(*left)
         return store, to
 
     # ---- how far it goes
@@ -250,7 +254,7 @@ class Follower:
         """The edge. It may have been farther on already than the stream is: what was not read may be gone again, or be
         something else now. Only where the stream is counts."""
         try:
-            reached = self._edge(root, was).look()
+            reached = self._edge(root, was).look(was.position)
             if reached.position >= was.position:
                 return reached
         except DataLossError as why:
@@ -359,9 +363,11 @@ class Follower:
 
     def _edge(self, root: str, known: Reached | None) -> Edge:
         if root not in self._edges:
-            commitlogs = self._options.read.store_path_commit_log
-            self._edges[root] = Edge(root, self._files, commitlogs, known, self._clock)
+            self._edges[root] = self._new_edge(root, known)
         return self._edges[root]
+
+    def _new_edge(self, root: str, known: Reached | None) -> Edge:
+        return Edge(root, self._files, self._options.read.store_path_commit_log, known, self._clock)
 
     def _open(self, root: str, end: int | None = None) -> OpenStore:
         return OpenStore.find(root, self._files, self._options.read.store_path_commit_log, end)
@@ -374,14 +380,37 @@ class Follower:
             self._warn(str(why))
             return False
 
-    def _surviving(self, store: OpenStore, since: StoreOffset) -> int:
+    def _surviving(self, store: OpenStore, since: StoreOffset, is_sure: bool = True) -> int:
         """The physical offset from which on a log still has what comes after an offset."""
         try:
-            check(store, Reached(since.position, since.last))
+            self._hold(store, since, is_sure)
         except DataLossError as why:
             self._lose(why)
             return after_loss(self._open(store.root), since.position).position
         return since.position
+
+    def _hold(self, store: OpenStore, place: StoreOffset, is_sure: bool, since: int = 0) -> None:
+        """Make sure that a log still has a place.
+
+        Args:
+            is_sure: whether no broker can have cut it since its edge was looked for. Else the message before the place
+                proves nothing: the others have to lead there.
+            since: a physical offset to which they do.
+
+        Raises:
+            DataLossError: it has the place no more.
+        """
+        reached = Reached(place.position, place.last)
+        check(store, reached)
+        if is_sure:
+            return
+        edge = self._edges.get(store.root)
+        if edge is None or edge.is_restarted():
+            edge = self._new_edge(store.root, reached)
+            edge.look()
+            self._edges[store.root] = edge
+        else:
+            edge.meets(reached, since)
 
     def _lose(self, why: NotAStoreError | DataLossError) -> None:
         """Something is gone."""
@@ -435,10 +464,10 @@ def _with_proof(r: Range, last: Mark | None) -> Range:
 
 
 def _has_passed(store: OpenStore, name: Queue, first: int) -> bool:
-    """Does a log have the message with a queue offset?"""
+    """Does a log have the message with a queue offset? One that a cut has left over is not it: it comes yet."""
     queue = store.queues.queue(*name)
     unit = None if queue is None else queue.unit(first)
-    return queue is not None and unit is not None and store.log.confirms(queue, first, unit)
+    return queue is not None and unit is not None and store.log.holds(queue, first, unit)
 
 
 def _meet(start: int, stop: int, begin: int, end: int) -> bool:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rmqstore_spark.errors import OptionError, nearest, one_line
+from rmqstore_spark.errors import OptionError, nearest, one_line, quoted
 from rmqstore_spark.selection import Numbers, Selection, Texts
 from rmqstore_spark.store.config import OFFSETS, why_unread
 from rmqstore_spark.store.elsewhere import offsets_elsewhere
@@ -38,13 +38,13 @@ def check_group(stores: list[OpenStore], group: str, asked: str) -> None:
         return
     if unread is not None:
         raise OptionError(
-            f"{asked}: where consumer group {group!r} stands is not known: {one_line(unread.path)} has "
+            f"{asked}: where consumer group {quoted(group)} stands is not known: {one_line(unread.path)} has "
             f"{unread.what}, which is not read; give the offsets that `mqadmin consumerProgress` shows of the group "
             'as startingOffsets, {"topic": {"0": 17}}'
         )
     some = ", ".join(map(repr, known[:5])) or "none"
     raise OptionError(
-        f"{asked}: no store has an offset of consumer group {group!r}.{nearest(group, known)} "
+        f"{asked}: no store has an offset of consumer group {quoted(group)}.{nearest(group, known)} "
         f"Groups with offsets are {some}{', ...' * (len(known) > 5)}"
     )
 
@@ -61,7 +61,7 @@ def refuse_unread(store: OpenStore, group: str, asked: str) -> None:
     for name in OFFSETS:
         why = why_unread(store.root, name, store.files)
         if why is not None:
-            raise OptionError(f"{asked}: where consumer group {group!r} stands is not known: {why}")
+            raise OptionError(f"{asked}: where consumer group {quoted(group)} stands is not known: {why}")
 
 
 def of_group(stores: list[OpenStore], group: str, selection: Selection) -> Iterator[tuple[OpenStore, Selection]]:

@@ -1,13 +1,13 @@
 """How large a partition should be, and small pieces put together into one."""
 
-import os
 from collections.abc import Iterator
 
+from rmqstore_spark.cores import cores
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read.task import Covered, Range, Task
 
 _SMALL_PARTITION = 4 * 1024 * 1024  # smaller ones only where minPartitions asks for them
-_OPEN_COST = 256 * 1024  # what a further range costs a task, in bytes it could have read meanwhile
+_OPEN_COST = 256 * 1024  # what a range costs a task at least, in bytes it could have read meanwhile
 # Without maxPartitionBytes: Spark's driver pays for each task, and to read a gibibyte still takes no more than seconds.
 _USUAL_PARTITION, _LARGEST_PARTITION = 128 * 1024 * 1024, 1024 * 1024 * 1024
 _MOST_USUAL_PARTITIONS = 2000
@@ -15,18 +15,18 @@ _MOST_USUAL_PARTITIONS = 2000
 Pieces = list[tuple[Range, int]]  # each with about how many bytes are to be read in it
 
 
-def target_size(total: int, options: ReadOptions, pieces: int = 0) -> int:
+def target_size(total: int, options: ReadOptions, cost: int = 0) -> int:
     """Bytes a partition should have: as Spark's file sources reckon, with the driver's cores for the cluster's, which
     planning cannot see.
 
     Args:
         total: bytes to read.
-        pieces: so many are to be divided evenly, and they are not all of one size.
+        cost: what is to be divided evenly, where that is more: the same bytes, and what small pieces cost besides.
     """
     most = options.max_partition_bytes or _most_bytes(total)
     if options.min_partitions is not None:
         return min(most, max(1, total // options.min_partitions))
-    share = (total + pieces * _OPEN_COST) // (os.cpu_count() or 1)
+    share = max(total, cost) // cores()
     return min(most, max(_SMALL_PARTITION, share + share // 16))
 
 
@@ -37,13 +37,14 @@ def _most_bytes(total: int) -> int:
 def pack(pieces: Pieces, options: ReadOptions) -> list[Task]:
     """Put pieces together where they are small: Spark pays some 20 ms for a task. Cut those that can be cut anywhere
     where they are large."""
-    target = target_size(sum(size for _, size in pieces), options, len(pieces))
+    sizes = [size for _, size in pieces]
+    target = target_size(sum(sizes), options, sum(max(size, _OPEN_COST) for size in sizes))
     open_cost = min(_OPEN_COST, target // 16)
     tasks: list[Task] = []
     packed: list[Range] = []
     size = 0
     for piece, bytes_to_read in _cut(pieces, target):
-        cost = bytes_to_read + open_cost
+        cost = max(bytes_to_read, open_cost)  # so that two of 1g are no more than 2g
         if packed and size + cost > target:
             tasks.append(Task(tuple(packed)))
             packed, size = [], 0

@@ -7,7 +7,7 @@ job aside and ends, and the taker starts it again. So a reader that is closed, f
 behind, nor one that hangs.
 """
 
-import os
+import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -15,17 +15,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from rmqstore_spark.cores import cores
+
 BATCH_BYTES = 4 * 1024 * 1024  # of Arrow data: to hand a batch over takes as long as to decode some 100 KiB
 _ENOUGH = 32 * 1024 * 1024  # bytes that are ready and that nobody has taken; they lie in buffers of up to twice that
 _FEW = _ENOUGH // 2  # so many or fewer: threads go on
 _AHEAD = 16  # jobs that may be begun before their turn
 
 Batches = Iterator[pa.RecordBatch]
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def _never() -> bool:
@@ -164,7 +161,8 @@ class _Work:
 
     def _start_threads(self) -> None:
         while len(self._threads) < self._workers - 1 and (job := self._next_job(is_taker=False)) is not None:
-            thread = threading.Thread(target=self._run, args=(job,), name="rmqstore-decode")
+            context = contextvars.copy_context()  # what is so for the taker's call is so for them
+            thread = threading.Thread(target=context.run, args=(self._run, job), name="rmqstore-decode")
             self._threads.add(thread)
             thread.start()
 

@@ -34,6 +34,7 @@ class Parts:
         self._begins = {0: self._piece.start, self.count: self._piece.stop}
         self._untold = {number: self.cut(number + 1) - self.cut(number) for number in range(self.count)}
         self._lock = threading.Lock()
+        self._searching = threading.Lock()
 
     @staticmethod
     def is_worth(task: Task) -> bool:
@@ -53,18 +54,25 @@ class Parts:
         Args:
             reader: of the segment.
         """
-        for each in (number, number + 1):
-            if each not in self._begins:  # two may look for it at the same time: what the first one has found counts
-                self._begins.setdefault(each, self._first_unit(self.cut(each), reader))
-        return self._begins[number], self._begins[number + 1]
+        with self._searching:
+            return self._begin(number, reader), self._begin(number + 1, reader)
 
-    def _first_unit(self, start: int, reader: SegmentReader) -> int:
-        """Where the first unit from there on seems to begin; the end of the task where none does."""
-        stop = self._piece.stop
-        found = reader.find(start, min(start + _NEAR, stop))  # mostly in a small read
-        if found is None:
-            found = reader.find(start, stop)
-        return stop if found is None else found
+    def _begin(self, number: int, reader: SegmentReader) -> int:
+        """Where the first unit from a cut on seems to begin; the end of the task where none does. No part is searched
+        for more than one cut."""
+        at = number
+        while at not in self._begins:
+            start, stop = self.cut(at), self.cut(at + 1)
+            found = reader.find(start, min(start + _NEAR, stop))  # mostly in a small read
+            if found is None:
+                found = reader.find(start, stop)
+            if found is None:
+                at += 1
+            else:
+                self._begins[at] = found
+        for passed in range(number, at):
+            self._begins[passed] = self._begins[at]
+        return self._begins[number]
 
     def is_void(self, number: int) -> bool:
         """Does nobody want this part, as an earlier one has it?"""

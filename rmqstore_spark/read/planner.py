@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 from rmqstore_spark.errors import DamagedStoreError, OptionError
 from rmqstore_spark.options import MESSAGES, ReadOptions
 from rmqstore_spark.read.access_path import Access, choose, scanned, unread
+from rmqstore_spark.read.again import again
 from rmqstore_spark.read.asked import asked_of
 from rmqstore_spark.read.copies import Copies, alone, copies_of, in_order
 from rmqstore_spark.read.index_ahead import begin_look_up
 from rmqstore_spark.read.pack import pack, target_size
+from rmqstore_spark.read.pinned import pinned
 from rmqstore_spark.read.prune import in_time, pruned
 from rmqstore_spark.read.split import Splitter
 from rmqstore_spark.read.stores import files_of, open_stores
@@ -54,7 +56,11 @@ def plan(options: ReadOptions, files: Files | None = None, columns: Collection[s
             offsets name a queue, `subscribe` a topic, or startingOffsets a group, that no store has.
         DamagedStoreError: mode FAILFAST, and names or sizes of segments are wrong.
     """
-    files = files or files_of(options)
+    reached = files or files_of(options)
+    return again(lambda: _plan(options, reached, columns))
+
+
+def _plan(options: ReadOptions, files: Files, columns: Collection[str] | None) -> Plan:
     stores = open_stores(options, files)
     for store in stores:
         begin_look_up(store, options.selection)
@@ -117,7 +123,7 @@ def plan_parts(
             pieces = scanned(store, timely, selection, splitter)
         else:
             pieces = choose(store, timely, selection, splitter, "log", columns).pieces
-        tasks += [replace(task, selection=selection) for task in pack(pieces, options)]
+        tasks += [replace(task, selection=selection) for task in pinned(pack(pieces, options), selection)]
     return tasks
 
 
@@ -154,7 +160,7 @@ def _planned(
         for store in log.stores
     ]
     pieces = in_order(logs, {store: access.pieces for store, access in accesses})
-    tasks = [replace(task, selection=own) for task in pack(pieces, options)]
+    tasks = [replace(task, selection=own) for task in pinned(pack(pieces, options), selection)]
     return Plan(tasks, accesses, files, splitter.target)
 
 

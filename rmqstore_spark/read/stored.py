@@ -8,15 +8,21 @@ import numpy as np
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.store.files import OpenFile
 from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.proofs import hold
 from rmqstore_spark.store.segments import Segment
 from rmqstore_spark.store.units import Positions
 
 
 class StoredUnits:
-    """Reads units whose physical offsets and sizes are known. A context manager; one thread at a time."""
+    """Reads units whose physical offsets and sizes are known. A context manager; one thread at a time.
+
+    Args:
+        store: what it has seen of itself must still be there whenever a segment is opened.
+    """
 
     def __init__(self, store: OpenStore) -> None:
         self._store = store
+        self._seen = [] if store.seen is None else [store.seen]
         self._segments = store.segments
         self._starts = [segment.start for segment in self._segments]
         self._segment: Segment | None = None
@@ -38,6 +44,7 @@ class StoredUnits:
 
         Raises:
             DamagedStoreError: a file has become shorter.
+            StorageError: the store has become another one.
         """
         numbers = np.searchsorted(self._starts, positions, "right") - 1
         bounds = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(positions)]
@@ -76,6 +83,7 @@ class StoredUnits:
     def _open(self, segment: Segment) -> OpenFile:
         if segment is not self._segment:
             self._opened.close()
+            hold(self._seen, self._store.files)
             self._file = self._opened.enter_context(self._store.files.file(segment.path, is_log=True, pin=segment.pin))
             self._segment = segment
         return self._file

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.store.config import is_exactly
 from rmqstore_spark.store.message import Mark
 
 VERSION = 1
@@ -71,7 +72,7 @@ def stream_offset(found: object) -> StreamOffset:
     """
     whole = _object(found, "offset")
     version = whole.get("version")
-    if version != VERSION:
+    if not is_exactly(version, VERSION):
         raise RmqStoreError(
             f"the checkpoint's offset: expected version {VERSION}, found {version!r}; go on with the release of "
             "rmqstore-spark that wrote it or a later one, or begin with a new checkpoint"

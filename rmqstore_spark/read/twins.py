@@ -10,10 +10,10 @@ with each other have different messages in each place.
 import enum
 import itertools
 from collections.abc import Iterator
-from functools import cached_property
 from typing import NamedTuple
 
 from rmqstore_spark.errors import OptionError
+from rmqstore_spark.kept import kept
 from rmqstore_spark.read.compared import Log, Region, Unit, are_one, is_proof, regions, verdicts
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit
 from rmqstore_spark.store.message import Header
@@ -97,20 +97,20 @@ class _Seen(Log):
         self._queues: dict[tuple[str, int], Queue | None] = {}
         self._queue_units: dict[tuple[str, int, int], QueueUnit | None] = {}
 
-    @cached_property
+    @kept
     def first(self) -> Unit | None:
         """Its first whole message, None where its first segment has none."""
         extents = self.store.log.extents
         return self.first_in(extents[0]) if extents else None
 
-    @cached_property
+    @kept
     def last(self) -> Unit | None:
         """Its last message; where that is not known, the first one of its last segment; None where that has none."""
         last, extents = self.store.last_message, self.store.log.extents
         known = None if last is None else self.at(last.position)
         return known or (self.first_in(extents[-1]) if extents else None)
 
-    @cached_property
+    @kept
     def hosts(self) -> frozenset[bytes] | None:
         """Its storeHost; empty where there are no messages, None where there may be several."""
         if not self.store.log.extents:

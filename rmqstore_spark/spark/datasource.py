@@ -1,5 +1,7 @@
 """The data source itself: what `format("rmqstore")` names, and which columns it can have."""
 
+import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
@@ -11,6 +13,7 @@ from rmqstore_spark.options import (
     MESSAGES,
     ONLY_OF_STREAMS,
     ReadOptions,
+    WriteOptions,
     check_columns,
     parse_options,
     parse_write_options,
@@ -18,7 +21,7 @@ from rmqstore_spark.options import (
 from rmqstore_spark.spark.reader import PushdownReader, RmqStoreReader, takes_filters
 from rmqstore_spark.spark.stream_writer import RmqStoreStreamWriter
 from rmqstore_spark.spark.table_reader import TableReader, check_types, spark_schema
-from rmqstore_spark.spark.worker import called_by_spark
+from rmqstore_spark.spark.worker import called_by_spark, refuse_relative
 from rmqstore_spark.spark.writer import RmqStoreWriter, check_input
 from rmqstore_spark.store.storage import refuse_shown
 from rmqstore_spark.stream_options import parse_stream_options
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 
 FORMAT_NAME = "rmqstore"
 _CHECKPOINT = "checkpointlocation"  # Spark's own, but it hands it on
+# What Spark adds of its own accord when a table is created over the source.
+_SPARKS_OWN = re.compile(r"(location|provider|owner)\Z|option\.", re.IGNORECASE)
 
 
 class RmqStoreDataSource(DataSource):
@@ -38,20 +43,26 @@ class RmqStoreDataSource(DataSource):
         """The format's name."""
         return FORMAT_NAME
 
+    @property
+    def _given(self) -> dict[str, str]:
+        return {name: text for name, text in self.options.items() if not _SPARKS_OWN.match(name)}
+
     def _read_options(self) -> ReadOptions:
         refuse_shown(self.options)
-        return parse_options(self.options)
+        return _anywhere(parse_options(self._given))
 
     def _read_or_stream_options(self) -> ReadOptions:
-        """What the options say of columns. Spark does not tell what it asks for them for, and not all go with both."""
+        """What the options say of columns. Spark does not tell what it asks for them for, and not all go with both:
+        what is wrong with both is told in the words of both."""
         try:
             return self._read_options()
         except OptionError as why:
             try:
-                return parse_stream_options(self.options).read
+                return _anywhere(parse_stream_options(self._given).read)
             except OptionError as other:
-                is_stream = any(name.lower() in ONLY_OF_STREAMS for name in self.options)
-                raise (other if is_stream else why) from None
+                if any(name.lower() in ONLY_OF_STREAMS for name in self.options):
+                    raise other from None
+                raise (why if str(why) == str(other) else OptionError(f"{why}; as a stream: {other}")) from None
 
     def schema(self) -> str | StructType:
         """The columns asked for, or all but those that come only by name. Not called when the user gives a schema."""
@@ -78,8 +89,8 @@ class RmqStoreDataSource(DataSource):
 
         with called_by_spark():
             try:
-                options = parse_stream_options(self.options)
-                check_names(options.read, schema)
+                options = parse_stream_options(self._given)
+                check_names(_anywhere(options.read), schema)
                 check_schema(schema)
                 return RmqStoreStreamReader(options, schema)
             except OptionError as why:
@@ -88,7 +99,7 @@ class RmqStoreDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> "RmqStoreWriter":
         """A writer of these columns, unless it is clear already that the store cannot be written to."""
         with called_by_spark():
-            options = parse_write_options(self.options)
+            options = _to_write(self._given)
             check_input(schema, options)
             writer = RmqStoreWriter(options, overwrite)
             writer.prepare()
@@ -97,12 +108,24 @@ class RmqStoreDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> "RmqStoreStreamWriter":
         """A writer of these columns for one micro-batch; or, in another process, one that commits it."""
         with called_by_spark():
-            given = {name: text for name, text in self.options.items() if name.lower() != _CHECKPOINT}
-            options = parse_write_options(given)
+            given = {name: text for name, text in self._given.items() if name.lower() != _CHECKPOINT}
+            options = _to_write(given)
             check_input(schema, options)
             writer = RmqStoreStreamWriter(options, overwrite)
             writer.prepare()
             return writer
+
+
+def _anywhere(options: ReadOptions) -> ReadOptions:
+    """The same options, the paths of which do not depend on where this process runs."""
+    refuse_relative([*options.paths, *(options.store_path_commit_log or [])])
+    return options
+
+
+def _to_write(given: Mapping[str, str]) -> WriteOptions:
+    options = parse_write_options(given)
+    refuse_relative(filter(None, (options.path, options.config_from)))
+    return options
 
 
 def check_names(options: ReadOptions, schema: StructType) -> None:

@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.options import Pushdown, ReadOptions
-from rmqstore_spark.spark.worker import called_by_spark, is_run_by
+from rmqstore_spark.spark.worker import called_by_spark, is_run_by, told
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,10 +28,13 @@ class RmqStoreReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The byte ranges each task reads: a snapshot of the stores as they are now."""
+        from rmqstore_spark.read.explain import summary
         from rmqstore_spark.read.planner import plan
 
-        with called_by_spark():
-            return [InputPartition(task) for task in plan(self._options, columns=self._schema.names).tasks]
+        with called_by_spark(), told("planning a read") as result:
+            planned = plan(self._options, columns=self._schema.names)
+            result += summary(planned)
+            return [InputPartition(task) for task in planned.tasks]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """The rows of a partition."""

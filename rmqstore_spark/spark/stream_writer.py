@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from rmqstore_spark.errors import OptionError, RmqStoreError
 from rmqstore_spark.option_values import Transaction
 from rmqstore_spark.options import WriteOptions
-from rmqstore_spark.spark.worker import called_by_spark
+from rmqstore_spark.spark.worker import called_by_spark, told
 from rmqstore_spark.spark.writer import RmqStoreWriter, StagedMessage
 
 if TYPE_CHECKING:
@@ -66,12 +66,12 @@ class RmqStoreStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Publish what the tasks of a batch have encoded, unless an earlier try of it has been."""
-        from rmqstore_spark.write.commit import commit
+        from rmqstore_spark.write.commit import begun, commit, written
 
         with called_by_spark():
-            told = [message for message in messages if isinstance(message, BatchMessage)]
-            if any(message.staged.rows for message in told):
-                queries = {message.query for message in told}
+            messages_told = [message for message in messages if isinstance(message, BatchMessage)]
+            if any(message.staged.rows for message in messages_told):
+                queries = {message.query for message in messages_told}
                 query = queries.pop()
                 if query is None or queries:
                     raise RmqStoreError(
@@ -79,7 +79,9 @@ class RmqStoreStreamWriter(DataSourceStreamArrowWriter):
                         "none; use foreachBatch with options txnAppId and txnVersion"
                     )
                 settings = replace(self._writer.settings, transaction=Transaction(query, batchId))
-                commit(self._writer.root, [message.staged for message in told], settings)
+                staged = [message.staged for message in messages_told]
+                with told(f"batch {batchId}: {begun(self._writer.root, staged)}") as result:
+                    result.append(written(commit(self._writer.root, staged, settings)))
             self._forget(messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -90,5 +92,4 @@ class RmqStoreStreamWriter(DataSourceStreamArrowWriter):
         from rmqstore_spark.write.commit import forget
 
         jobs = {message.job for message in messages if isinstance(message, BatchMessage)}
-        for job in {*jobs, self._writer.job}:
-            forget(self._writer.root, job)
+        forget(self._writer.root, *{*jobs, self._writer.job})

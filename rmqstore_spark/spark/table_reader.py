@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from rmqstore_spark.errors import OptionError
+from rmqstore_spark.errors import OptionError, counted
 from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.spark.worker import called_by_spark
+from rmqstore_spark.spark.worker import called_by_spark, told
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,8 +69,11 @@ class TableReader(DataSourceReader):
         """The parts of the table in each store."""
         from rmqstore_spark.tables.registry import plan_table, table_of
 
-        with called_by_spark():
-            return [InputPartition(task) for task in plan_table(table_of(self._options), self._options)]
+        options = self._options
+        with called_by_spark(), told(f"planning a read of table {options.table}") as result:
+            tasks = plan_table(table_of(options), options)
+            result += [counted(len(tasks), "task"), *options.paths]
+            return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """The rows of a part."""

@@ -2,13 +2,23 @@
 
 import functools
 import gc
+import logging
 import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.errors import OptionError, RmqStoreError, one_line
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.layout import local_path
+from rmqstore_spark.store.storage import scheme_of
 
+log = logging.getLogger(__name__)
+
+LONG_SECONDS = 10.0
+_SESSION = "SPARK_JOB_ARTIFACT_UUID"
+_NO_SESSION = "default"  # for a worker that runs in the driver's own directory
 _STREAM_WORKER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
@@ -23,7 +33,7 @@ def called_by_spark() -> Iterator[None]:
     and looks at each of the 85,000 objects that the libraries have made: 30 to 100 ms, in which the next task waits.
     """
     # Only Spark's workers have it, but for the one that a stream's source is in.
-    if "SPARK_JOB_ARTIFACT_UUID" not in os.environ and not is_run_by(_STREAM_WORKER):
+    if _SESSION not in os.environ and not is_run_by(_STREAM_WORKER):
         yield
         return
     freeze_modules()
@@ -32,6 +42,44 @@ def called_by_spark() -> Iterator[None]:
     except RmqStoreError as error:
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"
         raise error from None
+
+
+def refuse_relative(paths: Iterable[str]) -> None:
+    """Where Spark gives a session's workers a directory of the session's own, as under Spark Connect: that is not where
+    the program runs, and it is deleted with the session.
+
+    Raises:
+        OptionError: a path is relative.
+    """
+    if os.environ.get(_SESSION, _NO_SESSION) == _NO_SESSION:
+        return
+    files = Files()
+    for path in paths:
+        if scheme_of(path) is None and not os.path.isabs(local_path(path, files)):
+            raise OptionError(
+                f"{path}: a relative path: expected an absolute one, as Spark Connect's server looks for it in "
+                f"a directory that it deletes with the session ({os.getcwd()}); give the path in full, as on the server"
+            )
+
+
+@contextmanager
+def told(begun: str) -> Iterator[list[str]]:
+    """Say in the log, as Spark shows none of it: that work has begun, and what has come of it in how long. Who waits
+    for long sees the end of it, as workers show warnings; the rest is of level INFO.
+
+    Args:
+        begun: what begins, in words. No path of the user's: one that is still to be refused may have a secret in it.
+
+    Yields:
+        a list for what has come of it, in words.
+    """
+    log.info("%s", one_line(begun))
+    result: list[str] = []
+    start = time.monotonic()
+    yield result
+    seconds = time.monotonic() - start
+    level = logging.WARNING if seconds >= LONG_SECONDS else logging.INFO
+    log.log(level, "%s: %s, in %.1f s", *map(one_line, (begun, ", ".join(result))), seconds)
 
 
 def is_run_by(module: str) -> bool:

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from rmqstore_spark.columns import COLUMNS
-from rmqstore_spark.errors import OptionError
-from rmqstore_spark.options import WriteOptions, check_columns
-from rmqstore_spark.spark.worker import called_by_spark
+from rmqstore_spark.options import WriteOptions
+from rmqstore_spark.spark.worker import called_by_spark, told
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,11 +78,12 @@ class RmqStoreWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Publish what the tasks have encoded, in the order of the partitions."""
-        from rmqstore_spark.write.commit import commit, forget
+        from rmqstore_spark.write.commit import begun, commit, forget, written
 
         with called_by_spark():
             staged = [message.staged for message in messages if isinstance(message, StagedMessage)]
-            commit(self.root, staged, self.settings)
+            with told(begun(self.root, staged)) as result:
+                result.append(written(commit(self.root, staged, self.settings)))
             forget(self.root, self.job)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -94,28 +93,20 @@ class RmqStoreWriter(DataSourceArrowWriter):
         forget(self.root, self.job)
 
 
-_ALSO_ACCEPTED = {
-    "binary": {"string"},
-    "int": {"smallint", "tinyint"},
-    "bigint": {"int", "smallint", "tinyint"},
-}
-
-
 def check_input(schema: StructType, options: WriteOptions) -> None:
     """Refuse columns that cannot be written.
 
     Raises:
         OptionError: naming the column.
     """
-    check_columns(schema.names)
-    for field in schema.fields:
-        column, found = COLUMNS[field.name], field.dataType.simpleString()
-        accepted = {column.spark} | _ALSO_ACCEPTED.get(column.spark, set())
-        if field.name not in ("body", "topic"):
-            accepted.add("void")
-        if found not in accepted and not column.derived:
-            raise OptionError(f"column {field.name!r}: expected type {column.spark}, found {found}; cast it")
-    if "body" not in schema.names:
-        raise OptionError("column 'body': expected one of type binary or string, found none")
-    if "topic" not in schema.names and options.topic is None:
-        raise OptionError("column 'topic': expected one of type string, or option 'topic', found neither")
+    import pyarrow as pa
+
+    from rmqstore_spark.columns import COLUMNS
+    from rmqstore_spark.write.incoming import check_incoming
+
+    # What a DataFrame may have beside the columns' own types; nothing that is written is a list.
+    arrow = {column.spark: column.arrow for column in COLUMNS.values()}
+    arrow |= {"tinyint": pa.int8(), "smallint": pa.int16(), "timestamp_ntz": pa.timestamp("us"), "void": pa.null()}
+    names = {field.name: field.dataType.simpleString() for field in schema.fields}
+    found = pa.schema([(field.name, arrow.get(names[field.name], pa.list_(pa.null()))) for field in schema.fields])
+    check_incoming(found, options, names)

@@ -13,15 +13,17 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from native_io import FORMAT, Decoder, Filter, Status, Taken, find_unit, scan
+from rmqstore_spark.store.body_sums import BodySums
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.message import HEAD_SIZE, Header, header_in
+from rmqstore_spark.store.message import HEAD_SIZE, Header, body_crc, body_in, header_in
 from rmqstore_spark.store.segments import Segment
 from rmqstore_spark.store.units import Claims, Positions, Run
-from rmqstore_spark.store.window import FIRST_WINDOW, Window
+from rmqstore_spark.store.window import FIRST_WINDOW, WINDOW_SIZE, Window
 
 WINDOW_UNITS = 8192
 BIG_UNIT = 16 * 1024 * 1024  # above it a unit's far end is looked at before the rest is read
+_FAR = WINDOW_SIZE // 2  # a search does that above this: what it shows it then passes, most of it
 _PEEK_SIZE = 2048  # read first where one unit is asked for: the header of a message with a kilobyte
 _NEAR = 4096  # bytes between two units that are cheaper to read than to ask for twice (Prices.gap)
 _MOST = (1 << 63) - 1
@@ -93,6 +95,8 @@ class SegmentReader:
         self.segment = segment
         self.window = Window(segment, files)
         self._verify_crc = verify_crc
+        self._sums = BodySums(self.window)
+        self._outline, self._outlined = memoryview(b""), (0, 0)  # the last one, its position and size
         self._positions: Positions = np.empty(WINDOW_UNITS, np.int64)
 
     def __enter__(self) -> "SegmentReader":
@@ -206,15 +210,34 @@ class SegmentReader:
         Args:
             after: so many bytes after a large unit are brought along with its end.
         """
+        status, header = self.look(position, after)
+        return header if status is Status.FULL else None
+
+    def look(self, position: int, after: int = 0) -> tuple[Status, Header | None]:
+        """What is at a physical offset: FULL and the unit, BAD_BODY_CRC and the unit, or why there is none.
+
+        Args:
+            after: see header().
+        """
         step = functools.partial(scan, positions=self._positions[:1])
-        count, _, status, size, _ = self._scan(position, self.segment.end, step, peek=True, may_load=self._verify_crc)
-        if count:
-            return header_in(self.window.data, position - self.window.base, position)
+        _, _, status, size, _ = self._scan(position, self.segment.end, step, peek=True)
+        data, at = self.window.data, position - self.window.base
         if status is Status.MORE and position + size <= self.window.file_end:
-            outline = self.window.outline(position, size, after)
-            if self._check_outline(outline, position, self.segment.end)[0] is Status.FULL:
-                return header_in(outline, 0, position)
-        return None
+            if after or self._outlined != (position, size):
+                self._outline, self._outlined = self.window.outline(position, size, after), (position, size)
+            data, at = self._outline, 0
+            status = self._check_outline(data, position, self.segment.end)[0]
+        if status is not Status.FULL:
+            return status, None
+        header = header_in(data, at, position)
+        return (Status.FULL if self._is_right(data[at:], position) else Status.BAD_BODY_CRC), header
+
+    def _is_right(self, unit: memoryview, position: int) -> bool:
+        """Is the body of a unit what its bodyCRC says?"""
+        begin, end = body_in(unit)
+        if not self._verify_crc or begin == end:
+            return True
+        return self._sums.of(position + begin, position + end) & 0x7FFFFFFF == body_crc(unit)
 
     def headers_at(self, position: int) -> list[Header]:
         """header(), and those of the next units as far as the same read shows them; none where there is no unit."""
@@ -250,10 +273,15 @@ class SegmentReader:
 
     def status_at(self, at: int, stop: int) -> Status:
         """What is at a physical offset: FULL or LIMIT for a unit, else why there is none."""
-        return self._run(at, stop, most=1)[2]
+        if at >= stop:
+            return Status.LIMIT
+        status, header = self.look(at)
+        is_over = status is Status.FULL and header is not None and at + header.size > stop
+        return Status.CROSSES_STOP if is_over else status
 
     def find(self, start: int, stop: int) -> int | None:
-        """The first physical offset in [start, stop) at which a unit stands that is whole in every check, or None."""
+        """The first physical offset in [start, stop) at which a unit stands that is whole in every check, or None.
+        It takes as long as the bytes are many, whatever they are."""
         at, need = start, 0
         while at < stop:
             self.window.show(at, need, stop)
@@ -273,7 +301,9 @@ class SegmentReader:
                 if need <= FORMAT["BLANK_SIZE"]:
                     return None
                 at, need = at + 1, 0  # something that names more bytes than the file has is no unit
-            elif need > BIG_UNIT and not self._outline_fits(at, need):
+            elif need > _FAR:
+                if self.look(at)[0] is Status.FULL:
+                    return at
                 at, need = at + 1, 0
         return None
 
@@ -310,12 +340,10 @@ class SegmentReader:
     def _run_of(self, count: int) -> Run:
         return Run(self.window.data, self.window.base, self._positions[:count])
 
-    def _run(
-        self, at: int, stop: int, most: int = WINDOW_UNITS, may_load: bool = True
-    ) -> tuple[Run | None, int, Status, int, int]:
+    def _run(self, at: int, stop: int, may_load: bool = True) -> tuple[Run | None, int, Status, int, int]:
         """_scan, with the units as a run, or None."""
-        step = functools.partial(scan, positions=self._positions[:most])
-        count, at, status, expected, found = self._scan(at, stop, step, peek=most == 1, may_load=may_load)
+        step = functools.partial(scan, positions=self._positions)
+        count, at, status, expected, found = self._scan(at, stop, step, may_load=may_load)
         return self._run_of(count) if count else None, at, status, expected, found
 
     def _scan(self, at: int, stop: int, step: Step, peek: bool = False, may_load: bool = True) -> Taken:
@@ -323,13 +351,14 @@ class SegmentReader:
 
         Args:
             step: the kernel's scan, or a decoder's.
-            peek: only the first unit is asked for.
+            peek: only the first unit is asked for, and of that nothing that is not near; its bodyCRC is not looked at.
             may_load: if not, only what is in the window or near is looked at.
 
         Returns:
             What the kernel returns; FULL means that it only has to be called again.
         """
         need, window = 0, self.window
+        may_load, verify_crc = may_load and not peek, self._verify_crc and not peek
         while True:
             window.show(at, need, at + _PEEK_SIZE if peek else stop)
             count, reached, status, expected, found = step(
@@ -338,7 +367,7 @@ class SegmentReader:
                 position=at,
                 stop=stop,
                 segment_end=self.segment.end,
-                verify_crc=self._verify_crc,
+                verify_crc=verify_crc,
             )
             if status is not Status.MORE:
                 return count, reached, status, expected, found

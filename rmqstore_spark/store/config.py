@@ -5,15 +5,23 @@ Source: org.apache.rocketmq.common.ConfigManager, broker.BrokerPathConfigHelper.
 """
 
 import contextlib
+import functools
 import json
+import logging
 import os
 import re
-from typing import Any
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 from rmqstore_spark.errors import RmqStoreError, StorageError, one_line
-from rmqstore_spark.store.files import Files, Hint, cannot_read
+from rmqstore_spark.store.files import Files, Hint, cannot_read, kind_of
 from rmqstore_spark.store.layout import queue_id_of
 
+log = logging.getLogger(__name__)
+
+_BACKUP = ".bak"
+_MOST_MILLISECONDS = 253_402_300_800_000  # the year 10000
 _MOST_BYTES = 64 * 1024 * 1024  # 100 000 topics are half of it
 _MOST_MEMBERS = 2_000_000  # and these, too; a topic has about ten
 _MOST_DEPTH = 32  # a broker's have five; so many are safe in any code that calls itself
@@ -47,7 +55,10 @@ def load(path: str, files: Files) -> Table | None:
     """
     for candidate in with_backup(path):
         with Hint(), contextlib.suppress(ValueError):
-            return parse(read_text(candidate, files, "replace"))
+            found = parse(read_text(candidate, files, "replace"))
+            if candidate != path:
+                say_of_backup(path, found, files)
+            return found
     return None
 
 
@@ -60,7 +71,7 @@ def why_unread(root: str, name: str, files: Files) -> str | None:
         name: the file's, without `.bak`.
         files: how to reach files, and where requests and bytes are counted.
     """
-    return read(root, name, files)[1]
+    return _taken(root, name, files).why_not
 
 
 def read(root: str, name: str, files: Files) -> tuple[Table, str | None]:
@@ -72,15 +83,57 @@ def read(root: str, name: str, files: Files) -> tuple[Table, str | None]:
         name: the file's, without `.bak`.
         files: how to reach files, and where requests and bytes are counted.
     """
-    reasons = []
+    taken = _taken(root, name, files)
+    if taken.path is not None and taken.is_backup:
+        say_of_backup(os.path.join(root, "config", name), taken.table, files)
+    return taken.table, taken.why_not
+
+
+def backup_instead(root: str, name: str, files: Files) -> tuple[str, str] | None:
+    """Where a broker takes a file's backup in config/: what it finds as the file, and of when the backup is, in words.
+
+    Args:
+        root: the store directory.
+        name: the file's, without `.bak`.
+        files: how to reach files, and where requests and bytes are counted.
+    """
+    taken = _taken(root, name, files)
+    if taken.path is None or not taken.is_backup:
+        return None
+    return taken.reasons[0] if taken.reasons else "none", _age(taken.path, taken.table, files)
+
+
+class _Taken(NamedTuple):
+    """What was read of a file in config/.
+
+    Attributes:
+        path: of the file or its backup; None where neither could be read.
+        reasons: why what comes before that could not be.
+    """
+
+    path: str | None
+    table: Table
+    reasons: list[str]
+
+    @property
+    def is_backup(self) -> bool:
+        return self.path is not None and self.path.endswith(_BACKUP)
+
+    @property
+    def why_not(self) -> str | None:
+        return self.reasons[0] if self.path is None and self.reasons else None
+
+
+def _taken(root: str, name: str, files: Files) -> _Taken:
+    reasons: list[str] = []
     for path in with_backup(os.path.join(root, "config", name)):
         try:
             files.status(path)
             table = parse(read_text(path, files, "strict"))
             _check_shape(name, table)
-            return table, None
+            return _Taken(path, table, reasons)
         except (FileNotFoundError, NotADirectoryError):
-            continue
+            reasons += _instead_of(path, files)
         except OSError as why:
             reasons.append(str(cannot_read(path, why)))
         except StorageError:
@@ -89,7 +142,48 @@ def read(root: str, name: str, files: Files) -> tuple[Table, str | None]:
             reasons.append(str(why))
         except ValueError as why:
             reasons.append(f"{path}: expected JSON as a broker writes it ({why})")
-    return {}, reasons[0] if reasons else None
+    return _Taken(None, {}, reasons)
+
+
+def say_of_backup(path: str, table: Table, files: Files) -> None:
+    """Say it in the log, once, where a file's backup is taken.
+
+    Args:
+        path: the file's, without `.bak`.
+        table: what the backup says.
+    """
+    _say_once(
+        f"{one_line(path)}: is missing, or cannot be read: its backup is taken, {_age(path + _BACKUP, table, files)}; "
+        "what was changed since then is not known: bring the file back"
+    )
+
+
+@functools.lru_cache(maxsize=10_000)
+def _say_once(text: str) -> None:
+    log.warning("%s", text)
+
+
+def _age(path: str, table: Table, files: Files) -> str:
+    """Of when a backup is, in words: the last change that it says it has, else that of the file."""
+    version = table.get("dataVersion")
+    milliseconds = version.get("timestamp") if isinstance(version, dict) else None
+    if type(milliseconds) is not int or not 0 < milliseconds < _MOST_MILLISECONDS:
+        with contextlib.suppress(OSError):
+            milliseconds = int(files.status(path).st_mtime) * 1000
+    if not milliseconds:
+        return "of an unknown time"
+    return f"of {datetime.fromtimestamp(milliseconds // 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _instead_of(path: str, files: Files) -> Iterator[str]:
+    """What is in the place of a missing file, or of its directory, in words; nothing where that is nothing."""
+    directory = os.path.dirname(path)
+    with contextlib.suppress(OSError):
+        found = files.own_status(directory)
+        if not files.is_directory(directory):
+            yield f"{directory}: expected a directory, found {kind_of(found)}"
+            return
+        yield f"{path}: expected a file, found {kind_of(files.own_status(path))}"
 
 
 def _check_shape(name: str, table: Table) -> None:
@@ -120,7 +214,7 @@ def _check_offset(number: str, offset: Any, place: str) -> None:
 
 def with_backup(path: str) -> tuple[str, str]:
     """The files to look into, one after the other, as a broker does."""
-    return path, path + ".bak"
+    return path, path + _BACKUP
 
 
 def read_text(path: str, files: Files, errors: str) -> str:
@@ -198,6 +292,11 @@ def is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < 1 << 31
 
 
+def is_exactly(value: Any, number: int) -> bool:
+    """Is it this whole number? To Python, true and 1.0 are equal to 1, too."""
+    return type(value) is int and value == number
+
+
 def offset_topics(root: str, files: Files) -> set[str]:
     """The topics that some group has consumed, from config/consumerOffset.json.
 
@@ -272,7 +371,7 @@ def group_entries(root: str, files: Files) -> dict[str, Table]:
     return _entries(root, "subscriptionGroup.json", "subscriptionGroupTable", files)
 
 
-def offsets_by_number(offsets: Table) -> dict[int, int]:
+def offsets_by_number(offsets: Mapping[str, Any]) -> dict[int, int]:
     """The queue offsets in an object, by the number that each is named with."""
     by_number = {}
     for text, offset in offsets.items():

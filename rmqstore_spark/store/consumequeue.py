@@ -12,19 +12,18 @@ Source: org.apache.rocketmq.store.ConsumeQueue, queue.BatchConsumeQueue, Consume
 """
 
 import bisect
-import contextlib
 import enum
 import os
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from rmqstore_spark.kept import kept
 from rmqstore_spark.progress import Progress
-from rmqstore_spark.store.files import Files, Hint, OpenFile, allocated
+from rmqstore_spark.store.files import Files, Hint, OpenFile, allocated, file_status
 from rmqstore_spark.store.layout import queue_id_of, queue_path, start_in
 from rmqstore_spark.store.message import Header
 
@@ -58,6 +57,7 @@ class QueueUnit(NamedTuple):
 
 
 PRE_BLANK = QueueUnit(0, 0x7FFFFFFF, 0)  # for each queue offset before a queue's first message, in that one's file
+MOST_OFFSETS = (1 << 62) // UNIT_SIZE  # queue offsets that a simple queue's files can have names for
 LOST_SIZE = 9  # no message is as small; and one byte more than is left in a segment after lost_unit()
 
 
@@ -148,24 +148,23 @@ class Queue:
         self.is_batch = is_batch
         self.directory = directory
         self._files = files
-        self._end: int | None = None
 
-    @cached_property
+    @kept
     def in_files(self) -> list[QueueFile]:
         """Its files, in their order."""
         found: list[QueueFile] = []
         size = self.unit_size
-        with contextlib.suppress(OSError):
-            for name in sorted(self._files.names(self.directory)):
-                start = start_in(name)
-                if start is not None:
-                    path = os.path.join(self.directory, name)
-                    status = self._files.status(path)
-                    nbytes = status.st_size
-                    if found:  # one that is too long has the units of the next one not twice
-                        last = found[-1]
-                        found[-1] = last._replace(capacity=min(last.capacity, start // size - last.first))
-                    found.append(QueueFile(path, start // size, nbytes // size, nbytes, allocated(status)))
+        for name in _children(self.directory, self._files):
+            start = start_in(name)
+            path = os.path.join(self.directory, name)
+            status = None if start is None else file_status(path, self._files)
+            if start is None or status is None:
+                continue
+            nbytes = status.st_size
+            if found:  # one that is too long has the units of the next one not twice
+                last = found[-1]
+                found[-1] = last._replace(capacity=min(last.capacity, start // size - last.first))
+            found.append(QueueFile(path, start // size, nbytes // size, nbytes, allocated(status)))
         return found
 
     @property
@@ -361,16 +360,14 @@ class Queue:
         """The number after the last unit that its files have space for."""
         return self.in_files[-1].first + self.in_files[-1].capacity if self.in_files else 0
 
-    @property
+    @kept
     def end(self) -> int:
         """The number after the last unit that is not all zeros, when it was first asked for. It may be left over from a
         truncated log."""
-        if self._end is None:  # no cached_property: up to Python 3.11 only one thread at a time finds one
-            # Where a request takes long, a search comes first. Zeros in the middle can fool it: where it finds no unit
-            # in the last file, it is not believed.
-            found = self.search(1 << 62) if self.in_files and self._files.prices.at_once > 1 else 0
-            self._end = found if self.in_files and found > self.in_files[-1].first else self._read_end()
-        return self._end
+        # Where a request takes long, a search comes first. Zeros in the middle can fool it: where it finds no unit in
+        # the last file, it is not believed.
+        found = self.search(1 << 62) if self.in_files and self._files.prices.at_once > 1 else 0
+        return found if self.in_files and found > self.in_files[-1].first else self._read_end()
 
     def _read_end(self) -> int:
         """The same by reading backwards, so that no zeros are in the way."""
@@ -389,6 +386,12 @@ class Queue:
     def last(self) -> QueueUnit | None:
         """The last used unit, or None."""
         return self.unit(self.end - 1) if self.end > self.first else None
+
+    def last_place(self) -> tuple[str, int] | None:
+        """The file that last() is in, and where in it; None where there is none."""
+        number = self.end - 1
+        inside = (file for file in reversed(self.in_files) if file.first <= number < file.first + file.capacity)
+        return next(((file.path, (number - file.first) * self.unit_size) for file in inside), None)
 
 
 def all_chunks(
@@ -465,7 +468,7 @@ class ConsumeQueues:
             return None
         return Queue(os.path.join(above, path), topic, queue_id, self._files, is_batch)
 
-    @cached_property
+    @kept
     def topics(self) -> set[str]:
         """What can be topics with a queue, light message queues left out. No topic's own directory is listed."""
         return {name for name in self._names if not _is_lmq(name)}
@@ -475,21 +478,21 @@ class ConsumeQueues:
         """Is there nothing that can be a topic's directory?"""
         return not self._names
 
-    @cached_property
+    @kept
     def _names(self) -> set[str]:
         directories = (self._directory, self._batch_directory)
         return {name for directory in directories if directory for name in _children(directory, self._files)}
 
-    @cached_property
+    @kept
     def in_use(self) -> bool:
         """Is there any simple queue with a unit in it?"""
         return any(queue.last() is not None for queue in self.some())
 
-    @cached_property
+    @kept
     def _simple(self) -> list[Queue]:
         return list(_queues(self._directory, self._files, is_batch=False))
 
-    @cached_property
+    @kept
     def batch(self) -> list[Queue]:
         """Every BatchCQ there is."""
         return list(_queues(self._batch_directory, self._files, is_batch=True))
@@ -500,10 +503,17 @@ class ConsumeQueues:
         return [unit.size for unit in units if unit is not None and unit.position == position]
 
     def vouch_for(self, header: Header) -> bool | None:
-        """Do the queues know this message? True or False; None when there is nothing at its queue offset."""
+        """Do the queues know this message? True or False; None when there is nothing at its queue offset. A BatchCQ has
+        one unit for a batch, so it is asked for the message's position."""
         queue = self.queue(header.topic, header.queue_id)
         unit = None if queue is None else queue.unit(header.queue_offset)
-        return None if unit is None else (unit.position, unit.size) == (header.position, header.size)
+        found = None if unit is None else (unit.position, unit.size) == (header.position, header.size)
+        batches = None if found else self.queue(header.topic, header.queue_id, is_batch=True)
+        if batches is not None:
+            unit = batches.unit(batches.search(header.position))
+            if unit is not None and (unit.position, unit.size) == (header.position, header.size):
+                return True
+        return found
 
 
 def _is_before(unit: QueueUnit, position: int) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from native_io import SLIDE, Decoder, Taken, follow_chains, gather, read_short_queues
-from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, RmqStoreError, StorageError
+from rmqstore_spark.errors import DamagedStoreError, DeletedMeanwhileError, NotAStoreError, RmqStoreError, StorageError
 from rmqstore_spark.store.guest import Guest, Manners, Pace, Traces
 from rmqstore_spark.store.read_ahead import ReadAhead
 from rmqstore_spark.store.storage import Storage
@@ -62,7 +62,8 @@ class Prices:
 
 @dataclass(frozen=True)
 class Pin:
-    """Which object it was that a read was planned with. Only remote ones have it: a file on a disk may grow.
+    """Which object it was that a read was planned with. Only remote ones have it: a file on a disk may grow, and what
+    stands in it tells it from others (store/proofs.py).
 
     Attributes:
         size: bytes.
@@ -184,6 +185,13 @@ class Files:
         """Which object stands at a path now; None where that cannot be held."""
         return None
 
+    def hold(self, path: str, pin: Pin) -> None:
+        """See that the object of a pin stands at a path, or it gone on.
+
+        Raises:
+            StorageError: another one does, or none.
+        """
+
     def file(self, path: str, is_log: bool = False, pin: Pin | None = None) -> "OpenFile":
         """A file, open to be read. To be closed.
 
@@ -257,7 +265,14 @@ class _UnlinkedFiles(Files):
         return open_file(path, path, follow=False)
 
 
-def open_file(name: str, path: str, flags: int = os.O_RDONLY, dir_fd: int | None = None, follow: bool = True) -> int:
+def open_file(
+    name: str,
+    path: str,
+    flags: int = os.O_RDONLY,
+    dir_fd: int | None = None,
+    follow: bool = True,
+    refused: "Callable[[str, OSError], RmqStoreError] | None" = None,
+) -> int:
     """A descriptor of a regular file. Nothing else is opened: a FIFO would wait, a device may do anything.
 
     Args:
@@ -265,6 +280,7 @@ def open_file(name: str, path: str, flags: int = os.O_RDONLY, dir_fd: int | None
         path: for messages.
         flags: besides those that are always set.
         follow: whether the name may be a link.
+        refused: makes the error where the system refuses; cannot_read() without it.
 
     Raises:
         RmqStoreError: there is none, or it cannot be opened; the text says why.
@@ -279,7 +295,7 @@ def open_file(name: str, path: str, flags: int = os.O_RDONLY, dir_fd: int | None
                 return fd
             os.close(fd)  # it was swapped for something else in between
     except OSError as why:
-        raise cannot_read(path, why) from None
+        raise (refused or cannot_read)(path, why) from None
     raise DamagedStoreError(f"{path}: expected a regular file, found {kind_of(found)}; move it away")
 
 
@@ -295,6 +311,15 @@ _KINDS = {
 def kind_of(status: os.stat_result) -> str:
     """What something is, in words."""
     return _KINDS.get(stat.S_IFMT(status.st_mode), "a device")
+
+
+def file_status(path: str, files: Files) -> os.stat_result | None:
+    """What a regular file is; None where something else is at a path, nothing, or what cannot be looked at."""
+    try:
+        found = files.status(path)
+    except OSError:
+        return None
+    return found if stat.S_ISREG(found.st_mode) else None
 
 
 class OpenFile(Protocol):
@@ -527,13 +552,27 @@ class Hint:
         return kind is not None and issubclass(kind, RmqStoreError) and not issubclass(kind, StorageError)
 
 
+def status_of(path: str, files: Files) -> os.stat_result:
+    """What a path is that was there a moment ago; an error is one of ours."""
+    try:
+        return files.status(path)
+    except OSError as why:
+        raise cannot_read(path, why) from None
+
+
 def cannot_read(path: str, why: OSError, offset: int | None = None) -> RmqStoreError:
     """The error for a file or directory that the system refuses."""
     where = path if offset is None else f"{path}: position {offset}"
     if isinstance(why, PermissionError):
         return RmqStoreError(f"{where}: permission denied; run as a user who may read the store")
-    if isinstance(why, FileNotFoundError):
+    if isinstance(why, FileNotFoundError) and os.path.islink(path):
         return DamagedStoreError(
+            f"{where}: expected a file, found a link that leads nowhere; put the file itself there"
+        )
+    if isinstance(why, FileNotFoundError):
+        if os.path.islink(path):
+            return DamagedStoreError(f"{where}: expected a file, found a link to nothing; put the file itself there")
+        return DeletedMeanwhileError(
             f"{where}: the file is gone; a broker deletes expired segments while it runs: load the store again, "
             "or read a copy or a snapshot of it"
         )

@@ -1,50 +1,91 @@
 """What a broker was told when it wrote a store, read off its files: it must be told the same when it goes on."""
 
+import itertools
 import os
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from rmqstore_spark.errors import DamagedStoreError, OptionError
-from rmqstore_spark.store.consumequeue import UNIT_SIZE
-from rmqstore_spark.store.files import Files
+from native_io import FORMAT, Status
+from rmqstore_spark.errors import DamagedStoreError, OptionError, RmqStoreError, StorageError
+from rmqstore_spark.store.consumequeue import UNIT_SIZE, Queue
+from rmqstore_spark.store.files import Files, Hint, file_status
 from rmqstore_spark.store.indexfile import IndexFile, IndexReader, file_names, file_size, key_hash
+from rmqstore_spark.store.message import HEAD_SIZE, Head
 from rmqstore_spark.store.opened import OpenStore
-from rmqstore_spark.store.sizes import MOST_BYTES
+from rmqstore_spark.store.sizes import MOST_BYTES, usual_size
 from rmqstore_spark.store.units import BatchBuilder
 
 _ITEMS = 64  # of an index file that are read at a time
 _MESSAGES = 16  # of them, that are looked at in the log
 
 
-def queue_file_size(store: OpenStore, topics: Iterable[str] | None = None) -> int | None:
+def segment_size(store: OpenStore) -> int | None:
+    """The bytes that a segment of a store should have; None where nothing tells: it has none, or only one, which was
+    cut.
+
+    Raises:
+        RmqStoreError: two files claim the same physical offsets, or one cannot be read.
+    """
+    if not store.segments:
+        return None
+    segment = store.segments[0]
+    size = segment.end - segment.start
+    if len(store.segments) > 1:
+        return size
+    with store.reader(segment) as reader:
+        last = store.last_message
+        _, at, status = reader.walk(segment.start if last is None else last.position, segment.end)
+        head = Head.of(reader.window.read(at, HEAD_SIZE))
+    if status is Status.BAD_BLANK and 0 < head.size <= MOST_BYTES:
+        return at + head.size - segment.start  # the blank says where its file ends
+    reaches_over = at + head.size + FORMAT["BLANK_SIZE"] > segment.end and head.size <= MOST_BYTES
+    is_cut = status in (Status.NO_BLANK, Status.MORE) or (status is Status.BAD_TOTAL_SIZE and reaches_over)
+    return None if is_cut or segment.start % size else size
+
+
+def usual_queue_file(queues: Iterable[Queue], is_batch: bool = False) -> int:
+    """The bytes that each file of these simple queues, or of those of BatchCQ topics, should have; 0 where nothing
+    tells."""
+    some = [queue for queue in queues if queue.is_batch == is_batch]
+    rows = ([(file.first * queue.unit_size, file.size) for file in queue.in_files] for queue in some)
+    return usual_size(rows, some[0].unit_size if some else 1)
+
+
+def queue_file_size(store: OpenStore, topics: Iterable[str] | None = None, may_differ: bool = False) -> int | None:
     """The size of the files of simple ConsumeQueues; None where there is none.
 
     Args:
         topics: whose files are looked at, and one other; None for all topics.
+        may_differ: whether some may have another size than most.
 
     Raises:
         DamagedStoreError: they differ, hold no whole number of units, or are larger than any broker's.
     """
-    first, size = next((queue.sizes[0] for queue in store.queues.some() if queue.sizes), ("", None))
-    some = store.queues if topics is None else (q for topic in topics for q in store.queues.of_topic(topic))
-    for queue in some:
-        for path, found in queue.sizes:
-            if found != size or found == 0 or found % UNIT_SIZE:
-                raise DamagedStoreError(
-                    f"{path}: expected a ConsumeQueue file of {size} bytes like {first}, found {found}; "
-                    "call rmqstore_spark.rebuild(store)"
-                )
-    if size is not None and size > MOST_BYTES:
+    first = itertools.islice((queue for queue in store.queues.some() if queue.sizes), 1)
+    named = store.queues if topics is None else (q for topic in topics for q in store.queues.of_topic(topic))
+    some = {queue.directory: queue for queue in itertools.chain(first, named)}.values()
+    usual = usual_queue_file(some)
+    sizes = [each for queue in some for each in queue.sizes]
+    for path, found in sizes:
+        if (found != usual or not found) and not may_differ:
+            expected = f"{usual} bytes like others" if usual else f"a multiple of {UNIT_SIZE} bytes"
+            raise DamagedStoreError(
+                f"{path}: expected a ConsumeQueue file of {expected}, found {found}; call rmqstore_spark.rebuild(store)"
+            )
+    if usual > MOST_BYTES:
         raise DamagedStoreError(
-            f"{first}: expected a ConsumeQueue file of at most {MOST_BYTES} bytes, as a broker can map no more, found "
-            f"{size}; call rmqstore_spark.rebuild(store)"
+            f"{sizes[0][0]}: expected a ConsumeQueue file of at most {MOST_BYTES} bytes, as a broker can map no more, "
+            f"found {usual}; call rmqstore_spark.rebuild(store)"
         )
-    return size
+    return usual or None
 
 
-def index_geometry(directory: str, files: Files, slots: int | None, items: int | None) -> tuple[int | None, int | None]:
+def index_geometry(
+    directory: str, files: Files, slots: int | None, items: int | None, may_differ: bool = False
+) -> tuple[int | None, int | None]:
     """How many slots and items a store's index files have; (None, None) where there is no file.
 
     A file does not say, but only with the right numbers its slots and entries make sense.
@@ -52,30 +93,35 @@ def index_geometry(directory: str, files: Files, slots: int | None, items: int |
     Args:
         slots: what the user says, or None.
         items: the same.
+        may_differ: whether some may be broken, or of another size than most.
 
     Raises:
-        DamagedStoreError: the files are of different sizes, or of none that fits.
+        RmqStoreError: the files are of different sizes, or of none that fits, or cannot be listed.
         OptionError: they are without entries, and the user does not say.
     """
-    sizes = {name: files.status(os.path.join(directory, name)).st_size for name in file_names(directory, files)}
-    usual = next(iter(sizes.values()), 0)
-    for name, size in sizes.items():
-        if size != usual:
+    sizes = _index_sizes(directory, files)
+    usual = usual_size([(0, size)] for size in sizes.values())
+    for path, size in sizes.items():
+        if size != usual and not may_differ:
             raise DamagedStoreError(
-                f"{os.path.join(directory, name)}: expected an index file of {usual} bytes like its neighbours, "
-                f"found {size}; call rmqstore_spark.rebuild(store)"
+                f"{path}: expected an index file of {usual} bytes like its neighbours, found {size}; "
+                "call rmqstore_spark.rebuild(store)"
             )
     if usual > MOST_BYTES:
         raise DamagedStoreError(
-            f"{os.path.join(directory, next(iter(sizes)))}: expected an index file of at most {MOST_BYTES} bytes, as a "
-            f"broker can map no more, found {usual}; call rmqstore_spark.rebuild(store)"
+            f"{next(iter(sizes))}: expected an index file of at most {MOST_BYTES} bytes, as a broker can map no more, "
+            f"found {usual}; call rmqstore_spark.rebuild(store)"
         )
-    for name in sizes:
-        path = os.path.join(directory, name)
+    counts = Counter(sizes.values())
+    for path in sorted(sizes, key=lambda path: -counts[sizes[path]]):  # those that most are like come first
+        file = None
         try:
             file = IndexFile.open(path, files, [slots] if slots else [], may_read_all=True)
-        except DamagedStoreError as why:
-            raise DamagedStoreError(f"{why}; call rmqstore_spark.rebuild(store)") from None
+        except StorageError:
+            raise
+        except RmqStoreError as why:
+            if not may_differ:
+                raise DamagedStoreError(f"{why}; call rmqstore_spark.rebuild(store)") from None
         if file is not None:
             return file.slots, file.items
     if sizes and (slots is None or items is None or file_size(slots, items) != usual):
@@ -86,26 +132,30 @@ def index_geometry(directory: str, files: Files, slots: int | None, items: int |
     return (slots, items) if sizes else (None, None)
 
 
+def _index_sizes(directory: str, files: Files) -> dict[str, int]:
+    """The bytes of a store's index files, the oldest first; 0 of what only has the name of one."""
+    paths = [os.path.join(directory, name) for name in file_names(directory, files)]
+    return {path: 0 if (found := file_status(path, files)) is None else found.st_size for path in paths}
+
+
 def indexes_tags(store: OpenStore, slots: int) -> bool:
     """Has the store's broker also put tags into the index? Those since 5.4 do, as `topic#T#tags`.
 
     The newest messages with tags tell that are in the index and in the log. The index may be ahead of the log, as in
-    any copy of a store that was made while its broker ran, and messages without tags tell nothing.
+    any copy of a store that was made while its broker ran, and messages without tags tell nothing; nor does an index
+    file that cannot be read.
 
     Args:
         slots: how many an index file has.
-
-    Raises:
-        DamagedStoreError: an index file is broken.
     """
-    directory = os.path.join(store.root, "index")
-    for name in reversed(file_names(directory, store.files)):
-        with IndexReader(os.path.join(directory, name), store.files) as reader:
-            if reader.is_empty or reader.header.begin_position >= store.end:
-                continue
-            told = _tells_of_tags(store, reader, slots)
-        if told is not None:
-            return told
+    directory, told = os.path.join(store.root, "index"), None
+    with Hint():
+        for name in reversed(file_names(directory, store.files)):
+            with Hint(), IndexReader(os.path.join(directory, name), store.files) as reader:
+                if not reader.is_empty and reader.header.begin_position < store.end:
+                    told = _tells_of_tags(store, reader, slots)
+            if told is not None:
+                return told
     return False
 
 

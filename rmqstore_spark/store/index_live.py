@@ -1,12 +1,16 @@
-"""Which items of an index file are of messages that the log still has: a log may have been cut off since."""
+"""How far an index file and the log are the same: the log may have been cut off since, or have more that it lacks."""
 
 from typing import Any
 
 import numpy as np
 
 from rmqstore_spark.store.indexfile import IndexReader, key_hash
+from rmqstore_spark.store.message import TRANSACTION_ROLLBACK, TRANSACTION_TYPE
 from rmqstore_spark.store.opened import OpenStore
-from rmqstore_spark.store.units import BatchBuilder
+from rmqstore_spark.store.units import BatchBuilder, Run
+
+_MOST_WALKED = 64 * 1024 * 1024  # bytes of the log after the message that an index file ends with
+_Names = tuple[int, str, list[str], str | None]  # sysFlag, topic, UNIQ_KEY and the words of KEYS, TAGS
 
 
 def live_items(store: OpenStore, reader: IndexReader, slots: int) -> tuple[Any, int]:
@@ -36,18 +40,59 @@ def live_items(store: OpenStore, reader: IndexReader, slots: int) -> tuple[Any, 
     return items[:0], 0
 
 
+def has_last(store: OpenStore, reader: IndexReader, slots: int) -> bool:
+    """Has the log the message of an index file's last item? Arguments and errors as of live_items()."""
+    last = reader.item_array(slots, reader.header.index_count - 1, 1)
+    return len(last) == 1 and _time_of(store, int(last[0]["position"]), int(last[0]["key_hash"])) is not None
+
+
+def has_no_more(store: OpenStore, first: int) -> bool:
+    """Has the log no message that should be in an index, after one at a physical offset? False also where there is so
+    much after it that it would take long to know.
+
+    Raises:
+        RmqStoreError: the log cannot be read.
+    """
+    at = first
+    while at < store.end:
+        extent = store.log.extent_at(at)
+        if extent is None or at - first > _MOST_WALKED:
+            return False
+        with store.reader(extent.segment) as reader:
+            run = reader.run_at(at, extent.stop)
+            if run is None and not reader.is_closed_at(at):
+                return False
+        if run is None:
+            at = extent.segment.end
+            continue
+        names = _names_of(run)
+        if any(words and flag & TRANSACTION_TYPE != TRANSACTION_ROLLBACK for flag, _, words, _ in names[at == first :]):
+            return False
+        (last,) = run.only(slice(-1, None)).headers()
+        at = last.position + last.size
+    return True
+
+
+def _names_of(run: Run) -> list[_Names]:
+    builder = BatchBuilder(["sysFlag", "topic", "msgId", "keys", "tags"])
+    run.add_to(builder)
+    columns = (column.to_pylist() for column in builder.finish().columns)
+    return [
+        (flag, topic, [*filter(None, [unique, *(keys or "").split(" ")])], tags)
+        for flag, topic, unique, keys, tags in zip(*columns, strict=True)
+    ]
+
+
 def _time_of(store: OpenStore, position: int, wanted: int) -> int | None:
-    """The store time (ms) of the message at a physical offset; None where there is none with a key of that hash."""
+    """The store time (ms) of the live message at a physical offset; None where none has a key of that hash."""
     extent = store.log.extent_at(position)
-    if extent is None:
+    if extent is None or not store.log.is_live(position, however_far=True):
         return None
     with store.reader(extent.segment) as reader:
         run = reader.run_at(position, extent.segment.end)
         header = reader.header(position)
     if run is None or header is None or header.store_timestamp is None:
         return None
-    builder = BatchBuilder(["topic", "tags", "keys", "msgId"])
-    run.only(slice(1)).add_to(builder)
-    ((topic, tags, keys, unique),) = zip(*(column.to_pylist() for column in builder.finish().columns), strict=True)
-    words = [*(keys or "").split(" "), unique or "", f"T#{tags}"]
-    return header.store_timestamp // 1000 if wanted in {key_hash(topic, word) for word in words} else None
+    ((_, topic, words, tags),) = _names_of(run.only(slice(1)))
+    hashes = {key_hash(topic, word) for word in (*words, f"T#{tags}")}
+    return header.store_timestamp // 1000 if wanted in hashes else None

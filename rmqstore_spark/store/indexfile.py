@@ -494,10 +494,17 @@ def index_paths(directory: str | None, files: Files) -> dict[str, int]:
 
 
 def file_names(directory: str, files: Files) -> list[str]:
-    """The index files in a directory, oldest first."""
-    with contextlib.suppress(FileNotFoundError):
+    """The names that index files in a directory have, oldest first.
+
+    Raises:
+        RmqStoreError: the directory cannot be listed.
+    """
+    try:
         return sorted(filter(FILE_NAME.fullmatch, files.names(directory)))
-    return []
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as why:
+        raise cannot_read(directory, why) from None
 
 
 def read_header(path: str, files: Files) -> Header:

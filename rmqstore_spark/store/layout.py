@@ -17,7 +17,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError, one_line
+from rmqstore_spark.errors import (
+    DamagedStoreError,
+    DeletedMeanwhileError,
+    NotAStoreError,
+    OptionError,
+    one_line,
+    quoted,
+)
 from rmqstore_spark.store.files import Files, Pin, cannot_read, kind_of
 from rmqstore_spark.store.kinds import is_rocksdb
 from rmqstore_spark.store.storage import location, plain_uri, scheme_of
@@ -27,6 +34,8 @@ _MOST_START = 1 << 62  # so that a file's end fits an i64, too
 _QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 _MOST_QUEUE_ID = (1 << 31) - 1
 _MOST_NAME = 255  # bytes
+_LONGEST_PATH = 4096  # Linux' PATH_MAX
+_STORE = "the broker's store directory"
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip", ".gz", ".zst", ".bz2", ".xz", ".lz4", ".7z")
 _LAST_SEGMENTS, _INDEX_FILES = 3, 64  # that are read early
 _GLOB = re.compile(r"[*?\[]")
@@ -120,11 +129,11 @@ def expand(paths: list[str], files: Files) -> list[str]:
     """Paths and globs as absolute directories, each once, globs sorted.
 
     Raises:
-        OptionError: a URI of another scheme than `file`, or a `~name` of nobody.
+        OptionError: a URI of another scheme than `file`, a `~name` of nobody, or no text.
         NotAStoreError: a glob that matches nothing.
     """
     found: dict[str, str] = {}  # by real path: a store named twice is still one store
-    for path in paths:
+    for path in map(_as_text, paths):
         if scheme_of(path) is not None:
             uri = plain_uri(path)
             matches = files.matching(uri) if _GLOB.search(uri) else [uri]
@@ -137,17 +146,20 @@ def expand(paths: list[str], files: Files) -> list[str]:
         if not matches:
             raise NotAStoreError(f"{path}: nothing matches this pattern")
         for match in matches:
-            found.setdefault(os.path.realpath(match), os.path.abspath(match))
+            found.setdefault(os.path.realpath(match), _as_text(os.path.abspath(match)))
     return list(found.values())
 
 
-def place_to_write(path: str) -> str:
+def place_to_write(path: str, option: str | None = None) -> str:
     """A path or `file:` URI as the absolute path of the one directory that it names.
 
+    Args:
+        option: which one it is of, for errors of a path that is none.
+
     Raises:
-        OptionError: a URI of another scheme, a `~name` of nobody, or a glob.
+        OptionError: a URI of another scheme, a `~name` of nobody, a glob, or no text.
     """
-    refuse_remote(path)
+    refuse_remote(_as_text(path, option))
     files = Files()
     local = local_path(path, files)
     if _GLOB.search(local) and not files.exists(local):
@@ -155,7 +167,29 @@ def place_to_write(path: str) -> str:
             f"{path}: only one store can be written to, and this is a pattern; give the store's own directory "
             "(make it first, if this is its name)"
         )
-    return os.path.abspath(local)
+    return _as_text(os.path.abspath(local))
+
+
+def _as_text(path: str, option: str | None = None) -> str:
+    """A path as columns have it.
+
+    Args:
+        option: which one it is of.
+
+    Raises:
+        OptionError: it is empty, or no text.
+    """
+    what = "" if option is None else f"option {option!r}: "
+    if not path or "\0" in path or len(path) > _LONGEST_PATH:
+        raise OptionError(f"{what}expected the path of a directory, found {quoted(path)}")
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise OptionError(
+            f"{what}{path}: expected a path in UTF-8, as columns have paths as text; give a link to it with another"
+            " name"
+        ) from None
+    return path
 
 
 def refuse_remote(path: str) -> None:
@@ -240,14 +274,16 @@ def find_store(root: str, commitlogs: list[str] | None, files: Files) -> Layout:
     dledger = dledger_directory(root, entries, files)
     if dledger is not None:
         return _layout(root, entries, files, dledger=dledger)
+    option = None if commitlogs is None else "storePathCommitLog"
+    wanted = _STORE if option is None else f"in option {option!r} the directories of a commitlog"
     if commitlogs is None:
         if "commitlog" not in entries:
             raise NotAStoreError(_not_a_store(root, entries, files))
         commitlogs = _usual(root)
     segments: list[SegmentFile] = []
     strays: list[str] = []
-    for directory in commitlogs:
-        for name in sorted(_entries(directory, files)):
+    for directory in (_as_text(each, option) for each in commitlogs):
+        for name in sorted(_entries(directory, files, wanted)):
             path, start = os.path.join(directory, name), start_in(name)
             if start is None:
                 strays.append(path)
@@ -270,9 +306,7 @@ def find_store(root: str, commitlogs: list[str] | None, files: Files) -> Layout:
             if _is_dledger_file(segments[0], files):
                 return _layout(root, entries, files, dledger=segments[0].path)
             break
-        except DamagedStoreError:
-            if not _is_deleted(segments[0].path, files):
-                raise
+        except DeletedMeanwhileError:
             del segments[0]
     return _layout(root, entries, files, tuple(segments), tuple(strays))
 
@@ -311,16 +345,16 @@ def _usual(root: str) -> list[str]:
     return [os.path.join(root, "commitlog")]
 
 
-def _entries(directory: str, files: Files) -> list[str]:
+def _entries(directory: str, files: Files, wanted: str = _STORE) -> list[str]:
+    """What a directory holds. `wanted`: what a user should have given instead of what is none."""
     try:
         return files.names(directory)
     except FileNotFoundError:
-        raise NotAStoreError(f"{directory}: no such directory; give the broker's store directory") from None
+        raise NotAStoreError(f"{directory}: no such directory; give {wanted}") from None
     except NotADirectoryError:
         what = "an archive: unpack it, and give" if directory.endswith(_ARCHIVES) else "a file; give"
-        raise NotAStoreError(
-            f"{directory}: this is {what} the broker's store directory, the one that holds commitlog/"
-        ) from None
+        holds = ", the one that holds commitlog/" if wanted == _STORE else ""
+        raise NotAStoreError(f"{directory}: this is {what} {wanted}{holds}") from None
     except OSError as why:
         raise cannot_read(directory, why) from None
 

@@ -127,8 +127,10 @@ class LiveLog:
         extent = self.extent_at(position)
         if extent is None:
             return False
-        if extent is self.extents[-1] or position < self._known_live(extent):
+        if position < self._known_live(extent):
             return True
+        if extent is self.extents[-1]:
+            return position < self._live_end(len(self.extents) - 1)
         headers = headers or self.headers_at(position)
         if not headers:
             return False
@@ -243,11 +245,22 @@ class LiveLog:
 
     def _live_end(self, index: int) -> int:
         if index + 1 == len(self.extents):
-            return self._end
+            return self._last_live_end()
         extent, following = self.extents[index : index + 2]
         if extent.start not in self._live_ends:
             with self._reader(extent.segment) as reader:
                 self._live_ends[extent.start] = self._find_live_end(reader, following.segment)
+        return self._live_ends[extent.start]
+
+    def _last_live_end(self) -> int:
+        """That of the last segment: the log's end. Where that is the beginning of another segment, of which nothing is
+        whole, this one may be closed, and hold left-over units."""
+        extent = self.extents[-1]
+        if extent.stop < extent.segment.end:
+            return self._end
+        if extent.start not in self._live_ends:
+            with self._reader(extent.segment) as reader:
+                self._live_ends[extent.start] = reader.walk(extent.start, extent.stop)[1]
         return self._live_ends[extent.start]
 
     def _is_before_left_over(self, position: int) -> bool:

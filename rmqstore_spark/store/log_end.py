@@ -14,13 +14,13 @@ In any earlier segment whatever is not a unit or the closing blank is damage.
 """
 
 import bisect
-import functools
 import itertools
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from native_io import FORMAT, Status
+from rmqstore_spark.kept import kept
 from rmqstore_spark.store.checkpoint import logics_timestamp
 from rmqstore_spark.store.clock import CLOCK_SLACK
 from rmqstore_spark.store.commitlog import SegmentReader
@@ -108,6 +108,8 @@ class LogEnd:
         self._queues = queues
         self._files = files
         self._must_prove = is_followed and files.is_snapshot
+        self._claimed: dict[int, list[tuple[int, int, int]]] = {}  # by physical offset, where all queues were asked
+        self._seen_in: dict[int, tuple[int, dict[tuple[str, int], int]]] = {}  # by segment: up to where, and what
 
     def find(self, known: tuple[int, int] | None = None) -> End:
         """The end as of now.
@@ -140,6 +142,19 @@ class LogEnd:
         stop = self._walk(self._segment_of(known), known)
         position = self._settled(stop, may_wait=False)
         return End(position, self._segments, stop.last if position == stop.at else None)
+
+    def late_message(self) -> Header | None:
+        """The last message that its ConsumeQueue knows, where data seems to end; None where there is none near that.
+
+        It costs little, whatever the log's end would cost. It may be left over from a truncated log.
+        """
+        started = self._last_started() if self._segments else 0
+        first = self._late_unit(started) if self._segments else None
+        if first is None:
+            return None
+        with self._open(started) as reader:
+            found = list(reader.headers(first, self._segments[started].end))
+        return next((header for header in reversed(found) if self._queues.vouch_for(header)), None)
 
     def _open(self, index: int, verify_crc: bool = False) -> SegmentReader:
         return SegmentReader(self._segments[index], self._files, verify_crc)
@@ -282,14 +297,15 @@ class LogEnd:
         """A ConsumeQueue unit that points exactly to what is no unit. Where there are only zeros the message never came
         here: the queues of a copy may have been copied later than its commitlog. But where more stands right after
         these zeros, a queue unit that points exactly there proves it. After a crash a torn message may stand where an
-        old queue unit points to, so there what is left of the message must be that unit's."""
+        old queue unit points to, so there what is left of the message must be that unit's. An old one may also reach
+        over a later message, which refutes it."""
         if stop.status is Status.BLANK:
             return None
         segment, at = self._segments[stop.segment], stop.at
         with self._open(stop.segment) as reader:
             while at + FORMAT["SMALLEST_UNIT"] + FORMAT["BLANK_SIZE"] <= segment.end:
                 extents = reader.window.data_extents(at, at + _LOOK_SIZE)
-                if not any(any(reader.window.read(start, end - start)) for start, end in extents):
+                if not any(reader.window.read(start, end - start).strip(b"\0") for start, end in extents):
                     return None  # only zeros, whatever a queue says
                 found = reader.window.read(at, _LOOK_SIZE)
                 after = None
@@ -297,8 +313,10 @@ class LogEnd:
                     size = claim[0]
                     if at + size + FORMAT["BLANK_SIZE"] > segment.end:
                         continue
-                    if not any(found[:size]):
+                    if not found[:size].strip(b"\0"):
                         after = at + size
+                    elif self._has_known(reader, at + 1, at + size, stop.newest):
+                        continue
                     elif not self._layout.abort or _agrees(Head.of(found), claim):
                         return self._walk(stop.segment, at + size, _later(stop.newest, self._time_at(stop, at)))
                 if after is None:
@@ -306,12 +324,27 @@ class LogEnd:
                 at = after
         return None
 
+    def _has_known(self, reader: SegmentReader, start: int, end: int, newest: int | None) -> bool:
+        """Does a unit begin in a part of the log that its ConsumeQueue knows, and that is not too old?"""
+        at = reader.find(start, end)
+        while at is not None and (header := reader.header(at)) is not None:
+            if header.is_queued and _not_older(header, newest) and self._queues.vouch_for(header):
+                return True
+            at = reader.find(at + 1, end)
+        return False
+
     def _claims(self, position: int, head: Head) -> Iterator[tuple[int, int, int]]:
         """What the queues say of a message at a physical offset: size, queueId, queueOffset."""
+        if position in self._claimed:
+            yield from self._claimed[position]
+            return
+        claims = []
         for queue in self._queues:
             found = self._claim(queue, position, head)
             if found is not None:
-                yield found[1], queue.queue_id, found[0]
+                claims.append((found[1], queue.queue_id, found[0]))
+                yield claims[-1]
+        self._claimed[position] = claims
 
     def _claim(self, queue: Queue, position: int, head: Head) -> tuple[int, int] | None:
         """The queue offset and the size of the message that a queue has at a physical offset; None where it has none.
@@ -453,20 +486,23 @@ class LogEnd:
             return iter([(at, reader.window.file_end)])
         return reader.window.data_extents(at, reader.segment.end)
 
-    @functools.cached_property
+    @kept
     def _newest(self) -> int:
         """Store time (ms) of the newest message when the broker stopped, as the checkpoint says; 0 where none does."""
         return logics_timestamp(self._layout.checkpoint, self._files)
 
     def _seen(self, stop: _Stop) -> dict[tuple[str, int], int]:
-        """The highest queueOffset of each queue before a stop, in its segment."""
-        seen: dict[tuple[str, int], int] = {}
+        """The highest queueOffset of each queue before a stop, in its segment, up to the first damage in it. What was
+        passed for an earlier stop is not passed again."""
         segment = self._segments[stop.segment]
+        at, seen = self._seen_in.get(stop.segment, (segment.start, {}))
         with self._open(stop.segment) as reader:
-            for header in reader.headers(segment.start, stop.at):
+            for header in reader.headers(at, stop.at):
+                at = header.position + header.size
                 if header.is_queued:
                     queue = (header.topic, header.queue_id)
                     seen[queue] = max(seen.get(queue, -1), header.queue_offset)
+        self._seen_in[stop.segment] = at, seen
         return seen
 
 

@@ -7,8 +7,8 @@ order of its clock (store/clock.py). At the border of the two times may go back 
 import bisect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
+from rmqstore_spark.kept import kept
 from rmqstore_spark.store import clock
 from rmqstore_spark.store.live_log import LiveLog
 from rmqstore_spark.store.message import Mark
@@ -117,7 +117,7 @@ class LogTimes:
                 return
             yield region
 
-    @cached_property
+    @kept
     def _regions(self) -> list[_Region]:
         """All of the log, and what is not in it."""
         if not self._record.is_whole:

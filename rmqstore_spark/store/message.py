@@ -86,12 +86,23 @@ def _store_host_in(sys_flag: int) -> tuple[int, int]:
 LONGEST_HEAD = max(_STORE_HOST_END.values()) + _I32.size + _I64.size + _I32.size  # all that can stand before a body
 
 
-def body_end(head: memoryview) -> int:
-    """Where a unit's body ends, by what its head says; `head` is all that can stand before a body."""
+def body_in(head: memoryview) -> tuple[int, int]:
+    """Where a unit's body begins and ends, by what its head says; `head` is all that can stand before a body."""
     (sys_flag,) = _I32.unpack_from(head, FORMAT["AT_SYSFLAG"])
     # After storeHost: reconsumeTimes, preparedTransactionOffset, bodyLength.
     body_length_at = _STORE_HOST_END[sys_flag & _V6] + _I32.size + _I64.size
-    return body_length_at + _I32.size + int(_I32.unpack_from(head, body_length_at)[0])
+    begin = body_length_at + _I32.size
+    return begin, begin + int(_I32.unpack_from(head, body_length_at)[0])
+
+
+def body_end(head: memoryview) -> int:
+    """Where a unit's body ends, see body_in()."""
+    return body_in(head)[1]
+
+
+def body_crc(head: memoryview) -> int:
+    """A unit's bodyCRC."""
+    return int(_I32.unpack_from(head, FORMAT["AT_BODY_CRC"])[0])
 
 
 def size_of_parts(read: Callable[[int, int], bytes], position: int) -> int | None:

@@ -4,17 +4,21 @@ What stands behind it for S3, GCS and Azure is obstore (the extra `remote`), a w
 is made once in a process for each bucket and its options.
 """
 
+import asyncio
+import contextlib
 import functools
 import itertools
 import os
+import posixpath
 import re
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Coroutine, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeVar
 
 from rmqstore_spark.errors import OptionError, StorageError
 from rmqstore_spark.store.files import Pin
-from rmqstore_spark.store.storage import AZURE, GCS, S3, TIME, Location, Storage
+from rmqstore_spark.store.storage import AZURE, GCS, S3, TIME, Location, Storage, refuse_control_in, seconds
 from rmqstore_spark.store.tries import LIMIT, ChangedError, FailedError, tried
 
 if TYPE_CHECKING:
@@ -23,6 +27,9 @@ if TYPE_CHECKING:
 _CONNECT_TIMEOUT = "5s"
 _REQUEST_TIMEOUT = "60s"  # 8 MiB come in it even at 140 kB/s
 _STALL_TIMEOUT = "15s"  # without a byte
+_PAGE = 1000  # objects in a page of a list
+_MOST_LISTED = 4_000_000  # objects below a directory: more would take gigabytes of memory, and no store has so many
+_TOPICS = {"consumequeue", "batchconsumequeue"}  # directories of topics, whose names begin as they like
 
 _CODE = re.compile(r"<Code>([A-Za-z0-9_.]{1,80})</Code>")
 _STATUS = re.compile(r"status code: ([0-9]{3})")
@@ -94,6 +101,7 @@ def _connected(process: int, where: Location, name: str, storage: Storage) -> Ob
         raise OptionError(
             f"{name}: reading it needs obstore, which is not installed: pip install 'rmqstore-spark[remote]'"
         ) from None
+    refuse_control_in(os.environ)
     options = storage.of(where.kind)
     for option, (form, expected) in _FORMS.items():
         if not form.fullmatch(options.get(option, "")) and option in options:
@@ -114,7 +122,7 @@ def _connected(process: int, where: Location, name: str, storage: Storage) -> Ob
         made = kinds[where.kind](where.bucket, config={**options, **own}, client_options=client, retry_config=retry)
     except (exceptions.BaseError, ValueError) as why:
         raise OptionError(f"{name}: options of storage: {storage.hidden(_first_line(why))}") from None
-    return _Bucket(made, name, storage)
+    return _Bucket(made, name, storage, client["timeout"])
 
 
 _URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?"), "a URL that begins with http:// or https://"
@@ -153,25 +161,109 @@ def _says_http(kind: str, options: dict[str, str]) -> bool:
 class _Bucket:
     """Objects by way of obstore."""
 
-    def __init__(self, store: "ObjectStore", name: str, storage: Storage) -> None:
+    def __init__(self, store: "ObjectStore", name: str, storage: Storage, timeout: str) -> None:
         self._store = store
         self._name = name
         self._storage = storage
+        self._patience = seconds("timeout", timeout, 0)  # so long a list may take
 
     def below(self, key: str, most: int | None = None) -> Iterator[Entry]:
-        import obstore
+        from obstore.exceptions import InvalidPathError
 
-        def pages() -> list[Entry]:
-            found = obstore.list(self._store, key or None, chunk_size=1000)
-            return [_entry(meta) for meta in itertools.islice(itertools.chain.from_iterable(found), most)]
-
-        yield from self._tried(key, pages)
+        try:
+            yield from self._below(key, most)
+        except InvalidPathError:
+            yield from itertools.islice(self._below_apart(key), most)
 
     def inside(self, key: str) -> tuple[list[str], list[Entry]]:
+        from obstore.exceptions import InvalidPathError
+
+        try:
+            return self._inside(key)
+        except InvalidPathError:
+            start = len(key) + 1 if key else 0
+            found = list(self._after_dots(key))
+            above = {entry.key[: entry.key.index("/", start)] for entry in found if "/" in entry.key[start:]}
+            return sorted(above), [entry for entry in found if "/" not in entry.key[start:]]
+
+    def _below(self, key: str, most: int | None = None, after: str | None = None) -> list[Entry]:
+        """below(), from the first key after one on.
+
+        Raises:
+            InvalidPathError: there is a key that obstore takes for no path, such as one with `..` in it.
+        """
         import obstore
 
-        found = self._tried(key, lambda: obstore.list_with_delimiter(self._store, key or None))
+        async def pages() -> list[Entry]:
+            found: list[Entry] = []
+            seen: set[str] = set()
+            pages = obstore.list(self._store, key or None, offset=after, chunk_size=_PAGE)
+            # A page takes a request, or a few. One that takes longer has no end, as pages may be empty.
+            while (page := await asyncio.wait_for(anext(pages, None), self._patience)) is not None:
+                found += map(_entry, page[: None if most is None else most - len(found)])
+                if len(found) == most:
+                    break
+                seen.update(meta["path"] for meta in page)
+                if len(found) > len(seen) + _PAGE:
+                    self._refuse(key, "gives the same objects again and again")
+                if len(found) > _MOST_LISTED:
+                    self._refuse(key, f"has more than {_MOST_LISTED:,} objects, which no store has")
+            return found
+
+        return self._list(key, pages)
+
+    def _inside(self, key: str) -> tuple[list[str], list[Entry]]:
+        import obstore
+
+        async def all_pages() -> Any:
+            listed = obstore.list_with_delimiter_async(self._store, key or None)
+            return await asyncio.wait_for(listed, self._patience)
+
+        found = self._list(key, all_pages)
         return list(found["common_prefixes"]), [_entry(meta) for meta in found["objects"]]
+
+    def _below_apart(self, key: str) -> Iterator[Entry]:
+        """below() where there is a key that is no path: it costs the list that it is in. So each directory has its own
+        list."""
+        from obstore.exceptions import InvalidPathError
+
+        try:
+            directories, entries = self._inside(key)
+        except InvalidPathError:
+            yield from self._after_dots(key)
+            return
+        yield from entries
+        for directory in directories:
+            yield from self.below(directory)
+
+    def _after_dots(self, key: str) -> list[Entry]:
+        """What is in a directory that has a directory `..` in it, and below it. In the order of keys that comes before
+        all names of a store's files, and after some of topics."""
+        from obstore.exceptions import InvalidPathError
+
+        with contextlib.suppress(InvalidPathError):
+            if posixpath.basename(key) not in _TOPICS:
+                return self._below(key, after=f"{key}/..0" if key else "..0")
+        raise StorageError(
+            f"{self._name}/{key}: there is an object whose key is no path, such as one with '..': delete it"
+        )
+
+    def _list(self, key: str, work: Callable[[], Coroutine[Any, Any, _Answer]]) -> _Answer:
+        """What a list gives. It is a coroutine's work, as that can be ended where a server never comes to an end."""
+
+        def once() -> _Answer:
+            future = asyncio.run_coroutine_threadsafe(work(), _loop(os.getpid()))
+            try:
+                return future.result()
+            except TimeoutError:
+                self._refuse(key, f"does not come to an end in {self._patience:.0f} s; option 'timeout' says how long")
+            finally:
+                future.cancel()
+
+        return self._tried(key, once)
+
+    def _refuse(self, key: str, what: str) -> NoReturn:
+        raise StorageError(f"{self._name}/{key}: the list of this directory {what}; check the path and the endpoint")
 
     def look(self, key: str) -> Pin | None:
         import obstore
@@ -193,10 +285,7 @@ class _Bucket:
             # Not every server heeds If-Match.
             if there.size != pin.size or (None not in (there.tag, pin.tag) and _bare(there.tag) != _bare(pin.tag)):
                 raise ChangedError
-            data = memoryview(found.bytes())
-            if len(data) != stop - start:
-                raise ConnectionError(f"expected {stop - start} bytes, got {len(data)}")
-            return data
+            return _body(found, stop - start)
 
         try:
             return self._tried(key, once)
@@ -224,7 +313,7 @@ class _Bucket:
         changed = (exceptions.PreconditionError, ChangedError)
 
         def may_pass(why: Exception) -> bool:
-            return not isinstance(why, (FileNotFoundError, *changed)) and _may_pass(why)
+            return not isinstance(why, (FileNotFoundError, exceptions.InvalidPathError, *changed)) and _may_pass(why)
 
         try:
             return tried(work, (exceptions.BaseError, OSError, ChangedError), may_pass)
@@ -232,6 +321,8 @@ class _Bucket:
             if isinstance(failed.why, changed):
                 raise ChangedError from None
             if isinstance(failed.why, FileNotFoundError) and "NoSuchBucket" not in str(failed.why):
+                raise failed.why from None
+            if isinstance(failed.why, exceptions.InvalidPathError):
                 raise failed.why from None
             self._fail(key, failed.why, failed.again)
 
@@ -256,6 +347,31 @@ class _Bucket:
             raise StorageError(f"{where}: there is no such bucket ({code}); check its name and the endpoint") from None
         what = f"{code} (status {status})" if code else self._storage.hidden(_first_line(why))
         raise StorageError(f"{where}: the storage does not answer as it should{again}: {what}; try later") from None
+
+
+@functools.lru_cache(1)
+def _loop(process: int) -> asyncio.AbstractEventLoop:
+    """What runs lists, in a thread of its own, for the caller's thread may have a loop that runs (in a notebook)."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="rmqstore-list", daemon=True).start()
+    return loop
+
+
+def _body(found: Any, size: int) -> memoryview:
+    """The bytes of an answer, which must be so many. No more is taken: a server may send any number.
+
+    Raises:
+        ConnectionError: they are not.
+    """
+    chunks, count = [], 0
+    for chunk in found.stream(min_chunk_size=size):
+        chunks.append(chunk)
+        count += len(chunk)
+        if count > size:
+            raise ConnectionError(f"expected {size} bytes, got more")
+    if count != size:
+        raise ConnectionError(f"expected {size} bytes, got {count}")
+    return memoryview(chunks[0] if len(chunks) == 1 else b"".join(chunks))
 
 
 def _entry(meta: Any) -> Entry:

@@ -1,18 +1,20 @@
 """The one handle on a store: planner, tasks and writer begin with it."""
 
 from dataclasses import replace
-from functools import cached_property
 
+from rmqstore_spark.errors import RmqStoreError, StorageError
+from rmqstore_spark.kept import kept
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.config import ConsumerOffsets, consumer_offsets, offset_topics, topic_queues
 from rmqstore_spark.store.consumequeue import ConsumeQueues
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.files import Files, Hint
 from rmqstore_spark.store.layout import Layout, find_store
 from rmqstore_spark.store.live_log import LiveLog
 from rmqstore_spark.store.log_end import End, LogEnd
 from rmqstore_spark.store.log_times import LogTimes
 from rmqstore_spark.store.message import MARK_SIZE, Header, Mark, mark_of
 from rmqstore_spark.store.past_damage import PastDamage
+from rmqstore_spark.store.proofs import PROOF_SIZE, Proof, proof_of
 from rmqstore_spark.store.segments import Damage, Extent, Segment, segments_of
 from rmqstore_spark.store.written import Record, load
 
@@ -50,7 +52,7 @@ class OpenStore:
         """The store directory, absolute."""
         return self.layout.root
 
-    @cached_property
+    @kept
     def _segments_of(self) -> tuple[list[Segment], list[Damage]]:
         self.layout.refuse_dledger()
         return segments_of(self.layout.segments)
@@ -75,16 +77,19 @@ class OpenStore:
         """
         return self._segments_of[1]
 
-    @cached_property
+    @kept
     def queues(self) -> ConsumeQueues:
         """Its ConsumeQueues."""
         return ConsumeQueues(self.layout.consumequeue, self.files, self.layout.batchconsumequeue)
 
-    @cached_property
+    @kept
     def _end(self) -> End:
         if self._known_end is not None:
             return End(self._known_end, self.segments)
-        return LogEnd(self.layout, self.segments, self.queues, self.files).find()
+        return self._log_end().find()
+
+    def _log_end(self) -> LogEnd:
+        return LogEnd(self.layout, self.segments, self.queues, self.files)
 
     @property
     def end(self) -> int:
@@ -96,7 +101,7 @@ class OpenStore:
         """The last message of its log, None when not known."""
         return self._end.last
 
-    @cached_property
+    @kept
     def log(self) -> LiveLog:
         """Its log as it was at the first call: where it ends, and what of it is live."""
         return self._log_to(self._end)
@@ -114,13 +119,13 @@ class OpenStore:
                 extents.append(Extent(segment, segment.start, stop))
         return LiveLog(extents, end.timestamp, self.queues, self.reader)
 
-    @cached_property
+    @kept
     def written(self) -> Record:
         """What our writer has noted down. It is looked at after the log's end: nothing in the log came later."""
         _ = self.end
         return load(self.root, self.files)
 
-    @cached_property
+    @kept
     def times(self) -> LogTimes:
         """Between which store times parts of its log are."""
         return LogTimes(self.log, self.written, self._mark_at)
@@ -132,6 +137,48 @@ class OpenStore:
         with self.reader(extent.segment) as reader:
             return mark_of(reader.window.read(position, MARK_SIZE), position)
 
+    def proof(self, segment: Segment, position: int, stop: int) -> Proof | None:
+        """What stands at a physical offset of a segment, and up to `stop` is there to stay. None where that is nothing,
+        or cannot be read, as the segment has expired just now: who reads it says so."""
+        offset, size = position - segment.start, stop - position
+        with Hint():
+            return proof_of(self.root, segment.path, offset, size, self.files, segment.start, segment.pin)
+        return None
+
+    @kept
+    def seen(self) -> Proof | None:
+        """What tells this store, as it is at the first call, from others: what stands where its log's last message is.
+        None of a store that has no log."""
+        last = self.last_message
+        extent = self.log.extent_at(self.end - 1 if last is None else last.position)
+        if extent is None:
+            return None
+        position = max(extent.start, extent.stop - PROOF_SIZE) if last is None else last.position
+        return self._late_proof(extent.segment, position, extent.stop)
+
+    @kept
+    def glimpsed(self) -> Proof | None:
+        """The same for who does not ask where the log ends: a late message. Where that is not to be had for little, it
+        is the first one of the last segment that is in use. In object storage its tag tells all else. None also of a
+        store that cannot be read."""
+        try:
+            late = None if self.files.is_snapshot else self._log_end().late_message()
+            if late is not None:
+                (segment,) = (each for each in self.segments if each.start <= late.position < each.end)
+                return self._late_proof(segment, late.position, late.position + late.size)
+            begun = (self.proof(each, each.start, each.start + MARK_SIZE) for each in reversed(self.segments))
+            used = next((proof for proof in begun if proof is not None and any(proof.data)), None)
+            return None if used is None else replace(used, may_expire=False)
+        except StorageError:
+            raise
+        except RmqStoreError:
+            return None
+
+    def _late_proof(self, segment: Segment, position: int, stop: int) -> Proof | None:
+        first, proof = self.segments[0], self.proof(segment, position, stop)
+        before = self.proof(first, first.start, min(first.start + MARK_SIZE, position))
+        return None if proof is None else replace(proof, may_expire=False, before=before)
+
     def reader(self, segment: Segment, verify_crc: bool = False) -> SegmentReader:
         """A reader of a segment. To be closed."""
         return SegmentReader(segment, self.files, verify_crc)
@@ -140,7 +187,7 @@ class OpenStore:
         """What reads a segment with the damage in it."""
         return PastDamage(reader, self.queues)
 
-    @cached_property
+    @kept
     def topics(self) -> dict[str, int]:
         """The topics that the broker was told of, each with its number of queues."""
         return topic_queues(self.root, self.files)
@@ -149,16 +196,16 @@ class OpenStore:
         """The topics that the broker was told of, or that have a queue."""
         return self._known_topics
 
-    @cached_property
+    @kept
     def _known_topics(self) -> set[str]:
         return {*self.topics, *self.queues.topics}
 
-    @cached_property
+    @kept
     def consumed_topics(self) -> set[str]:
         """The topics that some group has consumed."""
         return offset_topics(self.root, self.files)
 
-    @cached_property
+    @kept
     def consumer_offsets(self) -> ConsumerOffsets:
         """The offset of the next message in each queue that a group consumes."""
         return consumer_offsets(self.root, self.files)

@@ -16,7 +16,7 @@ the log is cut into pieces.
 
 import struct
 from collections.abc import Callable, Generator, Iterator
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from native_io import FORMAT, Filter, Status
 from rmqstore_spark.store.commitlog import Room, Scans, SegmentReader, Stop
@@ -32,6 +32,38 @@ _MOST = (1 << 63) - 1
 _Found = TypeVar("_Found")
 
 
+class _Row(NamedTuple):
+    """Units one after the other that nothing proves.
+
+    Attributes:
+        units: how many they are.
+        end: where the last one ends.
+        believed: where the first one begins that its ConsumeQueue has no other message for; None: each is another one.
+    """
+
+    units: int
+    end: int
+    believed: int | None = None
+
+
+class _Next(NamedTuple):
+    """The next unit from a physical offset on, up to another one.
+
+    Attributes:
+        unit: None where there is none.
+        status: BAD_BODY_CRC where its body is not right.
+    """
+
+    start: int
+    stop: int
+    unit: Header | None = None
+    status: Status = Status.LIMIT
+
+    def answers(self, start: int, stop: int) -> bool:
+        """Is it the same from there on?"""
+        return self.start <= start and stop == self.stop and (self.unit is None or start <= self.unit.position)
+
+
 class PastDamage:
     """Reads a piece of a segment with all damage in it.
 
@@ -43,6 +75,9 @@ class PastDamage:
     def __init__(self, reader: SegmentReader, queues: ConsumeQueues) -> None:
         self._reader = reader
         self._queues = queues
+        # So that no byte is searched, and no unit asked about, once for each of those that lead there:
+        self._found = _Next(0, 0)
+        self._rows: dict[int, _Row] = {}  # by where they begin, for one stop
 
     def decode(
         self, start: int, stop: int, decoder: Scans, room: Callable[[], Room], chosen: Filter | None = None
@@ -59,6 +94,7 @@ class PastDamage:
         self, start: int, stop: int, last: int, read: Callable[[int], Generator[_Found, None, Stop]]
     ) -> "Iterator[_Found | Damage]":
         at, file_end, segment = start, self._reader.window.file_end, self._reader.segment
+        self._rows.clear()
         while at < stop and at <= last:
             stopped = yield from read(at)
             at = stopped.at
@@ -82,7 +118,7 @@ class PastDamage:
         if status is Status.BAD_BLANK or (status is Status.BAD_MAGIC and total == self._reader.segment.end - at):
             return stop  # a blank it was; what comes after one is not part of the log
         least = at + FORMAT["SMALLEST_UNIT"]
-        first = self._next(least, stop)
+        first = self._next(least, stop).unit
         if not self._claimed(at, stop) and (first is None or self._is_known(first)):
             after = stop if first is None else first.position  # no queue need be searched for the damaged one
         else:
@@ -118,55 +154,64 @@ class PastDamage:
             return True
         return Head.of(self._reader.window.read(at, HEAD_SIZE)).physical_offset == at > 0
 
-    def _next(self, start: int, stop: int) -> Header | None:
+    def _next(self, start: int, stop: int) -> _Next:
         """The next unit from there on, which may have a wrong bodyCRC."""
-        with self._reader.unchecked():
-            at = self._reader.find(start, stop)
-            return None if at is None else self._reader.header(at)
+        if not self._found.answers(start, stop):
+            with self._reader.unchecked():
+                at = self._reader.find(start, stop)
+            status, unit = (Status.LIMIT, None) if at is None else self._reader.look(at)
+            self._found = _Next(start, stop, unit, status)
+        return self._found
 
     def _found_from(self, start: int, stop: int) -> int:
         """The first unit from there on that can be believed; `stop` where there is none. One with a wrong bodyCRC is
         damaged as well, but there it is, if its ConsumeQueue knows it."""
-        passed: set[int] = set()  # units that are followed by nothing that can be
-        unit = self._next(start, stop)
-        while unit is not None:
-            if self._reader.status_at(unit.position, stop) is Status.BAD_BODY_CRC:
+        while (found := self._next(start, stop)).unit is not None:
+            unit = found.unit
+            if found.status is Status.BAD_BODY_CRC:
                 if self._is_known(unit):
                     return unit.position
-            elif unit.position not in passed:
-                units, is_proved = self._row(unit.position, stop)
-                if is_proved:
+            else:
+                row = self._row(unit, stop)
+                if row is None:
                     return unit.position
-                believed = (each.position for each in units if self._is_known(each) is not False)
-                found = next(believed, None)
-                end = units[-1].position + units[-1].size
-                if found is not None and (
-                    self._has_space(end, stop) or (len(units) > 1 and self._may_close(end, stop))
-                ):
-                    return found
-                passed.update(each.position for each in units)
-            unit = self._next(unit.position + 1, stop)
+                if row.believed is not None and self._has_space_after(row, stop):
+                    return row.believed
+            start = unit.position + 1
         return stop
 
-    def _row(self, at: int, stop: int) -> tuple[list[Header], bool]:
-        """The units from `at` on, one after the other, up to where they are proved; and whether they are."""
-        units: list[Header] = []
-        end = at
-        for unit in self._reader.headers(at, stop):
-            units.append(unit)
-            end = unit.position + unit.size
-            if len(units) == _ENOUGH or self._is_known(unit):
-                return units, True
-        return units, end > at and self._goes_on(end, stop)
+    def _row(self, first: Header, stop: int) -> _Row | None:
+        """The units from one on, one after the other; None where they are proved."""
+        units: list[tuple[Header, bool | None]] = []
+        unit: Header | None = first
+        end = first.position
+        while (row := self._rows.get(end)) is None:
+            if unit is None or end + unit.size > stop:
+                row = _Row(0, end)
+                break
+            is_known = self._is_known(unit)
+            units.append((unit, is_known))
+            end += unit.size
+            if is_known or len(units) == _ENOUGH:
+                return None
+            unit = self._reader.header(end) if end < stop else None
+        if len(units) + row.units >= _ENOUGH or (units and row.units == 0 and self._goes_on(row.end, stop)):
+            return None
+        for unit, is_known in reversed(units):
+            believed = row.believed if is_known is False else unit.position
+            row = self._rows[unit.position] = _Row(row.units + 1, row.end, believed)
+        return row
 
     def _is_known(self, unit: Header | None) -> bool | None:
         """Does its ConsumeQueue know a unit? None: nothing tells."""
         return self._queues.vouch_for(unit) if unit is not None and unit.is_queued else None
 
-    def _has_space(self, at: int, stop: int) -> bool:
-        """Is there space for a message between what ends there and what comes next?"""
-        after = min(at + FORMAT["SMALLEST_UNIT"], stop)
-        return after - at == FORMAT["SMALLEST_UNIT"] and self._reader.find(at + 1, after) is None
+    def _has_space_after(self, row: _Row, stop: int) -> bool:
+        """Is there space for a message between what ends there and what comes next? Or may the segment have ended?"""
+        after = min(row.end + FORMAT["SMALLEST_UNIT"], stop)
+        if after - row.end == FORMAT["SMALLEST_UNIT"] and self._reader.find(row.end + 1, after) is None:
+            return True
+        return row.units > 1 and self._may_close(row.end, stop)
 
     def _may_close(self, at: int, stop: int) -> bool:
         """Could the blank that closes the segment have been there, of which nothing is left?"""

@@ -184,9 +184,14 @@ def _from_first(queue: Queue, first: Unit | None, last: Unit, begin: int) -> Ite
 
 
 def _messages(queue: Queue, start: int, stop: int, begin: int) -> Iterator[Unit]:
-    """The units of messages from number `start` to before `stop` that point into the log; zeros may be between them."""
+    """The units of messages from number `start` to before `stop` that point into the log. Zeros may be between them,
+    and files may be short or missing."""
     count = _UNITS_AT_ONCE
-    while data := queue.read_units(start, min(count, stop - start)):
+    while start < stop:
+        data = queue.read_units(start, min(count, stop - start))
+        if not data:
+            start = next((file.first for file in queue.in_files if file.first > start), stop)
+            continue
         units = parsed(data, queue.is_batch)
         found = kinds(units)
         for index in np.flatnonzero((found == Kind.MESSAGE) & (units["position"] >= begin)).tolist():

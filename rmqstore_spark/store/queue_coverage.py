@@ -13,7 +13,6 @@ comes before a unit in a later segment is live (store/live_log.py), and where th
 unit, only the segment's closing blank is left to be looked at.
 """
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from native_io import TILING_ROWS, Filter, QueueWalk, Tiling, fingerprint
+from rmqstore_spark.cores import cores
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit, all_chunks
@@ -129,7 +129,7 @@ def _walk(
     starts = np.array([extent.start for extent in extents], np.int64)
     stops = np.array([extent.stop for extent in extents], np.int64)
     segments = np.array([extent.segment.start for extent in extents], np.int64)
-    threads = max(min(_THREADS, os.cpu_count() or 1), min(store.files.prices.at_once, len(queues)))
+    threads = max(min(_THREADS, cores()), min(store.files.prices.at_once, len(queues)))
     done = [0] * threads
 
     def walk(thread: int) -> _Walked:

@@ -14,6 +14,7 @@ import numpy as np
 
 from native_io import Filter
 from rmqstore_spark.errors import DamagedStoreError, one_line
+from rmqstore_spark.store.config import topic_entries
 from rmqstore_spark.store.consumequeue import Kind, kinds, parsed
 from rmqstore_spark.store.layout import queue_path
 from rmqstore_spark.store.message import Header
@@ -23,6 +24,12 @@ from rmqstore_spark.store.segments import Damage
 from rmqstore_spark.store.unit_evidence import UnitEvidence, unit_in
 
 log = logging.getLogger(__name__)
+
+# What makes all queues anew where there are BatchCQ topics.
+WITH_A_BROKER = (
+    "only a broker makes queues of BatchCQ topics: put a file `abort` into the store, take `checkpoint` away, start a "
+    "broker on it and stop it"
+)
 
 _FAR = 1 << 30  # bytes before the log's end; the last segment is never too far
 _MOST = (1 << 63) - 1
@@ -93,7 +100,7 @@ def _refuse_units_after(store: OpenStore, bounds: QueueBounds, evidence: UnitEvi
             if evidence.message(queue, unit) is not None:
                 raise DamagedStoreError(
                     f"{queue.directory}: expected no unit of a message after queueOffset {bounds.end}, where the queue "
-                    f"seems to end, found that of {unit.number}; call rmqstore_spark.rebuild(store) first"
+                    f"seems to end, found that of {unit.number}; {_what_helps(store)}"
                 )
         number += len(units)
 
@@ -177,7 +184,7 @@ class _Asked:
     def _lags(self, queue: Queue, queue_offset: int, what: str) -> DamagedStoreError:
         return DamagedStoreError(
             f"{self.store.root}: the ConsumeQueues lag the commitlog: queue {queue[1]} of {queue[0]}: expected a unit "
-            f"for queueOffset {queue_offset}, {what}, found none; call rmqstore_spark.rebuild(store) first"
+            f"for queueOffset {queue_offset}, {what}, found none; {_what_helps(self.store)}"
         )
 
 
@@ -188,9 +195,16 @@ def _refuse_unqueued(store: OpenStore) -> None:
     if last is not None and not store.queues.vouch_for(last):
         raise DamagedStoreError(
             f"{store.root}: the ConsumeQueues lag the commitlog: expected a unit for the message of queue "
-            f"{last.queue_id} of {last.topic} at commitLogOffset {last.position}, found none; "
-            "call rmqstore_spark.rebuild(store) first"
+            f"{last.queue_id} of {last.topic} at commitLogOffset {last.position}, found none; {_what_helps(store)}"
         )
+
+
+def _what_helps(store: OpenStore) -> str:
+    """What makes queues right that lag or are damaged."""
+    types = [entry.get("attributes") for entry in topic_entries(store.root, store.files).values()]
+    if store.queues.batch or any("BatchCQ" in each.values() for each in types if isinstance(each, dict)):
+        return WITH_A_BROKER
+    return "call rmqstore_spark.rebuild(store) first"
 
 
 def _last_queued(store: OpenStore) -> Header | None:

@@ -7,6 +7,7 @@ together, and asked for all at once. There are no holes: where a file's data end
 and else all up to the file's end is read.
 """
 
+import contextlib
 import errno
 import fnmatch
 import functools
@@ -260,6 +261,13 @@ class RemoteFiles(Files):
 
     def pin(self, path: str) -> Pin | None:
         return self._look(path)
+
+    def hold(self, path: str, pin: Pin) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            if self._look(path) == pin:
+                return
+        offset, expected = pin.proof or (0, b"0")
+        self.fetch(path, pin, offset, offset + len(expected))
 
     # ---- reading
 

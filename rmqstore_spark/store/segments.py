@@ -3,12 +3,13 @@
 Source: org.apache.rocketmq.store.MappedFileQueue.
 """
 
-from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from rmqstore_spark.errors import DamagedStoreError, one_line
 from rmqstore_spark.store.files import Pin
 from rmqstore_spark.store.layout import SegmentFile
+from rmqstore_spark.store.proofs import Proof
+from rmqstore_spark.store.sizes import usual_size
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,7 @@ class Segment:
     """A commitlog file, holding the physical offsets [start, end).
 
     `end` is where it should end: `size` differs from `end - start` where the file was cut or padded. `pin` says which
-    object it is, where it is one.
+    object it is, where it is one. `proofs` is what a plan saw in its store: they have to hold when it is opened.
     """
 
     path: str
@@ -24,6 +25,7 @@ class Segment:
     end: int
     size: int
     pin: Pin | None = None
+    proofs: tuple[Proof, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -78,10 +80,7 @@ def segments_of(files: tuple[SegmentFile, ...]) -> tuple[list[Segment], list[Dam
     found = list(files)
     while found and found[-1].size == 0:  # a crash between creating and mapping a file; brokers delete it
         found.pop()
-    sizes = Counter(file.size for file in found)
-    # A segment begins at a multiple of its size.
-    fits = {size: size > 0 and all(file.start % size == 0 for file in found) for size in sizes}
-    usual = max(sizes, key=lambda size: (fits[size], sizes[size], size), default=0)
+    usual = usual_size([[(file.start, file.size) for file in found]])
     segments: list[Segment] = []
     faults: list[Damage] = []
     for file in found:

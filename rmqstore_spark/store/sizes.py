@@ -4,6 +4,10 @@ A broker has an int for each of these numbers, for the bytes of a file too, and 
 org.apache.rocketmq.store.config.MessageStoreConfig, store.index.IndexFile.
 """
 
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rmqstore_spark.errors import OptionError
@@ -22,6 +26,34 @@ def most_slots(items: int) -> int:
 def most_items(slots: int) -> int:
     """How many items an index file can have beside so many slots."""
     return (MOST_BYTES - _HEADER - _SLOT * slots) // _ITEM
+
+
+def usual_size(rows: Iterable[Sequence[tuple[int, int]]], unit: int = 1) -> int:
+    """The bytes that each file of a kind should have, whatever some of them have: a file may be cut or padded.
+
+    Each is named after what it begins with, which is a multiple of that size; so names tell before sizes do, and more
+    files before fewer.
+
+    Args:
+        rows: of files that follow each other what each begins with, and its bytes.
+        unit: what they are a multiple of.
+
+    Returns:
+        0 where nothing tells.
+    """
+    starts, sizes, steps = 0, Counter[int](), set[int]()
+    for row in rows:
+        starts = math.gcd(starts, *(start for start, _ in row))
+        sizes.update(size for _, size in row if size)
+        steps.update(after - before for (before, _), (after, _) in itertools.pairwise(row))
+    steps.discard(0)
+    step = min(steps, default=0)
+    possible = {*sizes, max(step, *sizes)} if sizes else set()  # all may be cut; none goes on into the next one
+    return max(
+        (size for size in possible if size % unit == 0),
+        key=lambda size: (starts % size == 0, size == step and size in sizes, sizes[size], size),
+        default=0,
+    )
 
 
 @dataclass(frozen=True)

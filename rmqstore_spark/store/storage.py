@@ -9,12 +9,13 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from rmqstore_spark.errors import OptionError, nearest
+from rmqstore_spark.errors import OptionError, nearest, quoted
 
 S3, GCS, AZURE, HDFS = "s3", "gs", "azure", "hdfs"
 _KINDS = {"s3": S3, "s3a": S3, "s3n": S3, "gs": GCS, "abfs": AZURE, "abfss": AZURE, "hdfs": HDFS}
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)://(?P<bucket>[^/]*)/*(?P<key>.*?)/*", re.DOTALL)
 _HIDDEN = "(hidden)"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # in no header of HTTP, nor in a URL
 
 
 class StorageOption(NamedTuple):
@@ -197,6 +198,12 @@ def is_storage_option(name: str) -> bool:
     return name.lower().startswith(_FAMILIES) or name.lower() in _NAMES
 
 
+def storage_name(name: str) -> str | None:
+    """The own name of an option that says how storage is reached; None where it is no such option."""
+    option = _NAMES.get(name.lower().removeprefix(_SECRET))
+    return option.name if option is not None else None
+
+
 def taken_out(given: Mapping[str, str]) -> tuple[Storage, dict[str, str]]:
     """The storage that options name, and the other options. Names count in any case.
 
@@ -209,15 +216,35 @@ def taken_out(given: Mapping[str, str]) -> tuple[Storage, dict[str, str]]:
         option = _NAMES.get(name.lower().removeprefix(_SECRET))
         if option is not None:
             if option.name in storage:
-                raise OptionError(f"option {option.name!r} is given twice, as {name!r} the second time")
+                raise OptionError(f"option {option.name!r} is given twice, as {quoted(name)} the second time")
+            _refuse_control(f"option {name!r}", text)
             storage[option.name] = text
         elif name.lower().startswith(_FAMILIES):
             raise OptionError(
-                f"unknown option {name!r}.{nearest(name, list(_NAMES))} Those of storage are {', '.join(_NAMES)}"
+                f"unknown option {quoted(name)}.{nearest(name, list(_NAMES))} Those of storage are {', '.join(_NAMES)}"
             )
         else:
             others[name] = text
     return Storage(storage), others
+
+
+def refuse_control_in(environment: Mapping[str, str]) -> None:
+    """Refuse what an environment says of storage, where that has a control character in it.
+
+    Raises:
+        OptionError: it has one. The text is not shown.
+    """
+    for name, text in environment.items():
+        if name.lower().startswith(tuple(_PREFIXES)):
+            _refuse_control(f"environment variable {name}", text)
+
+
+def _refuse_control(what: str, text: str) -> None:
+    if _CONTROL.search(text):
+        raise OptionError(
+            f"{what}: expected a text without control characters, found one in it; a file's end of line does not "
+            "belong to it"
+        )
 
 
 def _kind_of(name: str) -> str | None:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from native_io import FORMAT, Decoder, Filter, Taken
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.message import LONGEST_HEAD, body_end
+from rmqstore_spark.store.proofs import hold
 from rmqstore_spark.store.segments import Segment
 from rmqstore_spark.store.units import Positions
 
@@ -38,11 +39,12 @@ class Window:
         files: how to reach files, and where requests and bytes are counted.
 
     Raises:
-        RmqStoreError: the file cannot be opened; the text says why.
+        RmqStoreError: the file cannot be opened, or what a plan saw does not hold; the text says why.
     """
 
     def __init__(self, segment: Segment, files: Files) -> None:
         self.segment = segment
+        hold(segment.proofs, files)
         self._file = files.file(segment.path, is_log=True, pin=segment.pin)
         self.file_end = segment.start + min(self._file.size, segment.end - segment.start)
         self._buffer = self.data = _NOTHING
@@ -121,6 +123,13 @@ class Window:
         """The bytes at a physical offset, fewer where the file ends; `data` stays as it is."""
         return self._file.read(at - self.segment.start, size)
 
+    def seen(self, at: int, size: int) -> bytes | memoryview:
+        """read(), without reading what is in memory already."""
+        begin = at - self.base
+        if 0 <= begin <= len(self.data) - size:
+            return self.data[begin : begin + size]
+        return self.read(at, size)
+
     def outline(self, at: int, size: int, after: int = 0) -> memoryview:
         """A unit of `size` bytes without its body, in memory that takes none before it is written to. Its beginning is
         taken from `data` where that shows it.
@@ -130,7 +139,7 @@ class Window:
         Args:
             after: so many bytes after the unit stand in `data` then; 0: `data` stays as it is.
         """
-        data = memoryview(mmap.mmap(-1, size))
+        data = memoryview(_sparse(size))
         start = at - self.segment.start
         shown = self.data[at - self.base :][:LONGEST_HEAD] if at >= self.base else self.data[:0]
         if len(shown) == LONGEST_HEAD:
@@ -178,3 +187,11 @@ def _new_buffer(size: int) -> memoryview:
         with contextlib.suppress(IndexError):
             return _spares.pop()
     return memoryview(bytearray(size))
+
+
+def _sparse(size: int) -> mmap.mmap:
+    """Memory of which only those pages are taken that are written to, and these alone."""
+    memory = mmap.mmap(-1, size)
+    with contextlib.suppress(OSError):  # a system without huge pages
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return memory

@@ -134,7 +134,7 @@ def encode(record: Record) -> bytes:
 def understood(found: config.Table) -> Record | None:
     """What a file says; None where no writer of this version has made it."""
     written = found.get("written")
-    if found.get("version") != _VERSION or not isinstance(written, list):
+    if not config.is_exactly(found.get("version"), _VERSION) or not isinstance(written, list):
         return None
     stretches = [_written(each) for each in written]
     known = tuple(each for each in stretches if each is not None)

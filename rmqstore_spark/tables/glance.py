@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from rmqstore_spark.errors import RmqStoreError, counted, one_line
 from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.read.again import again
 from rmqstore_spark.read.explain import size_text
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.tables.registry import read_table
@@ -34,9 +35,9 @@ class Glance:
 
 def glance(store: OpenStore, options: ReadOptions) -> Glance:
     """Look at a store. What cannot be read is told instead."""
-    root = one_line(store.root)
+    root, commitlogs = one_line(store.root), options.store_path_commit_log
     try:
-        lines, topics = list(_lines(store, options)), _largest_topics(store, options)
+        lines, topics = again(lambda: _seen(OpenStore.find(store.root, store.files, commitlogs), options))
     except RmqStoreError as why:
         return Glance(f"Store({root!r})\n  {why}", f"<b>{escape(root)}</b><p>{escape(str(why))}</p>")
     return Glance(_as_text(root, lines, topics), _as_html(root, lines, topics))
@@ -57,6 +58,10 @@ def _span(store: OpenStore) -> str:
     times = [store.log.timestamp(at) for at in (extents[0].start, extents[-1].stop)] if extents else []
     known = in_seconds(pa.array([time for time in times if time is not None], pa.timestamp("ms")))
     return f", {known[0]} to {known[1]} UTC" if len(known) == 2 else ""
+
+
+def _seen(store: OpenStore, options: ReadOptions) -> tuple[list[str], list[Row]]:
+    return list(_lines(store, options)), _largest_topics(store, options)
 
 
 def _largest_topics(store: OpenStore, options: ReadOptions) -> list[Row]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from rmqstore_spark.errors import counted
 from rmqstore_spark.options import MESSAGES, ReadOptions
 from rmqstore_spark.selection import EVERYTHING, Numbers, Selection, words_of
 from rmqstore_spark.store.elsewhere import say_what_is_unknown
@@ -165,9 +166,11 @@ def _same_message(unit: Unit) -> tuple[Any, ...]:
 def _event(store: OpenStore, unit: Unit, parked: dict[tuple[Any, ...], int]) -> Event:
     topic, properties = unit["topic"], unit["properties"]
     group = unit["consumerGroup"]
+    failed = f"; failed {counted(unit['reconsumeTimes'], 'time')}"
     if topic in _HALF_TOPICS:
         checks = properties.get("TRANSACTION_CHECK_TIMES")
-        text = f"for {unit['realTopic']}" + (f"; its producer was asked {checks} times" if checks else "")
+        asked = f"; its producer was asked {checks} time{'s' * (checks != '1')}" if checks else ""
+        text = f"for {unit['realTopic']}{asked}"
         return _of(unit, "checked" if checks else "prepared", text, properties.get("PGROUP"))
     if topic == GIVEN_UP_TOPIC:
         return _of(unit, "given up", f"for {unit['realTopic']}", properties.get("PGROUP"))
@@ -175,14 +178,11 @@ def _event(store: OpenStore, unit: Unit, parked: dict[tuple[Any, ...], int]) -> 
         return _of(unit, "recalled", f"for {unit['realTopic']}", properties.get("PGROUP"))
     if topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
         text = f"for {unit['realTopic']}{_until(store, unit)}"
-        times = unit["reconsumeTimes"]
-        return (
-            _of(unit, "retry delayed", f"{text}; failed {times} times", group) if group else _of(unit, "delayed", text)
-        )
+        return _of(unit, "retry delayed", text + failed, group) if group else _of(unit, "delayed", text)
     if topic.startswith(RETRY_PREFIX):
-        return _of(unit, "retried", f"of {unit['realTopic']}; failed {unit['reconsumeTimes']} times", group)
+        return _of(unit, "retried", f"of {unit['realTopic']}{failed}", group)
     if topic.startswith(DEAD_PREFIX):
-        return _of(unit, "dead", f"of {unit['realTopic']}; failed {unit['reconsumeTimes']} times", group)
+        return _of(unit, "dead", f"of {unit['realTopic']}{failed}", group)
     text = f"{len(unit['body'] or b'')} bytes{_list('tags', unit['tags'])}{_list('keys', unit['keys'])}"
     if unit["sysFlag"] & TRANSACTION_TYPE == TRANSACTION_COMMIT:
         return _of(unit, "committed", text, properties.get("PGROUP"))

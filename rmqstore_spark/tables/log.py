@@ -9,7 +9,7 @@ from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.selection import ALL, Numbers
 from rmqstore_spark.store.checkpoint import fields
 from rmqstore_spark.store.commitlog import SegmentReader
-from rmqstore_spark.store.files import allocated
+from rmqstore_spark.store.files import allocated, status_of
 from rmqstore_spark.store.message import Header, microseconds
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Extent, Segment
@@ -44,7 +44,7 @@ def _may_hold(store: OpenStore, extent: Extent, wanted: Numbers, first: int | No
 
 
 def _positions(store: OpenStore, segment: Segment, extent: Extent | None) -> tuple[Any, ...]:
-    on_disk = allocated(store.files.status(segment.path))
+    on_disk = allocated(status_of(segment.path, store.files))
     if extent is None:
         return segment.path, segment.start, segment.start, segment.size, on_disk, "spare"
     is_last = extent.start == store.log.extents[-1].start

@@ -7,6 +7,7 @@ from typing import Unpack
 
 import pyarrow as pa
 
+from rmqstore_spark.errors import OptionError
 from rmqstore_spark.option_texts import Names, TableOptions
 from rmqstore_spark.progress import Progress, shown
 
@@ -189,5 +190,7 @@ class TableMethods:
             progress: is told ten times a second how far it is, as an object with `what`, `done` and `total`, in bytes
                 where its `noun` is None. Without it, the log says so every few seconds.
         """
+        if progress is not None and not callable(progress):
+            raise OptionError(f"progress: expected a function, found another value (of type {type(progress).__name__})")
         with contextlib.nullcontext() if progress is None else shown(progress):
             return self.table("check", columns, **options)

@@ -10,16 +10,20 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from rmqstore_spark.errors import DamagedStoreError, OptionError, nearest
+from rmqstore_spark.columns import batch_of
+from rmqstore_spark.errors import NotAStoreError, OptionError, nearest, quoted
 from rmqstore_spark.options import MESSAGES, ReadOptions, check_columns
 from rmqstore_spark.progress import Progress
+from rmqstore_spark.read.again import again, begun_again
 from rmqstore_spark.read.asked import with_offsets
 from rmqstore_spark.read.check_names import check_queues, say_unknown_queues, say_unknown_topics
 from rmqstore_spark.read.parallel import Job, in_order
 from rmqstore_spark.read.stores import files_of, open_stores
 from rmqstore_spark.selection import Selection
 from rmqstore_spark.store.elsewhere import say_what_is_unknown
+from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.proofs import Proof, hold
 from rmqstore_spark.tables.table import Part, Table
 
 # What every table takes: which stores, which columns, with what manners towards others.
@@ -138,11 +142,22 @@ class TableTask:
         root: the store directory; the task opens it anew, and has a store that knows its segments.
         part: as Table.parts gives it.
         selection: what is selected of this store, which only the plan knows where options name a consumer group.
+        seen: what the plan saw of the store; None where it has no log.
     """
 
     root: str
     part: Part
     selection: Selection
+    seen: Proof | None
+
+    def hold(self, files: Files) -> None:
+        """See that the store is still that one.
+
+        Raises:
+            StorageError: it is not.
+        """
+        if self.seen is not None:
+            hold([self.seen], files)
 
 
 def table(name: str) -> Table:
@@ -153,7 +168,7 @@ def table(name: str) -> Table:
     """
     if name not in TABLES:
         known = [MESSAGES, *TABLES]
-        raise OptionError(f"unknown table {name!r}.{nearest(name, known)} The tables are {', '.join(known)}")
+        raise OptionError(f"unknown table {quoted(name)}.{nearest(name, known)} The tables are {', '.join(known)}")
     return TABLES[name]()
 
 
@@ -209,14 +224,14 @@ def plan_table(table: Table, options: ReadOptions, stores: list[OpenStore] | Non
         RmqStoreError: a path is no store, or the store cannot be read.
     """
     if stores is None:
-        stores = open_stores(options, files_of(options))
+        return again(lambda: plan_table(table, options, open_stores(options, files_of(options))))
     for store in stores:
         say_what_is_unknown(store, table.name)
     say_unknown_topics(options.subscribe, stores)
     say_unknown_queues(options.selection.assigned, stores)
     check_queues(replace(options.selection, assigned=None), stores)
     return [
-        TableTask(store.root, part, own.selection)
+        TableTask(store.root, part, own.selection, store.glimpsed)
         for store, own in with_offsets(options, stores)
         for part in table.parts(store, own)
     ]
@@ -230,11 +245,27 @@ def read_part(
     Args:
         schema: of the record batches: which columns, and which of them may be null.
         store: the task's store, where it is open already.
+
+    Raises:
+        StorageError: the store is another one than the plan saw, or becomes another one meanwhile.
     """
-    store = store or OpenStore.find(task.root, files_of(options), options.store_path_commit_log)
+    if store is None:
+        yield from begun_again(lambda: read_part(table, task, options, schema, _found(task, options)))
+        return
+    task.hold(store.files)
     own = replace(options, selection=task.selection, starting_group=None)
     for batch in table.rows(store, own, task.part):
         yield _arranged(batch, store, schema)
+    task.hold(store.files)
+
+
+def _found(task: TableTask, options: ReadOptions) -> OpenStore:
+    files = files_of(options)
+    try:
+        return OpenStore.find(task.root, files, options.store_path_commit_log)
+    except NotAStoreError:
+        task.hold(files)  # which tells what the plan saw
+        raise
 
 
 def read_table(options: ReadOptions, stores: list[OpenStore] | None = None) -> pa.Table:
@@ -246,14 +277,19 @@ def read_table(options: ReadOptions, stores: list[OpenStore] | None = None) -> p
     Raises:
         RmqStoreError: as plan_table() and the table itself.
     """
-    return pa.Table.from_batches(table_batches(options, stores), schema_of(table_of(options), options.columns))
-
-
-def table_batches(options: ReadOptions, stores: list[OpenStore] | None = None) -> Iterator[pa.RecordBatch]:
-    """Its rows as they are read. Arguments and errors are those of read_table()."""
-    found = table_of(options)
+    schema = schema_of(table_of(options), options.columns)
     if stores is None:
-        stores = open_stores(options, files_of(options))
+        return again(lambda: read_table(options, open_stores(options, files_of(options))))
+    return pa.Table.from_batches(_batches(options, stores), schema)
+
+
+def table_batches(options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """Its rows as they are read. Errors are those of read_table()."""
+    yield from begun_again(lambda: _batches(options, open_stores(options, files_of(options))))
+
+
+def _batches(options: ReadOptions, stores: list[OpenStore]) -> Iterator[pa.RecordBatch]:
+    found = table_of(options)
     schema = schema_of(found, options.columns)
     tasks = plan_table(found, options, stores)
 
@@ -287,14 +323,7 @@ def _reading(
 
 def _arranged(batch: pa.RecordBatch, store: OpenStore, schema: pa.Schema) -> pa.RecordBatch:
     """The columns of a batch that a schema names."""
-    arrays = []
-    for field in schema:
-        array = pa.repeat(store.root, batch.num_rows) if field.name == _STORE else batch.column(field.name)
-        if not field.nullable and array.null_count:
-            raise DamagedStoreError(
-                f"column {field.name!r} is declared NOT NULL, but a row has none; leave NOT NULL away"
-            )
-        arrays.append(array)
-    if not arrays:
-        return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    arrays = [
+        pa.repeat(store.root, batch.num_rows) if field.name == _STORE else batch.column(field.name) for field in schema
+    ]
+    return batch_of(arrays, batch.num_rows, schema)

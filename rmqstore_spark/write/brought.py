@@ -140,7 +140,7 @@ class _QueueRows:
 
 def brought_by(options: WriteOptions) -> Brought | None:
     """What the options ask to bring; errors as of Brought.of()."""
-    return None if options.config_from is None else Brought.of(place_to_write(options.config_from))
+    return None if options.config_from is None else Brought.of(place_to_write(options.config_from, "configFrom"))
 
 
 @dataclass

@@ -7,6 +7,7 @@ statx, which came later, by way of the kernel.
 import contextlib
 import ctypes
 import errno
+import fcntl
 import os
 import re
 import struct
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 
 import native_io
 from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.store.files import F_OFD_SETLK, FIRST_BYTE
 
 _T = TypeVar("_T")
 _SYNC_FILE_RANGE_WRITE = 2
@@ -72,19 +74,30 @@ def status_at(above: int, name: str) -> os.stat_result | None:
 # What do() calls: positional arguments only, and each is told apart by its name.
 
 
-def open_at(above: int, name: str, flags: int) -> int:
-    return os.open(name, flags, 0o666, dir_fd=above)
+def open_at(above: int, name: str, flags: int, mode: int) -> int:
+    return os.open(name, flags, mode, dir_fd=above)
 
 
-def open_new_at(above: int, name: str) -> int | None:
+def open_new_at(above: int, name: str, mode: int) -> int | None:
     with contextlib.suppress(FileExistsError):
-        return open_at(above, name, NEW)
+        return open_at(above, name, NEW, mode)
     return None
 
 
-def make_directory_at(above: int, name: str) -> bool:
+def lock(fd: int) -> bool:
+    """Lock a file's first byte for its descriptor; False where it is locked."""
     try:
-        os.mkdir(name, dir_fd=above)
+        fcntl.fcntl(fd, F_OFD_SETLK, FIRST_BYTE)
+    except OSError as why:
+        if why.errno not in (errno.EAGAIN, errno.EACCES):
+            raise
+        return False
+    return True
+
+
+def make_directory_at(above: int, name: str, mode: int) -> bool:
+    try:
+        os.mkdir(name, mode, dir_fd=above)
     except FileExistsError:
         return False
     return True

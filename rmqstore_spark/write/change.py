@@ -34,6 +34,7 @@ and config/topics.json. The commitlog is exchanged only by the writer that made 
 that does not fit is set aside.
 """
 
+import contextlib
 import logging
 import os
 import stat
@@ -47,11 +48,13 @@ from rmqstore_spark.store.indexfile import FILE_NAME
 from rmqstore_spark.store.layout import queue_id_of, start_in
 from rmqstore_spark.store.written import record_path
 from rmqstore_spark.write import patch
+from rmqstore_spark.write.calls import RaceError
 from rmqstore_spark.write.disk import PROBE, Tree
 from rmqstore_spark.write.journal import APPENDED, PUT, STRETCHED, Journal, NewerError, UnfitError, read, write
 from rmqstore_spark.write.replacement import sweep_beside
+from rmqstore_spark.write.staging import is_left
 from rmqstore_spark.write.stretch import Laying, Stretch
-from rmqstore_spark.write.workshop import ASIDE, STAGING, transactions_path, workshop
+from rmqstore_spark.write.workshop import ASIDE, GONE, PART, STAGING, transactions_path, workshop
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +104,7 @@ class Change:
         self._tree = tree
         self.root = tree.path
         self.is_published = False
+        self._is_synced = False  # and is on disk
         self._workshop = workshop(self.root)
         self._home = os.path.join(self._workshop, "commit")
         self.new = os.path.join(self._home, "new")
@@ -139,8 +143,10 @@ class Change:
     def begin(self) -> None:
         """Finish or undo what a killed writer left, and make the directories for a new change."""
         self.recover()
-        self._tree.make_directory(self.new)
-        self._tree.make_directory(self._old)
+        self._tree.make_private(self._home)
+        for made in (self.new, self._old):
+            self._tree.make_private(made)
+        self._tree.stand_for(self.new, self.root)
 
     def publish(self, exchanged: tuple[str, ...]) -> None:
         """Bring what is in `new` into the store.
@@ -150,7 +156,7 @@ class Change:
 
         Raises:
             RmqStoreError: nothing was changed, but for what give_up() undoes; or, where the text says so, all is
-                written, and only what follows from it is not tidy.
+                written, but the disk does not say that it has it. What else fails after that is only told in the log.
         """
         made = {name: self._tree.status(self._in_new(name)).st_ino for name in exchanged}
         self._publish(Journal(made, self._has(self._topics.here), self._has(self._topics.new)))
@@ -218,10 +224,16 @@ class Change:
         try:
             self.recover()
         except Exception:
-            raise RmqStoreError(
-                f"{why}: the messages are all written, do not write them again; but the store is not tidy: "
-                "call rmqstore_spark.rebuild(store), or let a broker recover it"
-            ) from None
+            if not self._is_synced:
+                raise RmqStoreError(
+                    f"{why}: the messages are all written, do not write them again; but a power cut may still take "
+                    "them: see what is wrong with the disk, and call rmqstore_spark.rebuild(store)"
+                ) from None
+            log.warning(
+                "%s: the messages are all written, but the store is not tidy: the next write, "
+                "rmqstore_spark.rebuild(store) or a broker does the rest: %s",
+                *map(one_line, (self.root, why)),
+            )
 
     # ---- what was left half done
 
@@ -264,14 +276,25 @@ class Change:
                 log.warning("%s: not tidied up, the next write will try again: %s", self.root, one_line(why))
 
     def sweep(self) -> None:
-        """Throw away what a killed overwrite or try has left, and jobs that ended long ago."""
+        """Throw away what a killed write has left: beside the store, and in the workshop. Of a job of Spark's nobody
+        knows whether it was killed; it is thrown away when it is old."""
         sweep_beside(self._tree)
         for name in self._tree.names(self._workshop) if self._has(self._workshop) else []:
-            path = os.path.join(self._workshop, name)
-            found = self._tree.find(path)
-            is_old = found is not None and time.time() - found.st_mtime > _ABANDONED_SECONDS
-            if name.startswith(PROBE) or (is_old and name.startswith((STAGING, ASIDE))):
-                self._tree.remove_tree(path)
+            if self._is_left(name):
+                with contextlib.suppress(RaceError):  # who has ended that job may be at it, too
+                    self._tree.remove_tree(os.path.join(self._workshop, name))
+
+    def _is_left(self, name: str) -> bool:
+        """Does nobody need it any more, in the workshop?"""
+        if name.startswith(PROBE) or name.endswith(PART):
+            return True
+        if not name.startswith((STAGING, ASIDE)):
+            return False
+        path = os.path.join(self._workshop, name)
+        if name.startswith(STAGING) and (name.endswith(GONE) or is_left(self._tree, path)):
+            return True
+        found = self._tree.find(path)
+        return found is not None and time.time() - found.st_mtime > _ABANDONED_SECONDS
 
     def _left(self) -> Journal | None:
         """What a killed writer was doing; None where there is nothing to finish or to undo.
@@ -359,7 +382,7 @@ class Change:
     def _make_abort(self, _: Journal) -> None:
         if not self._has(self._abort):
             new = os.path.join(self._home, "abort")
-            self._tree.write_file(new, _ABORT)  # with one without content nobody would know whose it is
+            self._tree.write_file(new, _ABORT, self._abort)  # with one without content nobody would know whose it is
             self._tree.rename(new, self._abort)
             self._tree.sync_directory(self.root)
 
@@ -382,7 +405,7 @@ class Change:
         self._tree.make_directory(self._config)
         if journal.had_topics:  # a copy: a file that root has edited, its owner must not link
             with ReadFile(self._topics.here, self._tree) as file:
-                self._tree.write_file(self._topics.old + ".part", file.read(0, file.size))
+                self._tree.write_file(self._topics.old + ".part", file.read(0, file.size), self._topics.here)
             self._tree.rename(self._topics.old + ".part", self._topics.old)
             self._tree.sync_directory(self._old)
         self._tree.rename(self._topics.new, self._topics.here)
@@ -412,6 +435,7 @@ class Change:
         if journal.stretch is not None:
             self._laying(journal.stretch).sync()
         self._tree.sync_directory(self.root)
+        self._is_synced = True
 
     def _laying(self, stretch: Stretch) -> Laying:
         return Laying(self._tree, self._in_root("commitlog"), self._home, stretch)

@@ -16,7 +16,7 @@ from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store import config
 from rmqstore_spark.store.segments import Segment
 from rmqstore_spark.write.disk import Tree
-from rmqstore_spark.write.workshop import workshop
+from rmqstore_spark.write.workshop import PART, workshop
 
 _NAME = "checked.json"
 _MOST_QUEUES = 10_000  # are noted down
@@ -35,10 +35,10 @@ def remember(tree: Tree, segment: Segment, end: int, queues: Mapping[tuple[str, 
         noted.setdefault(topic, {})[str(queue_id)] = offset
     path = os.path.join(workshop(tree.path), _NAME)
     with contextlib.suppress(OSError, RmqStoreError):  # the messages are written, whatever becomes of this
-        tree.remove(path + ".part")
-        with tree.new_file(path + ".part") as file:
+        tree.remove(path + PART)
+        with tree.new_file(path + PART) as file:
             file.write(json.dumps({**_state(tree, segment, end), "queues": noted}).encode(), 0)
-        tree.rename(path + ".part", path)
+        tree.rename(path + PART, path)
 
 
 def recall(tree: Tree, segment: Segment, end: int) -> Queues | None:
@@ -46,14 +46,18 @@ def recall(tree: Tree, segment: Segment, end: int) -> Queues | None:
     path = os.path.join(workshop(tree.path), _NAME)
     try:
         found = config.parse(config.read_text(path, tree, "strict"))
-        return _queues(found.pop("queues", {})) if found.items() >= _state(tree, segment, end).items() else None
+        is_so = all(config.is_exactly(found.get(name), value) for name, value in _state(tree, segment, end).items())
+        return _queues(found.get("queues", {})) if is_so else None
     except (OSError, ValueError, AttributeError, TypeError, RmqStoreError):
         return None
 
 
 def _queues(noted: Mapping[str, Mapping[str, Any]]) -> Queues:
     """What is noted down of queues; errors of any kind where it is no such thing."""
-    return {topic: {int(queue_id): int(end) for queue_id, end in of.items()} for topic, of in noted.items()}
+    known = {topic: config.offsets_by_number(of) for topic, of in noted.items()}
+    if any(len(known[topic]) != len(of) for topic, of in noted.items()):
+        raise ValueError("expected queue offsets by their queueId")
+    return known
 
 
 def _state(tree: Tree, segment: Segment, end: int) -> dict[str, int]:

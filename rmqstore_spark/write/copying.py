@@ -35,29 +35,34 @@ def write_copy(
     chunks: Iterable[Chunk],
     nbytes: int,
     sizes: FileSizes,
-    ends: Callable[[], Mapping[Queue, int]],
+    ends: Mapping[Queue, int],
     config: Callable[[Ends], Mapping[str, bytes]],
     index: bool = True,
     index_tags: bool = False,
-) -> None:
+    mode: int = 0o777,
+) -> Ends:
     """Make a store: all of it, or nothing.
 
     Args:
         root: its directory, absolute; it does not exist yet, or is empty.
         chunks: units of logs, whose queueOffsets ascend in each queue.
         nbytes: about how much that is.
-        ends: asked when all chunks are written: where queues without a message go on.
+        ends: where queues go on that may lack their last messages, or all.
         config: then told where all queues go on; the names of files in config/, and what is in them.
         index: whether to make index files.
         index_tags: whether tags are index keys, too.
+        mode: who may read the directory, if it does not exist yet, and all that is made in it.
+
+    Returns:
+        where all queues go on.
 
     Raises:
         RmqStoreError: there is something already, or it cannot be made.
     """
     was_there = disk.kind_at(root) is not None
-    with make_root(root) as tree:
+    with make_root(root, mode) as tree:
         try:
-            _write(tree, lambda at: _make(at, chunks, nbytes, sizes, ends, config, index, index_tags), nbytes)
+            return _write(tree, lambda at: _make(at, chunks, nbytes, sizes, ends, config, index, index_tags), nbytes)
         except Exception:
             if not was_there:
                 tree.remove_empty(workshop(root))
@@ -66,7 +71,7 @@ def write_copy(
             raise
 
 
-def _write(tree: disk.Tree, make: Callable[[disk.Tree], None], nbytes: int) -> None:
+def _write(tree: disk.Tree, make: Callable[[disk.Tree], Ends], nbytes: int) -> Ends:
     check_kinds(tree)
     refuse_all_but_empty(tree)
     with StoreLock(tree):
@@ -79,8 +84,9 @@ def _write(tree: disk.Tree, make: Callable[[disk.Tree], None], nbytes: int) -> N
                 f"{tree.free_bytes():,} free; nothing was written"
             )
         with Replacement(tree) as replacement, StoreLock(replacement.tree):
-            make(replacement.tree)
+            ends = make(replacement.tree)
             replacement.publish()
+            return ends
 
 
 def refuse_all_but_empty(tree: disk.Tree) -> None:
@@ -102,11 +108,11 @@ def _make(
     chunks: Iterable[Chunk],
     nbytes: int,
     sizes: FileSizes,
-    ends: Callable[[], Mapping[Queue, int]],
+    ends: Mapping[Queue, int],
     config: Callable[[Ends], Mapping[str, bytes]],
     has_index: bool,
     index_tags: bool,
-) -> None:
+) -> Ends:
     root = tree.path
     target = Target(root, sizes, start=sizes.segment)
     commitlog, index_directory = os.path.join(root, "commitlog"), os.path.join(root, "index")
@@ -118,7 +124,8 @@ def _make(
         )
         stream.append(chunks, nbytes)
     found = queues.ends
-    for queue, end in ends().items():
+    queues.go_on_at(ends, sizes.segment, nbytes)
+    for queue, end in ends.items():
         if queue not in found:
             queues.begin_at(queue, end, lost_unit(target.start))
     with LogReader(tree, commitlog, sizes.segment) as log_reader:
@@ -130,3 +137,4 @@ def _make(
     tree.make_directory(os.path.join(root, "config"))
     for name, text in config(queues.ends).items():
         tree.write_file(os.path.join(root, "config", name), text)
+    return queues.ends

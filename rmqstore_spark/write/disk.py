@@ -11,7 +11,6 @@ to a file of somebody else. That is for what we made ourselves.
 
 import contextlib
 import errno
-import fcntl
 import os
 import secrets
 import stat
@@ -20,11 +19,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from rmqstore_spark.cores import cores
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.files import F_OFD_SETLK, FIRST_BYTE, Files, cannot_read, kind_of, open_file
+from rmqstore_spark.store.files import Files, cannot_read, kind_of, open_file
 from rmqstore_spark.write import calls
 from rmqstore_spark.write.background import for_each, threads_for
 from rmqstore_spark.write.calls import cannot_write
+from rmqstore_spark.write.modes import Mode, Modes
 from rmqstore_spark.write.new_file import NewFile, closed_if_it_fails
 
 PROBE = "exchange-"  # what can_exchange() tries it with
@@ -34,6 +35,7 @@ _MOST_PASSES = 100_000  # through a directory that is deleted, one for so many l
 _MOST_LEVELS = 8  # that are open at a time while they are deleted
 _MOST_REMOVERS = 8
 _FEW_TO_REMOVE = 64  # names: where the file system discards what is freed, each of them waits for the disk
+_PRIVATE = Mode(0o700, is_exact=False)
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # One syncfs() costs less than so many fsync(), though it waits for what others wrote to the file system, too.
 _MANY_TO_SYNC = 1024
@@ -53,9 +55,9 @@ def remove_empty(path: str) -> None:
         calls.do(os.rmdir, path, path)
 
 
-def make_directories(path: str) -> None:
-    """Make the directory that a store is to be in, and those above it, where they are missing."""
-    calls.do(os.makedirs, path, path, 0o777, True)
+def make_directories(path: str, mode: int) -> None:
+    """Make the directory that a store is to be in, of a mode, and those above it, where they are missing."""
+    calls.do(os.makedirs, path, path, mode, True)
 
 
 class _Owner(NamedTuple):
@@ -76,7 +78,7 @@ class Tree(Files):
 
     Args:
         path: an existing directory. It may be a link itself, and what is above it is the user's word.
-        like: a tree to whose owner belongs what is made in this one; else its own.
+        like: a tree to whose owner belongs what is made in this one, and who may read it there, may here; else its own.
         inside: a tree that the directory is in. Then it may not be a link.
 
     Attributes:
@@ -101,6 +103,7 @@ class Tree(Files):
         self.itself = os.fstat(self._fd)
         owner = (like or self).itself
         self._owner = _Owner(owner.st_uid, owner.st_gid) if os.geteuid() == 0 and owner.st_uid != 0 else None
+        self._modes = Modes(like or self, path)
         self._mount = calls.mount_of(self._fd)
         self._made = 0  # directories
         self._local = threading.local()
@@ -212,13 +215,22 @@ class Tree(Files):
 
     # ---- changing
 
-    def new_file(self, path: str, size: int = 0) -> NewFile:
-        """Make a file of `size` bytes, all zeros and sparse."""
+    def stand_for(self, made: str, place: str) -> None:
+        """What is made in one directory of the tree takes its place in another: as modes.Modes."""
+        self._modes.stand_for(made, place)
+
+    def new_file(self, path: str, size: int = 0, place: str | None = None) -> NewFile:
+        """Make a file of `size` bytes, all zeros and sparse.
+
+        Args:
+            place: what it will be renamed to, where that is not what its directory says (stand_for).
+        """
         above, name = self._changing(path)
-        fd: int = calls.do(calls.open_at, path, above, name, calls.NEW)
+        mode = self._modes.of(place or path, is_directory=False)
+        fd: int = calls.do(calls.open_at, path, above, name, calls.NEW, mode.bits)
         file = NewFile(path, fd)
         with closed_if_it_fails(file):
-            self._hand_over(fd, path)
+            self._set_up(fd, path, mode)
             if size:
                 calls.do(os.ftruncate, path, fd, size)
         return file
@@ -226,7 +238,7 @@ class Tree(Files):
     def reopen(self, path: str, identity: tuple[int, int]) -> NewFile:
         """A file that new_file() has made, once more."""
         above, name = self._changing(path)
-        fd = open_file(name, path, os.O_RDWR, above, follow=False)
+        fd = open_file(name, path, os.O_RDWR, above, follow=False, refused=cannot_write)
         file = NewFile(path, fd)
         with closed_if_it_fails(file):
             if file.identity != identity or os.fstat(fd).st_nlink != 1:
@@ -248,7 +260,7 @@ class Tree(Files):
             RmqStoreError: it may not.
         """
         above, name = self._changing(path)
-        fd = open_file(name, path, os.O_RDWR, above, follow=False)
+        fd = open_file(name, path, os.O_RDWR, above, follow=False, refused=cannot_write)
         file = NewFile(path, fd)
         with closed_if_it_fails(file):
             if not self._is_own(os.fstat(fd)):
@@ -259,32 +271,31 @@ class Tree(Files):
             self._refuse_mount_point(fd, path, "a file")
         return file
 
-    def write_file(self, path: str, data: bytes) -> None:
-        """A new file of these bytes, on disk."""
-        with self.new_file(path) as file:
+    def write_file(self, path: str, data: bytes, place: str | None = None) -> None:
+        """A new file of these bytes, on disk; see new_file()."""
+        with self.new_file(path, place=place) as file:
             file.write(data, 0)
             file.sync()
 
     def make_lock(self, path: str, content: bytes) -> None:
         """A file to be locked, unless somebody has just made it."""
         above, name = self._changing(path)
-        fd = calls.open_new_at(above, name)
+        mode = self._modes.of(path, is_directory=False)
+        fd: int | None = calls.do(calls.open_new_at, path, above, name, mode.bits)
         if fd is not None:
             with NewFile(path, fd) as file:
-                self._hand_over(fd, path)
+                self._set_up(fd, path, mode)
                 file.write(content, 0)
 
     def lock(self, path: str) -> int | None:
         """Lock a file's first byte for its descriptor (F_OFD_SETLK), which is the answer; None where it is locked."""
         above, name = self._changing(path)
-        fd = open_file(name, path, os.O_RDWR, above, follow=False)
-        try:
-            fcntl.fcntl(fd, F_OFD_SETLK, FIRST_BYTE)
-        except OSError as why:
-            os.close(fd)
-            if why.errno not in (errno.EAGAIN, errno.EACCES):
-                raise cannot_write(path, why) from None
-            return None
+        fd = open_file(name, path, os.O_RDWR, above, follow=False, refused=cannot_write)
+        with contextlib.ExitStack() as if_not_locked:
+            if_not_locked.callback(os.close, fd)
+            if not calls.do(calls.lock, path, fd):
+                return None
+            if_not_locked.pop_all()
         return fd
 
     def make_directory(self, path: str) -> None:
@@ -292,19 +303,30 @@ class Tree(Files):
         if path == self.path or path in self._known:
             return
         self.make_directory(os.path.dirname(path))
+        self._make_directory(path, self._modes.of(path, is_directory=True))
+
+    def make_private(self, path: str) -> None:
+        """make_directory() of one that is only for whom it belongs to, as long as it has this name."""
+        self.make_directory(os.path.dirname(path))
+        self._make_directory(path, _PRIVATE)
+
+    def _make_directory(self, path: str, mode: Mode) -> None:
         above, name = self._changing(path)
-        if not calls.do(calls.make_directory_at, path, above, name):
+        if not calls.do(calls.make_directory_at, path, above, name, mode.bits):
             self.refuse_other_than(path, stat.S_ISDIR, "a directory")
             return
         self._made += 1
         fd = self._opened(path)
         self._refuse_mount_point(fd, path)
-        if self._owner is not None and os.fstat(fd).st_uid == os.geteuid() and not os.listdir(fd):
+        if os.fstat(fd).st_uid == os.geteuid() and not os.listdir(fd):
             # There is no call that makes a directory and opens it. One that was put in place of ours, and that is
             # empty, its new owner could have removed before.
-            self._hand_over(fd, path)
+            self._set_up(fd, path, mode)
 
-    def _hand_over(self, fd: int, path: str) -> None:
+    def _set_up(self, fd: int, path: str, mode: Mode) -> None:
+        """Of something that was just made: who may do what with it, and to whom it belongs."""
+        if mode.is_exact and stat.S_IMODE(os.fstat(fd).st_mode) != mode.bits:
+            calls.do(os.fchmod, path, fd, mode.bits)
         if self._owner is not None:
             calls.do(os.fchown, path, fd, *self._owner)
 
@@ -381,7 +403,7 @@ class Tree(Files):
 
         if splits:
             # It is work, not waiting. A thread has a descriptor open for each level.
-            for_each(found, remove, few=_FEW_TO_REMOVE, workers=min((os.cpu_count() or 1) + 1, _MOST_REMOVERS))
+            for_each(found, remove, few=_FEW_TO_REMOVE, workers=min(cores() + 1, _MOST_REMOVERS))
         else:
             for entry in found:
                 remove(entry)
@@ -478,8 +500,8 @@ class Tree(Files):
         probe = os.path.join(directory, f"{PROBE}{secrets.token_hex(8)}")
         one, other = os.path.join(probe, "one"), os.path.join(probe, "other")
         try:
-            self.make_directory(one)
-            self.make_directory(other)
+            for path in (probe, one, other):
+                self.make_private(path)
             above = self._changing(one)[0]
             can = calls.do(calls.try_exchange, probe, above, "one", above, "other")
             self.remove_tree(probe)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from native_io import put_index
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
 from rmqstore_spark.store.files import ReadFile
-from rmqstore_spark.store.index_live import live_items
+from rmqstore_spark.store.index_live import has_last, has_no_more, live_items
 from rmqstore_spark.store.indexfile import (
     FILE_NAME,
     HEADER,
@@ -38,8 +38,9 @@ class IndexWriter:
         directory: where the store's index files are.
         new: where the changed and the new ones are made.
         patches: where it is put down what changes in the last one, which then is no copy (patch.py); None: it is.
-        store: the one that goes on. Where its log was cut off and index files end after it, they are cut off as well,
-            and a new one is begun: in one file, look-ups would not see that messages between are in no index.
+        store: the one that goes on. Where its log was cut off and index files end with messages that it does not have
+            any more, they are cut off as well. A new one is begun then, and where messages of the log should be in an
+            index and are not: in one file, look-ups would not see that those between are in none.
     """
 
     def __init__(
@@ -70,16 +71,11 @@ class IndexWriter:
         self._previous_end = (0, 0)
         self.end_timestamp = 0
         self._store_before = store
-        self._beyond: list[str] = []  # files that end after the log
-        existing = file_names(directory, tree)
-        if existing:
-            path = os.path.join(directory, existing[-1])
-            self._take_end(read_header(path, tree))
-            self._last_name = existing[-1]
-            if store is not None:
-                paths = (os.path.join(directory, name) for name in existing)
-                self._beyond = [each for each in paths if _is_beyond(read_header(each, tree), store.end)]
-            self._going_on = None if path in self._beyond else path
+        self._existing = [os.path.join(directory, name) for name in file_names(directory, tree)]
+        if self._existing:
+            self._going_on = self._existing[-1]
+            self._take_end(read_header(self._going_on, tree))
+            self._last_name = os.path.basename(self._going_on)
 
     def __enter__(self) -> "IndexWriter":
         return self
@@ -124,8 +120,9 @@ class IndexWriter:
     def _open(self) -> None:
         self._tree.make_directory(self._new)
         size = file_size(self._slots, self._items)
-        while self._beyond:
-            self._cut_off(self._beyond.pop(0), size)
+        if self._store_before is not None:
+            self._compare(self._store_before, size)
+            self._store_before = None
         if self._going_on is not None:
             self._file = self._go_on(self._going_on, size)
             with ReadFile(self._going_on, self._tree) as before:
@@ -136,12 +133,28 @@ class IndexWriter:
             self._last_name = _next_name(self._last_name)
             self._file = self._tree.new_file(os.path.join(self._new, self._last_name), size)
 
-    def _cut_off(self, path: str, size: int) -> None:
+    def _compare(self, store: OpenStore, size: int) -> None:
+        """Make those files anew that end with messages that the log does not have any more, and find out whether the
+        last one is gone on with."""
+        worn: list[str] = []
+        for path in reversed(self._existing):
+            with IndexReader(path, self._tree) as reader:
+                if reader.is_empty:
+                    continue
+                if has_last(store, reader, self._slots):
+                    if worn or not has_no_more(store, reader.header.end_position):
+                        self._going_on = None
+                    break
+                self._going_on = None
+            worn.append(path)
+        for path in reversed(worn):
+            self._cut_off(store, path, size)
+
+    def _cut_off(self, store: OpenStore, path: str, size: int) -> None:
         """Make a file anew without the items of messages that the log no longer has; it may have none then."""
-        assert self._store_before is not None
         with IndexReader(path, self._tree) as reader:
             header = reader.header
-            kept, end_timestamp = live_items(self._store_before, reader, self._slots)
+            kept, end_timestamp = live_items(store, reader, self._slots)
         self._file = self._tree.new_file(os.path.join(self._new, os.path.basename(path)), size)
         if len(kept):
             timestamps = header.begin_timestamp + 1000 * kept["seconds"].astype(np.int64)
@@ -210,10 +223,6 @@ class IndexWriter:
     def _take_end(self, header: Header) -> None:
         self._previous_end = (header.end_timestamp, header.end_position)
         self.end_timestamp = max(self.end_timestamp, header.end_timestamp)
-
-
-def _is_beyond(header: Header, end: int) -> bool:
-    return header.index_count > 1 and header.end_position >= end
 
 
 def _next_name(last: str) -> str:

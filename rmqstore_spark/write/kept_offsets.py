@@ -15,11 +15,18 @@ _ID_BITS = 32
 
 @dataclass(frozen=True)
 class Lost:
-    """Messages of a queue that are missing: `count` of them, from a queue offset on."""
+    """Messages of a queue that are missing: `count` of them, from a queue offset on.
+
+    Attributes:
+        is_reused: whether the queue's next messages get these offsets.
+        known: what tells of them, where it is not the queue.
+    """
 
     queue: Queue
     queue_offset: int
     count: int
+    is_reused: bool = False
+    known: str = ""
 
 
 class KeptOffsets:
@@ -46,12 +53,15 @@ class KeptOffsets:
         self._ended = -1  # number of the message that the last segment begins with which was made for a gap
         self.lost: list[Lost] = []
 
-    def look(self, topics: list[str], codes: Integers, queue_ids: Integers, offsets: Integers) -> list[int]:
+    def look(
+        self, topics: list[str], codes: Integers, queue_ids: Integers, offsets: Integers, begin: int | None = None
+    ) -> list[int]:
         """Look at the next messages, of which each is in a queue.
 
         Args:
             topics: names.
             codes: the topic of each message, as an index of `topics`.
+            begin: the index of one with which a segment has to begin in any case.
 
         Returns:
             the indexes of messages with which a segment has to begin, ascending.
@@ -78,12 +88,14 @@ class KeptOffsets:
             self.ends[queue] = int(found[last]) + 1
             self._last[queue] = self._count + int(order[last])
         begins = []
-        wrong = np.flatnonzero(found != expected)
-        for i in wrong[np.argsort(order[wrong])].tolist():
-            row = int(order[i])
-            queue = topics[int(codes[row])], int(queue_ids[row])
-            self._take_gap(queue, int(expected[i]), int(found[i]))
-            if self._ended <= before[i]:
+        wrong = {int(order[i]): int(i) for i in np.flatnonzero(found != expected)}
+        for row in sorted(wrong.keys() | ({begin} if begin is not None else set())):
+            is_needed = row == begin
+            if (i := wrong.get(row, -1)) >= 0:
+                queue = topics[int(codes[row])], int(queue_ids[row])
+                self._take_gap(queue, int(expected[i]), int(found[i]))
+                is_needed = is_needed or bool(self._ended <= before[i])
+            if is_needed:
                 self._ended = self._count + row
                 begins.append(row)
         self._count += count

@@ -55,7 +55,7 @@ def apply(tree: Tree, patch: str, path: str, spare: str) -> None:
     changes = parts(tree, patch, path)
     if not tree.may_be_changed(path):
         tree.remove(spare)
-        with tree.new_file(spare, size) as copy:
+        with tree.new_file(spare, size, path) as copy:
             copy.copy_from(tree, path, size)
             copy.sync()
         tree.rename(spare, path)

@@ -2,12 +2,13 @@
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from native_io import FORMAT
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
-from rmqstore_spark.store.consumequeue import PRE_BLANK, UNIT, UNIT_SIZE, QueueUnit, is_used, parsed
+from rmqstore_spark.store.consumequeue import PRE_BLANK, UNIT, UNIT_SIZE, QueueUnit, is_used, lost_unit, parsed
 from rmqstore_spark.store.layout import name_of, queue_path
 from rmqstore_spark.write import disk
 from rmqstore_spark.write.new_file import NewFile, closed_if_it_fails
@@ -19,11 +20,13 @@ Queue = tuple[str, int]  # topic, queueId
 
 
 class _Tail:
-    """The end of a queue: units that are not written yet, and `start`, the byte offset in the queue where they go."""
+    """The end of a queue: units that are not written yet, and `start`, the byte offset in the queue where they go;
+    `position`: the physical offset of its last message, -1 where there is none."""
 
     def __init__(self, start: int) -> None:
         self.start = start
         self.pending = bytearray()
+        self.position = -1
 
     @property
     def next_offset(self) -> int:
@@ -82,6 +85,8 @@ class QueueWriter:
             taken += 1
         taken += len(units) // UNIT_SIZE
         self._append(tail, units)
+        if taken:
+            tail.position = QueueUnit(*UNIT.unpack(tail.pending[-UNIT_SIZE:])).position
         if self._pending > _MOST_PENDING:
             self._flush()
         return taken
@@ -99,6 +104,23 @@ class QueueWriter:
         units = (queue_offset - 1) % (self._file_size // UNIT_SIZE) + 1
         tail = self._tails[queue] = self._begin(queue, queue_offset - units)
         self._append_lost(tail, expired, units)
+
+    def go_on_at(self, ends: Mapping[Queue, int], segment: int, nbytes: int) -> None:
+        """Queues are to go on at offsets after those of their last messages, which are lost. That can be said only
+        where another queue has a message in a later segment: at the log's end a broker would drop the units.
+
+        Args:
+            segment: bytes of a segment.
+            nbytes: of the log. More messages than would have had space in it were not lost.
+        """
+        most = (nbytes + segment) // FORMAT["SMALLEST_UNIT"]
+        newest = max((tail.position for tail in self._tails.values()), default=-1)
+        start = newest - newest % segment
+        for queue, end in ends.items():
+            tail = self._tails.get(queue)
+            if tail is not None and 0 <= tail.position < start and 0 < end - tail.next_offset <= most:
+                most -= end - tail.next_offset
+                self._append_lost(tail, lost_unit(start), end - tail.next_offset)
 
     def finish(self, store_timestamp: Callable[[int], int]) -> None:
         """Bring everything to disk.

@@ -1,6 +1,5 @@
 """ConsumeQueue and index files anew from the commitlog: as a broker would, but at the speed of the disk."""
 
-import contextlib
 import itertools
 import logging
 import os
@@ -13,17 +12,21 @@ import numpy as np
 import numpy.typing as npt
 
 from native_io import FORMAT, Dispatcher
+from rmqstore_spark.cores import cores
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, one_line
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.store import checkpoint
 from rmqstore_spark.store.commitlog import NO_LIMIT
-from rmqstore_spark.store.consumequeue import UNIT, UNIT_SIZE, QueueUnit, lost_unit
+from rmqstore_spark.store.consumequeue import MOST_OFFSETS, PRE_BLANK, UNIT, UNIT_SIZE, Kind, QueueUnit, lost_unit
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.geometry import indexes_tags
 from rmqstore_spark.store.layout import find_store, queue_path
 from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.queue_bounds import queue_bounds
+from rmqstore_spark.store.queue_ends import WITH_A_BROKER
 from rmqstore_spark.store.segments import Extent
 from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.store.unit_evidence import unit_at
 from rmqstore_spark.write import disk, topics
 from rmqstore_spark.write.background import Lane
 from rmqstore_spark.write.change import Change
@@ -113,11 +116,11 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
     with entries, Lane(4) as puts:
         for part in _dispatch_all(store, target.sizes.slots):
             for queue, queue_offset, units in part.runs:
-                if queue_path(*queue) is None:
+                if queue_path(*queue) is None or not 0 <= queue_offset < MOST_OFFSETS - len(units):
                     without.setdefault(queue, QueueUnit(*UNIT.unpack_from(units)).position)
                 else:
                     if queue[0] not in needed:
-                        topics.refuse_batches(tree, known, queue[0])
+                        topics.refuse_batches(tree, known, queue[0], WITH_A_BROKER)
                     needed[queue[0]] = max(needed.get(queue[0], 0), queue[1] + 1)
                     taken = queues.put(queue, queue_offset, units, gaps.before(queue, queue_offset, units))
                     count += taken
@@ -132,8 +135,8 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
     _tell_of(
         target.root,
         without,
-        "expected a name that a queue's files can have; its messages get no ConsumeQueue units, but are read from the "
-        "log like any other",
+        "expected a name, and a queueOffset, that a queue's files can have; such messages get no ConsumeQueue units, "
+        "but are read from the log like any other",
     )
     _tell_of(
         target.root,
@@ -141,10 +144,18 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
         "expected a queueOffset after those of the queue's messages before, found one that was given already; what has "
         "such a one gets no ConsumeQueue unit, as with a broker, but is read from the log like any other",
     )
+    _tell_of(
+        target.root,
+        gaps.others,
+        "expected the queueOffset after that of the queue's message before, found a later one; consumers get it and "
+        "what comes after it at other queue offsets than the log says, as with a broker; `rmqstore salvage` makes a "
+        "store in which both agree",
+    )
+    queues.go_on_at(_kept_ends(store), target.sizes.segment, store.log.size)
+    _keep_others(tree, store, new_queues, queues)
     with LogReader(tree, os.path.join(target.root, "commitlog"), target.sizes.segment) as log_reader:
         queues.finish(log_reader.store_timestamp)
-    _keep_others(tree, store, new_queues)
-    missing = topics.lacking(known, needed)
+    missing = topics.lacking(known, topics.with_queues(known, needed, store.queues))
     if missing:
         tree.write_file(os.path.join(new, "config", "topics.json"), topics.merge(known, missing, milliseconds_now()))
     indexed = entries.end_timestamp
@@ -162,11 +173,15 @@ class _Gaps:
     Args:
         segment: bytes of a segment.
         span: bytes of the log. So many more messages would have had no space in it.
+
+    Attributes:
+        others: the other gaps: of each queue with some, the physical offset of the message after the first one.
     """
 
     def __init__(self, segment: int, span: int) -> None:
         self._segment = segment
         self._most = span // FORMAT["SMALLEST_UNIT"]
+        self.others: dict[tuple[str, int], int] = {}
         self._last: dict[tuple[str, int], tuple[int, int]] = {}  # position and queue offset of each queue's last unit
 
     def before(self, queue: tuple[str, int], queue_offset: int, units: memoryview) -> QueueUnit | None:
@@ -178,10 +193,19 @@ class _Gaps:
         last = QueueUnit(*UNIT.unpack_from(units, len(units) - UNIT_SIZE)).position
         self._last[queue] = last, queue_offset + count - 1
         gap = queue_offset - offset - 1
-        if gap <= 0 or position >= start or gap > self._most:
+        if gap <= 0:
+            return None
+        if position >= start or gap > self._most:
+            self.others.setdefault(queue, first)
             return None
         self._most -= gap
         return lost_unit(start)
+
+
+def _kept_ends(store: OpenStore) -> dict[tuple[str, int], int]:
+    """Where queues go on that lack their last messages, but which a salvage has let go on after them."""
+    lasts = ((queue, unit_at(queue, queue.end - 1)) for queue in store.queues if not queue.is_lmq)
+    return {(queue.topic, queue.queue_id): unit.end for queue, unit in lasts if unit and unit.kind is Kind.LOST}
 
 
 def _tell_of(root: str, queues: dict[tuple[str, int], int], what: str) -> None:
@@ -194,14 +218,20 @@ def _tell_of(root: str, queues: dict[tuple[str, int], int], what: str) -> None:
         log.warning("%s: and so for %d more queues", one_line(root), len(queues) - _MOST_TOLD)
 
 
-def _keep_others(tree: disk.Tree, store: OpenStore, new: str) -> None:
-    """Take over the queues that nothing in the log has made anew."""
-    for queue in store.queues:
+def _keep_others(tree: disk.Tree, store: OpenStore, new: str, queues: QueueWriter) -> None:
+    """Take over the queues that nothing in the log has made anew. Units after the log's end are of messages that were
+    cut off: without them a queue begins where it went on before these."""
+    made = queues.ends
+    others = (queue for queue in store.queues if queue.sizes and (queue.topic, queue.queue_id) not in made)
+    for bounds in queue_bounds(store, others):
+        queue = bounds.queue
+        if bounds.end < queue.end and not queue.is_lmq:
+            queues.begin_at((queue.topic, queue.queue_id), bounds.end, PRE_BLANK)
+            continue
         target = os.path.join(new, queue.topic, str(queue.queue_id))
-        if queue.sizes and tree.find(target) is None:
-            tree.make_directory(target)
-            for path, _ in queue.sizes:
-                tree.link(path, os.path.join(target, os.path.basename(path)))
+        tree.make_directory(target)
+        for path, _ in queue.sizes:
+            tree.link(path, os.path.join(target, os.path.basename(path)))
 
 
 @dataclass(frozen=True)
@@ -218,10 +248,8 @@ class _Part:
 
 def _dispatch_all(store: OpenStore, slots: int) -> Iterator[_Part]:
     """The parts of the log in its order. Segments are worked on side by side, one for each core."""
-    workers = os.cpu_count() or 1
-    tags = False
-    with contextlib.suppress(DamagedStoreError):  # the index may be what is broken
-        tags = indexes_tags(store, slots)
+    workers = cores()
+    tags = indexes_tags(store, slots)
     with ThreadPoolExecutor(workers) as pool:
         waiting: deque[Future[list[_Part]]] = deque()
         extents = deque(store.log.extents)
@@ -257,8 +285,8 @@ def _part(dispatcher: Dispatcher, root: str) -> _Part:
     found = dispatcher.finish()
     if found.inner_batches:
         raise NotAStoreError(
-            f"{root}: messages of a BatchCQ topic (sysFlag 0x80), whose queues are of another kind and cannot "
-            "be rebuilt; start a broker with `abort` in the store and no `checkpoint`"
+            f"{root}: expected messages of topics with simple queues, found some of a BatchCQ topic (sysFlag 0x80); "
+            f"{WITH_A_BROKER}"
         )
     names = dispatcher.queues
     runs = [(names[number], offset, units) for number, offset, units in found.runs()]

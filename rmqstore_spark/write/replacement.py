@@ -36,7 +36,7 @@ class Replacement:
         with closed_if_it_fails(self._above):
             self._above.refuse_other_than(self._root, stat.S_ISDIR, "a directory")
             self._above.remove_tree(self._new)
-            self._above.make_directory(self._new)
+            self._above.make_private(self._new)
             self.tree = Tree(self._new, like=self._old, inside=self._above)
         return self
 
@@ -45,7 +45,7 @@ class Replacement:
             if failed is None or issubclass(failed, Exception):
                 try:
                     self._remove_other()
-                except RmqStoreError as why:
+                except (OSError, RmqStoreError) as why:
                     what = "the old store is not deleted" if self.is_published else "not tidied up"
                     log.warning("%s: %s, the next write will try again: %s", *map(one_line, (self._new, what, why)))
 
@@ -62,8 +62,9 @@ class Replacement:
             RmqStoreError: somebody has put something else in the new one's place. The old one stays. Or, where the text
                 says so, all is written.
         """
-        self.tree.set_mode(stat.S_IMODE(self._old.itself.st_mode))
         self.tree.sync_directories(self._new)
+        self.tree.set_mode(stat.S_IMODE(self._old.itself.st_mode))  # all in it is for whom it is to be
+        self.tree.sync_directory(self._new)
         self._above.exchange(self._new, self._root)
         found = self._above.find(self._root)
         if found is None or found.st_ino != self.tree.itself.st_ino:
@@ -75,8 +76,11 @@ class Replacement:
         self.is_published = True
         try:
             self._above.sync_directory(self._above.path)
-        except RmqStoreError as why:
-            raise RmqStoreError(f"{why}: the messages are all written, do not write them again") from None
+        except (OSError, RmqStoreError) as why:
+            raise RmqStoreError(
+                f"{why}: the messages are all written, do not write them again; but a power cut may still take them: "
+                "see what is wrong with the disk"
+            ) from None
 
 
 def sweep_beside(tree: Tree) -> None:

@@ -1,7 +1,8 @@
 """From a task's record batches to staged units: types, defaults, queues."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,20 +18,11 @@ from rmqstore_spark.options import WriteOptions
 from rmqstore_spark.store.message import COMPRESSION_TYPE, host_bytes
 from rmqstore_spark.write.brought import Brought, Counts
 from rmqstore_spark.write.disk import Tree
+from rmqstore_spark.write.incoming import BadValueError, incoming
 from rmqstore_spark.write.staging import Staged, StagingWriter, UnitSizes
 from rmqstore_spark.write.workshop import staging
 
 _PLAIN_BODY = ~(FORMAT["SYSFLAG_COMPRESSED"] | COMPRESSION_TYPE)
-
-
-class _BadValueError(Exception):
-    """What is wrong with a column in a row of a batch."""
-
-    def __init__(self, row: int, column: str, reason: str) -> None:
-        super().__init__(row, column, reason)
-        self.row = row
-        self.column = column
-        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -69,9 +61,10 @@ def stage(
         encoder = RowEncoder(options, partition)
         for batch in batches:
             if batch.num_rows:
+                rows = encoder.incoming(batch, counts is not None)
                 if counts is not None:
-                    counts.add(batch)
-                encoded = encoder.encode(batch)
+                    counts.add(rows)
+                encoded = encoder.encode(rows)
                 file.write(encoded.units, encoded.sizes, encoded.topics)
         return replace(file.finish(), counts=counts)
 
@@ -90,21 +83,36 @@ class RowEncoder:
         self._turn = partition
         self._encoder = Encoder(allow_v2=options.auto_message_version_on_topic_len)
 
+    def incoming(self, batch: pa.RecordBatch, with_offsets: bool) -> pa.RecordBatch:
+        """The columns of the next batch that are written, in the types that messages have.
+
+        Raises:
+            BadRowError: naming row and column.
+        """
+        with self._told():
+            return incoming(batch, with_offsets)
+
     def encode(self, batch: pa.RecordBatch) -> Encoded:
         """The units of a batch, which has rows.
 
         Raises:
             BadRowError: naming row and column.
         """
-        try:
+        with self._told():
             encoded = self._encode(batch)
-        except (_BadValueError, EncodeError) as why:
+        self._rows += batch.num_rows
+        return encoded
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What is wrong in a batch, with the row's number in the task."""
+        try:
+            yield
+        except (BadValueError, EncodeError) as why:
             raise BadRowError(
                 f"partition {self._partition}, row {self._rows + why.row}: column {why.column!r}: {why.reason}; "
                 "nothing was written"
             ) from None
-        self._rows += batch.num_rows
-        return encoded
 
     def _encode(self, batch: pa.RecordBatch) -> Encoded:
         rows = _Rows(batch)
@@ -163,27 +171,25 @@ class _Rows:
     def __init__(self, batch: pa.RecordBatch) -> None:
         self._batch = batch
 
-    def get(self, name: str, arrow: pa.DataType | None = None) -> pa.Array:
+    def get(self, name: str) -> pa.Array:
         """A column; nulls where there is none."""
-        arrow = arrow or COLUMNS[name].arrow
         at = self._batch.schema.get_field_index(name)
         if at < 0:
-            return pa.nulls(self._batch.num_rows, arrow)
-        column = self._batch.column(at)
-        return column if column.type == arrow else column.cast(arrow)
+            return pa.nulls(self._batch.num_rows, COLUMNS[name].arrow)
+        return self._batch.column(at)
 
     def filled(self, name: str, default: Any) -> pa.Array:
         """A column with no nulls left.
 
         Raises:
-            _BadValueError: there is one, and no default for it.
+            BadValueError: there is one, and no default for it.
         """
         column = self.get(name)
         if column.null_count == 0:
             return column
         if default is None:
             row = int(np.argmax(_to_numpy(pc.is_null(column))))
-            raise _BadValueError(row, name, f"expected a {COLUMNS[name].spark}, found null")
+            raise BadValueError(row, name, f"expected a {COLUMNS[name].spark}, found null")
         return pc.fill_null(column, pa.scalar(default, column.type))
 
     def milliseconds(self, name: str) -> pa.Array:
@@ -204,7 +210,7 @@ class _Rows:
         if None in stored:
             wrong = encoded.dictionary[stored.index(None)]
             row = int(np.argmax(_to_numpy(pc.fill_null(pc.equal(column, wrong), False))))
-            raise _BadValueError(row, name, f"expected ip:port or [ipv6]:port, found {wrong.as_py()!r}")
+            raise BadValueError(row, name, f"expected ip:port or [ipv6]:port, found {wrong.as_py()!r}")
         return pc.fill_null(pa.array(stored, pa.binary()).take(encoded.indices), pa.scalar(default, pa.binary()))
 
 

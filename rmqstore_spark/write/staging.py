@@ -4,6 +4,7 @@ A file of units back to back, and beside it `.sizes`: the size of each as an i32
 commit knows is 0 in a staged unit: physicalOffset, queueOffset, and the storeTimestamp where the row gives none.
 """
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,8 +18,11 @@ from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.files import ReadFile
 from rmqstore_spark.write import disk
 from rmqstore_spark.write.brought import Counts
+from rmqstore_spark.write.calls import RaceError
 from rmqstore_spark.write.new_file import closed_if_it_fails
 
+_HELD = "held"
+_ROOT_IS_MADE = "made-the-store"
 CHUNK_SIZE = 4 * 1024 * 1024
 _SIZE = np.dtype(np.int32)
 _SIZES_AT_ONCE = 256 * 1024
@@ -113,6 +117,51 @@ class StagingWriter:
     def finish(self) -> Staged:
         """What was written."""
         return Staged(self._path, self._nbytes, self._rows, self._topics)
+
+
+def hold(tree: disk.Tree, made: str, directory: str) -> int:
+    """Say of a job's directory that this process works in it, for as long as the descriptor is open.
+
+    For a job of one process. Those of Spark are of several, and of none all the time.
+
+    Args:
+        made: what the directory is called until it is held.
+
+    Raises:
+        RaceError: somebody has thrown it away meanwhile.
+    """
+    path = os.path.join(made, _HELD)
+    tree.make_lock(path, b"")
+    fd = tree.lock(path)
+    if fd is None:
+        raise RaceError(f"{path}: locked: expected a file that was just made, found that somebody looks at it")
+    with contextlib.ExitStack() as if_it_fails:
+        if_it_fails.callback(os.close, fd)
+        tree.rename(made, directory)
+        if_it_fails.pop_all()
+    return fd
+
+
+def is_left(tree: disk.Tree, directory: str) -> bool:
+    """Is it a directory that was held, by a process that was killed?"""
+    path = os.path.join(directory, _HELD)
+    if tree.find(path) is None:
+        return False
+    fd = tree.lock(path)
+    if fd is None:
+        return False
+    os.close(fd)
+    return True
+
+
+def tell_root_is_made(tree: disk.Tree, directory: str) -> None:
+    """Say of a job that it has made the store's directory, so that whoever ends it, in whichever process, knows."""
+    tree.make_lock(os.path.join(directory, _ROOT_IS_MADE), b"")
+
+
+def root_is_made(tree: disk.Tree, directory: str) -> bool:
+    """Has that been said?"""
+    return tree.find(os.path.join(directory, _ROOT_IS_MADE)) is not None
 
 
 def read_chunks(tree: disk.Tree, staged: Staged) -> Iterator[Chunk]:

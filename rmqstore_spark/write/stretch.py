@@ -170,7 +170,7 @@ class Laying:
         tree, stretch = self._tree, self._stretch
         if tree.find(self._following) is None:
             new = os.path.join(self._workshop, name_of(stretch.segment + stretch.segment_size))
-            with tree.new_file(new, stretch.segment_size) as file:
+            with tree.new_file(new, stretch.segment_size, self._following) as file:
                 file.sync()
             tree.rename(new, self._following)
             tree.sync_directory(self._commitlog)

@@ -1,13 +1,13 @@
 """The store that is written to, as it is before: file sizes, where the log ends, where each queue goes on."""
 
-import contextlib
 import os
 import stat
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
-from rmqstore_spark.store.geometry import index_geometry, queue_file_size
+from rmqstore_spark.store.files import Hint
+from rmqstore_spark.store.geometry import index_geometry, queue_file_size, segment_size
 from rmqstore_spark.store.kinds import refuse_to_write
 from rmqstore_spark.store.layout import dledger_directory, find_store, refuse_dledger
 from rmqstore_spark.store.opened import OpenStore
@@ -63,15 +63,18 @@ class Target:
         return [] if self.store is None else [extent.segment for extent in self.store.log.extents]
 
 
-def make_root(root: str) -> Tree:
+def make_root(root: str, mode: int = 0o777) -> Tree:
     """A directory to write a store into, made where it is missing.
+
+    Args:
+        mode: that it is made with; the umask has a word, too.
 
     Raises:
         RmqStoreError: there is something else, or it cannot be made.
     """
     found = kind_at(root)
     if found is None:
-        make_directories(root)
+        make_directories(root, mode)
     elif found != "a directory":
         raise NotAStoreError(f"{root}: this is no directory; give a directory to write the store into")
     return Tree(root)
@@ -190,7 +193,7 @@ def sizes_of(store: OpenStore, asked: Sizes, topics: Iterable[str] = ()) -> File
         DamagedStoreError: its files differ in size.
     """
     _refuse_faults(store)
-    segment = store.segments[0].size if store.segments else None
+    segment = segment_size(store)
     queue_file = queue_file_size(store, topics)
     slots, items = index_geometry(os.path.join(store.root, "index"), store.files, asked.slots, asked.items)
 
@@ -208,18 +211,18 @@ def sizes_of(store: OpenStore, asked: Sizes, topics: Iterable[str] = ()) -> File
 
 
 def sizes_to_rebuild(store: OpenStore, asked: Sizes) -> FileSizes:
-    """The sizes for files that are made anew: those asked for, else those of the files that are there, if they can be
-    known; they may be what is broken."""
-    segment = store.segments[0].size if store.segments else None
+    """The sizes for files that are made anew: those asked for, else those that most of the files have that are there,
+    as some of them may be what is broken, else RocketMQ's."""
     queue_file, slots, items = asked.queue_file, asked.slots, asked.items
     if queue_file is None:
-        with contextlib.suppress(DamagedStoreError):
-            queue_file = queue_file_size(store)
+        with Hint():
+            queue_file = queue_file_size(store, may_differ=True)
     if slots is None or items is None:
-        with contextlib.suppress(DamagedStoreError, OptionError):
-            found = index_geometry(os.path.join(store.root, "index"), store.files, slots, items)
+        with Hint():
+            index = os.path.join(store.root, "index")
+            found = index_geometry(index, store.files, slots, items, may_differ=True)
             slots, items = slots or found[0], items or found[1]
-    return Sizes(segment, queue_file, slots, items).or_defaults()
+    return Sizes(segment_size(store), queue_file, slots, items).or_defaults()
 
 
 def inspect(tree: Tree, asked: Sizes, topics: Collection[str]) -> Target:

@@ -8,6 +8,7 @@ from typing import Any
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store import config
 from rmqstore_spark.store.config import DEFAULT_QUEUES, Table
+from rmqstore_spark.store.consumequeue import ConsumeQueues
 from rmqstore_spark.store.layout import queue_path
 from rmqstore_spark.store.sizes import MOST_QUEUES
 from rmqstore_spark.store.system_topics import SCHEDULE_TOPIC
@@ -15,6 +16,7 @@ from rmqstore_spark.write.disk import Tree
 
 _SCHEDULE_QUEUES = 18  # one for each delay level; what the file says overrides what the broker gives it
 _PERM_READ_WRITE = 6
+_LEAVE_AWAY = "other queues cannot be written: leave its messages away, or write them elsewhere"
 _QUEUE_TYPES = ("SimpleCQ", None)
 _CLEANUP_POLICIES = ("DELETE", None)
 
@@ -28,13 +30,17 @@ def load(tree: Tree) -> Table:
         RmqStoreError: a file cannot be read; or there are some, but none that can be understood.
     """
     wrong = None
-    for path in config.with_backup(os.path.join(tree.path, "config", "topics.json")):
+    file = os.path.join(tree.path, "config", "topics.json")
+    for path in config.with_backup(file):
         if tree.find(path) is None:
             continue
         try:
             text = config.read_text(path, tree, "strict")
             if text.strip():
-                return parse(text)
+                table = parse(text)
+                if path != file:
+                    config.say_of_backup(file, table, tree)
+                return table
         except ValueError as why:
             wrong = wrong or f"{path}: cannot be understood: {why}"
     if wrong:
@@ -78,31 +84,52 @@ def refuse_unwritable(tree: Tree, table: Table, topics: Iterable[str]) -> None:
         _refuse_attribute(tree.path, table, topic, "cleanup.policy", _CLEANUP_POLICIES)
 
 
-def refuse_batches(tree: Tree, table: Table, topic: str) -> None:
+def refuse_batches(tree: Tree, table: Table, topic: str, advice: str = _LEAVE_AWAY) -> None:
     """A topic whose queues are of batches (BatchCQ): as topics.json says, or where there are such queues.
+
+    Args:
+        advice: what to do then.
 
     Raises:
         RmqStoreError: it is one.
     """
-    _refuse_attribute(tree.path, table, topic, "queue.type", _QUEUE_TYPES)
+    _refuse_attribute(tree.path, table, topic, "queue.type", _QUEUE_TYPES, advice)
     queue = queue_path(topic, 0)
     directory = None if queue is None else os.path.join(tree.path, "batchconsumequeue", os.path.dirname(queue))
     if directory is not None and tree.is_directory(directory) and tree.names(directory):
         raise RmqStoreError(
-            f"{directory}: topic {topic} has queues of batches (queue.type BatchCQ): expected simple ones; other "
-            "queues cannot be written: leave its messages away, or write them elsewhere"
+            f"{directory}: topic {topic} has queues of batches (queue.type BatchCQ): expected simple ones; {advice}"
         )
 
 
-def _refuse_attribute(root: str, table: Table, topic: str, name: str, usual: Collection[str | None]) -> None:
+def _refuse_attribute(
+    root: str, table: Table, topic: str, name: str, usual: Collection[str | None], advice: str = _LEAVE_AWAY
+) -> None:
     entry = table.get("topicConfigTable", {}).get(topic)
     attributes = entry.get("attributes") if isinstance(entry, dict) else None
     found = attributes.get(name, attributes.get("+" + name)) if isinstance(attributes, dict) else None
     if found not in usual:
         raise RmqStoreError(
             f"{os.path.join(root, 'config', 'topics.json')}: topic {topic} has {name} {found}: expected "
-            f"{next(iter(usual))}; other queues cannot be written: leave its messages away, or write them elsewhere"
+            f"{next(iter(usual))}; {advice}"
         )
+
+
+def with_queues(table: Table, needed: Mapping[str, int], queues: ConsumeQueues) -> dict[str, int]:
+    """The topics with the queues that each needs, and those beside them that have files: of these topics, or of all
+    where the table knows none. A topic whose entry had fewer would not be served whole.
+
+    Args:
+        needed: how many queues each topic needs.
+        queues: those of the store.
+    """
+    counts = dict(needed)
+    for topic in sorted(needed if table.get("topicConfigTable") else {*needed, *queues.topics}):
+        if not queues.of_topic(topic, is_batch=True):
+            for queue in queues.of_topic(topic):
+                if queue.in_files:
+                    counts[topic] = max(counts.get(topic, 0), queue.queue_id + 1)
+    return counts
 
 
 def lacking(table: Table, queues: Mapping[str, int]) -> dict[str, int]:

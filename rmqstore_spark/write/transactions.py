@@ -56,7 +56,7 @@ def put(tree: Tree, path: str, known: Mapping[str, int], transaction: Transactio
 
 def _parse(text: str) -> dict[str, int]:
     table = config.parse(text)
-    if table.get("format") != _FORMAT:
+    if not config.is_exactly(table.get("format"), _FORMAT):
         raise ValueError(f"expected format {_FORMAT}, found {table.get('format')!r:.40}")
     transactions = table.get("transactions")
     if not isinstance(transactions, dict):

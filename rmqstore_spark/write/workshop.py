@@ -7,6 +7,7 @@ from rmqstore_spark.store.written import WORKSHOP
 STAGING = "staging-"  # what tasks have encoded, a directory for each job
 ASIDE = "aside-"  # a journal that did not fit, with what was made for it
 GONE = "-gone"  # at the end of the name of a staging directory that is being deleted
+PART = ".part"  # at the end of the name of a file that is being made
 _TRANSACTIONS = "transactions.json"
 
 

@@ -13,6 +13,7 @@ import stat
 import subprocess
 import threading
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import pytest
 from oracle import stores
 from support import reading
 from support.command import COMMAND, at_terminal, run
+from support.patience import HANG
 
 from rmqstore_spark.cli.commands import Rmqstore
 from rmqstore_spark.tables.registry import TABLES
@@ -70,7 +72,7 @@ def test_each_command_has_help_with_an_example_that_works(command: str, store: P
     if command in ("copy", "salvage"):
         return  # test_copy.py has them
     example = example.replace("order-4711", "order-47").replace("Orders", "Orders1")
-    subprocess.run([*COMMAND, *example.split()], capture_output=True, check=True, timeout=300)
+    subprocess.run([*COMMAND, *example.split()], capture_output=True, check=True, timeout=HANG)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,34 @@ def test_each_command_has_help_with_an_example_that_works(command: str, store: P
         (["messages", ""], "option 'path': expected a directory, found ''"),
         (["show", ""], "option 'paths': expected paths that are not empty"),
         (["messages"], "Missing argument 'PATH...'"),
-        (["messages", "{store}", "--subscibe", "T"], "No such option '--subscibe'"),
+        (
+            ["messages", "{store}", "--subscibe", "T"],
+            "there is no option '--subscibe'. Did you mean '--subscribe'? See rmqstore messages -",
+        ),
+        (["messages", "{store}", "--SUBSCRIBE", "T"], "there is no option '--SUBSCRIBE'. Did you mean '--subscribe'?"),
+        (["messages", "{store}", "--tag=a"], "there is no option '--tag'. Did you mean '--tags'?"),
+        (["--verson"], "there is no option '--verson'. Did you mean '--version'? See rmqstore --help"),
+        (["topics", "{store}", "--columns", "Topic"], "unknown column 'Topic'. Did you mean 'topic'?"),
+        (["history", "{store}", "x", "--columns", "evnt"], "unknown column 'evnt'. Did you mean 'event'?"),
+        (["messages", "{store}", "--startingOffsets", "group:nosuch"], "no store has an offset of consumer group"),
+        (["lag", "{store}"], "there is no command 'lag'; see rmqstore --help"),
+        (["messages", "{store}", "--tags", "TagA &&"], "there is no &&, found 'TagA &&'"),
+        (["messages", "{store}", "--no-decompress=x"], "--no-decompress"),
+        (["messages", "{store}", "--deduplicate=maybe"], "messages: --deduplicate: expected true or false, or nothing"),
+        (["messages", "{store}", "--verify-crc="], "--verify-crc: expected true or false, or nothing, found ''"),
+        (["tail", "{store}", "a\nb"], r"Got unexpected extra argument (a\nb); see"),
+        (["--format", "json", "topics"], "there is no option '--format' here: a command comes before its options; see"),
+        (["{store}"], "Did you mean 'show {store}'? See rmqstore --help"),
+        (["tail", "-f", "{store}", "--limit", "3", "--from", "2020-01-01"], "--limit: says how many of the last"),
+        (["tail", "-f", "{store}", "-n", "0", "--starting-offsets", "earliest"], "--limit: says how many of the last"),
+        (["copy", "{store}", ""], "expected the path of a directory, found ''"),
+        (["copy", "", "/nowhere"], "option 'path': expected a directory, found ''"),
+        (["rebuild", ""], "option 'path': expected a directory, found ''"),
+        (["messages", "{store}", "--output", ""], "expected a file's name, found ''"),
+        (["messages", "{store}", "--storePathCommitLog", ""], "option 'storePathCommitLog': expected"),
+        (["history", "{store}", "x", "--columns", ""], "option 'columns': expected"),
+        (["get", "{store}", "x", "--columns", ""], "option 'columns': expected"),
+        (["get", "{store}", ""], "option 'msgId': expected a text that is not empty"),
         (["messages", "{store}", "--startingTimestamp", "yesterday"], "startingTimestamp"),
         (["messages", "{store}", "--columns", "bodi"], "unknown column 'bodi'. Did you mean 'body'?"),
         (["messages", "{store}", "--subscribe", "Orders11"], "Did you mean 'Orders1'"),
@@ -92,7 +121,7 @@ def test_each_command_has_help_with_an_example_that_works(command: str, store: P
         (["get", "{store}", "x", "--key", "y"], "give an ID, or --key"),
         (["segments", "{store}", "--limit", "-1"], "-1 is not in the range"),
         (["rebuild", "/nowhere"], "/nowhere"),
-        (["messages", "{store}", "--\x1b[31m"], r"No such option '--\x1b[31m'"),
+        (["messages", "{store}", "--\x1b[31m"], r"there is no option '--\x1b[31m'"),
         (
             ["messages", "{store}", "--output", "/nowhere/x.json"],
             "--output /nowhere/x.json: cannot be written: No such",
@@ -105,7 +134,7 @@ def test_wrong_use(store: Path, arguments: list[str], told: str) -> None:
     assert ran.code == 2
     (line,) = ran.err.splitlines()
     assert line.startswith("rmqstore")
-    assert told in line
+    assert told.replace("{store}", str(store)) in line
     assert not ran.out
 
 
@@ -137,13 +166,39 @@ def test_exit_code_follows_what_is_found_and_not_what_is_shown(face: list[str], 
         asked = [*face, "--columns", columns] if columns else face
         assert run("check", builder.root, *asked).code == 0
         assert run("get", builder.root, "--key", "one", *asked).code == 0
-        assert run("get", builder.root, "--key", "two", *asked).code == 1
+        for command in (["get", "--key", "two"], ["messages", "--key", "two"], ["tail", "--tags", "none"]):
+            missing = run(command[0], builder.root, *command[1:], *asked)
+            assert missing.code == 4
+            assert missing.err.splitlines()[-1] == f"nothing found with {command[1][2:]} {command[2]!r}"
     shutil.rmtree(builder.root / "consumequeue")
     for columns in "", "problem,file", "found,store", "severity":
         ran = run("check", builder.root, *face, *(["--columns", columns] if columns else []))
         assert ran.code == 1
         if columns and "json" in face:
             assert list(json.loads(ran.out.splitlines()[0])) == columns.split(",")
+
+
+def test_what_was_not_looked_at_has_a_code_of_its_own(tmp_path: Path) -> None:
+    """Where nothing was found: it may be there."""
+    builder = stores.StoreBuilder(tmp_path / "store")
+    builder.append(keys="one")
+    builder.close()
+    asked = (["get", "--key", "two"], ["messages", "--tags", "no"], ["tail", "--tags", "no"], ["history", "two"])
+    for command, *options in asked:
+        assert run(command, builder.root, *options).code == 4
+    assert run("check", builder.root).code == 0
+    (builder.root / "config").mkdir(exist_ok=True)
+    (builder.root / "config" / "tieredStoreMetadata.json").write_text("{}")
+    for command, *options in asked:
+        for columns in ([], ["--columns", "msgId"]):
+            ran = run(command, builder.root, *options, *columns)
+            assert (ran.code, ran.out) == (3, "")
+            assert ran.err.splitlines()[-1].startswith("nothing found with ")
+    assert run("get", builder.root, "--key", "one").code == 0
+    for columns in ([], ["--columns", "file"], ["--format", "json"]):
+        assert run("check", builder.root, *columns).code == 3
+    shutil.rmtree(builder.root / "consumequeue")
+    assert run("check", builder.root).code == 1
 
 
 # ---- what comes out
@@ -226,7 +281,151 @@ def test_one_message_in_full(store: Path) -> None:
     assert "ff 00 fe" in binary
     assert "reconsumeTimes  3\n" in binary
     missing = run("get", store, "--key", "order-4711")
-    assert (missing.code, missing.out, missing.err) == (1, "", "nothing found\n")
+    assert (missing.code, missing.out, missing.err) == (4, "", "nothing found with key 'order-4711'\n")
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        ('{"a":1,"b":[true,null,1.5,"é"]}', ["{", '  "a": 1,', '  "b": [', "    true,"]),
+        ('{"a": 1, "b": {}}', ["{", '  "a": 1,', '  "b": {}', "}"]),
+        ('{"a":1,"a":2}', None),
+        ('{"a":1e5}', None),
+        ('{"a":12345678901234567890.10}', None),
+        ('{"a":1.0000000000000000001}', None),
+        (r'{"a":"\u0041"}', None),
+        ('{"a" :1}', None),
+        ("[" * 2000 + "]" * 2000, None),
+        ("NaN ", None),
+        ("1" * 5000, None),
+    ],
+)
+def test_a_body_is_shown_as_it_is(body: str, shown: list[str] | None, tmp_path: Path) -> None:
+    """JSON is indented only where that is all that changes."""
+    builder = stores.StoreBuilder(tmp_path / "store")
+    builder.append(keys="k", body=body.encode())
+    builder.close()
+    lines = run("get", builder.root, "--key", "k").out.partition(" bytes\n")[2].splitlines()
+    assert lines[: len(shown or [1])] == [f"  {line}" for line in shown or [body]]
+
+
+def test_an_empty_map_is_an_object(tmp_path: Path) -> None:
+    builder = stores.StoreBuilder(tmp_path / "store")
+    builder.append(topic="T", keys="k")
+    builder.close()
+    for kind, read in (("json", json.loads), ("csv", lambda line: {"attributes": line[1:-1]})):
+        lines = run("topics", builder.root, "--format", kind, "--columns", "attributes").out.splitlines()
+        assert read(lines[-1])["attributes"] in ({}, "{}", "")
+
+
+def test_bytes_can_be_asked_for_in_base64(store: Path) -> None:
+    asked = ["--columns", "bodyBase64, topic,body", "--topic", "Binary,Orders0", "--format"]
+    rows = [json.loads(line) for line in run("messages", store, *asked, "json").out.splitlines()]
+    assert rows[-1] == {"topic": "Binary", "bodyBase64": "/wD+"}
+    assert rows[0] == {"bodyBase64": "eyJuIjogMH0=", "topic": "Orders0", "body": '{"n": 0}'}
+    cells = list(csv.DictReader(io.StringIO(run("messages", store, *asked, "csv").out)))
+    assert [cell["bodyBase64"] for cell in cells] == [row["bodyBase64"] for row in rows]
+    assert list(cells[0]) == ["bodyBase64", "topic", "body"]
+    (line,) = run("tail", store, "-n", "1", "--key", "binary", "--columns", "bodyBase64", "--format", "json").out.split(
+        "\n"
+    )[:1]
+    assert json.loads(line) == {"bodyBase64": "/wD+"}
+    for columns in ("topicBase64", "bodyBase64,bodyBase64", "nothingBase64"):
+        assert run("messages", store, "--columns", columns).code == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("jsonl", "json"), ("ndjson", "json"), ("CSV", "csv"), ("feather", "arrow")]
+)
+def test_a_format_is_called_as_its_files_are(name: str, kind: str, store: Path, tmp_path: Path) -> None:
+    output = tmp_path / "x"
+    written = [
+        run("queues", store, "--format", each, "--output", output).code or output.read_bytes() for each in (name, kind)
+    ]
+    assert written[0] == written[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "is_on"),
+    [
+        ("--decompress", True),
+        ("--decompress true", True),
+        ("--decompress=TRUE", True),
+        ("--no-decompress", False),
+        ("--decompress false", False),
+        ("--decompress=false", False),
+        ("--decompress --no-decompress", False),
+        ("", True),
+    ],
+)
+def test_a_flag_is_a_flag_and_may_have_a_text(words: str, is_on: bool, tmp_path: Path) -> None:
+    builder = stores.StoreBuilder(tmp_path / "store")
+    builder.append(keys="k", body=zlib.compress(b"plain"), sys_flag=1)
+    builder.close()
+    for arguments in ([*words.split(), str(builder.root)], [str(builder.root), *words.split()]):
+        ran = run("messages", *arguments, "--format", "json", "--columns", "body")
+        assert (ran.code, ran.out == '{"body": "plain"}\n') == (0, is_on)
+    ran = run(
+        "messages", "--deduplicate", "-n", "1", builder.root, "--verify-crc", "--no-drop-cache", "--format", "csv"
+    )
+    assert (ran.code, ran.out.count("\n")) == (0, 2)
+
+
+@pytest.mark.parametrize("face", [[], ["--format", "json"]])
+def test_nothing_is_found_in_columns_of_its_own(face: list[str], store: Path) -> None:
+    missing = run("history", store, "none", "--columns", "event,details", *face)
+    assert (missing.code, missing.out, missing.err) == (4, "", "nothing found with key 'none'\n")
+    empty = run("inflight", store, "--columns", "group,popTimestamp", *face)
+    assert (empty.code, empty.out, empty.err) == (0, "", "nothing found\n")
+
+
+def test_spaces_around_commas_mean_nothing(store: Path) -> None:
+    log = store / "commitlog"
+    for arguments in (
+        ["history", store, "order-7", "--columns", "timestamp, event"],
+        ["messages", store, "--columns", " topic , keys", "--topic", "Orders0 , Orders1"],
+        ["topics", store, "--columns", "topic ,kind"],
+        ["tail", store, "--columns", "topic, keys"],
+        ["get", store, "--key", "order-7", "--columns", "topic, keys"],
+        ["check", store, "--columns", "problem, file"],
+        ["segments", store, "--storePathCommitLog", f" {log} , {log}"[: len(str(log)) + 2]],
+    ):
+        ran = run(*map(str, arguments), "--format", "json")
+        assert ran.code == 0, ran.err
+
+
+def test_limit_is_the_most_rows(store: Path, tmp_path: Path) -> None:
+    """0 and what is more than there can be: all of them."""
+    for command in (["messages"], ["tail"], ["get", "--topic", "Orders1", "--from", "1970-01-01", "--key", "order-1"]):
+        rows = {
+            limit: run(command[0], store, *command[1:], "--format", "json", *limit.split()).out.count("\n")
+            for limit in ("", "-n 1", "-n 0", f"-n {(1 << 63) - 1}", f"--limit {1 << 63}", f"-n {10**30}")
+        }
+        most = rows.pop("-n 0")
+        assert rows.pop("-n 1") == 1
+        assert rows.pop("") == (10 if command == ["tail"] else most)
+        assert set(rows.values()) == {most}
+    shutil.copytree(store, copy := tmp_path / "copy")
+    shutil.rmtree(copy / "consumequeue")
+    (copy / "commitlog" / "stray").touch()
+    for limit, most in (("0", 100), ("1", 1), (str(1 << 63), 100)):
+        assert (
+            0
+            < sum(
+                line.startswith("  ") and "more;" not in line
+                for line in run("check", copy, "-n", limit).out.split("\n")
+            )
+            <= most
+        )
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("show", "explain", "rebuild")])
+def test_help_says_what_the_limit_is_without_one(command: str) -> None:
+    defaults = {"tail": "10", "get": "all"} | dict.fromkeys(("check", "copy", "salvage"), "20 of each problem")
+    told = " ".join(run(command, "--help").out.split())
+    limit = told.partition("-n, --limit")[2]
+    assert "the most rows" in limit
+    assert f"[default: {defaults.get(command, '100 in a table')}" in limit
 
 
 @pytest.mark.slow
@@ -312,7 +511,7 @@ def test_output_replaces_only_files(store: Path, tmp_path: Path) -> None:
     os.mkfifo(pipe := tmp_path / "pipe.csv")
     with subprocess.Popen([*COMMAND, *map(str, rows), str(pipe)], stderr=subprocess.PIPE) as process:
         assert pipe.read_text() == target.read_text()
-        process.communicate(timeout=300)
+        process.communicate(timeout=HANG)
     assert process.returncode == 0
     assert pipe.is_fifo()
     assert run(*rows, os.devnull).code == 0
@@ -344,7 +543,7 @@ def test_an_interrupt_is_clean(large_store: Path, tmp_path: Path) -> None:
             assert process.poll() is None
             time.sleep(0.001)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=300)
+        out, err = process.communicate(timeout=HANG)
     assert (process.returncode, out, err) == (130, b"", b"")
     assert os.listdir(tmp_path) == []
 

@@ -288,6 +288,35 @@ def test_salvage_where_the_queue_is_damaged_too(tmp_path: Path, at: int, bit: in
     assert [unit["queueOffset"] for unit in reference.read_store(target)] == [n // 2 for n in range(200) if n != 101]
 
 
+@pytest.mark.parametrize("what", ["body", "head"])
+@pytest.mark.parametrize("is_last", [False, True])
+def test_salvage_of_queues_last_messages(tmp_path: Path, what: str, is_last: bool) -> None:
+    """A queue goes on where it did, if another queue has a message that comes later: in the new store, in a copy of
+    that, and after a rebuild. Else it is told that its queue offsets are given out again."""
+    source, target, again = (tmp_path / name for name in ("source", "target", "again"))
+    write(source, [row(number % 3, number) for number in range(90)], sizes=SMALL)
+    units = [position for position, _ in reference.read_units(source)]
+    at, byte = {"body": (100, b"?"), "head": (4, b"\0")}[what]
+    for number in 84, 87, 85, 88, *([89] if is_last else []):  # two of queue 0, two of 1, the last one of queue 2
+        change(source, units[number] + at, lambda _: byte)
+    configure(source, "consumerOffset", {"offsetTable": {"Orders@g": {"0": 30, "1": 30, "2": 30}}})
+    made = Store(source).salvage(target)
+    lost = {0: (28, 2), 1: (28, 2)} | ({2: (29, 1)} if is_last else {})
+    told = {gap["queueId"]: gap for gap in made.lost.to_pylist() if gap["problem"] == "lostMessages"}
+    assert {queue_id: (gap["queueOffset"], gap["count"]) for queue_id, gap in told.items()} == lost
+    assert {queue_id for queue_id, gap in told.items() if "goes on with these" in gap["advice"]} == lost.keys() & {2}
+    ends = [30, 30, 29 if is_last else 30]
+    assert config(target, "consumerOffset")["offsetTable"]["Orders@g"] == {str(n): end for n, end in enumerate(ends)}
+    expected = {("Orders", queue_id): (0, end) for queue_id, end in enumerate(ends)}
+    Store(target).copy(again)
+    assert (bounds(target), bounds(again)) == (expected, expected)
+    rmqstore_spark.rebuild(str(target))
+    assert bounds(target) == expected
+    write(target, [row(queue_id, 100) for queue_id in range(3)], sizes=SMALL)
+    assert [unit["queueOffset"] for unit in reference.read_store(target)][-3:] == ends
+    assert problems(target) | problems(again) == set()
+
+
 def change(root: Path, position: int, how: Callable[[bytes], bytes], size: int = 1) -> None:
     """Change bytes of the log."""
     segment = max(path for path in reference.segment_files(root) if int(path.name) <= position)
@@ -557,3 +586,22 @@ def test_lost_has_the_columns_of_check(tmp_path: Path) -> None:
     made = Store(tmp_path / "source").salvage(tmp_path / "target")
     assert isinstance(made.lost, pa.Table)
     assert made.lost.schema == Store(tmp_path / "source").check().schema
+
+
+@pytest.mark.parametrize("name", ["commitlog", f"commitlog/{0:020d}", f"commitlog/{8192:020d}"])
+@pytest.mark.parametrize("how", ["copy", "salvage"])
+def test_no_link_is_followed_into_a_copy(tmp_path: Path, how: str, name: str) -> None:
+    """It may lead to another store's messages, which who reads the copy may not see."""
+    store = stores.StoreBuilder(tmp_path / "store", segment_size=8192)
+    for number in range(80):
+        store.append(body=b"%0100d" % number)
+    store.close()
+    path, private = tmp_path / "store" / name, tmp_path / "private"
+    path.rename(private)
+    path.symlink_to(private)
+    with pytest.raises(DamagedStoreError, match=rf"{path}: expected no link"):
+        getattr(Store(tmp_path / "store"), how)(tmp_path / "target")
+    assert not (tmp_path / "target").exists()
+    if name == "commitlog":
+        named = Store(tmp_path / "store", storePathCommitLog=str(private))
+        assert getattr(named, how)(tmp_path / "target").messages == 80

@@ -49,9 +49,9 @@ def test_nearest_of_many_names_compares_few(typo: str, monkeypatch: pytest.Monke
     compared = []
     get_close_matches = difflib.get_close_matches
 
-    def counted(name: str, names: list[str], n: int) -> list[str]:
+    def counted(name: str, names: list[str], n: int, cutoff: float) -> list[str]:
         compared.append(len(names))
-        return get_close_matches(name, names, n)
+        return get_close_matches(name, names, n, cutoff)
 
     monkeypatch.setattr(difflib, "get_close_matches", counted)
     many = (
@@ -60,3 +60,8 @@ def test_nearest_of_many_names_compares_few(typo: str, monkeypatch: pytest.Monke
     assert nearest(typo, many) == " Did you mean 'Orders-12345'?"
     assert compared[0] <= 500
     assert nearest("zzz", many) == ""
+
+
+@pytest.mark.parametrize(("name", "known"), [("lag", ["salvage", "show"]), ("Nope", ["Popped", "Plain"])])
+def test_what_has_little_in_common_is_not_meant(name: str, known: list[str]) -> None:
+    assert nearest(name, known) == ""

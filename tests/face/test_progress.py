@@ -8,6 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from support.patience import HANG
 
 from rmqstore_spark.cli.progress_bar import progress_bars
 from rmqstore_spark.progress import Progress, shown
@@ -51,17 +52,17 @@ def test_each_thread_is_told_of_its_own_work() -> None:
     def first() -> None:
         with shown(lambda work: told["first"].append(work.what)):
             first_is_in.set()
-            assert second_is_in.wait(60)
+            assert second_is_in.wait(HANG)
             work = Progress("of the first", 1)
             with ThreadPoolExecutor(1) as pool:
                 pool.submit(work.add).result()
         first_is_out.set()
 
     def second() -> None:
-        assert first_is_in.wait(60)
+        assert first_is_in.wait(HANG)
         with shown(lambda work: told["second"].append(work.what)):
             second_is_in.set()
-            assert first_is_out.wait(60)
+            assert first_is_out.wait(HANG)
             Progress("of the second", 1).add()
         Progress("of nobody", 1).add()
 

@@ -7,12 +7,15 @@ import logging
 import os
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -21,16 +24,21 @@ from oracle.stores import StoreBuilder
 from support import alone, reading
 from support.command import run
 from support.following import assert_followed
+from support.patience import HANG
 from support.s3_server import ACCESS_KEY, SECRET_KEY, Fault, Server
 
 import rmqstore_spark
 from rmqstore_spark import NotAStoreError, OptionError, RmqStoreError, StorageError, Store
 from rmqstore_spark.option_texts import StorageOptions
+from rmqstore_spark.options import parse_options
+from rmqstore_spark.read.planner import plan
 from rmqstore_spark.read.stores import files_of
 from rmqstore_spark.store import objects, tries
+from rmqstore_spark.store.remote_files import RemoteFiles
 from rmqstore_spark.store.storage import STORAGE_OPTIONS
 from rmqstore_spark.stream_options import parse_stream_options
-from rmqstore_spark.tables.registry import TABLES
+from rmqstore_spark.tables import registry
+from rmqstore_spark.tables.registry import TABLES, TableTask, plan_table, read_part
 
 ROOT = Path(__file__).resolve().parents[2]
 URI = "s3://stores/broker"
@@ -236,6 +244,70 @@ def test_replaced_or_deleted_since_it_was_planned(server: Server) -> None:
         plan_and_read(server, lambda path: path.unlink())
 
 
+def test_tables_replaced_since_they_were_planned(server: Server) -> None:
+    """Each task lists the store anew, so that only what the plan saw of it tells that it is another one."""
+    sent = {name: pickle.dumps(table_tasks(server, name)) for name in TABLES}
+    for name, tasks in sent.items():
+        before = len(server.asked)
+        rows = rows_of_tasks(server, name, tasks)
+        assert rows or name not in ("queues", "consumequeue")
+        with mock.patch.object(registry, "hold"):
+            between = len(server.asked)
+            rows_of_tasks(server, name, tasks)
+        assert between - before == len(server.asked) - between  # to see that it is the same store takes no request
+    shutil.rmtree(server.root / "broker")
+    golden.unpack(next(each for each in golden.VERSIONS if each != VERSION), server.root / "broker")
+    for name, tasks in sent.items():
+        with pytest.raises(StorageError, match="since the read was planned; load the store again"):
+            rows_of_tasks(server, name, tasks)
+
+
+def test_tables_of_a_copy_that_goes_on(server: Server) -> None:
+    """The last segment is copied anew while its broker writes: that is the same store."""
+    (root := server.root / "live").mkdir()
+    store = StoreBuilder(root)
+    for _ in range(30):
+        store.append(body=b"x" * 300)
+    store.close()
+    sent = pickle.dumps(table_tasks(server, "consumequeue", "s3://stores/live"))
+    for _ in range(3):
+        store.append(body=b"x" * 300)
+    store.close()
+    assert rows_of_tasks(server, "consumequeue", sent, "s3://stores/live") == 33
+
+
+def table_tasks(server: Server, name: str, uri: str = URI) -> list[TableTask]:
+    return plan_table(registry.table(name), parse_options({"path": uri, "table": name, **server.options}))
+
+
+def rows_of_tasks(server: Server, name: str, sent: bytes, uri: str = URI) -> int:
+    table = registry.table(name)
+    options = parse_options({"path": uri, "table": name, **server.options})
+    tasks = pickle.loads(sent)
+    return sum(b.num_rows for task in tasks for b in read_part(table, task, options, table.schema))
+
+
+@pytest.mark.parametrize("columns", [["topic", "queueOffset"], ["keys"]])
+def test_trusted_queues_replaced_since_the_plan(server: Server, columns: list[str]) -> None:
+    """They are believed, so nothing of the log need be read."""
+    counts = Store(server.root / "broker").topics()
+    topic = max(zip(counts["messages"].to_pylist(), counts["topic"].to_pylist(), strict=True))[1]
+    options = parse_options({"path": URI, "trust": "queues", "subscribe": topic, **server.options})
+    files = RemoteFiles(replace(reading.FREE, at_once=4), storage=options.storage)
+    sent = pickle.dumps(plan(options, files, columns).tasks)
+    kinds = {type(piece).__name__ for task in pickle.loads(sent) for piece in task.ranges}
+    assert kinds == {"Covered" if "topic" in columns else "Queued"}
+
+    def read() -> int:
+        return sum(len(reading.read_one(task, options, columns)) for task in pickle.loads(sent))
+
+    assert read() > 0
+    for path in (server.root / "broker" / "consumequeue" / topic).glob("*/*"):
+        path.write_bytes(bytes(path.stat().st_size))
+    with pytest.raises(StorageError, match="since the read was planned; load the store again"):
+        read()
+
+
 def test_a_stale_list(server: Server) -> None:
     """A list may be older than what there is. Then it is an error, or the store as it was; never a mixture."""
     expected = opened(server).messages().read_all()
@@ -272,7 +344,7 @@ def test_nobody_says_who_asks() -> None:
         "    try: rmqstore_spark.Store(uri)\n"
         "    except rmqstore_spark.StorageError as why: print(why)"
     )
-    lines = alone.run("-c", code, seconds=300).splitlines(keepends=True)
+    lines = alone.run("-c", code, seconds=HANG).splitlines(keepends=True)
     assert len(lines) == 3
     for line in lines:
         assert re.fullmatch(

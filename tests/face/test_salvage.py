@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
+import struct
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from oracle import reference, stores
@@ -81,3 +85,129 @@ def test_one_offset_among_many_messages(tmp_path: Path, where: str) -> None:
     result = rmqstore_spark.Store(str(tmp_path / "store")).salvage(str(tmp_path / "new"))
     assert result.messages == 16_499
     assert store.messages[which].position in result.lost["commitLogOffset"].to_pylist()
+
+
+def sizes(root: Path) -> dict[str, set[int]]:
+    """The sizes of a store's files, by kind."""
+    found = {"commitlog": "commitlog/*", "consumequeue": "consumequeue/*/*/*", "index": "index/*"}
+    return {name: {path.stat().st_size for path in root.glob(pattern)} for name, pattern in found.items()}
+
+
+@pytest.mark.parametrize("kept", [0, 1, 30, 4096, 8191])
+@pytest.mark.parametrize("which", ["first", "middle", "all but one"])
+def test_files_have_the_size_of_most(tmp_path: Path, which: str, kept: int) -> None:
+    """Of each kind some are cut. Brokers start on files of one size only, so the new store has the old one's."""
+    root = tmp_path / "store"
+    store = stores.StoreBuilder(root, segment_size=8192, queue_file_size=400, index=True, index_items=31)
+    for number in range(300):
+        store.append(f"T{number % 3}", b"%0100d" % number, msg_id=f"ID{number}", keys=f"k{number}")
+    store.close()
+    before = sizes(root)
+    assert [len(found) for found in before.values()] == [1, 1, 1]
+    for pattern in ("commitlog", "consumequeue/*/*", "index"):
+        for directory in root.glob(pattern):
+            files = sorted(directory.iterdir())
+            cut = {"first": files[:1], "middle": files[2:3], "all but one": files[:-2]}[which]
+            for path in cut[:1] if which != "all but one" and directory.parent.name in ("T1", "T2") else cut:
+                path.write_bytes(path.read_bytes()[:kept])
+    result = rmqstore_spark.Store(root).salvage(tmp_path / "new")
+    assert result.messages == len(reference.read_store(tmp_path / "new")) > 0
+    assert sizes(tmp_path / "new") == before
+    assert result.lost.num_rows
+
+
+@pytest.mark.parametrize("kept", [0, 50, 5000])
+def test_an_only_segment_of_which_nothing_tells_the_size(tmp_path: Path, kept: int) -> None:
+    """Then it is RocketMQ's own, and never that of what is left: a longer message than that may come."""
+    store = stores.StoreBuilder(tmp_path / "store", segment_size=1 << 20)
+    for number in range(100):
+        store.append(body=b"%0100d" % number)
+    store.close()
+    (tmp_path / "store" / "consumequeue" / "TopicA").rename(tmp_path / "queues")
+    path = store.segment(0)
+    path.write_bytes(path.read_bytes()[:kept])
+    rmqstore_spark.Store(tmp_path / "store").salvage(tmp_path / "new")
+    assert all(path.stat().st_size == 1 << 30 for path in (tmp_path / "new" / "commitlog").iterdir())
+
+
+def _long_store(root: Path) -> stores.StoreBuilder:
+    store = stores.StoreBuilder(root, segment_size=8192, queue_file_size=200, index=True, index_items=31)
+    for number in range(200):
+        store.append(f"T{number % 3}", b"%0100d" % number, number % 2, msg_id=f"ID{number}")
+    store.close()
+    return store
+
+
+def _remove(store: stores.StoreBuilder) -> None:
+    store.segment(store.end).unlink()
+
+
+def _zero(store: stores.StoreBuilder) -> None:
+    path = store.segment(store.end)
+    data = path.read_bytes()
+    used = store.end % store.segment_size
+    path.write_bytes(data[: used // 2] + bytes(len(data) - used // 2))
+
+
+def _swap(store: stores.StoreBuilder) -> None:
+    last = store.segment(store.end)
+    before = store.segment(store.end - store.segment_size)
+    last.rename(last.with_name("x"))
+    before.rename(last)
+    last.with_name("x").rename(before)
+
+
+def _told(lost: list[dict[str, Any]]) -> set[tuple[str, int, int]]:
+    """The messages that are named as lost."""
+    rows = [row for row in lost if row["problem"] == "lostMessages"]
+    for row in rows:
+        last = row["queueOffset"] + row["count"] - 1
+        assert row["found"].startswith(f"none from {row['queueOffset']} to {last}")
+    return {(row["topic"], row["queueId"], row["queueOffset"] + i) for row in rows for i in range(row["count"])}
+
+
+@pytest.mark.parametrize("has_abort", [False, True])
+@pytest.mark.parametrize("known_by", ["queues", "groups", "index", "checkpoint"])
+@pytest.mark.parametrize("harm", [_remove, _zero, _swap])
+def test_the_end_of_the_log_is_lost(
+    tmp_path: Path, harm: Callable[[stores.StoreBuilder], None], known_by: str, has_abort: bool
+) -> None:
+    """Whoever knows of messages that were there: each of them is named as far as that goes."""
+    root = tmp_path / "store"
+    store = _long_store(root)
+    if has_abort:
+        (root / "abort").touch()
+    harm(store)
+    if known_by != "queues":
+        store.drop_queues()
+    if known_by == "groups":
+        offsets: dict[str, dict[str, int]] = {}
+        for message in store.messages:
+            offsets.setdefault(f"{message.topic}@g", {})[str(message.queue_id)] = message.queue_offset + 1
+        (root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
+    if known_by != "index":
+        store.drop_index()
+    checkpoint = root / "checkpoint"
+    checkpoint.write_bytes(checkpoint.read_bytes() if known_by == "checkpoint" else bytes(4096))
+    result = rmqstore_spark.Store(root).salvage(tmp_path / "new")
+    lost = result.lost.to_pylist()
+    here = {(row["topic"], row["queueId"], row["queueOffset"]) for row in reference.read_store(tmp_path / "new")}
+    gone = {(m.topic, m.queue_id, m.queue_offset) for m in store.messages} - here
+    assert gone
+    assert result.messages == len(here)
+    if known_by in ("queues", "groups"):
+        assert _told(lost) == gone
+        assert all(("group 'g'" in row["found"]) == (known_by == "groups") for row in lost if row["count"])
+    else:
+        (end,) = (row for row in lost if row["problem"] == "lostEnd")
+        name = {"index": "items from", "checkpoint": "physicMsgTimestamp of at most"}[known_by]
+        assert name in end["found"]
+
+
+def test_a_store_that_was_left_cleanly_lacks_nothing(tmp_path: Path) -> None:
+    """Group offsets at the ends of queues, a full index and a checkpoint that knows the last message."""
+    store = _long_store(tmp_path / "store")
+    (tmp_path / "store" / "checkpoint").write_bytes(struct.pack(">qqq", *[store.now] * 3).ljust(4096, b"\0"))
+    table = {"T0@g": {"0": 34}, "T9@g": {"0": 100}, "%RETRY%g@g": {"0": 3}}  # what has expired is not lost
+    (tmp_path / "store" / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
+    assert rmqstore_spark.Store(tmp_path / "store").salvage(tmp_path / "new").lost.num_rows == 0

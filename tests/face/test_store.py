@@ -20,12 +20,13 @@ import pyarrow as pa
 import pytest
 from oracle import stores
 from support import reading
+from support.patience import HANG
 
 import rmqstore_spark
 from rmqstore_spark import NotAStoreError, OptionError, Store
 from rmqstore_spark.columns import DEFAULT_COLUMNS
-from rmqstore_spark.option_texts import MessageOptions, option_texts
-from rmqstore_spark.options import OPTIONS
+from rmqstore_spark.option_texts import MessageOptions, WriteOptions
+from rmqstore_spark.options import OPTIONS, WRITE_OPTIONS
 from rmqstore_spark.store.storage import STORAGE_OPTIONS
 
 ROOT = Path(__file__).parents[2]
@@ -115,16 +116,12 @@ def test_options_in_pythons_words(long_store: Path) -> None:
         store.topics(tags="x")
 
 
-def test_option_texts() -> None:
-    given = {"a": None, "b": True, "c": 7, "d": Path("/x"), "e": ("p", "q"), "Tags": ["p", "q"], "f": {"T": {1, 0}}}
-    assert option_texts(given) == {"b": "true", "c": "7", "d": "/x", "e": "p,q", "Tags": "p || q", "f": '{"T": [0, 1]}'}
-
-
 def test_type_checkers_know_all_options() -> None:
-    """But those that Store gives itself, and what is Spark's alone."""
+    """But those that Store gives itself, and what is Spark's alone. What an option takes is said nowhere else."""
     assert set(get_type_hints(MessageOptions)) == (
         set(OPTIONS) - {"path", "paths", "table", "columns", "pushdown"} | set(STORAGE_OPTIONS)
     )
+    assert set(get_type_hints(WriteOptions)) == set(WRITE_OPTIONS) - {"path"}
 
 
 def test_get_and_explain(capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,6 +176,7 @@ def test_pandas_reads_messages() -> None:
 
 
 def test_threads_end(long_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqstore_spark.cores.cores", lambda: 3)
     monkeypatch.setattr("rmqstore_spark.read.parallel.cores", lambda: 3)
     store = Store(long_store)
     reader = store.messages()
@@ -203,8 +201,8 @@ def test_threads_end(long_store: Path, tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_interrupt(long_store: Path) -> None:
     code = (
-        "import threading\nfrom rmqstore_spark import Store\nfrom rmqstore_spark.read import parallel\n"
-        "parallel.cores = lambda: 2\n"
+        "import threading\nfrom rmqstore_spark import Store, cores\nfrom rmqstore_spark.read import parallel\n"
+        "parallel.cores = cores.cores = lambda: 2\n"
         f"reader = Store({str(long_store)!r}, maxTaskBytesPerSecond=1_000_000).messages()\n"
         "print('reading', flush=True)\n"
         "try:\n    reader.read_all()\nexcept KeyboardInterrupt:\n    del reader\n"
@@ -215,7 +213,7 @@ def test_interrupt(long_store: Path) -> None:
     assert process.stdout.readline() == "reading\n"
     time.sleep(0.5)
     os.kill(process.pid, signal.SIGINT)
-    told, _ = process.communicate(timeout=300)
+    told, _ = process.communicate(timeout=HANG)
     assert told.strip() == "['MainThread']"
     assert process.returncode == 0
 
@@ -223,8 +221,9 @@ def test_interrupt(long_store: Path) -> None:
 def test_memory_is_bounded(long_store: Path) -> None:
     """Also where nobody is as quick as the threads."""
     code = (
-        "import time\nfrom rmqstore_spark import Store\nfrom rmqstore_spark.read import parallel\n"
-        f"parallel.cores = lambda: 4\nfor batch in Store({str(long_store)!r}).messages():\n    time.sleep(0.002)\n"
+        "import time\nfrom rmqstore_spark import Store, cores\nfrom rmqstore_spark.read import parallel\n"
+        "parallel.cores = cores.cores = lambda: 4\n"
+        f"for batch in Store({str(long_store)!r}).messages():\n    time.sleep(0.002)\n"
         "print(open('/proc/self/status').read())"
     )
     (most,) = re.findall(r"VmHWM:\s+(\d+) kB", in_fresh_process(code))

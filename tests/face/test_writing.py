@@ -100,8 +100,8 @@ def test_types_that_can_be_cast(tmp_path: Path) -> None:
         (
             {"topic": ["x"], "body": [b""], "queueId": [1 << 40]},
             {},
-            OptionError,
-            "column 'queueId': expected type int32",
+            BadRowError,
+            "row 0: column 'queueId': expected a value of type int32, found 1099511627776",
         ),
         ({"topic": ["x"], "body": [b""]}, {"mode": "ignore"}, OptionError, "mode: expected append or overwrite"),
         ({"topic": ["x"], "body": [b""]}, {"queue": 1}, OptionError, "unknown option 'queue'"),

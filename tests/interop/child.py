@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.patience import HANG
+
 # A Java process with a small heap and a quick start.
 SMALL_JVM = (
     "-Xms64m",
@@ -23,8 +25,8 @@ SMALL_JVM = (
     "-Djava.net.preferIPv4Stack=true",
 )
 
-_START_SECONDS = 300
-_STOP_SECONDS = 200
+_START_SECONDS = HANG
+_STOP_SECONDS = HANG
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,14 @@ import threading
 from pathlib import Path
 from typing import IO
 
+from support.patience import HANG
+
 from interop.child import SMALL_JVM, ChildError, Process
 from interop.jars import class_path, compiled, directory_of, java
 
 _SOURCES = Path(__file__).parent / "hdfs"
-_START_SECONDS = 180
-_ANSWER_SECONDS = 60
+_START_SECONDS = HANG
+_ANSWER_SECONDS = HANG
 
 
 def command() -> list[str]:

@@ -24,6 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from support.patience import HANG
+
 from interop.child import SMALL_JVM, ChildError, Process, User
 from interop.jars import class_path, compiled, directory_of, java
 
@@ -37,7 +39,7 @@ ALL_VERSIONS = bool(os.environ.get("RMQ_ALL_VERSIONS"))
 _NAMESRV = {"5.3.0": "5.3.3"}  # where Maven Central has no namesrv of the broker's version
 
 _JAVA = Path(__file__).parent / "java"
-_ANSWER_SECONDS = 400
+_ANSWER_SECONDS = HANG
 _DUMP_SECONDS = 1800  # of some millions of messages
 
 # To unmap files RocketMQ reaches into what Java 16 has closed; without that no clean stop.

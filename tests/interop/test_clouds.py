@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support import alone
+from support.patience import HANG
 
 from interop import buckets
 from interop.jars import Unavailable
@@ -22,4 +23,4 @@ def test_a_store(kind: str, tmp_path: Path) -> None:
         buckets.PROGRAMS[kind]()
     except Unavailable as why:
         pytest.skip(str(why))
-    assert alone.run("-m", "interop.inside_bucket", kind, tmp_path, seconds=600) == "done\n"
+    assert alone.run("-m", "interop.inside_bucket", kind, tmp_path, seconds=HANG) == "done\n"

@@ -11,6 +11,7 @@ import pytest
 from oracle import reference, truth
 from support import reading
 from support.following import Query, RealClock
+from support.patience import HANG
 
 from interop import scenario
 from interop.expiring import EXPIRED, ExpiringBroker
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.interop
 SIZES = Sizes(segment=128 << 10)  # a message has up to 120 KB
 SECONDS = 2.0  # of writing, before a stop; before a kill it goes on until MESSAGES have come
 MESSAGES = 50, 200  # acknowledged, between these numbers
-PATIENCE = 300.0  # seconds: a broker that is slower than that does not answer
+PATIENCE = HANG  # seconds: a broker that is slower than that does not answer
 
 
 def acks_of(client: Client) -> list[dict[str, Any]]:

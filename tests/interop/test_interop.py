@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from oracle import reference, truth
 from support import reading
+from support.patience import HANG
 
 from interop import rocketmq, scenario
 from interop.rocketmq import Broker
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.interop
 
 Record = dict[str, Any]
 ENOUGH = 300  # messages that are acknowledged while a store is read
-PATIENCE = 120.0  # seconds: a broker that is slower than that does not answer
+PATIENCE = HANG  # seconds: a broker that is slower than that does not answer
 # Of a row that a snapshot has to show whole.
 SNAPSHOT = ["topic", "queueId", "queueOffset", "offsetMsgId", "msgId", "keys", "body", "commitLogOffset", "storeSize"]
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from oracle import golden
 from support import alone
+from support.patience import HANG
 
 from interop import buckets
 from interop.jars import Unavailable
@@ -29,7 +30,7 @@ def test_a_store_that_only_the_bucket_has(tmp_path: Path) -> None:
     here = Store(golden.unpack(golden.VERSIONS[-1], tmp_path / "store"))
     messages = here.messages(columns=[*COLUMNS, "keys"]).read_all()
     key = next(keys for keys in messages["keys"].to_pylist() if keys).split()[0]
-    alone.run("-m", "interop.inside_cluster", tmp_path, key, *COLUMNS, seconds=900)
+    alone.run("-m", "interop.inside_cluster", tmp_path, key, *COLUMNS, seconds=HANG)
     found = json.loads((tmp_path / "seen" / "found.json").read_text())
 
     def as_found(table: Any) -> list[dict[str, Any]]:

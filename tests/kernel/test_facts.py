@@ -18,7 +18,7 @@ from oracle import reference
 from support.kernels import decode, encode_log, find, rows_of, scan_units
 
 import native_io
-from native_io import Decoder, Dispatcher, Filter, Status, crc32
+from native_io import Decoder, Dispatcher, Filter, Status, crc32, crc32_between
 from rmqstore_spark import columns
 from rmqstore_spark.store import message
 from rmqstore_spark.store.units import BatchBuilder
@@ -83,6 +83,37 @@ def test_crc32_of_single_bits(portable: bool) -> None:
 def test_crc32_of_much(portable: bool, rng: random.Random) -> None:
     for data in (bytes(MIB), b"\xff" * MIB, rng.randbytes(MIB + 13)):
         assert crc32(data, portable=portable) == zlib.crc32(data)
+
+
+def test_crc32_of_parts(rng: random.Random) -> None:
+    """What was before, and what comes last by what all is."""
+    data = rng.randbytes(100_000)
+    for _ in range(200):
+        begin, end = sorted(rng.choices(range(len(data) + 1), k=2))
+        before, all_ = zlib.crc32(data[:begin]), zlib.crc32(data[:end])
+        assert crc32(data[begin:end], before=before) == all_
+        assert crc32_between(before, all_, end - begin) == zlib.crc32(data[begin:end])
+
+
+@pytest.mark.parametrize("size", [1 << 20, (1 << 31) - 1, 3_000_000_000, (1 << 32) - 1])
+def test_crc32_of_the_last_bytes_of_very_many(size: int) -> None:
+    """x^8 for each byte, modulo P."""
+    power, factor = 1, 0x100
+    for bit in range(size.bit_length()):
+        if size >> bit & 1:
+            power = _product(power, factor)
+        factor = _product(factor, factor)
+    assert crc32_between(1 << 31, 0, size) == _reflect(power, 32)  # 1 << 31 is the polynomial 1
+
+
+def _product(one: int, other: int) -> int:
+    """Of two polynomials, modulo P."""
+    product = 0
+    for bit in reversed(range(32)):
+        product <<= 1
+        product ^= (product >> 32) * 0x104C11DB7
+        product ^= one * (other >> bit & 1)
+    return product
 
 
 def _reflected_power(k: int) -> int:

@@ -18,6 +18,7 @@ import pytest
 from oracle import reference
 from oracle.reference import Corrupt, check_unit, encode_blank, encode_unit, parse_unit
 from support.kernels import Positions, Scanned, encode_log, rows_of, scan_units
+from support.patience import HANG
 
 from native_io import COLUMNS, Filter, Status, gather
 from rmqstore_spark.store.units import BatchBuilder
@@ -314,7 +315,7 @@ def test_another_thread_is_sent_away(picks: bool) -> None:
 
     def judge(topic: bytes, queue_id: int) -> Bounds:
         inside.set()
-        assert go_on.wait(60)
+        assert go_on.wait(HANG)
         return ALL
 
     wanted = Filter(store_timestamp=ALL, commit_log_offset=ALL, judge=judge)
@@ -328,7 +329,7 @@ def test_another_thread_is_sent_away(picks: bool) -> None:
     worker = threading.Thread(target=use)
     worker.start()
     try:
-        assert inside.wait(60)
+        assert inside.wait(HANG)
         with pytest.raises(RuntimeError, match="in use by another thread"):
             select(wanted, log)
         with pytest.raises(RuntimeError, match="in use by another thread"):

@@ -13,9 +13,9 @@ from support import reading
 
 import rmqstore_spark
 from machine import damages
-from machine.expected import Truth, truth_of
+from machine.expected import Truth, queue_ends, truth_of
 from machine.findings import findings
-from machine.past import Difference, Past, Row, read_messages
+from machine.past import Difference, Past, QueueName, Row, queue_units, read_messages
 from machine.selections import wanted
 from machine.stores import grown
 from rmqstore_spark.errors import OptionError, RmqStoreError
@@ -50,6 +50,22 @@ def salvage(past: Past, truth: Truth, rng: random.Random) -> None:
     _compare("salvage", target, truth, [m.row for m in truth.must])
     if truth.must_fail and not done.lost.num_rows:
         raise Difference("salvage: loses without a word")
+    if truth.is_decided and past.queues_are_whole and not past.had_cut:
+        _compare_ends(target, truth)
+
+
+def _compare_ends(target: Path, truth: Truth) -> None:
+    """Queues go on after messages that are lost; but for the queue of the last whole one of all."""
+    expected = queue_ends(truth)
+    whole = [m for m in truth.whole if m.queued]
+    if whole:
+        expected[whole[-1].queue] = whole[-1].queue_offset + 1
+    found: dict[QueueName, int] = {}
+    for topic, queue_id, offset, *_ in queue_units(target):
+        found[topic, queue_id] = max(found.get((topic, queue_id), 0), offset + 1)
+    wrong = {name: (found.get(name), end) for name, end in expected.items() if found.get(name) != end}
+    if wrong:
+        raise Difference("salvage: queues go on elsewhere", wrong)
 
 
 def salvage_of_other_fields(past: Past, truth: Truth, rng: random.Random) -> None:
@@ -159,15 +175,16 @@ def twins(past: Past, truth: Truth, rng: random.Random) -> None:
         return
     text = f"{len(one.messages)} messages; {one.told()}"
     roots = one.root, other.root
+    whole = {m.position: m.row for each in truths for m in each.whole}
     try:
         found = reading.read(*roots, mode="DROPMALFORMED")
     except OptionError:
         pass
-    else:
-        raise Difference(
-            "twins: two copies are taken for two stores", f"{len(found)} rows of {len(one.messages)}; {text}"
-        )
-    whole = {m.position: m.row for each in truths for m in each.whole}
+    else:  # where one has nothing of what the other has, no message comes twice
+        if sorted(row["commitLogOffset"] for row in found) != sorted(whole):
+            raise Difference(
+                "twins: two copies are taken for two stores", f"{len(found)} rows of {len(one.messages)}; {text}"
+            )
     if not {m.position for m in truths[0].whole} & {m.position for m in truths[1].whole}:
         return  # nothing tells that they are copies, which is an error of its own
     try:

@@ -126,7 +126,7 @@ def append(now: Past, rng: random.Random) -> None:
     if found != wanted:
         raise Difference("append: other messages than were written", f"{len(found)} for {len(wanted)} at {now.end}")
     _offsets_grow(now, new)
-    last = max(m.store_timestamp for m in now.messages if m.position in now.ours or m == now.messages[-1])
+    last = now.messages[-1].store_timestamp  # before the write
     back = [m.store_timestamp for m in new if rows[0]["storeTimestamp"] is None and m.store_timestamp < last]
     if back:
         raise Difference("append: the time of the commit goes back", f"{back[0]} after {last}")

@@ -107,27 +107,32 @@ def _last_started(truth: Truth) -> int:
 
 
 def _decide(truth: Truth) -> int:
-    """The physical offset of the first damage that nothing proves; beyond all where there is none."""
+    """The physical offset of the first damage that nothing proves the log to go on after; beyond all where there is
+    none."""
     boundary = _last_started(truth)
     for stretch in truth.stretches:
         if stretch.start < boundary:
             continue
-        if not (_is_proved_by_queue(truth, stretch) or _is_proved_by_later(truth, stretch)):
-            stretch.must_be_told = False
+        proved = _proved_by_queues(truth, stretch)
+        if not ((proved and proved == len(stretch.messages)) or _is_proved_by_later(truth, stretch)):
+            stretch.must_be_told = proved > 0
             return stretch.start
     return 1 << 63
 
 
-def _is_proved_by_queue(truth: Truth, stretch: Stretch) -> bool:
-    """A unit points exactly there, and something else than zeros stands there. After a crash a torn message may stand
-    where an old unit points to; so its head must tell that it is this one."""
-    first = stretch.damages[0]
+def _proved_by_queues(truth: Truth, stretch: Stretch) -> int:
+    """How many messages of a stretch their queues prove to have been there, from the first one on. A unit points
+    exactly there, and something else than zeros stands there. After a crash a torn message may stand where an old unit
+    points to; so its head must tell that it is this one."""
     if not stretch.messages or stretch.messages[0].position != stretch.start:
-        return False
-    message = stretch.messages[0]
-    if not truth.has_unit(message) or not any(truth.past.stored(message)):
-        return False
-    return first.keeps_head or not truth.past.abort
+        return 0
+    for number, message in enumerate(stretch.messages):
+        here = [d for d in stretch.damages if d.start <= message.position < d.stop]
+        keeps_head = all(d.keeps_head and d.start == message.position for d in here)
+        is_proved = truth.has_unit(message) and any(truth.past.stored(message))
+        if not is_proved or (truth.past.abort and not keeps_head):
+            return number
+    return len(stretch.messages)
 
 
 def _is_proved_by_later(truth: Truth, stretch: Stretch) -> bool:
@@ -175,7 +180,9 @@ def _stale_that_may_come(truth: Truth) -> set[int]:
         if not here:
             continue
         live_after = [m for m in truth.whole if past.segment_of(m.position) == segment and m.position > stretch.start]
-        if live_after:
+        # Nothing tells for sure whether a queue's unit is of the damaged message, or an old one of the same place.
+        may_lead = any(position == stretch.start for position, _ in truth.units.values())
+        if any(not may_lead or truth.has_unit(m) for m in live_after):
             continue  # the walk comes to the log's end, or to the blank
         before = [m for m in truth.whole if m.position < stretch.start]
         newest = before[-1].store_timestamp if before else -(1 << 62)
@@ -183,8 +190,6 @@ def _stale_that_may_come(truth: Truth) -> set[int]:
         heads = stretch.damages[0].keeps_head and stretch.messages
         if heads:
             newest = max(newest, stretch.messages[0].store_timestamp)
-        # Nothing tells for sure whether a queue's unit is of the damaged message, or an old one of the same place.
-        may_lead = any(position == stretch.start for position, _ in truth.units.values())
         if not is_last or may_lead or any(m.store_timestamp >= newest for m in here):
             may |= {m.position for m in here}
     return may

@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from oracle import reference
+
 from machine.past import Past, Row, known_topics
 from machine.stores import HALF, SLACK, TAGS, TOPICS, WORDS
 
@@ -117,21 +119,47 @@ def _key(past: Past, rng: random.Random) -> Wanted:
     def has(row: Row) -> bool:
         return name == row["msgId"] or name in (row["keys"] or "").split(" ")
 
-    return Wanted("key", {"key": name}, has, _is_of_no_known_topic(past))
+    return Wanted("key", {"key": name}, has, _is_not_seen(past, name))
 
 
 def _id(past: Past, rng: random.Random) -> Wanted:
     row = rng.choice(_rows(past))
     name = rng.choice((row["msgId"] or "none", row["offsetMsgId"], "twice"))
-    is_unknown = _is_of_no_known_topic(past)
-    return Wanted("msgId", {"msgId": name}, lambda row: name in (row["msgId"], row["offsetMsgId"]), is_unknown)
+    is_not_seen = _is_not_seen(past, name)
+    return Wanted("msgId", {"msgId": name}, lambda row: name in (row["msgId"], row["offsetMsgId"]), is_not_seen)
 
 
-def _is_of_no_known_topic(past: Past) -> Callable[[Row], bool]:
-    """Of a topic that was deleted, only messages are left: an index cannot be asked for it."""
+def _is_not_seen(past: Past, name: str) -> Callable[[Row], bool]:
+    """What a look-up of a name need not see: where of a topic only messages are left, as it was deleted; and what a
+    broker has put into no index after a truncation, inside of what one index file has of the log."""
     known = {path.name for path in past.root.glob("consumequeue/*")} | {topic for _, topic in past.groups}
     known |= known_topics(past.root)
-    return lambda row: row["topic"] not in known
+    items, stretches = _indexed(past)
+
+    def is_not_indexed(row: Row) -> bool:
+        at, of_name = row["commitLogOffset"], reference.index_hash(row["topic"], name)
+        return (of_name, at) not in items and any(begin < at < end for begin, end in stretches)
+
+    return lambda row: row["topic"] not in known or is_not_indexed(row)
+
+
+def _indexed(past: Past) -> tuple[set[tuple[int, int]], list[tuple[int, int]]]:
+    """The items of all index files as (keyHash, physical offset); and of each file the first and the last physical
+    offset of a message that the log has."""
+    live = {
+        (reference.index_hash(m.topic, key), m.position)
+        for m in past.messages
+        for key in (m.row["msgId"], *(m.row["keys"] or "").split(" "), f"T#{m.row['tags']}")
+        if key
+    }
+    items: set[tuple[int, int]] = set()
+    stretches = []
+    for path in past.root.glob("index/*"):
+        found = {(i.key_hash, i.physical_offset) for i in reference.read_index(path.read_bytes(), past.index_slots)}
+        items |= found
+        if places := [position for of_key, position in found & live]:
+            stretches.append((min(places), max(places)))
+    return items, stretches
 
 
 def _time(past: Past, rng: random.Random) -> Wanted | None:

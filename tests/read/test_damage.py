@@ -18,7 +18,7 @@ from oracle import random_stores, reference, stores
 from support import reading
 from support.reading import read, sound_and_corrupt
 
-from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
+from rmqstore_spark.errors import DamagedStoreError, DeletedMeanwhileError, RmqStoreError
 
 Row = dict[str, Any]
 SIZE = 400  # of a segment
@@ -393,7 +393,7 @@ def test_file_deleted_between_planning_and_reading(tmp_path: Path, mode: str) ->
     planned = reading.plan(options)
     path = _segments(tmp_path)[0]
     path.unlink()
-    with pytest.raises(DamagedStoreError, match=f"{path}: the file is gone; a broker deletes expired segments"):
+    with pytest.raises(DeletedMeanwhileError, match=f"{path}: the file is gone; a broker deletes expired segments"):
         _read_all(planned, options)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from oracle import reference, stores
 from support import reading
 from support.following import Query
 
+from rmqstore_spark import DataLossError, DeletedMeanwhileError
 from rmqstore_spark.store.files import Files
 
 
@@ -84,6 +86,41 @@ def test_of_what_a_stream_has_passed(tmp_path: Path, restart: bool) -> None:
         if files.left >= 0:
             break
     assert number > 10
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_of_what_a_stream_is_about_to_read(tmp_path: Path, fails: str) -> None:
+    """It says that messages are gone, or goes on after them; never that anything is damaged."""
+    outcomes = Counter[str]()
+    for number in itertools.count():
+        store = built(tmp_path / f"{number}")
+        files = Expiring()
+        query = Query(store.root, startingOffsets="earliest", failOnDataLoss=fails, columns=["commitLogOffset"])
+        query.files = files
+        query.restart()
+        begin = int(segments(store.root)[2].name)
+        files.doomed, files.left = segments(store.root)[:2], number
+        try:
+            query.run()
+            outcomes["read"] += 1
+        except (DataLossError, DeletedMeanwhileError) as why:
+            outcomes[type(why).__name__] += 1
+            query.restart()
+            if fails == "false":
+                if len(query.offsets) > 1:  # the batch that failed is planned once more
+                    query.rows += query.rows_between(-2, -1)
+                query.run()
+        found = [row["commitLogOffset"] for row in query.rows]
+        positions = [message.position for message in store.messages]
+        assert set(found) <= set(positions)
+        assert len(set(found)) == len(found)
+        if fails == "false" or outcomes["read"] == sum(outcomes.values()):
+            assert {at for at in positions if at >= begin} <= set(found)
+        if files.left >= 0:
+            break
+    assert number > 10
+    assert outcomes["read"] > 2
+    assert outcomes["DeletedMeanwhileError"] > 0
 
 
 def test_while_a_read_begins(tmp_path: Path) -> None:

@@ -214,6 +214,27 @@ def test_a_group_is_asked_once(tmp_path: Path, lags: bool) -> None:
         assert min(query.at.stores[str(tmp_path)].position, *positions(query.rows)) > 0
 
 
+@pytest.mark.parametrize("start", [12, 13, 17, -1])
+def test_a_start_is_not_passed_by_what_a_cut_has_left_over(tmp_path: Path, start: int) -> None:
+    """Behind a closing blank a queue's old units and their messages stay, until its new ones are as many."""
+    store = stores.StoreBuilder(tmp_path, segment_size=4096, queue_file_size=20_000)
+    add(store, 20, topic="T", queue_id=0, body=b"old" * 20)
+    kept = 11
+    store.forget_last(len(store.messages) - kept)
+    add(store, 1, topic="Other", body=b"x" * 3000, store_timestamp=store.now + 60_000)
+    assert store.messages[-1].position == store.segment_size
+    query = Query(tmp_path, startingOffsets=json.dumps({"T": {"0": start}}))
+    query.run()
+    for _ in range(9):
+        add(store, 1, topic="T", queue_id=0, body=b"new")
+        query.clock.pass_(5)
+        query.run()
+    first = kept if start == -1 else start
+    wanted = [m.position for m in store.messages if m.topic == "Other" or m.queue_offset >= first]
+    assert positions(query.rows) == wanted
+    assert not query.at.stores[str(tmp_path)].starts
+
+
 def test_a_store_that_joins_what_a_group_reads(tmp_path: Path) -> None:
     """It is asked for the group's offsets, once; without any, its topics are those that the group has elsewhere."""
     one = builder(tmp_path / "a", 12)
@@ -610,6 +631,7 @@ def test_an_older_checkpoint_still_starts() -> None:
     ("found", "match"),
     [
         ({"version": VERSION + 1, "stores": {}}, f"expected version {VERSION}, found {VERSION + 1}"),
+        ({"version": True, "stores": {}}, f"expected version {VERSION}, found True"),
         ({"partition": 1}, "expected version"),
         ([], "expected an object"),
         ({"version": 1, "stores": []}, "'stores'"),

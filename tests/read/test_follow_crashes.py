@@ -107,7 +107,7 @@ class Machine:
         unread = sum(message.position >= read for message in store.messages)
         if unread:
             store.crash(self.rng, self.rng.randrange(1, unread + 1))
-            self.query.clock.pass_(5)
+            self.query.clock.pass_(self.rng.choice((0, 5)))
 
     def restart(self) -> None:
         nothing = {"maxOffsetsPerTrigger": 1 << 40, "maxBytesPerTrigger": 1 << 40}
@@ -152,10 +152,14 @@ def test_all_batches_are_a_batch_read_of_what_the_logs_became(tmp_path: Path, rn
 
 @pytest.mark.parametrize("limit", [{"maxOffsetsPerTrigger": 4}, {"maxBytesPerTrigger": 700}])
 @pytest.mark.parametrize("restart", [False, True])
-@pytest.mark.parametrize("lost", [1, 20, 26])
-def test_what_was_not_read_may_change(tmp_path: Path, limit: dict[str, Any], restart: bool, lost: int) -> None:
-    """The follower has seen the end that is lost; what was read is still there."""
-    store = Broker(tmp_path)
+@pytest.mark.parametrize("lost", [1, 8, 20, 26])
+@pytest.mark.parametrize("seconds", [0, 5])
+def test_what_was_not_read_may_change(
+    tmp_path: Path, limit: dict[str, Any], restart: bool, lost: int, seconds: float
+) -> None:
+    """The follower has seen the end that is lost; what was read is still there. However soon the next look comes: where
+    the log is shorter now, the last message that was seen still stands where it stood."""
+    store = Broker(tmp_path, 1 << 16)
     store.add(30)
     query = Query(tmp_path, columns=COLUMNS, startingOffsets="earliest", **limit)
     query.trigger()
@@ -163,6 +167,8 @@ def test_what_was_not_read_may_change(tmp_path: Path, limit: dict[str, Any], res
     store.crash(random.Random(1), lost)
     if restart:
         query.restart()
+    query.clock.pass_(seconds)
+    query.run()
     query.clock.pass_(5)
     query.run()
     assert [row["commitLogOffset"] for row in query.rows] == [message.position for message in store.messages]
@@ -180,23 +186,53 @@ def test_what_was_read_may_not(tmp_path: Path) -> None:
         query.trigger()
 
 
-def test_the_end_of_a_batch_is_lost_before_it_is_read(tmp_path: Path) -> None:
-    """It may have been read, as Spark asks for a batch again; without failOnDataLoss what is left of it comes."""
-    store = Broker(tmp_path)
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("lost", [5, 25])
+def test_the_end_of_a_batch_is_lost_before_it_is_read(tmp_path: Path, lost: int, restart: bool) -> None:
+    """It may have been read, as Spark asks for a batch again; without failOnDataLoss what is left of it comes. Also
+    where the log is shorter now, so that the batch's last message still stands where it stood."""
+    store = Broker(tmp_path, 1 << 16)
     store.add(30)
     query = Query(tmp_path, columns=COLUMNS, startingOffsets="earliest")
+
+    def crash() -> None:
+        store.crash(random.Random(1), lost)
+        if restart:
+            query.restart()
+
     with pytest.raises(DataLossError, match="the log is not the one that was read"):
-        query.trigger(before_reading=lambda: store.crash(random.Random(1), 5))
+        query.trigger(before_reading=crash)
     query.restart(failOnDataLoss=False)
     end = query.at.stores[str(tmp_path)].position
     rows = query.rows_between(-2, -1)
     kept = [message for message in store.messages if message.end <= end]
     assert [row["commitLogOffset"] for row in rows] == [message.position for message in kept]
-    assert len(kept) >= 25
+    assert len(kept) >= 30 - lost
     query.clock.pass_(5)
     store.add(10)
     after = query.run()
     assert [row["commitLogOffset"] for row in after] == [m.position for m in store.messages if m.position >= end]
+
+
+def test_the_segment_was_closed_before_what_was_read(tmp_path: Path) -> None:
+    """A blank leaves what stood behind it, the last message that was read too."""
+    store = Broker(tmp_path)
+    store.add(20)
+    query = Query(tmp_path, columns=COLUMNS, startingOffsets="earliest")
+    query.run()
+    assert query.at.stores[str(tmp_path)].position < store.segment_size
+    store.forget_last(8)
+    cut = store.end
+    store.add(1, size=3000)
+    store.add(60)
+    assert store.messages[-1].position > 2 * store.segment_size > cut
+    (tmp_path / "lock").write_bytes(b"lock")
+    query.clock.pass_(5)
+    with pytest.raises(DataLossError, match="the log is not the one that was read"):
+        query.trigger()
+    query.restart(failOnDataLoss=False)
+    rows = query.run()
+    assert [row["commitLogOffset"] for row in rows] == [m.position for m in store.messages if m.position >= cut]
 
 
 @pytest.mark.parametrize("names", ["ab", "abc"])

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
+from support.patience import HANG
 
 from rmqstore_spark.read import parallel
 from rmqstore_spark.read.parallel import Job, in_order
@@ -31,7 +32,7 @@ def threads() -> list[threading.Thread]:
 
 def ended() -> bool:
     """All threads of ours are, soon."""
-    end = time.monotonic() + 120
+    end = time.monotonic() + HANG
     while threads() and time.monotonic() < end:
         time.sleep(0.01)
     return not threads()
@@ -66,7 +67,7 @@ def test_nothing_to_do() -> None:
 
 
 def test_several_work_at_a_time() -> None:
-    both = threading.Barrier(2, timeout=120)
+    both = threading.Barrier(2, timeout=HANG)
 
     def job(number: int) -> Iterator[pa.RecordBatch]:
         both.wait()
@@ -129,13 +130,13 @@ def test_what_a_void_job_still_makes_takes_no_room() -> None:
     begun, void, later = threading.Event(), threading.Event(), threading.Event()
 
     def first() -> Iterator[pa.RecordBatch]:
-        begun.wait(120)
+        begun.wait(HANG)
         void.set()
         yield batch(0, 0)
 
     def wrong() -> Iterator[pa.RecordBatch]:
         begun.set()
-        later.wait(120)
+        later.wait(HANG)
         yield batch(1, 0)
 
     work = parallel._Work([Job(first), Job(wrong, void.is_set), *counting(1, 1, [])], 2)
@@ -173,7 +174,7 @@ def test_an_interrupt(by: str) -> None:
             if (threading.current_thread() is caller) == (by == "caller"):
                 begun.set()
                 raise KeyboardInterrupt
-            begun.wait(120)  # so that the other one comes to it
+            begun.wait(HANG)  # so that the other one comes to it
             yield batch(number, at)
 
     jobs = [Job(functools.partial(job, number)) for number in range(50)]

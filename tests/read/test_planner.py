@@ -17,9 +17,11 @@ from support.reading import make_plan
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read import pack
 from rmqstore_spark.read.planner import plan
-from rmqstore_spark.read.task import Range
+from rmqstore_spark.read.task import Range, Scan
 from rmqstore_spark.selection import Numbers, Selection, Texts
 from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.segments import Segment
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -76,6 +78,17 @@ def test_small_segments_are_packed(tmp_path: Path) -> None:
     tasks = make_plan(tmp_path, maxPartitionBytes=512 * KIB).tasks
     assert len(tasks) < 25
     assert [r.start for task in tasks for r in task.ranges] == list(range(0, 250 * 8 * KIB, 8 * KIB))
+
+
+@pytest.mark.parametrize(("given", "tasks"), [("1g", 40), ("2g", 20), ("8g", 5), ("10g", 4), ("3000m", 20)])
+def test_whole_segments_fill_a_partition(tmp_path: Path, given: str, tasks: int) -> None:
+    """Two files of 1 GiB are no more than 2 GiB. None of them is there: nobody looks into them here."""
+    store = OpenStore.find(str(random_stores.random_store(tmp_path, random.Random(0), messages=1).root), Files())
+    segments = [Segment(f"/{n}", n * GIB, (n + 1) * GIB, GIB) for n in range(40)]
+    pieces: pack.Pieces = [(Scan(s, s.start, s.end, store), GIB) for s in segments]
+    planned = pack.pack(pieces, reading.options_of("/store", maxPartitionBytes=given))
+    assert len(planned) == tasks
+    assert [r for task in planned for r in task.ranges] == [piece for piece, _ in pieces]
 
 
 def test_small_stores_are_packed(tmp_path: Path) -> None:

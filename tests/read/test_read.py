@@ -5,17 +5,21 @@ from __future__ import annotations
 import logging
 import random
 import shutil
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from oracle import random_stores, reference, stores
+from oracle.stores import StoreBuilder
 from support import reading
-from support.reading import read
+from support.reading import new_files, options_of, read
 
-from rmqstore_spark.columns import DEFAULT_COLUMNS
+from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError
+from rmqstore_spark.read.batches import ReadSettings, read_task
+from rmqstore_spark.read.planner import plan
 
 DATA = Path(__file__).parents[1] / "data"
 REAL_STORES = sorted(path.name for path in DATA.iterdir() if (path / "commitlog").is_dir())
@@ -60,6 +64,20 @@ def test_random_store(tmp_path: Path, rng: random.Random, clean: bool, with_queu
     for size in SIZES:
         assert read(tmp_path, maxPartitionBytes=size, decompress=decompress) == expected, size
     assert read(tmp_path, minPartitions=rng.randrange(1, 40), decompress=decompress) == expected
+
+
+def test_decompressed_batches_are_as_large_as_asked_for(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path, segment_size=64 * 1024)
+    for number in range(40):
+        body = zlib.compress(bytes([number]) * 100_000)
+        builder.append(body=body, sys_flag=reference.COMPRESSED)
+    builder.close()
+    (task,) = plan(options_of(tmp_path), new_files(), ["body"]).tasks
+    for asked, least in ((4_000_000, 3_000_000), (0, 900_000), (300_000, 290_000)):
+        settings = ReadSettings.of(options_of(tmp_path), arrow_schema(["body"]), asked)
+        sizes = [batch.nbytes for batch in read_task(task, settings)]
+        assert sum(sizes) > 40 * 100_000
+        assert least < max(sizes) < max(asked, 1024 * 1024) + 200_000
 
 
 def test_batches_of_any_size_hold_the_same_rows(tmp_path: Path, rng: random.Random, monkeypatch: Any) -> None:

@@ -82,7 +82,7 @@ def test_files_are_opened_to_be_read_only(tmp_path: Path, monkeypatch: pytest.Mo
         (tmp_path / "abort").touch()
     before = _state(tmp_path)
     opened: list[str] = []
-    real_open = os.open
+    real_open, plain_open = os.open, open
 
     def spy(path: Any, flags: int, *arguments: Any, **options: Any) -> int:
         assert flags & ~(os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY) == os.O_RDONLY, path
@@ -90,6 +90,8 @@ def test_files_are_opened_to_be_read_only(tmp_path: Path, monkeypatch: pytest.Mo
         return real_open(path, flags, *arguments, **options)
 
     def refuse(*arguments: Any, **options: Any) -> Any:
+        if str(arguments[0]).startswith(("/proc/", "/sys/")):  # how many cores there are
+            return plain_open(*arguments, **options)
         raise AssertionError(f"a store is only opened through os.open: {arguments}")
 
     with monkeypatch.context() as patch:

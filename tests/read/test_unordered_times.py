@@ -306,6 +306,8 @@ BAD = [
     b"[]",
     b"{",
     b'{"version":2,"written":[]}',
+    b'{"version":true,"written":[]}',
+    b'{"version":1.0,"written":[]}',
     b'{"version":1}',
     b'{"version":1,"written":[1]}',
     b'{"version":1,"written":[{"start":0,"stop":0,"before":null,"last":null,"runs":[]}]}',

@@ -250,3 +250,23 @@ def test_rows_never_become_an_error() -> None:
 
     check()
     assert min(outcomes.values()) > 20, outcomes
+
+
+@pytest.mark.parametrize("lost", ["queue", "topic"])
+def test_a_queue_that_is_gone_may_be_asked_for(tmp_path: Path, caplog: pytest.LogCaptureFixture, lost: str) -> None:
+    """Its messages are in the log: to name it is no mistake, as long as nothing proves that. A queue that never was is
+    refused where the others are whole."""
+    store = stores.StoreBuilder(tmp_path, 8192)
+    for number in range(60):
+        store.append("AB"[number % 2], b"%060d" % number, number // 2 % 2)
+    store.close()
+    with pytest.raises(OptionError, match="topic 'A' has no queue 2"):
+        read(tmp_path, assign='{"A": [2]}')
+    (tmp_path / "config" / "topics.json").unlink()
+    shutil.rmtree(tmp_path / "consumequeue" / "A" / ("0" if lost == "queue" else "."))
+    for asked in ({"assign": '{"A": [0]}'}, {"startingOffsets": '{"A": {"0": 0}}', "subscribe": "A"}):
+        found = [row for row in read(tmp_path, **asked) if row["queueId"] == 0]
+        assert [row["queueOffset"] for row in found] == list(range(15))
+        assert "messages that the log may still have of it are looked for" in caplog.text
+        caplog.clear()
+    assert read(tmp_path, assign='{"A": [2]}') == []

@@ -28,7 +28,7 @@ MAY_IMPORT = {
 WRITERS = {
     *("rmqstore_spark.api", "rmqstore_spark.writing"),
     *(f"rmqstore_spark.spark.{name}" for name in ("stream_writer", "writer")),
-    *(f"rmqstore_spark.copying.{name}" for name in ("config", "copy", "report", "rows")),
+    *(f"rmqstore_spark.copying.{name}" for name in ("config", "copy", "lost", "report", "rows")),
 }
 # Who knows Spark.
 SPARKS = {

@@ -5,6 +5,7 @@ from pathlib import Path
 import nbclient
 import nbformat
 import pytest
+from support.patience import HANG
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,7 +25,7 @@ PLACES = {
 def test_every_cell_runs(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     nbformat.validate(notebook)
-    client = nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(PLACES[path.name])}})
+    client = nbclient.NotebookClient(notebook, timeout=HANG, resources={"metadata": {"path": str(PLACES[path.name])}})
     client.execute()  # raises on the first cell that fails
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert any("image/png" in output.get("data", {}) for cell in code for output in cell.outputs)

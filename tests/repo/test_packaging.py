@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from support.patience import HANG
 
 ROOT = Path(__file__).resolve().parents[2]
 # What the distribution is made of. No more is copied, so nothing else can be needed to build it.
@@ -20,7 +21,7 @@ KERNEL = ["_common", "_read", "_write"]  # its compiled modules
 
 def run(*command: str | Path, cwd: Path, **env: str) -> str:
     ran = subprocess.run(
-        command, cwd=cwd, env=os.environ | env, capture_output=True, text=True, timeout=600, check=False
+        command, cwd=cwd, env=os.environ | env, capture_output=True, text=True, timeout=HANG, check=False
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
@@ -55,6 +56,23 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(*pip, "wheel", *options, sdist, cwd=into, CC=str(compiler))
     (path,) = into.iterdir()
     return path
+
+
+@pytest.mark.parametrize("name", ["package.whl", "package.zip", "package.egg"])
+def test_an_archive_on_the_path(tmp_path: Path, name: str) -> None:
+    """As of `spark-submit --py-files`, which puts it before what is installed."""
+    with zipfile.ZipFile(tmp_path / name, "w") as archive:
+        for package in PACKAGES:
+            for path in (ROOT / package).rglob("*"):
+                if path.suffix in (".py", ".so"):
+                    archive.write(path, path.relative_to(ROOT))
+    command = [sys.executable, "-c", "import rmqstore_spark; rmqstore_spark.Store('.').messages()"]
+    env = os.environ | {"PYTHONPATH": str(tmp_path / name)}
+    ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600, check=False)
+    last = ran.stderr.splitlines()[-1]
+    assert last.startswith(f"ImportError: {tmp_path / name}: Python cannot load a compiled module from an archive")
+    assert "--archives" in last
+    assert "build it" not in last
 
 
 def test_sdist_has_sources_only(sdist: Path) -> None:

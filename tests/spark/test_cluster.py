@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from support import spark_cluster, writing
+from support.patience import HANG
 
 from rmqstore_spark.store.sizes import Sizes
 
@@ -84,7 +85,7 @@ def test_tasks_that_run_twice(master: str, tmp_path: Path) -> None:
         f"maxIndexNum={SIZES.items}",
     ]
     command = [sys.executable, "-c", JOB, master, str(store), str(notes), *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, cwd=tmp_path, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
     assert "this attempt fails" in done.stderr  # and was tried again
     assert sorted(path.name for path in notes.iterdir()) == ["slow", "twice"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.patience import HANG
 
 pytestmark = pytest.mark.spark
 
@@ -29,6 +30,20 @@ try:
 except Exception as error:
     result["error"] = str(error)
 
+rows = spark.sql("select 'T' topic, cast('x' as binary) body")
+relative = {
+    "load": lambda: spark.read.format("rmqstore").load("some/store").count(),
+    "file": lambda: spark.read.format("rmqstore").option("storePathCommitLog", "log").load(store).count(),
+    "save": lambda: rows.write.format("rmqstore").mode("append").save("some/store"),
+    "stream": lambda: spark.readStream.format("rmqstore").load("some/store").schema,
+}
+result["relative"] = {}
+for name, call in relative.items():
+    try:
+        call()
+    except Exception as error:
+        result["relative"][name] = str(error)
+
 import rmqstore_spark
 rmqstore_spark.register(spark)
 result["registered"] = spark.read.format("rmqstore").load(store).count()
@@ -47,7 +62,7 @@ def connect(tmp_path_factory: pytest.TempPathFactory, small_store: Path) -> dict
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=HANG,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
@@ -78,3 +93,10 @@ def test_a_bad_path_gives_one_line_of_ours(connect: dict[str, Any]) -> None:
     assert re.search(r"\b\w+Error: .*absent", line)
     assert "Traceback" not in python_part
     assert ".py" not in python_part
+
+
+def test_relative_paths_are_refused(connect: dict[str, Any]) -> None:
+    """The server's workers run in a directory of the session's, which is deleted with it: so would be what is saved."""
+    assert list(connect["relative"]) == ["load", "file", "save", "stream"]
+    for name, error in connect["relative"].items():
+        assert "a relative path: expected an absolute one" in error, name

@@ -115,7 +115,7 @@ def test_not_null_schema(spark: SparkSession, small_store: Path) -> None:
     df = read.schema("queueOffset bigint not null, topic string not null").load(str(small_store))
     assert [field.nullable for field in df.schema] == [False, False]
     assert df.agg(F.max("queueOffset")).collect() == [(29,)]
-    with pytest.raises(PySparkException, match="column 'tags' is declared NOT NULL"):
+    with pytest.raises(PySparkException, match="OptionError: column 'tags': the schema declares it NOT NULL"):
         read.schema("tags string not null").load(str(small_store)).collect()
 
 
@@ -297,3 +297,37 @@ def test_a_file_deleted_between_planning_and_reading(spark: SparkSession, tmp_pa
     (store / "commitlog" / f"{8192:020d}").unlink()
     with pytest.raises(PySparkException, match="the file is gone; a broker deletes expired segments"):
         df.collect()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"mode": "DROPMALFORMED"},
+        {"endingTimestamp": 1_700_000_000_100},
+        {"trust": "queues", "columns": "topic,queueId"},
+        {"table": "consumequeue"},
+        {"table": "check"},
+    ],
+    ids=lambda options: "-".join(options),
+)
+def test_a_second_action_after_the_store_was_replaced(
+    spark: SparkSession, tmp_path: Path, options: dict[str, object]
+) -> None:
+    """Its messages take as many bytes as those before, so that all of it could be read."""
+    for name, letter in (("store", b"a"), ("other", b"b")):
+        store = StoreBuilder(tmp_path / name)
+        for number in range(60):
+            store.append(body=letter * 300, queue_id=number % 2)
+        store.close()
+        store.now += 1
+    df = load(spark, tmp_path / "store", **options)
+    before = df.collect()
+    assert before or "check" in options.values()
+    assert df.collect() == before
+    shutil.rmtree(tmp_path / "store")
+    (tmp_path / "other").rename(tmp_path / "store")
+    with pytest.raises(
+        PySparkException, match=r"this executor \(\S+\) sees another store under .* than the plan"
+    ) as error:
+        df.collect()
+    assert "load it again if it was replaced" in message(error)

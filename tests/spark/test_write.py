@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from oracle import golden, reference
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -199,3 +199,28 @@ def test_rebuild(spark: SparkSession, tmp_path: Path) -> None:
     save(spark.range(100).selectExpr("string(id) body", "concat('k', id) keys"), tmp_path, topic="T", **SIZES)
     assert rmqstore_spark.rebuild(tmp_path) == 100
     assert len(writing.assert_whole(tmp_path)) == 100
+
+
+def test_numbers_of_any_width_and_times_without_a_zone(spark: SparkSession, tmp_path: Path) -> None:
+    """As createDataFrame makes them of Python's; a time without a zone is one in UTC, whatever the session's is."""
+    rows = "'T' topic, 'x' body, id queueId, timestamp_ntz'2026-05-06 07:08:09' storeTimestamp"
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        save(spark.range(3).selectExpr(*rows.split(", ")), tmp_path / "store", **SIZES)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    found = rmqstore_spark.Store(tmp_path / "store").messages(["queueId", "storeTimestamp"]).read_all().to_pylist()
+    assert [row["queueId"] for row in found] == [0, 1, 2]
+    assert {row["storeTimestamp"].isoformat() for row in found} == {"2026-05-06T07:08:09+00:00"}
+    far = spark.range(3_000_000_000, 3_000_000_001).selectExpr("'T' topic", "'x' body", "id queueId")
+    expected = "column 'queueId': expected a value of type int32, found 3000000000; nothing was written"
+    assert expected in refusal(far, tmp_path / "store")
+
+
+def test_other_save_modes_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    df = spark.range(1).selectExpr("'T' topic", "'x' body")
+    for mode in ("error", "ignore", None):
+        writer = df.write.format("rmqstore")
+        with pytest.raises(AnalysisException, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
+            (writer.mode(mode) if mode else writer).save(str(tmp_path / "store"))
+    assert not (tmp_path / "store").exists()

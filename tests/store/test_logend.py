@@ -13,9 +13,15 @@ from typing import Any
 import pytest
 from oracle import reference, stores
 from support import reading
+from support.patience import HANG
 from support.reading import read
 
 from rmqstore_spark.errors import DamagedStoreError
+from rmqstore_spark.store import log_end
+from rmqstore_spark.store.consumequeue import Queue
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.message import Head
+from rmqstore_spark.store.opened import OpenStore
 
 Row = dict[str, Any]
 
@@ -175,6 +181,28 @@ def test_damage_right_after_a_truncation(
             reading.sound_and_corrupt(read(tmp_path, columns=[*reading.DEFAULT_COLUMNS, "corrupt"], mode=mode))[0]
             == kept
         )
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("sizes", [(300, 100), (100, 100), (20, 400)])
+def test_an_old_unit_of_a_queue_reaches_over_a_later_message(
+    tmp_path: Path, sizes: tuple[int, int], clean: bool
+) -> None:
+    """The first new message is in no queue, and of its head nothing is left. An old unit points there, and to its old
+    end, where the old log goes on."""
+    store = stores.StoreBuilder(tmp_path, segment_size=8192, queue_file_size=2000)
+    for number in range(12):
+        store.append(topic="A", body=b"a" * (600 if number > 5 else 10))
+    store.forget_last(6)
+    store.now += 60_000
+    lost = store.append(topic="A", body=b"x" * sizes[0], sys_flag=reference.PREPARED)
+    store.append(topic="B", body=b"y" * sizes[1])
+    store.close(clean)
+    kept = [row for row in reference.read_store(tmp_path) if row["commitLogOffset"] != lost]
+    data = bytearray(store.segment(lost).read_bytes())
+    data[lost : lost + 88] = bytes(88)
+    store.segment(lost).write_bytes(data)
+    _assert_lost(tmp_path, kept)
 
 
 def test_what_nothing_can_tell_from_a_truncation(tmp_path: Path) -> None:
@@ -418,6 +446,34 @@ def test_the_end_costs_no_more_with_more_queues(tmp_path: Path) -> None:
         assert requests[1] <= requests[0] + 2, clean
 
 
+def test_queues_are_asked_once_about_a_damaged_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in no queue, nothing tells where it ends, and its time is later than those of the messages behind it."""
+    store = stores.StoreBuilder(tmp_path)
+    for number in range(20):
+        store.append(topic=f"T{number}")
+    half = store.append(topic="T0", body=b"x" * 100, sys_flag=reference.PREPARED)
+    for number in range(20):
+        store.append(topic=f"T{number}")
+    store.close(clean=False)
+    path = store.segment(half)
+    data = bytearray(path.read_bytes())
+    at = half - int(path.name)
+    data[at : at + 4] = b"\xff" * 4  # totalSize
+    data[at + 84 : at + 88] = b"\xff" * 4  # bodyLength
+    data[at + 56 : at + 64] = (store.now + 1_000_000).to_bytes(8)  # storeTimestamp
+    path.write_bytes(data)
+    asked: list[tuple[str, int]] = []
+    claim = log_end.LogEnd._claim
+
+    def counting(self: log_end.LogEnd, queue: Queue, position: int, head: Head) -> tuple[int, int] | None:
+        asked.append((queue.topic, position))
+        return claim(self, queue, position, head)
+
+    monkeypatch.setattr(log_end.LogEnd, "_claim", counting)
+    assert OpenStore.find(str(tmp_path), Files()).end > half
+    assert asked == [(f"T{number}", half) for number in sorted(range(20), key=str)]
+
+
 @pytest.mark.slow
 def test_a_lost_message_among_many_queues(tmp_path: Path) -> None:
     """What is left after the end is no unit, and one queue of many points there."""
@@ -580,7 +636,7 @@ def test_a_last_message_without_proof_waits_for_it(tmp_path: Path) -> None:
     broker = context.Process(target=hold)
     broker.start()
     try:
-        assert locked.wait(10)
+        assert locked.wait(HANG)
         assert read(tmp_path) == whole  # its queue knows it
         queue = tmp_path / "consumequeue" / "Live"
         queue.rename(tmp_path / "away")

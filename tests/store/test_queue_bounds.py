@@ -68,6 +68,27 @@ def test_of_every_set_of_damaged_messages(tmp_path: Path, rng: random.Random) ->
         assert bounds.least == (whole[0].queue_offset if whole else 7)
 
 
+def test_where_a_file_of_a_queue_is_cut_or_missing(tmp_path: Path) -> None:
+    """What the other files have still counts, wherever the log begins."""
+    builder = stores.StoreBuilder(tmp_path, segment_size=512, queue_file_size=60)
+    for _ in range(12):
+        builder.append("T", b"x" * 20)
+    builder.close()
+    whole, begin = {m.queue_offset for m in builder.messages}, {m.queue_offset: m.position for m in builder.messages}
+    for expired in range(3):
+        for path in sorted((tmp_path / "consumequeue" / "T" / "0").iterdir()):
+            data = path.read_bytes()
+            for size in (0, 20, 40, None):
+                path.unlink() if size is None else path.write_bytes(data[:size])
+                first = int(path.name) // 20
+                cut = set(range(first + (size or 0) // 20, first + 3))
+                left = [n for n in sorted(whole - cut) if begin[n] >= builder.start]
+                bounds = bounds_of(tmp_path)["T", 0]
+                assert (bounds.least, bounds.end) == (left[0], left[-1] + 1), (expired, path.name, size)
+            path.write_bytes(data)
+        builder.expire(1)
+
+
 def worn_by_hand(root: Path, seed: int, trials: int) -> None:
     """For thousands of them, in a directory of their own."""
     for number in range(trials):

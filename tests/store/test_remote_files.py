@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from oracle import golden
 from support import reading, remote
+from support.patience import HANG
 
 from rmqstore_spark.errors import NotAStoreError, OptionError, StorageError
 from rmqstore_spark.store import read_ahead, remote_files
@@ -231,11 +232,11 @@ def test_many_at_once_also_where_others_have_worked(tmp_path: Path) -> None:
     together, done = threading.Barrier(2), threading.Event()
 
     def work() -> None:
-        list(files.each(lambda _: together.wait(60), range(2)))  # ends only if both run beside each other
+        list(files.each(lambda _: together.wait(HANG), range(2)))  # ends only if both run beside each other
         done.set()
 
     files.meanwhile(work)
-    assert done.wait(60)
+    assert done.wait(HANG)
 
 
 def test_the_page_that_is_used_most_is_kept(tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:

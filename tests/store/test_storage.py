@@ -6,7 +6,8 @@ import pytest
 
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.store.layout import place_to_write
-from rmqstore_spark.store.storage import location
+from rmqstore_spark.store.objects import connect
+from rmqstore_spark.store.storage import STORAGE_OPTIONS, Storage, location, taken_out
 from rmqstore_spark.stream_options import parse_stream_options
 
 URI = "s3a://key:hunter2@bucket/store"
@@ -17,3 +18,23 @@ def test_a_secret_in_a_uri_is_refused_and_not_shown() -> None:
         with pytest.raises(OptionError, match="credentials are given as options") as error:
             use(URI)
         assert "hunter2" not in str(error.value)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\0", "\x1b", "\x7f"])
+@pytest.mark.parametrize("option", sorted(STORAGE_OPTIONS))
+def test_a_control_character_is_refused_and_the_value_not_shown(option: str, end: str) -> None:
+    """As of a key read from a file with its line's end: Rust panics on it, which is no Exception."""
+    with pytest.raises(OptionError) as refused:
+        taken_out({f"secret.{option}": f"PRIVATE{end}"})
+    text = str(refused.value)
+    assert f"'secret.{option}'" in text
+    assert "PRIVATE" not in text
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize("name", ["AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY"])
+def test_so_it_is_in_the_environment(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "PRIVATE\n")
+    with pytest.raises(OptionError, match=f"environment variable {name}") as refused:
+        connect(location("s3://bucket/a"), "s3://bucket", Storage({"aws_region": f"for {name}"}))
+    assert "PRIVATE" not in str(refused.value)

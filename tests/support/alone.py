@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import HANG
+
 TESTS = Path(__file__).resolve().parents[1]
 _CLOUDS = ("AWS_", "AZURE_", "GOOGLE_")
 
@@ -37,7 +39,7 @@ def run(*arguments: object, seconds: float) -> str:
     needs = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     enter = ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"]), *needs]
     try:
-        tried = subprocess.run([*enter, "true"], capture_output=True, text=True, timeout=60, check=False)
+        tried = subprocess.run([*enter, "true"], capture_output=True, text=True, timeout=HANG, check=False)
     except FileNotFoundError as why:
         pytest.skip(f"no namespaces here: {why.strerror}: {why.filename}")
     if tried.returncode != 0:

@@ -35,6 +35,7 @@ class Stopper:
         self._error: type[BaseException] = Killed
         self._for_ever = True
         self.calls = 0
+        self.last = ""  # path that something was to be done with
         self.written: set[str] = set()  # names of files
         self.writes: list[tuple[int, str]] = []  # since at(): the number of the call, and the path
 
@@ -45,6 +46,7 @@ class Stopper:
 
     def __call__(self, call: Any, path: str, *arguments: Any) -> Any:
         self.calls += 1
+        self.last = path
         if call.__name__ == "_pwrite":
             self.written.add(os.path.basename(path))
             self.writes.append((self.calls, path))

@@ -16,12 +16,13 @@ from typing import Any
 
 from rmqstore_spark.errors import RmqStoreError
 from support import writing
+from support.patience import HANG
 from support.writing import some_rows
 
 SOMEBODY = 65534
 IS_ROOT = os.geteuid() == 0
 WRITERS = ["root", "owner"] if IS_ROOT else ["owner"]
-_SECONDS = 30
+_SECONDS = int(HANG)
 
 
 class Ground:

@@ -154,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _list(self, query: dict[str, list[str]]) -> None:
         prefix, delimiter = query.get("prefix", [""])[0], query.get("delimiter", [""])[0]
-        after = query.get("continuation-token", [""])[0]
+        after = query.get("continuation-token", query.get("start-after", [""]))[0]
         found: list[tuple[str, str]] = []
         prefixes: set[str] = set()
         for key, tag, size in self.owner.listing():

@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from support import reading
+from support.patience import HANG
 
-_PATIENCE = 600.0  # seconds: a driver that is slower than that does not answer
+_PATIENCE = HANG  # seconds: a driver that is slower than that does not answer
 _DRIVER = """
 import json, sys
 from pyspark.errors import StreamingQueryException

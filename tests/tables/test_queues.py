@@ -205,7 +205,9 @@ def test_a_config_file_that_cannot_be_read_is_told(
         repr(table) for table in tables
     ]
     path.with_name(f"{name}.json.bak").write_text(good)
-    assert told() == []  # as a broker takes it
+    (taken,) = told()  # as a broker takes it
+    assert taken.startswith(f"{path}: is missing, or cannot be read: its backup is taken, of 20")
+    assert told() == []
     path.with_name(f"{name}.json.bak").unlink()
     path.unlink()
     assert told() == []

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support import writing
+from support.patience import HANG
 from support.reading import read
 
 import rmqstore_spark
@@ -33,7 +34,7 @@ def test_each_is_done_once(count: int) -> None:
 
 def test_many_are_done_by_several_threads() -> None:
     threads = set()
-    meeting = threading.Barrier(2, timeout=120)
+    meeting = threading.Barrier(2, timeout=HANG)
 
     def work(item: int) -> None:
         threads.add(threading.get_ident())

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.patience import HANG
 
 LIMIT = 256
 
@@ -89,7 +90,7 @@ for left in range(2, arguments[2], arguments[3]):
 def run(script: str, *arguments: object) -> list[Any]:
     """What a program prints: JSON, line by line."""
     command = [sys.executable, "-c", script, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG, check=False)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 

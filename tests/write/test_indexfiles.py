@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from oracle import reference
 from oracle.stores import StoreBuilder
+from support import reading
 
 from rmqstore_spark import Store, write_store
+from rmqstore_spark.store import index_live
 
 SLOTS, ITEMS = 100, 10
 HEADER, SLOT, ITEM = 40, 4, 20
@@ -58,7 +61,43 @@ def _whole(root: Path) -> None:
     store.index()
     assert "brokenIndexFile" not in store.check()["problem"].to_pylist()
     rows = store.messages(["keys", "commitLogOffset"]).read_all().to_pylist()
-    for key in {word for row in rows for word in row["keys"].split()}:
-        expected = [row["commitLogOffset"] for row in rows if key in row["keys"].split()]
-        found = store.messages(["commitLogOffset"], key=key).read_all()["commitLogOffset"].to_pylist()
-        assert sorted(found) == expected, key
+    for key in {word for row in rows for word in (row["keys"] or "").split()}:
+        expected = [row["commitLogOffset"] for row in rows if key in (row["keys"] or "").split()]
+        found = [row["commitLogOffset"] for row in reading.read(root, key=key, prices=reading.FREE)]
+        assert found == expected, key
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+@pytest.mark.parametrize("count", [0, 1, 20])
+def test_what_is_in_no_index_stands_between_two_files(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, is_cut: bool, count: int
+) -> None:
+    """A file is believed from its first to its last message. So an append begins another one where messages before it
+    are in none, however many they are, and where its last ones are of a log that is no more."""
+    monkeypatch.setattr(index_live, "_MOST_WALKED", 4000)
+    builder = StoreBuilder(tmp_path, 8192, 100, index=True, index_slots=SLOTS, index_items=1000)
+    for each in range(30):
+        builder.append("T", b"x" * 100, keys=f"k{each} twice")
+    if is_cut:  # a broker indexes nothing before the log is as long as it was
+        builder.forget_last(rng.randrange(8, 20))
+        builder.append("T", b"y" * rng.randrange(100), keys="twice", store_timestamp=builder.now + 100_000)
+        builder.append("T", b"y" * 5000)
+    builder.close()
+    for _ in range(count):
+        columns = {"topic": ["T"], "body": [b"y" * rng.choice((10, 1000))], "keys": ["twice"]}
+        write_store(str(tmp_path), pa.table(columns), messageIndexEnable=False)
+    for _ in range(2):
+        _append(tmp_path, ["new", "twice"])
+        _whole(tmp_path)
+        assert len(list((tmp_path / "index").iterdir())) == (2 if is_cut or count else 1)
+
+
+def test_messages_without_keys_begin_no_other_file(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path, 8192, 100, index=True, index_slots=SLOTS, index_items=1000)
+    builder.append("T", b"x", keys="k")
+    for _ in range(20):
+        builder.append("T", b"x" * 100, tags="A")
+    builder.append("H", b"x", keys="rolled back", sys_flag=reference.ROLLBACK)
+    builder.close()
+    _append(tmp_path, ["new"])
+    assert len(list((tmp_path / "index").iterdir())) == 1

@@ -13,13 +13,15 @@ from rmqstore_spark.write.kept_offsets import KeptOffsets, Lost
 Message = tuple[str, int, int]
 
 
-def expected(messages: list[Message]) -> tuple[list[int], list[Lost]]:
-    """With which messages a segment begins, and what is lost."""
+def expected(messages: list[Message], forced: int) -> tuple[list[int], list[Lost]]:
+    """With which messages a segment begins, one of which has to in any case, and what is lost."""
     begins: list[int] = []
     lost = []
     last: dict[tuple[str, int], tuple[int, int]] = {}
     for number, (topic, queue_id, offset) in enumerate(messages):
         before, at = last.get((topic, queue_id), (offset - 1, number))
+        if number == forced:
+            begins.append(number)
         if offset > before + 1:
             lost.append(Lost((topic, queue_id), before + 1, offset - before - 1))
             if not begins or begins[-1] <= at:
@@ -38,15 +40,16 @@ def test_gaps(rng: random.Random, _: int) -> None:
         ends[queue] += rng.choice((1,) * 9 + (rng.randrange(1, 9),))
         messages.append((*queue, ends[queue]))
     order = KeptOffsets("store", 1 << 30)
-    begins, at = [], 0
+    begins, at, forced = [], 0, rng.randrange(-1, len(messages))
     while at < len(messages):
         some = messages[at : at + rng.randrange(1, 60)]
         topics = sorted({topic for topic, _, _ in some})
         codes = np.array([topics.index(topic) for topic, _, _ in some], np.int64)
         ids, offsets = (np.array([each[i] for each in some], np.int64) for i in (1, 2))
-        begins += [at + row for row in order.look(topics, codes, ids, offsets)]
+        here = forced - at if at <= forced < at + len(some) else None
+        begins += [at + row for row in order.look(topics, codes, ids, offsets, here)]
         at += len(some)
-    assert (begins, order.lost) == expected(messages)
+    assert (begins, order.lost) == expected(messages, forced)
     assert order.ends == {queue: ends[queue] + 1 for queue in order.ends}
 
 

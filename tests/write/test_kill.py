@@ -6,15 +6,20 @@ import contextlib
 import itertools
 import os
 import random
+import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Literal
 
+import pyarrow as pa
 import pytest
+from oracle import reference
 from support import writing
 from support.killing import (
     SIZES,
@@ -33,7 +38,9 @@ from support.writing import write
 
 import rmqstore_spark
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.write.commit import Settings, commit
+from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.write import stretch
+from rmqstore_spark.write.commit import Settings, commit, prepared
 
 
 @pytest.mark.slow
@@ -54,7 +61,7 @@ def test_every_file_is_written_where_it_can_be_stopped(home: Path, stop: Stopper
     _, staged = writing.stage_rows(root, [rows(40, "New")])
     stop.written.clear()
     commit(str(root), staged, Settings(SIZES))
-    assert {path.name for path in root.rglob("*") if path.is_file()} - {"lock"} <= stop.written
+    assert {path.name for path in root.rglob("*") if path.is_file()} - {"lock", "made-the-store"} <= stop.written
     assert any(path.parent.name == "index" for path in root.rglob("*"))
 
 
@@ -140,6 +147,83 @@ def test_rebuild_stopped_at_every_change(home: Path, stop: Stopper, error: type[
         shutil.rmtree(root)
         if calls <= number:
             break
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_the_next_write_clears_all_that_is_left(
+    home: Path, stop: Stopper, mode: Literal["append", "overwrite"]
+) -> None:
+    """Also what a killed writer had staged, and what it tried the file system with. Who still writes is left alone."""
+    before, root = home / "before", home / "store"
+    write(before, rows(3, "Old"), sizes=SIZES)
+    row = pa.table({"topic": ["New"], "body": [b"new"]})
+    left = set()
+    for number in itertools.count():
+        shutil.copytree(before, root)
+        stop.at(number)
+        with contextlib.suppress(Killed):
+            rmqstore_spark.write_store(root, row, mode=mode)
+        calls = stop.calls
+        stop.at(None)
+        left |= {re.sub("[0-9a-f]{16,}", "*", path.name) for path in root.glob(".rmqstore-spark/*")}
+        job, _ = writing.stage_rows(root, [rows(1, "Other")])  # of somebody else
+        with prepared(str(root), "mine"):
+            rmqstore_spark.write_store(root, row)
+            staged = {f"staging-{job}", "staging-mine"}
+            assert {path.name for path in root.glob(".rmqstore-spark/*")} - staged <= {"checked.json", "times.json"}
+            assert {path.name for path in root.glob(".rmqstore-spark/staging-*")} == staged
+        assert [path.name for path in sorted(home.iterdir())] == ["before", "store"]
+        shutil.rmtree(root)
+        if calls <= number:
+            break
+    assert {"staging-*", "staging-*.part", *(["staging-*-gone", "commit"] if mode == "append" else [])} <= left
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["stretch", "exchange", "rebuild"])
+def test_no_broker_keeps_half_an_index_file(
+    home: Path, stop: Stopper, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Where a broker finds `abort`, it deletes the index files that end after the checkpoint's indexMsgTimestamp, 0
+    where there is none, and makes them anew; else it goes on with them as they are, and in half a file slots would lead
+    nowhere, and chains end early (IndexService.load, IndexFile.putKey)."""
+    if how == "exchange":
+        monkeypatch.setattr(stretch, "fits", lambda *_: False)
+    sizes = Sizes(segment=1 << 16, queue_file=6000, slots=3000, items=1000)  # slots in several blocks
+    before, root = home / "before", home / "store"
+    write(before, rows(40, "Old"), sizes=sizes)
+    outcomes = Counter[str]()
+    whole = {path.read_bytes() for path in (before / "index").iterdir()}
+    for number in itertools.chain([None], itertools.count()):
+        shutil.rmtree(root, ignore_errors=True)
+        shutil.copytree(before, root)
+        staged = writing.stage_rows(root, [rows(40, "New", 1000)])[1] if how != "rebuild" else []
+        stop.at(number)
+        with contextlib.suppress(Killed):
+            commit(str(root), staged, Settings(sizes)) if staged else rmqstore_spark.rebuild(root)
+        is_through = number is not None and stop.calls <= number
+        stop.at(None)
+        for path in (root / "index").iterdir():
+            if number is None:
+                whole.add(path.read_bytes())
+            is_kept = not (root / "abort").exists() or _indexed(root) >= _end_of(path)
+            is_whole = path.read_bytes() in whole
+            outcomes[f"{'kept' if is_kept else 'deleted'}, {'whole' if is_whole else 'half'}"] += 1
+        if is_through:
+            break
+    assert outcomes["kept, half"] == 0
+    assert outcomes["kept, whole"] > 50
+    assert (outcomes["deleted, half"] > 0) == (how == "stretch")  # else what is not whole is not there
+
+
+def _indexed(root: Path) -> int:
+    checkpoint = root / "checkpoint"
+    return int(struct.unpack_from(">q", checkpoint.read_bytes(), 16)[0]) if checkpoint.exists() else 0
+
+
+def _end_of(index_file: Path) -> int:
+    return reference.decode_index_header(index_file.read_bytes()).end_timestamp
 
 
 # For each store that it is told of, a process of its own writes to it. What all of them need is imported only once.

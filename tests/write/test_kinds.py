@@ -111,13 +111,36 @@ def test_queues_of_batches(tmp_path: Path, sign: str) -> None:
     else:
         shutil.move(tmp_path / "consumequeue" / "Batches", tmp_path / "batchconsumequeue" / "Batches")
     before = writing.files(tmp_path, "**/*")
-    with pytest.raises(RmqStoreError, match=r"opic Batches has queue.*BatchCQ"):
+    with pytest.raises(RmqStoreError, match=r"opic Batches has queue.*BatchCQ.*; only a broker makes queues of"):
         rmqstore_spark.rebuild(tmp_path)
     with pytest.raises(RmqStoreError, match=r"opic Batches has queue.*BatchCQ"):
         write(tmp_path, rows("Plain", "Batches"))
     assert writing.files(tmp_path, "**/*") == before
     write(tmp_path, rows("Plain"))
     assert [row["topic"] for row in Store(tmp_path).messages().read_all().to_pylist()] == ["Batches", "Plain", "Plain"]
+
+
+def test_a_store_with_batches_goes_on(tmp_path: Path) -> None:
+    """The log's last message is in a queue of batches, which has one unit for all of a batch."""
+    root = flavours.unpack_store("batchcq", tmp_path)
+    before, told = Store(root).queues().to_pylist(), Store(root).check().to_pylist()
+    assert rmqstore_spark.write_store(root, NEW) == 1
+    assert [row for row in Store(root).queues().to_pylist() if row["topic"] != "BrandNew"] == before
+    assert {row["problem"] for row in Store(root).check().to_pylist()} <= {row["problem"] for row in told}
+
+
+@pytest.mark.parametrize("sign", ["attribute", "directory"])
+def test_advice_where_queues_of_batches_lag(tmp_path: Path, sign: str) -> None:
+    """`rebuild` cannot make them, so nothing says that it can."""
+    root = flavours.unpack_store("batchcq", tmp_path)
+    for path in (root / "batchconsumequeue").rglob("*"):
+        if path.is_file() and sign == "directory":
+            path.write_bytes(bytes(path.stat().st_size))
+    if sign == "attribute":
+        shutil.rmtree(root / "batchconsumequeue")
+    for how in ("append", "rebuild"):
+        with pytest.raises(RmqStoreError, match="only a broker makes queues of BatchCQ topics: put a file `abort`"):
+            WRITES[how](root)
 
 
 @pytest.mark.parametrize("name", ["compaction", "compaction2", "tiered", "system", "retry", "recover"])

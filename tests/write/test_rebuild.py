@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 import shutil
 import struct
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from oracle import golden, random_stores, reference, truth
 from oracle.stores import StoreBuilder
@@ -18,6 +21,7 @@ import rmqstore_spark
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.geometry import index_geometry
+from rmqstore_spark.store.sizes import Sizes
 
 SIZES = {"mappedFileSizeConsumeQueue": 200, "maxHashSlotNum": 20, "maxIndexNum": 50}
 
@@ -116,6 +120,34 @@ def test_topics_get_the_queues_that_the_log_has(tmp_path: Path) -> None:
     assert path.stat().st_mtime_ns == before
 
 
+@pytest.mark.parametrize("how", ["rebuild", "append"])
+@pytest.mark.parametrize("config", ["gone", "without the topic"])
+def test_topics_that_are_made_anew_know_all_queues(tmp_path: Path, how: str, config: str) -> None:
+    """Also one whose messages have all expired, and those that are not written to; of no topic more than that."""
+    store = StoreBuilder(tmp_path, segment_size=1024, queue_file_size=100)
+    for _ in range(8):
+        store.append("A", b"x" * 50, 7)
+    for number in range(60):
+        store.append("AB"[number % 2], body=b"body %d" % number, queue_id=number // 2 % 3)
+    store.expire(3)
+    store.close()
+    path = tmp_path / "config" / "topics.json"
+    table = json.loads(path.read_text())
+    del table["topicConfigTable"]["A"]
+    if config == "gone":
+        path.unlink()
+    else:
+        path.write_text(json.dumps(table))
+    if how == "rebuild":
+        rmqstore_spark.rebuild(tmp_path)
+    else:
+        write(tmp_path, [{"topic": "A", "queueId": 1, "body": b"x"}], sizes=Sizes(), index=False)
+    found = json.loads(path.read_text())["topicConfigTable"]
+    assert {topic: entry["readQueueNums"] for topic, entry in found.items()} == {"A": 8, "B": 3}
+    problems = rmqstore_spark.Store(tmp_path).check()["problem"].to_pylist()
+    assert not {"queueBeyondConfig", "topicWithoutConfig"} & set(problems)
+
+
 def test_without_an_index(tmp_path: Path, rng: random.Random) -> None:
     write(tmp_path, rows_with_keys(rng, 50))
     index = writing.files(tmp_path / "index", "*")
@@ -140,6 +172,25 @@ def test_queues_whose_beginning_has_expired(tmp_path: Path) -> None:
     found = writing.files(tmp_path / "consumequeue", "TopicA/*/*")
     assert found == reference.expected_queues(units, 100)
     assert any(reference.encode_queue_unit(*reference.PRE_BLANK) in data for data in found.values())
+
+
+def test_queues_whose_messages_were_all_cut_off(tmp_path: Path) -> None:
+    """As the advice of check says, their units are gone; what comes next has the offset that it would have had."""
+    store = StoreBuilder(tmp_path, segment_size=4096, queue_file_size=100)
+    store.start_queue("Begun", 0, 32)
+    store.append(body=b"stays")
+    cut = store.append("Begun", b"cut")
+    for i in range(7):
+        store.append("New", b"cut %d" % i)
+    store.close()
+    segment = store.segment(0)
+    segment.write_bytes(segment.read_bytes()[:cut].ljust(4096, b"\0"))
+    rmqstore_spark.rebuild(tmp_path)
+    assert {row["problem"] for row in rmqstore_spark.Store(tmp_path).check().to_pylist()} <= {"topicWithoutQueue"}
+    rows = pa.table({"topic": ["Begun", "New"], "body": [b"comes", b"comes"]})
+    rmqstore_spark.write_store(tmp_path, rows)
+    found = rmqstore_spark.Store(tmp_path).messages(subscribe=["Begun", "New"]).read_all().to_pylist()
+    assert [(row["topic"], row["queueId"], row["queueOffset"]) for row in found] == [("Begun", 0, 32), ("New", 1, 0)]
 
 
 def test_queue_offsets_with_gaps_and_repetitions(tmp_path: Path) -> None:
@@ -189,6 +240,34 @@ def test_refusals(tmp_path: Path, rng: random.Random) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("refusal", "told"),
+    [
+        (OSError(errno.EROFS, os.strerror(errno.EROFS)), "cannot be written: Read-only file system"),
+        (PermissionError(errno.EACCES, "Permission denied"), "permission denied; run as a user who may write to"),
+    ],
+)
+def test_what_may_only_be_read_cannot_be_written(
+    refusal: OSError, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And that is said; not that a file, which is there to be locked, cannot be read."""
+    builder = StoreBuilder(tmp_path / "store")
+    builder.append()
+    builder.close()
+    (builder.root / "lock").touch()
+    opened = os.open
+
+    def refusing(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if flags & (os.O_RDWR | os.O_WRONLY | os.O_CREAT):
+            raise refusal
+        return opened(path, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", refusing)
+    with pytest.raises(RmqStoreError, match=told) as failed:
+        rmqstore_spark.rebuild(builder.root)
+    assert str(failed.value).startswith(str(builder.root / "lock"))
+
+
 @pytest.mark.parametrize("untagged", [0, 300])
 def test_tags_are_kept_where_the_index_is_ahead_of_the_log(tmp_path: Path, untagged: int) -> None:
     """As in any copy of a running broker's store; and where its last messages have no tags."""
@@ -232,3 +311,21 @@ def put_tag_items(root: Path, path: Path, slots: int) -> None:
         struct.pack_into(">i", data, slot, number)
     struct.pack_into(">qqii", data, 16, items[0][1], items[-1][1], used, len(items) + 1)
     path.write_bytes(data)
+
+
+@pytest.mark.parametrize("kept", [0, 7, 200])
+def test_one_file_of_another_size(tmp_path: Path, rng: random.Random, kept: int) -> None:
+    """What most files say is the size, and an append names the file that says otherwise."""
+    write(tmp_path, rows_with_keys(rng, 200), sizes=writing.SMALL)
+    before = {name: writing.files(tmp_path / name, "**/*") for name in ("consumequeue", "index")}
+    for pattern in ("consumequeue/A/*/*", "index/*"):
+        path = rng.choice(sorted(tmp_path.glob(pattern)))
+        if kept == path.stat().st_size:
+            kept *= 2  # padded
+        path.write_bytes(path.read_bytes().ljust(kept, b"\0")[:kept])
+        with pytest.raises(DamagedStoreError, match=rf"{path}: expected .* file of \d+ bytes like .*, found {kept}"):
+            write(tmp_path, [{"topic": "A", "body": b"x"}])
+        rmqstore_spark.rebuild(tmp_path)
+        assert writing.files(tmp_path / "consumequeue", "**/*") == before["consumequeue"]
+        found = writing.files(tmp_path / "index", "*")
+        assert [found[name] for name in sorted(found)] == [before["index"][name] for name in sorted(before["index"])]

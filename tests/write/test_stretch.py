@@ -26,7 +26,7 @@ from rmqstore_spark.store import checkpoint
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.write import patch
+from rmqstore_spark.write import checked, patch
 from rmqstore_spark.write.change import Change
 from rmqstore_spark.write.commit import Settings, commit
 from rmqstore_spark.write.disk import Tree
@@ -245,6 +245,17 @@ def test_no_journal_takes_for_ever(tmp_path: Path) -> None:
     assert list((tmp_path / ".rmqstore-spark").glob("aside-*/journal"))
 
 
+@pytest.mark.parametrize("version", ["true", "1.0", '"1"', "null", "0"])
+def test_a_journal_has_a_whole_number_as_its_version(tmp_path: Path, version: str) -> None:
+    old = old_store(tmp_path)
+    trap(tmp_path, 4096, 100, 0)
+    journal = tmp_path / ".rmqstore-spark" / "commit" / "journal"
+    journal.write_text(journal.read_text().replace('"version": 1', f'"version": {version}'))
+    rmqstore_spark.rebuild(tmp_path)
+    assert ids(tmp_path) == old
+    assert list((tmp_path / ".rmqstore-spark").glob("aside-*/journal"))
+
+
 def test_a_segment_is_read_again_only_if_it_was_touched(tmp_path: Path) -> None:
     """What flips a bit and leaves the file's times alone, is a disk: no append can tell, only `check`."""
 
@@ -262,6 +273,24 @@ def test_a_segment_is_read_again_only_if_it_was_touched(tmp_path: Path) -> None:
     last_used(tmp_path).write_bytes(data)
     with pytest.raises(DamagedStoreError, match="a damaged store is not written to"):
         write(tmp_path, rows(1, "New", 1), sizes=SIZES)
+
+
+@pytest.mark.parametrize("wrong", ["true", "1.5", '"7"', "-1", "null"])
+def test_what_was_checked_is_data(tmp_path: Path, wrong: str) -> None:
+    """A number of ours is a whole one; what else stands there is not believed, and the segment is read."""
+    old_store(tmp_path)
+    write(tmp_path, rows(1, "New"), sizes=SIZES)
+    noted = tmp_path / ".rmqstore-spark" / "checked.json"
+    store = OpenStore.find(str(tmp_path), Files())
+    sound = json.loads(noted.read_bytes())
+    with Tree(str(tmp_path)) as tree:
+        segment = store.log.extents[-1].segment
+        assert checked.recall(tree, segment, store.end) == {
+            topic: {int(queue_id): end for queue_id, end in of.items()} for topic, of in sound["queues"].items()
+        }
+        for found in ({**sound, "queues": {"New": {"0": json.loads(wrong)}}}, {**sound, "size": json.loads(wrong)}):
+            noted.write_text(json.dumps(found))
+            assert checked.recall(tree, segment, store.end) is None
 
 
 def test_the_index_file_stays(tmp_path: Path) -> None:

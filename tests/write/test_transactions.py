@@ -78,6 +78,7 @@ def test_a_store_that_is_gone_is_forgotten(tmp_path: Path) -> None:
     [
         ("", "no JSON"),
         ('{"format": 2, "transactions": {}}', "expected format 1, found 2"),
+        ('{"format": true, "transactions": {}}', "expected format 1, found True"),
         ('{"format": 1, "transactions": []}', "expected an object as transactions"),
         ('{"format": 1, "transactions": {"one": true}}', "application 'one': expected a version, found True"),
         ('{"format": 1, "transactions": {"one": 9223372036854775808}}', "expected a version"),

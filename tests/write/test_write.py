@@ -18,11 +18,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from oracle import golden, random_stores, reference, stores
 from support import reading, writing
-from support.writing import SMALL, Row, assert_whole, kept, plain, some_rows, write
+from support.writing import SMALL, Row, assert_whole, kept, plain, some_rows, stage_rows, write
 
+import rmqstore_spark
 from rmqstore_spark.errors import BadRowError, DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
 from rmqstore_spark.options import parse_write_options
 from rmqstore_spark.store.files import Files
@@ -326,8 +328,40 @@ def test_a_file_system_that_cannot_exchange(
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.parametrize("was_there", [True, False])
+def test_a_failed_write_removes_only_what_it_made(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, was_there: bool
+) -> None:
+    """An empty directory of the user's own stays: it may be a mount point, with an owner and a mode of its own."""
+    root = tmp_path / "store"
+    if was_there:
+        root.mkdir(0o750)
+    before = root.stat().st_ino if was_there else None
+    job, _ = stage_rows(root, [some_rows(rng, 3)])  # of Spark's, whose tasks have failed
+    forget(str(root), job)
+    assert (root.stat().st_ino if root.exists() else None) == before
+    with pytest.raises(BadRowError):
+        rmqstore_spark.write_store(root, pa.table({"topic": pa.array([None], pa.string()), "body": [b"x"]}))
+    assert (root.stat().st_ino if root.exists() else None) == before
+    monkeypatch.setattr("rmqstore_spark.write.calls.try_exchange", lambda *_: False)
+    with pytest.raises(RmqStoreError, match="cannot exchange two directories in one step"):
+        write(root, some_rows(rng, 3))
+    assert (root.stat().st_ino if root.exists() else None) == before
+    assert not list(root.glob("*")), "nothing is left in it either"
+
+
+def test_jobs_together_remove_what_one_of_them_made(tmp_path: Path) -> None:
+    """The two writers of a micro-batch: that of the tasks makes the directory, and that of the commit ends both."""
+    root = tmp_path / "store"
+    for first, second in (("tasks", "commit"), ("commit", "tasks")):
+        prepare(str(root), "tasks")
+        prepare(str(root), "commit")
+        forget(str(root), first, second)
+        assert not root.exists()
+
+
 def test_jobs_that_begin_and_end_at_once(tmp_path: Path) -> None:
-    """Each takes away the directories that are empty without it, and none is in the way of another."""
+    """None is in the way of another. Where one has found the directory there, an empty one may stay."""
     root = str(tmp_path / "store")
 
     def begin_and_end(thread: int) -> None:
@@ -338,7 +372,7 @@ def test_jobs_that_begin_and_end_at_once(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as threads:
         for done in [threads.submit(begin_and_end, thread) for thread in range(4)]:
             done.result()
-    assert not os.path.exists(root)
+    assert not os.path.exists(root) or not os.listdir(root)
 
 
 def test_what_a_killed_try_to_exchange_left(tmp_path: Path, rng: random.Random) -> None:

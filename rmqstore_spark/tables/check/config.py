@@ -1,9 +1,18 @@
 """What config/ says of topics and of consumers' progress, held against the queues."""
 
 import os
+import time
 from collections.abc import Iterator
 
-from rmqstore_spark.store.config import DEFAULT_QUEUES, is_count, member_of, why_unread, with_backup
+from rmqstore_spark.store.config import (
+    DEFAULT_QUEUES,
+    MEMBERS,
+    backup_instead,
+    is_count,
+    member_of,
+    why_unread,
+    with_backup,
+)
 from rmqstore_spark.store.consumequeue import Queue, parsed
 from rmqstore_spark.store.kinds import kind_with
 from rmqstore_spark.store.opened import OpenStore
@@ -14,7 +23,8 @@ from rmqstore_spark.tables.check.problems import Finding
 # A broker makes these itself when it starts (TopicConfigManager), or serves them without an entry.
 _BROKERS_OWN = (SCHEDULE_TOPIC, "RMQ_SYS_", "rmq_sys_", GIVEN_UP_TOPIC, "OFFSET_MOVED_EVENT")
 _OFFSETS = ("consumerOffset.json", "lmqConsumerOffset.json")
-_FILES = ("topics.json", "subscriptionGroup.json", *_OFFSETS, "delayOffset.json")
+_LOOKS = 3  # at a file that a broker may be replacing
+_SECONDS_BETWEEN = 0.05
 
 
 def check_config(store: OpenStore, log_start: int) -> Iterator[Finding]:
@@ -23,10 +33,15 @@ def check_config(store: OpenStore, log_start: int) -> Iterator[Finding]:
     Args:
         log_start: the first physical offset that has not expired.
     """
-    broken = {name: why for name in _FILES if (why := why_unread(store.root, name, store.files)) is not None}
+    broken = {name: why for name in MEMBERS if (why := why_unread(store.root, name, store.files)) is not None}
     for name, why in broken.items():
         path = os.path.join(store.root, "config", name)
         yield Finding("brokenConfig", path, expected="what a broker writes", found=why)
+    for name in MEMBERS:
+        if (backup := _backup_instead(store, name)) is not None:
+            found, age = backup
+            path = os.path.join(store.root, "config", name)
+            yield Finding("oldConfig", path, expected="a file", found=f"{found}; a broker takes {name}.bak, {age}")
     if not has_queue_files(store):
         return  # what queues there are, only a RocksDB knows
     if "topics.json" not in broken:
@@ -34,9 +49,20 @@ def check_config(store: OpenStore, log_start: int) -> Iterator[Finding]:
     yield from _offsets(store, log_start)
 
 
+def _backup_instead(store: OpenStore, name: str) -> tuple[str, str] | None:
+    for look in range(_LOOKS):
+        time.sleep(_SECONDS_BETWEEN * (look > 0))
+        backup = backup_instead(store.root, name, store.files)
+        if backup is None:
+            break
+    return backup
+
+
 def _topics(store: OpenStore) -> Iterator[Finding]:
     path = os.path.join(store.root, "config", "topics.json")
-    topics = {topic for topic in store.queues.topics if store.queues.all_of_topic(topic)}
+    # Directories alone are no queues: nor does the writer make entries for them (topics.with_queues).
+    queues = {topic: store.queues.all_of_topic(topic) for topic in store.queues.topics}
+    topics = {topic for topic, some in queues.items() if any(queue.in_files for queue in some)}
     if not any(store.files.exists(candidate) for candidate in with_backup(path)):
         if topics and kind_with(store.root, store.files, "topics") is None:
             yield Finding("noTopicConfig", path, expected="a file", found="none", count=len(topics))
@@ -50,7 +76,7 @@ def _topics(store: OpenStore) -> Iterator[Finding]:
             continue
         said = entry.get("readQueueNums", DEFAULT_QUEUES)
         count = said if is_count(said) else DEFAULT_QUEUES
-        for queue in store.queues.all_of_topic(topic):
+        for queue in queues[topic]:
             if queue.queue_id >= count and queue.last() is not None:
                 yield Finding(
                     "queueBeyondConfig",

@@ -22,7 +22,7 @@ class Ends:
 def check_ends(store: OpenStore, view: LogView, part: Ends) -> Iterator[Finding]:
     """The checkpoint and the ConsumeQueues as a whole. The log is looked through only where something seems wrong."""
     if part.newest is not None and not view.moment.is_unsettled:  # a broker that recovers, or runs, makes it anew
-        yield from _checkpoint(store, view, part.newest)
+        yield from checkpoint_ahead(store, view, part.newest)
     are_elsewhere = kind_with(store.root, store.files, "queues") is not None
     if not are_elsewhere and not has_queue_files(store) and view.is_queued_anywhere():
         directory = os.path.join(store.root, "consumequeue")
@@ -30,8 +30,9 @@ def check_ends(store: OpenStore, view: LogView, part: Ends) -> Iterator[Finding]
         yield Finding("noQueues", directory, expected="a directory with the ConsumeQueues", found=found)
 
 
-def _checkpoint(store: OpenStore, view: LogView, newest: int) -> Iterator[Finding]:
-    """What it says of messages that the log does not have. Its times are those of any messages, as clocks go back."""
+def checkpoint_ahead(store: OpenStore, view: LogView, newest: int) -> Iterator[Finding]:
+    """What the checkpoint says of messages that the log does not have. Its times are those of any messages, as clocks
+    go back."""
     path = store.layout.checkpoint
     for number, (name, value) in enumerate(checkpoint.fields(path, store.files).items()):
         if name == "masterFlushedOffset":

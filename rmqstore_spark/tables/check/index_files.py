@@ -21,7 +21,7 @@ from rmqstore_spark.store.indexfile import (
     item_at,
 )
 from rmqstore_spark.store.opened import OpenStore
-from rmqstore_spark.store.sizes import DEFAULT_SIZES
+from rmqstore_spark.store.sizes import DEFAULT_SIZES, usual_size
 from rmqstore_spark.tables.check.index_items import IndexSpan, number_at
 from rmqstore_spark.tables.check.moment import Moment
 from rmqstore_spark.tables.check.problems import Finding
@@ -34,13 +34,14 @@ _Ints = npt.NDArray[np.int32]
 
 
 def spans_of(store: OpenStore, moment: Moment, findings: list[Finding]) -> list[IndexSpan]:
-    """The index files that have items, the oldest first; what cannot be used is told.
+    """The index files that have items, in the order of these; what cannot be used is told.
 
     No file says how many slots it has: those of one that is sound are taken for the others.
     """
     known: dict[int, int] = {file_size(DEFAULT_SIZES.slots, DEFAULT_SIZES.items): DEFAULT_SLOTS}
     readable: list[tuple[str, int]] = []
-    paths = list(index_paths(store.layout.index, store.files))
+    directory = store.layout.index
+    paths = list(index_paths(directory if directory and store.files.is_directory(directory) else None, store.files))
     for path in paths:
         try:
             with IndexReader(path, store.files) as reader:
@@ -53,10 +54,11 @@ def spans_of(store: OpenStore, moment: Moment, findings: list[Finding]) -> list[
                 readable = [each for each in readable if each[0] != path]
             elif path == paths[-1] and moment.is_unsettled and not store.files.status(path).st_size:
                 continue  # just made
-            elif not readable or readable[-1][0] != path:
+            elif store.files.exists(path) and (not readable or readable[-1][0] != path):
                 findings.append(Finding("brokenIndexFile", path, expected="an index file", found=str(why)))
-    usual = max((size for _, size in readable), key=[size for _, size in readable].count, default=0)
+    usual = usual_size([(0, size)] for _, size in readable)
     spans: list[IndexSpan] = []
+    begins: dict[str, int] = {}  # physical offsets
     for path, size in readable:
         if size != usual:
             findings.append(Finding("wrongIndexFileSize", path, expected=f"{usual} bytes", found=f"{size} bytes"))
@@ -67,13 +69,31 @@ def spans_of(store: OpenStore, moment: Moment, findings: list[Finding]) -> list[
             counted = reader.header.index_count
             if span is not None:
                 spans.append(span)
+                begins[path] = _begin(reader, span)
             if may_grow and path == paths[-1]:
                 if counted > (span.stop if span is not None else 1) or (span is None and not _is_empty(reader)):
                     findings.append(_unsettled(path, counted, span))
             elif span is None and not (reader.is_empty and (may_grow or _is_empty(reader))):
                 found = "header and items contradict each other"
                 findings.append(Finding("brokenIndexFile", path, expected="items of the log's messages", found=found))
-    return spans
+    in_order = sorted(spans, key=lambda span: begins[span.path])
+    findings += _misplaced(spans, in_order)
+    return in_order
+
+
+def _misplaced(spans: list[IndexSpan], in_order: list[IndexSpan]) -> Iterator[Finding]:
+    """Files whose names come in another order than their items. A broker looks for a key in the last one first, and no
+    further than to one that begins before the time that it is asked for (IndexService.queryOffset)."""
+    for here, right in zip(spans, in_order, strict=True):
+        if here is not right:
+            expected, found = (f"the items from commitLogOffset {span.first} on" for span in (right, here))
+            yield Finding("misplacedIndexFile", here.path, position=here.first, expected=expected, found=found)
+
+
+def _begin(reader: IndexReader, span: IndexSpan) -> int:
+    """Where in the log a file begins: what two of three say, as one item may be wrong."""
+    items = reader.item_array(span.slots, 1, min(2, span.stop - 1))["position"].tolist()
+    return int(sorted([reader.header.begin_position, *items, span.last][:3])[1])
 
 
 def _unsettled(path: str, counted: int, span: IndexSpan | None) -> Finding:

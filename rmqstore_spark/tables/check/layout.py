@@ -1,11 +1,13 @@
 """What lies in a store, and what a broker would make of it when it starts: names, sizes, kinds and owners of files."""
 
+import contextlib
 import os
 import stat
 from collections import Counter
 from collections.abc import Iterator
 
 from rmqstore_spark.store.elsewhere import elsewhere
+from rmqstore_spark.store.files import kind_of
 from rmqstore_spark.store.kinds import kind_with
 from rmqstore_spark.store.layout import queue_id_of, start_in
 from rmqstore_spark.store.opened import OpenStore
@@ -13,6 +15,8 @@ from rmqstore_spark.tables.check.moment import RECOVERED_SEGMENTS
 from rmqstore_spark.tables.check.problems import Finding
 
 _TIMER = ("timerwheel", "timerlog")
+_DIRECTORIES = ("consumequeue", "batchconsumequeue", "index", "config")
+_FILES = ("checkpoint", "abort", "lock")
 _LONG_TOPIC = 127  # bytes that version 1 of a unit has room for
 
 
@@ -27,6 +31,7 @@ def check_layout(store: OpenStore) -> Iterator[Finding]:
     """What is wrong with names, sizes, kinds and owners of files; and abort."""
     yield from _segments(store)
     yield from _marks(store)
+    yield from _parts(store)
     yield from _index_directory(store)
     yield from _entries(store)
     yield from not_looked_at(store)
@@ -69,16 +74,39 @@ def _marks(store: OpenStore) -> Iterator[Finding]:
         yield Finding("abort", path, expected="no file abort, which a clean stop removes", found="one")
 
 
+def _parts(store: OpenStore) -> Iterator[Finding]:
+    """What has the name of a part of the store, and is something else."""
+    for names, expected, is_right in ((_DIRECTORIES, "a directory", stat.S_ISDIR), (_FILES, "a file", stat.S_ISREG)):
+        for name in names:
+            path = os.path.join(store.root, name)
+            found = _status_at(store, path)
+            if found is not None and not is_right(found.st_mode) and not stat.S_ISLNK(found.st_mode):
+                yield Finding("strayFile", path, expected=expected, found=kind_of(found))
+
+
+def _status_at(store: OpenStore, path: str) -> os.stat_result | None:
+    """What is at a path; of a link what it leads to, or the link itself where that is nothing. None where nothing is
+    there."""
+    for look in (store.files.status, store.files.own_status):
+        with contextlib.suppress(OSError):
+            return look(path)
+    return None
+
+
 def _index_directory(store: OpenStore) -> Iterator[Finding]:
     directory = store.layout.index
-    for name in _names(store, directory):
-        if directory is not None and not (name.isascii() and name.isdigit()):
-            yield Finding(
-                "harmlessStray", os.path.join(directory, name), expected="an index file", found="another name"
-            )
+    for name in names_in(store, directory):
+        if directory is None:
+            continue
+        path = os.path.join(directory, name)
+        if not (name.isascii() and name.isdigit()):
+            yield Finding("harmlessStray", path, expected="an index file", found="another name")
+        elif (found := _status_at(store, path)) is not None and not stat.S_ISREG(found.st_mode):
+            yield Finding("brokenIndexFile", path, expected="a file", found=kind_of(found))
 
 
-def _names(store: OpenStore, directory: str | None) -> list[str]:
+def names_in(store: OpenStore, directory: str | None) -> list[str]:
+    """The names in a directory; none where that is no directory."""
     try:
         return [] if directory is None else sorted(store.files.names(directory))
     except OSError:
@@ -88,10 +116,12 @@ def _names(store: OpenStore, directory: str | None) -> list[str]:
 def _entries(store: OpenStore) -> Iterator[Finding]:
     """Links and foreign owners: of the store's own entries, and of the files of its log and index."""
     owner = store.files.own_status(store.root).st_uid
-    paths = [os.path.join(store.root, name) for name in _names(store, store.root) if not name.startswith(".rmqstore-")]
+    paths = [
+        os.path.join(store.root, name) for name in names_in(store, store.root) if not name.startswith(".rmqstore-")
+    ]
     paths += [segment.path for segment in store.segments]
     paths += [
-        os.path.join(store.layout.index, name) for name in _names(store, store.layout.index) if store.layout.index
+        os.path.join(store.layout.index, name) for name in names_in(store, store.layout.index) if store.layout.index
     ]
     yield from kinds(store, paths, owner)
 
@@ -126,17 +156,20 @@ def check_queue_directories(store: OpenStore, topics: list[str], is_batch: bool)
         if not store.files.is_directory(directory):
             yield Finding("harmlessStray", directory, expected="a topic's directory", found="a file")
             continue
-        for name in _names(store, directory):
+        for name in names_in(store, directory):
             queue = os.path.join(directory, name)
             paths.append(queue)
             if queue_id_of(name) is None or not store.files.is_directory(queue):
                 yield Finding("harmlessStray", queue, expected="a queue's directory", found="something else")
                 continue
-            for file in _names(store, queue):
+            for file in names_in(store, queue):
                 path = os.path.join(queue, file)
                 paths.append(path)
-                if start_in(file) is None or store.files.is_directory(path):
-                    yield Finding("strayFile", path, topic=topic, expected="a file of a queue", found="something else")
+                found = _status_at(store, path)
+                is_file = found is None or stat.S_ISREG(found.st_mode)
+                if start_in(file) is None or not is_file:
+                    what = "another name" if found is None or is_file else kind_of(found)
+                    yield Finding("strayFile", path, topic=topic, expected="a file of a queue", found=what)
     yield from kinds(store, paths, owner)
 
 

@@ -2,9 +2,9 @@
 
 import os
 from collections.abc import Iterator
-from functools import cached_property
 
 from native_io import Dispatcher, Filter
+from rmqstore_spark.kept import kept
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.layout import queue_path
@@ -34,12 +34,12 @@ class LogView:
         self.moment = moment
         self._damages: dict[int, list[Damage]] = {}
 
-    @cached_property
+    @kept
     def store(self) -> OpenStore:
         """The store, with a log that ends where it did."""
         return OpenStore.find(*self._where, end=self.moment.end)
 
-    @cached_property
+    @kept
     def start(self) -> int:
         """The first physical offset that had not expired when it was first asked for."""
         extents = self.store.log.extents

@@ -59,7 +59,7 @@ def _dispatched_from(store: OpenStore) -> int:
                 break
             raise
         start = extent.start
-        if first is not None and first <= known:
+        if first and first <= known:  # a broker takes 0 for no time
             break
     return start
 

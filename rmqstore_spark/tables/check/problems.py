@@ -75,8 +75,9 @@ PROBLEMS = {
     "shiftedQueueUnit": Problem(
         "error",
         "queue",
-        "the log lacks messages of this queue, and the queue was made anew since: consumers get messages at other "
-        "queue offsets than the log says, also after a rebuild; rmqstore salvage makes a store where both agree",
+        "the log lacks messages of this queue, and the queue was made anew since; or a message's queueOffset, which no "
+        "checksum covers, is damaged: consumers get messages at other queue offsets than the log says, or not at all, "
+        "also after a rebuild; rmqstore salvage makes a store where both agree",
     ),
     "extraQueueUnit": Problem(
         "error",
@@ -100,7 +101,7 @@ PROBLEMS = {
         "info",
         "queue",
         "the last messages are not in their queues yet: a broker that runs puts them there, and so does one that "
-        "starts on a store with `abort`",
+        "starts on a store with `abort`, up to the first damage in the log",
     ),
     "aheadOfEnd": Problem(
         "info",
@@ -119,6 +120,7 @@ PROBLEMS = {
     "impossibleTopic": Problem("info", "queue", "no queue can have this name: read its messages from the log"),
     # ---- index
     "brokenIndexFile": Problem("error", "index", f"look-ups by key do not use it: {_REBUILD}"),
+    "misplacedIndexFile": Problem("error", "index", f"a broker's look-ups by key miss messages: {_REBUILD}"),
     "wrongIndexHeader": Problem("error", "index", f"look-ups by key and time miss messages: {_REBUILD}"),
     "wrongIndexCount": Problem("error", "index", f"look-ups by key miss items or find remains: {_REBUILD}"),
     "brokenIndexChain": Problem("error", "index", f"look-ups of the keys in this slot miss messages: {_REBUILD}"),
@@ -177,6 +179,12 @@ PROBLEMS = {
         "error",
         "config",
         "a broker starts without what was in it, or not at all: bring it back from a backup",
+    ),
+    "oldConfig": Problem(
+        "warning",
+        "config",
+        "the backup may be older, and what was made or consumed since then is not in it: bring the file itself back "
+        "before a broker starts, or see whether the backup will do and copy it there",
     ),
     "topicWithoutConfig": Problem(
         "warning",

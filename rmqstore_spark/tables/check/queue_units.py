@@ -15,7 +15,18 @@ import numpy.typing as npt
 
 from native_io import Dispatched
 from rmqstore_spark.selection import ALL
-from rmqstore_spark.store.consumequeue import PRE_BLANK, UNIT_SIZE, Queue, QueueUnit, is_used, parsed
+from rmqstore_spark.store.consumequeue import (
+    MOST_OFFSETS,
+    PRE_BLANK,
+    UNIT_SIZE,
+    ConsumeQueues,
+    Kind,
+    Queue,
+    QueueUnit,
+    is_used,
+    kinds,
+    parsed,
+)
 from rmqstore_spark.store.consumequeue_ext import LAST_ADDRESS, read_ext
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.layout import queue_path
@@ -79,7 +90,7 @@ class QueueStretch:
                 )
                 continue
             batch = self._store.queues.queue(topic, queue_id, is_batch=True)
-            if batch is not None and batch.in_files:
+            if batch is not None and batch.in_files and not is_beside_simple(batch, self._store.queues):
                 yield from self._check_batch(batch, expected, start, stop)
                 extra += self._before_batch(batch, expected, start, stop)
                 continue
@@ -117,7 +128,7 @@ class QueueStretch:
         if self._view.moment.is_unsettled:
             # Looked at once more: a queue is written in order, so what is missing before a unit seen by now stays so.
             queue = self._store.queues.queue(queue.topic, queue.queue_id) or queue
-            end = after_last_used(queue)
+            end = after_last_taken(queue)
             actual, is_there, is_wrong = self._compared(queue, offset, units)
             expired = units["position"] < self._view.start_now()
             is_late = np.arange(offset, offset + len(units)) >= end
@@ -127,7 +138,10 @@ class QueueStretch:
             is_wrong &= ~expired
         for first, last in stretches(~is_there):
             at = offset + first
-            yield _of_unit("missingQueueUnit", queue, at, units[first], actual[first], last - first)
+            problem = "missingQueueUnit"
+            if _is_odd(self._view, queue, at, int(units[first]["position"])):
+                problem = "shiftedQueueUnit"
+            yield _of_unit(problem, queue, at, units[first], actual[first], last - first)
         for at in np.flatnonzero(is_wrong).tolist():
             there = QueueUnit(*(int(actual[name][at]) for name in ("position", "size", "tags_code")))
             problem = self._kind_of(queue, offset + at, int(units["position"][at]), there)
@@ -255,12 +269,14 @@ def _all_of(queue: Queue, files: Files) -> tuple[_Longs, Any]:
     return np.concatenate([np.empty(0, np.int64), *numbers]), np.concatenate([parsed(b"", is_batch=True), *units])
 
 
-def after_last_used(queue: Queue) -> int:
-    """The number after that of a simple queue's last used unit, wherever there are unused ones before it."""
+def after_last_taken(queue: Queue) -> int:
+    """The number after that of the last unit of a simple queue that a broker counts when it starts, wherever there are
+    unused ones before it. To a broker those before a queue's first message, and of lost ones, are units like others
+    (ConsumeQueue.recover): it puts none before them."""
     for file in reversed(queue.in_files):
-        used = np.flatnonzero(is_used(parsed(queue.read_units(file.first, file.capacity))))
-        if len(used):
-            return file.first + int(used[-1]) + 1
+        taken = np.flatnonzero(kinds(parsed(queue.read_units(file.first, file.capacity))) != Kind.NOTHING)
+        if len(taken):
+            return file.first + int(taken[-1]) + 1
     return 0
 
 
@@ -292,6 +308,7 @@ def extra_units(view: LogView, some: list[Candidate], stop: int, damages: Iterab
         damages: what is known to be damaged.
     """
     some = [each for each in some if not is_in(damages, each.unit.position) and not view.is_lost(each.unit.position)]
+    some = [each for each in some if not _is_told_with_message(view, each)]
     wanted: Wanted = {}
     for each in some:
         wanted.setdefault((each.queue.topic, each.queue.queue_id), set()).add(each.queue_offset)
@@ -304,6 +321,41 @@ def extra_units(view: LogView, some: list[Candidate], stop: int, damages: Iterab
             found.append(each)
     found.sort(key=lambda each: (*_begun(each)[:2], each.number))
     yield from _told(found, view.end)
+
+
+def is_beside_simple(batch: Queue, queues: ConsumeQueues) -> bool:
+    """Is a BatchCQ without any unit beside a simple queue, which is then the one that counts? A topic has queues of one
+    kind."""
+    simple = queues.queue(batch.topic, batch.queue_id)
+    return simple is not None and bool(simple.in_files) and batch.last() is None
+
+
+def _is_odd(view: LogView, queue: Queue, queue_offset: int, position: int) -> bool:
+    """Is it the queueOffset of a message that is wrong, and not its queue? It is where no queue can have such a one,
+    where the queue has the message among those that are right, or after it a right one that comes before it in the log.
+    A queue that is made anew from the log has it so, too."""
+    if not 0 <= queue_offset < MOST_OFFSETS:
+        return True
+    number = queue.search(position)
+    there = queue.unit(number)
+    if there is not None and there.position == position:
+        return any(_is_right(view, queue, each) for each in (number - 1, number + 1))
+    return number - 1 > queue_offset and _is_right(view, queue, number - 1)
+
+
+def _is_right(view: LogView, queue: Queue, number: int) -> bool:
+    unit = queue.unit(number)
+    return unit is not None and view.is_of(queue, number, unit)
+
+
+def _is_told_with_message(view: LogView, candidate: Candidate) -> bool:
+    """Is a unit of no message that of one whose queueOffset is odd, and has no unit?"""
+    queue, header = candidate.queue, view.header(candidate.unit.position)
+    if header is None or queue.is_batch or queue.is_lmq or not header.is_queued:
+        return False
+    if (header.topic, header.queue_id, header.size) != (queue.topic, queue.queue_id, candidate.unit.size):
+        return False
+    return queue.unit(header.queue_offset) is None and _is_odd(view, queue, header.queue_offset, header.position)
 
 
 def _told(found: list[Candidate], end: int) -> Iterator[Finding]:

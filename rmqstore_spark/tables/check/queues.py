@@ -1,6 +1,6 @@
 """Queues by themselves: their files, holes between their units, and units after those of messages."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from rmqstore_spark.store.consumequeue import LOST_SIZE, Queue, QueueUnit, parse
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.tables.check.log_view import LogView
 from rmqstore_spark.tables.check.problems import Finding
-from rmqstore_spark.tables.check.queue_units import Candidate, extra_units, place_of, unconfirmed
+from rmqstore_spark.tables.check.queue_units import Candidate, extra_units, is_beside_simple, place_of, unconfirmed
 from rmqstore_spark.tables.consumequeue import QueuePart, used_units
 
 _OPEN = 1 << 62
@@ -42,7 +42,16 @@ def check_queues(store: OpenStore, view: LogView, part: QueuesPart) -> Iterator[
         if queue is None:
             continue
         try:
-            if piece.first == 0:
+            if queue.is_batch and is_beside_simple(queue, store.queues):
+                yield Finding(
+                    "strayFile",
+                    queue.directory,
+                    topic=queue.topic,
+                    queue_id=queue.queue_id,
+                    expected="a simple queue alone, as in consumequeue/",
+                    found="files of a BatchCQ without a unit",
+                )
+            elif piece.first == 0:
                 yield from _files(queue, part.sizes[piece.is_batch], view.moment.is_unsettled)
             _look_along(store, view, queue, piece, seen)
         except RmqStoreError as why:
@@ -59,6 +68,13 @@ def check_queues(store: OpenStore, view: LogView, part: QueuesPart) -> Iterator[
             found="later ones",
             count=seen.ahead,
         )
+
+
+def ahead_of_log(view: LogView, queues: Iterable[Queue]) -> Iterator[Finding]:
+    """Which of some simple queues know of messages after the log's end. Their last units tell."""
+    late = (queue for queue in queues if (last := queue.last()) is not None and last.position >= view.end)
+    some = [each for queue in late for each in unconfirmed(view, queue, queue.end) if each.unit.position >= view.end]
+    return extra_units(view, some, view.end)
 
 
 @dataclass

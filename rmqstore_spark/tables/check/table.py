@@ -6,24 +6,31 @@ of them judge the store as it was at one moment (moment.py).
 One fault may be seen from two sides, and is then told twice; what follows from damage in the log is not told again.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read.pack import target_size
+from rmqstore_spark.read.pinned import pinned_segment
 from rmqstore_spark.read.prune import ranges_of
 from rmqstore_spark.read.split import Splitter
 from rmqstore_spark.store.consumequeue import Queue
+from rmqstore_spark.store.geometry import usual_queue_file
 from rmqstore_spark.store.opened import OpenStore
-from rmqstore_spark.store.segments import Extent
+from rmqstore_spark.store.segments import Extent, Segment
 from rmqstore_spark.tables.check.config import check_config
 from rmqstore_spark.tables.check.ends import Ends, check_ends
 from rmqstore_spark.tables.check.index_files import beyond, check_index_file, spans_of
 from rmqstore_spark.tables.check.index_items import IndexSpan
-from rmqstore_spark.tables.check.layout import check_layout, check_queue_directories, has_queue_files, not_looked_at
+from rmqstore_spark.tables.check.layout import (
+    check_layout,
+    check_queue_directories,
+    has_queue_files,
+    names_in,
+    not_looked_at,
+)
 from rmqstore_spark.tables.check.log import Block, LogPart, check_log
 from rmqstore_spark.tables.check.log_view import LogView, commitlogs_of
 from rmqstore_spark.tables.check.moment import Moment, moment_of
@@ -75,7 +82,7 @@ def parts(store: OpenStore, options: ReadOptions) -> list[Part]:
     queues = store.queues.with_batch
     work: list[_Work] = [*_log_parts(store, options, spans), *_queue_parts(store, queues), *spans]
     for is_batch, directory in ((False, store.layout.consumequeue), (True, store.layout.batchconsumequeue)):
-        topics = sorted(store.files.names(directory)) if directory is not None else []
+        topics = names_in(store, directory)
         work += [_Directories(tuple(topics[at : at + _TOPICS]), is_batch) for at in range(0, len(topics), _TOPICS)]
     extents = store.log.extents
     last = store.last_message
@@ -92,7 +99,19 @@ def _log_parts(store: OpenStore, options: ReadOptions, spans: list[IndexSpan]) -
         start, stop = blocks[0][0].start, blocks[-1][-1].stop
         index = tuple(span for span in spans if span.last >= start and span.first < stop)
         # A part of the log between two files is in none of them.
-        yield LogPart(blocks, has_queues, index or tuple(spans[:1]), covered)
+        yield LogPart(_pinned(store, blocks), has_queues, index or tuple(spans[:1]), covered)
+
+
+def _pinned(store: OpenStore, blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+    """The same blocks, the segments of which are held against what was seen where they are entered."""
+    entered: dict[int, Segment] = {}
+
+    def pin(piece: Extent) -> Extent:
+        if piece.segment.start not in entered:
+            entered[piece.segment.start] = pinned_segment(store, piece.segment, piece.start, piece.stop)
+        return replace(piece, segment=entered[piece.segment.start])
+
+    return tuple(tuple(map(pin, block)) for block in blocks)
 
 
 def _blocks(store: OpenStore) -> Iterator[Block]:
@@ -122,16 +141,9 @@ def _packed(blocks: Iterable[Block], target: int) -> Iterator[tuple[Block, ...]]
 
 
 def _queue_parts(store: OpenStore, queues: list[Queue]) -> Iterator[QueuesPart]:
-    usual = _usual_size(queues, False), _usual_size(queues, True)
+    usual = usual_queue_file(queues), usual_queue_file(queues, is_batch=True)
     for group in grouped(queues, store.files):
         yield QueuesPart(tuple(group), usual)
-
-
-def _usual_size(queues: list[Queue], is_batch: bool) -> int:
-    """The size that most files of queues of a kind have; 0 where there are none, or all are empty."""
-    files = (file for queue in queues if queue.is_batch == is_batch for file in queue.in_files)
-    sizes = Counter(file.size for file in files if file.size)
-    return max(sizes, key=lambda size: sizes[size], default=0)
 
 
 def rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,116 @@
+"""What the commands take: the data source's options by their names, stores, and how rows are shown."""
+
+from collections.abc import Sequence
+
+import click
+
+from rmqstore_spark.cli import formats
+from rmqstore_spark.errors import nearest
+from rmqstore_spark.options import OPTIONS, Option
+
+# What else options are called at a terminal.
+_SHORT = {
+    "subscribe": "--topic",
+    "startingTimestamp": "--from",
+    "endingTimestamp": "--to",
+    "messageIndexEnable": "--index",
+}
+# Where no --limit is given: rows of a table, messages of `tail`, and rows of each problem.
+ROWS_SHOWN, LAST_SHOWN, FINDINGS_SHOWN = 100, 10, 20
+_MOST = (1 << 63) - 1  # rows
+_TRUTHS = ("true", "false")
+
+
+class Command(click.Command):
+    """A command. A flag of it may be said as other options are, too: `--deduplicate true`, `--deduplicate=false`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        flags: dict[str, str] = {}  # and what says the opposite
+        for each in self.params:
+            if isinstance(each, click.Option):
+                flags |= zip(each.opts, each.secondary_opts, strict=False)
+        plain: list[str] = []
+        for at, word in enumerate(args):
+            flag, equals, truth = word.partition("=")
+            if at and args[at - 1] in flags and word.lower() in _TRUTHS:
+                flag, equals, truth = plain.pop(), "=", word
+            if flag in flags and equals:
+                if truth.lower() not in _TRUTHS:
+                    raise click.UsageError(f"{flag}: expected true or false, or nothing, found {truth!r}", ctx)
+                word = flag if truth.lower() == "true" else flags[flag]
+            plain.append(word)
+        return super().parse_args(ctx, plain)
+
+
+def unknown_option(why: click.NoSuchOption) -> str:
+    """What is wrong with an option that a command does not have, and which was meant."""
+    if why.ctx is None:
+        return f"there is no option {why.option_name!r}"
+    known = [spelling for each in why.ctx.command.get_params(why.ctx) for spelling in each.opts]
+    before = " here: a command comes before its options" if isinstance(why.ctx.command, click.Group) else ""
+    near = nearest(why.option_name, known)
+    return f"there is no option {why.option_name!r}{f'.{near}' if near else before}"
+
+
+def options_of(names: Sequence[str], table: dict[str, Option] = OPTIONS) -> list[click.Parameter]:
+    """Options of the data source, by the same names and with the same help; `--starting-timestamp` is one, too."""
+    return [_option(table[name]) for name in table if name in names]
+
+
+def _option(option: Option) -> click.Option:
+    kebab = "".join(f"-{c.lower()}" if c.isupper() else c for c in option.name)
+    text = option.help.replace("`", "").replace(r"\|", "|")
+    default = f" [default: {option.default}]" if option.default else ""
+    spellings = dict.fromkeys([f"--{option.name}", f"--{kebab}", _SHORT.get(option.name, f"--{kebab}")])
+    if option.is_flag:
+        both = [f"{spelling}/--no-{spelling[2:]}" for spelling in spellings]
+        return click.Option([*both, option.name], help=text + default, default=None)
+    return click.Option([*spellings, option.name], help=text + default, metavar="TEXT")
+
+
+def _not_empty(ctx: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
+    if path == "":
+        raise click.BadParameter("expected a file's name, found ''")
+    return path
+
+
+def some_paths(metavar: str = "PATH...") -> click.Argument:
+    """Stores, or globs of them."""
+    return click.Argument(["paths"], metavar=metavar, nargs=-1, required=True)
+
+
+def one_path() -> click.Argument:
+    """One store."""
+    return click.Argument(["path"])
+
+
+def output_options(
+    limit: str = f"{ROWS_SHOWN} in a table, else all", of: str = "the most rows"
+) -> list[click.Parameter]:
+    """How rows are shown.
+
+    Args:
+        limit: how many, where nobody says it.
+        of: which they are.
+    """
+    return [
+        click.Option(
+            ["--format", "kind"],
+            type=click.Choice(["table", *formats.FORMATS], case_sensitive=False),
+            callback=lambda ctx, parameter, name: formats.FORMATS.get(name, name),
+            help="table: for people; json (or jsonl, ndjson): one object a line. "
+            "[default: table, or what the name of --output says]",
+        ),
+        click.Option(
+            ["--output", "-o"],
+            metavar="FILE",
+            callback=_not_empty,
+            help="write to this file instead of showing it",
+        ),
+        click.Option(
+            ["--limit", "-n"],
+            type=click.IntRange(min=0),
+            callback=lambda ctx, parameter, number: None if number is None else min(number, _MOST),
+            help=f"{of}; 0: all of them. [default: {limit}]",
+        ),
+    ]

@@ -1,0 +1,114 @@
+"""What a salvage lacks before the first and after the last message of a queue, and after the end of a log of which the
+last part is gone. ConsumeQueues know of it, consumers' offsets, index files and the checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rmqstore_spark.copying.config import Config
+from rmqstore_spark.copying.rows import Source
+from rmqstore_spark.store.config import offsets_by_number
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
+from rmqstore_spark.store.system_topics import SCHEDULE_TOPIC
+from rmqstore_spark.tables.check.ends import checkpoint_ahead
+from rmqstore_spark.tables.check.index_files import beyond, spans_of
+from rmqstore_spark.tables.check.log_view import LogView, commitlogs_of
+from rmqstore_spark.tables.check.moment import Moment
+from rmqstore_spark.tables.check.problems import Finding
+from rmqstore_spark.tables.check.queues import ahead_of_log
+from rmqstore_spark.write.kept_offsets import KeptOffsets, Lost
+from rmqstore_spark.write.queuefiles import Queue
+
+
+def bounds_of(source: Source) -> Iterator[tuple[Queue, QueueBounds]]:
+    """Those of the simple queues of a source that go on in the copy, by their names there."""
+    queues = source.store.queues
+    some = (
+        queue
+        for topic in queues.topics
+        if not source.waiting.begins_anew(topic)
+        for queue in queues.of_topic(topic)
+        if not queue.is_lmq
+    )
+    for bounds in queue_bounds(source.store, some):
+        topic, queue_id = bounds.queue.topic, bounds.queue.queue_id
+        yield (topic, source.first_queue.get(topic, 0) + queue_id), bounds
+
+
+def lost_outside(
+    source: Source, config: Config, bounds: Mapping[Queue, QueueBounds], order: KeptOffsets, ends: Mapping[Queue, int]
+) -> Iterator[Lost]:
+    """What a source's queues lack before their first message, and after their last one, as far as ConsumeQueues and the
+    offsets of consumer groups know of it. While a broker runs, these may know later messages than its log had.
+
+    Args:
+        bounds: those of its queues.
+        ends: where queues of the new store go on.
+    """
+    store = source.store
+    begin = store.log.extents[0].start if store.log.extents else store.end
+    after = dict(order.ends)
+    for name, each in bounds.items():
+        after[name] = max(each.end, after.get(name, 0))
+        if name not in order.ends:
+            continue
+        queue, first_left, last_left = each.queue, order.starts[name], order.ends[name]
+        first = queue.search(begin, stop=each.end)
+        if queue.unit(first) is not None and first < first_left:
+            yield Lost(name, first, first_left - first)
+        if each.end > last_left:
+            yield Lost(name, last_left, each.end - last_left, is_reused=ends[name] == last_left)
+    if _is_changing(store):
+        return
+    known: dict[Queue, Lost] = {}
+    for name, end, who in [*_ahead(source), *_consumed(source, config)]:
+        start = after.get(name, end)
+        if end - start > (known[name].count if name in known else 0):
+            known[name] = Lost(name, start, end - start, is_reused=True, known=who)
+    yield from known.values()
+
+
+def after_log(source: Source) -> Iterator[Finding]:
+    """What index files and the checkpoint know of messages after the end of a source's log."""
+    store = source.store
+    if _is_changing(store):
+        return
+    view = _view(store)
+    spans = spans_of(store, view.moment, [])
+    yield from beyond(store, spans, view.moment)
+    last = store.last_message
+    if last is not None and last.store_timestamp is not None:
+        yield from checkpoint_ahead(store, view, last.store_timestamp // 1000)
+
+
+def _is_changing(store: OpenStore) -> bool:
+    return store.files.is_locked(store.layout.lock)
+
+
+def _view(store: OpenStore) -> LogView:
+    return LogView(store.root, commitlogs_of(store), store.files, Moment(store.end, False, store.end))
+
+
+def _ahead(source: Source) -> Iterator[tuple[Queue, int, str]]:
+    """Of each queue that knows of messages after the log's end, the queue offset after these."""
+    store = source.store
+    some = (queue for queue in store.queues if not queue.is_lmq and not source.waiting.begins_anew(queue.topic))
+    for found in ahead_of_log(_view(store), some):
+        assert found.topic is not None
+        assert found.queue_id is not None
+        assert found.queue_offset is not None
+        name = found.topic, source.first_queue.get(found.topic, 0) + found.queue_id
+        yield name, found.queue_offset + found.count, ""
+
+
+def _consumed(source: Source, config: Config) -> Iterator[tuple[Queue, int, str]]:
+    """Up to which queue offset each queue was consumed: by groups, and by the broker itself, of delay levels."""
+    for (group, topic), offsets in config.offsets.items():
+        if not source.waiting.begins_anew(topic):
+            first = source.first_queue.get(topic, 0)
+            for queue_id, offset in offsets.items():
+                yield (topic, first + queue_id), offset, f"group {group!r} has consumed up to {offset}"
+    if not source.waiting.begins_anew(SCHEDULE_TOPIC):
+        for level, offset in offsets_by_number(config.member("delayOffset.json")).items():
+            yield (SCHEDULE_TOPIC, level - 1), offset, f"delayOffset.json has {offset}"

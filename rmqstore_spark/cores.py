@@ -1,0 +1,45 @@
+"""How many cores this process may use: those of its container, where a machine has more."""
+
+import contextlib
+import os
+
+_CGROUPS = "/sys/fs/cgroup"
+
+
+def cores() -> int:
+    """The cores that the process may run on, and no more than its control group gives it time for; one at least."""
+    allowed = len(os.sched_getaffinity(0))
+    return max(1, min([allowed, *_quotas()]))
+
+
+def _quotas() -> list[int]:
+    """The cores that the process' control groups give it time for, rounded up; empty where none limits it."""
+    found = []
+    for directory in _groups():
+        with contextlib.suppress(OSError, ValueError):
+            found += _version_2(directory) if os.path.exists(f"{directory}/cpu.max") else _version_1(directory)
+    return found
+
+
+def _groups() -> list[str]:
+    """The directories of its control groups and those above them. In a container its own is mostly the uppermost."""
+    paths = {"/"}
+    with contextlib.suppress(OSError), open("/proc/self/cgroup") as file:
+        for line in file:
+            _, _, path = line.rstrip("\n").split(":", 2)
+            while path not in paths:
+                paths.add(path)
+                path = os.path.dirname(path)
+    return [os.path.join(root, path.lstrip("/")) for root in (_CGROUPS, f"{_CGROUPS}/cpu") for path in sorted(paths)]
+
+
+def _version_2(directory: str) -> list[int]:
+    with open(f"{directory}/cpu.max") as file:
+        quota, period = file.read().split()
+    return [] if quota == "max" else [-(-int(quota) // int(period))]
+
+
+def _version_1(directory: str) -> list[int]:
+    with open(f"{directory}/cpu.cfs_quota_us") as file, open(f"{directory}/cpu.cfs_period_us") as of:
+        quota, period = int(file.read()), int(of.read())
+    return [-(-quota // period)] if quota > 0 else []

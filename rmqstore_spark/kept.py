@@ -1,0 +1,31 @@
+"""What an object finds out once and keeps. As functools.cached_property, without the lock that all objects of a class
+share before Python 3.12: what takes a request each would be found out one after the other."""
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, overload
+
+_Value = TypeVar("_Value")
+
+
+class kept(Generic[_Value]):
+    """A property that is found out when it is first asked for. Threads that ask at once each find it out."""
+
+    def __init__(self, find: Callable[[Any], _Value]) -> None:
+        self._find = find
+        self.__doc__ = find.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, owned: None, owner: type) -> "kept[_Value]": ...
+
+    @overload
+    def __get__(self, owned: object, owner: type) -> _Value: ...
+
+    def __get__(self, owned: object, owner: type) -> "kept[_Value] | _Value":
+        if owned is None:
+            return self
+        # What the object has of that name comes first from now on.
+        value = owned.__dict__[self._name] = self._find(owned)
+        return value

@@ -1,0 +1,197 @@
+"""A broker deletes what has expired just when a call looks at it: that is no damage. Tables, look-ups and positions go
+on from the new beginning, and a scan whose rows are gone says so, with an error of its own kind."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import random
+import shutil
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oracle import reference, stores
+
+from rmqstore_spark import DamagedStoreError, DeletedMeanwhileError, Store
+from rmqstore_spark.read import again
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.tables.registry import TABLES
+
+SEGMENT = 2048
+LOOKS = ("names", "status", "own_status", "exists", "open", "short_queues")  # how a file is reached
+KEY = "order-5"  # of a message that stays
+
+
+def built(root: Path) -> Path:
+    store = stores.StoreBuilder(root, SEGMENT, 100, index=True, index_slots=10, index_items=12)
+    for number in range(60):
+        topic = ("Orders", "Bills", "%RETRY%G")[number % 3]
+        store.append(topic, b"b" * (number * 37 % 300), queue_id=number % 2, keys=f"order-{number // 10} n{number}")
+    store.close()
+    offsets = {f"{topic}@G": {0: 1, 1: 4} for topic in ("Orders", "Bills")}
+    (root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
+    (root / "config" / "subscriptionGroup.json").write_text('{"subscriptionGroupTable":{"G":{}}}')
+    return root
+
+
+def expire(root: Path, segments: int = 2) -> None:
+    """As a broker: the first segments, then the files of queues and index that lead only there."""
+    paths = sorted((root / "commitlog").iterdir())
+    for path in paths[:segments]:
+        path.unlink(missing_ok=True)
+    begin = int(paths[segments].name)
+    for queue in (root / "consumequeue").glob("*/*"):
+        for path in sorted(queue.iterdir())[:-1]:
+            last = path.read_bytes()[-20:]
+            if struct.unpack(">qiq", last)[0] < begin:
+                path.unlink()
+    for path in sorted((root / "index").iterdir())[:-1]:
+        if reference.decode_index_header(path.read_bytes()).end_physical_offset < begin:
+            path.unlink()
+
+
+class Deleting:
+    """Has a broker delete what has expired just before the n-th look at a file; `often`: and once more some looks after
+    that, and so on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root: Path | None = None
+        self.left = -1
+        self.often: int | None = None
+        for name in LOOKS:
+            monkeypatch.setattr(Files, name, self._watched(getattr(Files, name)))
+
+    def _watched(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def look(files: Files, *arguments: Any) -> Any:
+            self.left -= 1
+            if self.root is not None and self.left == -1:
+                expire(self.root, 2 if self.often is None else 1)
+                has_more = len(list((self.root / "commitlog").iterdir())) > 5
+                self.left = self.often if self.often is not None and has_more else -1
+            return real(files, *arguments)
+
+        return look
+
+
+@pytest.fixture
+def deleting(monkeypatch: pytest.MonkeyPatch) -> Deleting:
+    monkeypatch.setattr(again, "_PAUSES", tuple(0.0 for _ in again._PAUSES))
+    return Deleting(monkeypatch)
+
+
+def rows(found: Any) -> list[str]:
+    return [repr(row) for row in found.to_pylist()]
+
+
+def _table(name: str, store: Store) -> list[str]:
+    return rows(store.table(name))
+
+
+TABLE_CALLS: dict[str, Callable[[Store], list[str]]] = {
+    name: functools.partial(_table, name) for name in TABLES if name != "check"
+}
+CALLS: dict[str, Callable[[Store], list[str]]] = {
+    **TABLE_CALLS,
+    "history": lambda store: rows(store.history(KEY)),
+    "get": lambda store: rows(store.get("n33")),
+    "key": lambda store: rows(store.messages(key=KEY, subscribe="Orders").read_all()),
+    "offsets_at": lambda store: [store.offsets_at(stores.FIRST_TIMESTAMP + 1)],
+    "offsets_of": lambda store: [store.offsets_of("G")],
+    "glance": lambda store: repr(store).splitlines()[1:],
+}
+
+
+def moments(tmp_path: Path, deleting: Deleting, step: int = 1) -> Iterator[Path]:
+    """A store of which something is deleted at the first look, at the second (or some later one), and so on to none."""
+    whole = built(tmp_path / "whole")
+    root = tmp_path / "store"
+    for number in itertools.count(0, step):
+        shutil.copytree(whole, root)
+        deleting.root, deleting.left = root, number
+        yield root
+        left, deleting.root = deleting.left, None
+        shutil.rmtree(root)
+        if left >= 0:
+            assert number > 5
+            break
+
+
+def expired(tmp_path: Path) -> Path:
+    root = built(tmp_path / "expired")
+    expire(root)
+    return root
+
+
+def named(found: list[str], root: Path) -> list[str]:
+    return [row.replace(str(root), "ROOT") for row in found]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_what_is_left_comes(tmp_path: Path, deleting: Deleting, call: str) -> None:
+    """Of each row what was so before, or what is after it; and of those that are there before and after, each."""
+    ask = CALLS[call]
+    before = named(ask(Store(built(tmp_path / "before"))), tmp_path / "before")
+    after = named(ask(Store(expired(tmp_path))), tmp_path / "expired")
+    for root in moments(tmp_path, deleting):
+        found = named(ask(Store(root)), root)
+        assert set(found) <= {*before, *after}
+        assert set(found) >= {*before} & {*after}
+        assert len(after) <= len(found) <= len(before)
+
+
+def test_a_scan_says_that_its_rows_are_gone(tmp_path: Path, deleting: Deleting) -> None:
+    before = reference.read_store(built(tmp_path / "before"))
+    after = reference.read_store(expired(tmp_path))
+    columns = ["commitLogOffset", "body"]
+    outcomes = Counter[str]()
+    for root in moments(tmp_path, deleting):
+        text = ""
+        try:
+            found = Store(root).messages(columns).read_all().to_pylist()
+        except DeletedMeanwhileError as why:
+            text = str(why)
+        if text:
+            outcomes["told"] += 1
+            assert text.startswith(f"{root}/commitlog/")
+            assert "the file is gone; a broker deletes expired segments while it runs" in text
+        else:
+            same = [[{name: row[name] for name in columns} for row in some] for some in (before, after)]
+            assert found in same
+            outcomes["before" if found == same[0] else "after"] += 1
+    assert set(outcomes) == {"told", "before", "after"}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_while_more_and_more_is_deleted(tmp_path: Path, deleting: Deleting, rng: random.Random, call: str) -> None:
+    """One segment after the other, some looks apart, and up to the last ones."""
+    ask = CALLS[call]
+    whole = built(tmp_path / "whole")
+    for number in range(4):
+        root = tmp_path / f"{number}"
+        shutil.copytree(whole, root)
+        deleting.root, deleting.left, deleting.often = root, rng.randrange(10), rng.randrange(40, 80)
+        found = named(ask(Store(root)), root)
+        deleting.root = None
+        assert set(found) >= set(named(ask(Store(root)), root)) & set(named(ask(Store(whole)), whole))
+
+
+def test_no_check_takes_it_for_damage(tmp_path: Path, deleting: Deleting) -> None:
+    for root in moments(tmp_path, deleting, step=9):
+        (root / "abort").touch()  # it runs
+        found = [row for row in Store(root).check().to_pylist() if row["severity"] == "error"]
+        assert found == []
+
+
+def test_a_link_to_nothing_was_not_deleted(tmp_path: Path) -> None:
+    path = tmp_path / "link"
+    path.symlink_to(tmp_path / "nothing")
+    with pytest.raises(DamagedStoreError, match=f"{path}: expected a file, found a link that leads nowhere"):
+        Files().open(str(path))
+    assert not issubclass(DeletedMeanwhileError, DamagedStoreError)
+    with pytest.raises(DeletedMeanwhileError):
+        Files().open(str(tmp_path / "nothing"))

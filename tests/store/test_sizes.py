@@ -1,0 +1,69 @@
+"""The size of a store's files, of which some were cut, padded or lost: what names and most of them say."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from oracle.stores import StoreBuilder
+
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.geometry import segment_size
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.sizes import usual_size
+
+Row = list[tuple[int, int]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "unit", "expected"),
+    [
+        ([], 1, 0),
+        ([[(0, 0)]], 1, 0),
+        ([[(0, 0), (400, 0)]], 1, 0),  # one may be missing between them
+        ([[(0, 100), (8192, 8192), (16384, 8192)]], 1, 8192),
+        ([[(0, 8192), (8192, 100)]], 1, 8192),
+        ([[(0, 4096), (8192, 8192)]], 1, 8192),
+        ([[(0, 9000), (8192, 8192)]], 1, 8192),  # padded
+        ([[(0, 100), (8192, 0), (16384, 77)]], 1, 8192),  # names alone tell
+        ([[(0, 8192), (24576, 8192)]], 1, 8192),  # two are missing
+        ([[(0, 1), (8192, 1), (16384, 8192)]], 1, 8192),
+        ([[(0, 8192), (100, 8192)]], 1, 8192),  # files of two logs
+        ([[(0, 200)], [(0, 30)]], 20, 200),
+        ([[(0, 30)]], 20, 0),
+        ([[(0, 40)], [(0, 200), (200, 60)]], 20, 200),
+    ],
+)
+def test_names_and_most_files_tell(rows: list[Row], unit: int, expected: int) -> None:
+    assert usual_size(rows, unit) == expected
+
+
+def test_any_files_but_one_may_be_cut(rng: random.Random) -> None:
+    for _ in range(200):
+        size, count = 20 * rng.randrange(2, 500), rng.randrange(2, 12)  # names of two files tell
+        first = size * rng.randrange(3)
+        row = [(first + size * number, size) for number in range(count)]
+        for number in rng.sample(range(count), rng.randrange(count)):
+            row[number] = row[number][0], rng.randrange(size)
+        assert usual_size([row], 20) == size, row
+
+
+@pytest.mark.parametrize("kept", ["in a head", "in a body", "in the blank", "in zeros"])
+def test_an_only_segment_that_was_cut(tmp_path: Path, kept: str) -> None:
+    """Then nothing tells but a blank, which has the bytes up to the end in it: RocketMQ's own size is more likely than
+    that of the rest."""
+    builder = StoreBuilder(tmp_path, segment_size=8192)
+    for number in range(30):
+        builder.append(body=b"%030d" % number)
+    while kept == "in the blank" and builder.end < 8192:
+        builder.append(body=b"x" * 500)
+    builder.close()
+    for path in sorted((tmp_path / "commitlog").iterdir())[1:]:
+        path.unlink()
+    at = [message.position for message in builder.messages if message.end < 8192 - 8]
+    end = {"in a head": at[9] + 40, "in a body": at[9] + 100, "in the blank": 8190, "in zeros": 8000}[kept]
+    path = tmp_path / "commitlog" / f"{0:020d}"
+    path.write_bytes(path.read_bytes()[:end])
+    expected = {"in the blank": 8192, "in zeros": 8000}.get(kept)
+    assert segment_size(OpenStore.find(str(tmp_path), Files())) == expected
