@@ -118,8 +118,7 @@ public final class Client {
                 query(words[1], words[2]);
                 break;
             case "unique":
-                MessageExt found = producer.getDefaultMQProducerImpl().queryMessageByUniqKey(words[1], words[2]);
-                emit(Json.object("kind", "found", "commitLogOffset", found == null ? null : found.getCommitLogOffset()));
+                unique(words[1], words[2]);
                 break;
             case "search":
                 emit(Json.object("kind", "searched",
@@ -162,7 +161,7 @@ public final class Client {
                 if (i == 300) {
                     throw why;
                 }
-                producer.getDefaultMQProducerImpl().getMqClientFactory().getMQClientAPIImpl()
+                producer.getDefaultMQProducerImpl().getmQClientFactory().getMQClientAPIImpl()
                     .updateBrokerConfig(address, permission, 5000);
                 Thread.sleep(100);
             }
@@ -248,6 +247,13 @@ public final class Client {
             }
         }
         emit(Json.object("kind", "found", "commitLogOffsets", offsets));
+    }
+
+    /** With times of its own: without them clients look three days back, or to this day of the month. */
+    private void unique(String topic, String id) throws Exception {
+        List<MessageExt> found = producer.getDefaultMQProducerImpl().getmQClientFactory().getMQAdminImpl()
+            .queryMessageByUniqKey(topic, id, 32, 0, Long.MAX_VALUE).getMessageList();
+        emit(Json.object("kind", "found", "commitLogOffset", found.get(0).getCommitLogOffset()));
     }
 
     private void send(MessageQueue queue, int count, String marker) throws Exception {
