@@ -33,6 +33,7 @@ from rmqstore_spark.read.prune import around
 from rmqstore_spark.read.split import Splitter
 from rmqstore_spark.read.task import Indexed, Range
 from rmqstore_spark.selection import ALL, REPLACEMENT, Selection, words_of
+from rmqstore_spark.store.index_live import first_named
 from rmqstore_spark.store.indexfile import (
     Hashes,
     Header,
@@ -257,6 +258,8 @@ class IndexPath:
         begin = header.begin_timestamp if start is not None and first >= log_start else None
         is_asked = self._may_be_selected(header, begin, header.end_timestamp if is_ended else None)
         file = self._checked(reader, is_next and is_ended) if is_asked else None
+        if file is not None and first < log_start and not self._has_first(reader, file):
+            start = None
         if start is None or not is_ended:
             if file is None:
                 file = self._checked(reader, is_next=False)
@@ -273,6 +276,16 @@ class IndexPath:
         if is_ended and file is not None and header.index_count >= file.items > _MOST_KEYS:
             followed_by = last, after or last
         return [_Known(start, last, positions, first, followed_by)]
+
+    def _has_first(self, reader: IndexReader, file: IndexFile) -> bool:
+        """Has a file that begins before the log does the log's first message? Else the log was cut off before that, and
+        the file has nothing of it before the place where it ended then."""
+        named = first_named(self._store)
+        if named is None:
+            return False
+        position, of_key = named
+        found = reader.lookup(file, np.array([of_key], np.int32))
+        return found is not None and position in found
 
     def _may_be_selected(self, header: Header, begin: int | None, end: int | None) -> bool:
         """May a file have a selected message, by store times?

@@ -10,6 +10,7 @@ from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.units import BatchBuilder, Run
 
 _MOST_WALKED = 64 * 1024 * 1024  # bytes of the log after the message that an index file ends with
+_BEGIN = 32 * 1024  # bytes of the log that are looked at for the first message with a key
 _Names = tuple[int, str, list[str], str | None]  # sysFlag, topic, UNIQ_KEY and the words of KEYS, TAGS
 
 
@@ -71,6 +72,25 @@ def has_no_more(store: OpenStore, first: int) -> bool:
         (last,) = run.only(slice(-1, None)).headers()
         at = last.position + last.size
     return True
+
+
+def first_named(store: OpenStore) -> tuple[int, int] | None:
+    """The physical offset and a key's hash of the first message in the log that is to be in an index; None where one
+    read of the log's begin shows none.
+
+    Raises:
+        RmqStoreError: the log cannot be read.
+    """
+    first = store.log.extents[0]
+    with store.reader(first.segment) as reader:
+        reader.window.show(first.start, 0, first.start + _BEGIN)
+        run = reader.run_at(first.start, first.start + _BEGIN)
+        headers = [] if run is None else run.headers()
+        names = [] if run is None else _names_of(run)
+    for header, (flag, topic, words, _) in zip(headers, names, strict=True):
+        if words and flag & TRANSACTION_TYPE != TRANSACTION_ROLLBACK:
+            return header.position, key_hash(topic, words[0])
+    return None
 
 
 def _names_of(run: Run) -> list[_Names]:
