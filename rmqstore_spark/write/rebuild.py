@@ -152,7 +152,7 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
         "store in which both agree",
     )
     queues.go_on_at(_kept_ends(store), target.sizes.segment, store.log.size)
-    _keep_others(tree, store, new_queues, queues)
+    _keep_others(tree, store, new_queues, queues, target.sizes.queue_file)
     with LogReader(tree, os.path.join(target.root, "commitlog"), target.sizes.segment) as log_reader:
         queues.finish(log_reader.store_timestamp)
     missing = topics.lacking(known, topics.with_queues(known, needed, store.queues))
@@ -218,14 +218,16 @@ def _tell_of(root: str, queues: dict[tuple[str, int], int], what: str) -> None:
         log.warning("%s: and so for %d more queues", one_line(root), len(queues) - _MOST_TOLD)
 
 
-def _keep_others(tree: disk.Tree, store: OpenStore, new: str, queues: QueueWriter) -> None:
+def _keep_others(tree: disk.Tree, store: OpenStore, new: str, queues: QueueWriter, size: int) -> None:
     """Take over the queues that nothing in the log has made anew. Units after the log's end are of messages that were
-    cut off: without them a queue begins where it went on before these."""
+    cut off: without them a queue begins where it went on before these. So does one whose files have not the size that
+    all have, as brokers do not start with them: no unit of it is of a message that is still there."""
     made = queues.ends
     others = (queue for queue in store.queues if queue.sizes and (queue.topic, queue.queue_id) not in made)
     for bounds in queue_bounds(store, others):
         queue = bounds.queue
-        if bounds.end < queue.end and not queue.is_lmq:
+        has_others = queue.unit_size == UNIT_SIZE and any(found != size for _, found in queue.sizes)
+        if (bounds.end < queue.end or has_others) and not queue.is_lmq:
             queues.begin_at((queue.topic, queue.queue_id), bounds.end, PRE_BLANK)
             continue
         target = os.path.join(new, queue.topic, str(queue.queue_id))
