@@ -1,10 +1,8 @@
 """Stores without Spark: their tables and messages as Arrow data, in the calling process."""
 
-import functools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Unpack
 
 import pyarrow as pa
@@ -38,8 +36,7 @@ from rmqstore_spark.options import (
     parse_options,
     understand,
 )
-from rmqstore_spark.progress import Progress
-from rmqstore_spark.read.again import again, begun_again
+from rmqstore_spark.read.again import again
 from rmqstore_spark.read.stores import files_of, open_stores
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.storage import is_storage_option
@@ -47,14 +44,8 @@ from rmqstore_spark.tables.methods import TableMethods
 
 if TYPE_CHECKING:
     from rmqstore_spark.copying.copy import Copied
-    from rmqstore_spark.read.batches import TaskReaders
-    from rmqstore_spark.read.parallel import Job
-    from rmqstore_spark.read.parts import Parts
-    from rmqstore_spark.read.task import Task
     from rmqstore_spark.tables.glance import Glance
     from rmqstore_spark.writing import WriteMode
-
-_LARGE_TASK = 256 * 1024 * 1024  # bytes of the log: of a task in parts, and of one that nobody waits for
 
 
 class Store(TableMethods):
@@ -113,36 +104,12 @@ class Store(TableMethods):
             OptionError: an option cannot be understood, or names what no store has.
             RmqStoreError: the store cannot be read. Reading on may raise one, too.
         """
-        from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
-        from rmqstore_spark.cores import cores
-        from rmqstore_spark.read.batches import ReadSettings, TaskReaders
-        from rmqstore_spark.read.parallel import BATCH_BYTES
-        from rmqstore_spark.read.planner import plan
+        from rmqstore_spark.columns import DEFAULT_COLUMNS
+        from rmqstore_spark.read.scan import Scan
 
-        prices = files_of(self._options({})).prices
         understood = self._options({"columns": columns, **options})
-        names = understood.columns or DEFAULT_COLUMNS
-        schema = arrow_schema(names)
-        workers = max(1, int(cores() * prices.decoding))
-        # Where little is decoded, a task in one piece gives larger batches.
-        are_cut = workers > 1 and understood.is_everything and "body" in names
-        if understood.max_partition_bytes is None:
-            is_shared_whole = prices.at_once > 1 or (workers > 1 and not are_cut)
-            understood = replace(understood, max_partition_bytes=prices.task if is_shared_whole else _LARGE_TASK)
-        settings = ReadSettings.of(understood, schema, BATCH_BYTES if workers > 1 else 0)
-
-        def read() -> Iterator[pa.RecordBatch]:
-            tasks = plan(understood, columns=names).tasks
-            readers = TaskReaders(settings, tasks)
-            progress = Progress("messages", sum(task.nbytes for task in tasks), is_said=False)
-            return _read_all(_jobs(tasks, readers, progress, are_cut), workers, readers)
-
-        planned = [read()]
-        if understood.selection.names or understood.selection.ids:  # a look-up: what is gone is not found
-            batches = begun_again(lambda: planned.pop() if planned else read())
-        else:
-            batches = planned.pop()
-        return pa.RecordBatchReader.from_batches(schema, batches)
+        scan = Scan(understood, understood.columns or DEFAULT_COLUMNS)
+        return pa.RecordBatchReader.from_batches(scan.schema, scan.batches())
 
     def get(self, id: str, columns: Names | None = None, **options: Unpack[MessageOptions]) -> pa.Table:
         """The messages with this `msgId` or `offsetMsgId`: mostly one, or none. A client's msgId stays the same in all
@@ -331,42 +298,3 @@ def write_store(path: Path, data: object, mode: "WriteMode" = "append", **option
     from rmqstore_spark.writing import write as write_rows
 
     return write_rows(path, data, mode, options)
-
-
-def _read_all(jobs: list["Job"], workers: int, readers: "TaskReaders") -> Iterator[pa.RecordBatch]:
-    """What the jobs give."""
-    from rmqstore_spark.read.parallel import in_order
-
-    try:
-        yield from in_order(jobs, workers)
-    finally:
-        readers.close()
-
-
-def _read(task: "Task", readers: "TaskReaders", progress: Progress) -> Iterator[pa.RecordBatch]:
-    """The batches of a task."""
-    yield from readers.read(task)
-    progress.add(task.nbytes)
-
-
-def _read_part(parts: "Parts", number: int, readers: "TaskReaders", progress: Progress) -> Iterator[pa.RecordBatch]:
-    """The batches of a part of a task."""
-    yield from readers.read_part(parts, number)
-    progress.add(parts.told(number))
-
-
-def _jobs(tasks: Sequence["Task"], readers: "TaskReaders", progress: Progress, are_cut: bool) -> list["Job"]:
-    """What is to be read, in order."""
-    from rmqstore_spark.read.parallel import Job
-    from rmqstore_spark.read.parts import Parts
-
-    jobs = []
-    for task in tasks:
-        if not (are_cut and Parts.is_worth(task)):
-            jobs.append(Job(functools.partial(_read, task, readers, progress)))
-            continue
-        parts = Parts(task)
-        for number in range(parts.count):
-            read = functools.partial(_read_part, parts, number, readers, progress)
-            jobs.append(Job(read, functools.partial(parts.is_void, number)))
-    return jobs

@@ -6,6 +6,20 @@ import os
 _CGROUPS = "/sys/fs/cgroup"
 
 
+_is_one_of_many = False
+
+
+def work_beside_others() -> None:
+    """From now on this process is one of several with about a core for each, as Spark's workers are."""
+    global _is_one_of_many
+    _is_one_of_many = True
+
+
+def workers() -> int:
+    """How many threads may read or decode at the same time in this process."""
+    return 1 if _is_one_of_many else cores()
+
+
 def cores() -> int:
     """The cores that the process may run on, and no more than its control group gives it time for; one at least."""
     allowed = len(os.sched_getaffinity(0))

@@ -16,7 +16,7 @@ from rmqstore_spark.read.prune import in_time
 from rmqstore_spark.read.queue_claims import asked_queues, is_asked
 from rmqstore_spark.read.queue_rows import can_answer
 from rmqstore_spark.read.split import Splitter
-from rmqstore_spark.read.task import Covered, Queued, Range, Scan
+from rmqstore_spark.read.task import Covered, Queued, Range, Scanned
 from rmqstore_spark.selection import ALL, Selection
 from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.opened import OpenStore
@@ -140,7 +140,7 @@ class _ScanPath:
     def pieces(self, selection: Selection, splitter: Splitter) -> Pieces:
         """What to read, cut up."""
         cut = _cut(self.store, self.ranges, selection, splitter)
-        return [(Scan(p.segment, p.start, p.stop, p.store), p.stop - p.start) for p in cut]
+        return [(Scanned(p.segment, p.start, p.stop, p.store), p.stop - p.start) for p in cut]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from rmqstore_spark.read.origins import ORIGIN_COLUMNS, ORIGIN_NEEDS, Origins
 from rmqstore_spark.read.parts import Parts
 from rmqstore_spark.read.pinned import hold_trusted
 from rmqstore_spark.read.queue_rows import QueueRows
-from rmqstore_spark.read.task import Covered, Indexed, Queued, Range, Scan, Task
+from rmqstore_spark.read.task import Covered, Indexed, Queued, Range, Scanned, Task
 from rmqstore_spark.selection import EVERYTHING, Selection
 from rmqstore_spark.store.bodies import BadBodyError, decompress
 from rmqstore_spark.store.commitlog import Room, SegmentReader
@@ -147,7 +147,7 @@ def _ahead_of(tasks: Sequence[Task], settings: ReadSettings) -> ReadAhead:
     for task in tasks:
         last = _own(settings, task).selection.commit_log_offset.most
         for piece in task.ranges:
-            if isinstance(piece, Scan):
+            if isinstance(piece, Scanned):
                 segment, stop = piece.segment, min(piece.stop, last + 1)
                 piece.store.files.add_to(
                     ahead, segment.path, segment.pin, piece.start - segment.start, stop - segment.start
@@ -253,7 +253,7 @@ class _TaskReader:
         others = [other for other in spares if other is not spare]
         log.warning("%s; it is read in the copy %s", damage.place, spare.segment.path)
         stop = min(damage.stop, spare.stop)
-        yield from self._read(Scan(spare.segment, damage.start, stop, spare.store), others, given)
+        yield from self._read(Scanned(spare.segment, damage.start, stop, spare.store), others, given)
         if stop < damage.stop:
             yield from self._mended(piece, damage.after(stop), others, given)
 

@@ -8,9 +8,10 @@ behind, nor one that hangs.
 """
 
 import contextvars
+import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -42,27 +43,30 @@ class Job:
     is_void: Callable[[], bool] = _never
 
 
-def in_order(jobs: Sequence[Job], workers: int | None = None) -> Batches:
+def in_order(jobs: Iterable[Job], workers: int | None = None) -> Batches:
     """The batches of all jobs, those of the first one first.
 
     Args:
-        jobs: of those that are void nothing is given.
+        jobs: of those that are void nothing is given. They are asked for a few at a time: there may be millions.
         workers: how many work at the same time, the caller being one of them; as many as there are cores if it is not
             given.
 
     Raises:
         What a job raises, at the place of the batch that it did not make; an interrupt of the caller at once.
     """
-    workers = min(workers or cores(), len(jobs))
+    coming = iter(jobs)
+    first = list(itertools.islice(coming, workers or cores()))
+    workers = len(first)
+    coming = itertools.chain(first, coming)
     if workers <= 1:
-        for job in jobs:
+        for job in coming:
             if not job.is_void():
                 yield from job.start()
         return
-    work = _Work(jobs, workers)
+    work = _Work(coming, workers)
     try:
-        for number in range(len(jobs)):
-            while (batch := work.next_of(number)) is not None:
+        while work.go_on():
+            while (batch := work.next_batch()) is not None:
                 yield batch
     finally:
         work.stop()
@@ -106,22 +110,37 @@ class _Job:
 
 
 class _Work:
-    def __init__(self, jobs: Sequence[Job], workers: int) -> None:
-        self._jobs = [_Job(number, job) for number, job in enumerate(jobs)]
+    """Jobs that are worked on by several, in the order in which their batches are taken.
+
+    Args:
+        workers: how many work at the same time, the taker being one of them.
+    """
+
+    def __init__(self, jobs: Iterable[Job], workers: int) -> None:
+        self._coming = itertools.starmap(_Job, enumerate(jobs))
+        self._jobs: deque[_Job] = deque()  # the one whose batches are taken now, and those that may be begun
         self._workers = workers
         self._threads: set[threading.Thread] = set()
         self._changed = threading.Condition()
         self._bytes = 0  # of what is ready
-        self._current = 0  # the job whose batches are taken now
+        self._current = -1  # the number of the job whose batches are taken now
         self._is_waiting = False  # the taker
         self._is_stopped = False
 
-    def next_of(self, number: int) -> pa.RecordBatch | None:
-        """The batch of a job that comes next, None after the last one; earlier jobs are forgotten."""
-        job = self._jobs[number]
+    def go_on(self) -> bool:
+        """Go on to the next job, and forget the one before. False after the last one."""
+        with self._changed:
+            if self._current >= 0:
+                self._jobs.popleft()
+            self._jobs.extend(itertools.islice(self._coming, self._workers + _AHEAD - len(self._jobs)))
+            self._current += 1
+            return bool(self._jobs)
+
+    def next_batch(self) -> pa.RecordBatch | None:
+        """The next batch of the job whose turn it is, None after the last one."""
+        job = self._jobs[0]
         while True:
             with self._changed:
-                self._current = number
                 if job.is_void():
                     self._bytes -= sum(nbytes for _, nbytes in job.ready)
                     job.ready.clear()
@@ -168,8 +187,8 @@ class _Work:
 
     def _next_job(self, *, is_taker: bool) -> _Job | None:
         """A job to work on, which nobody else gets then; None where there is enough."""
-        current, *later = self._jobs[self._current : self._current + self._workers + _AHEAD]
-        for job in [current, *later] if is_taker else [*later, current]:
+        jobs = list(self._jobs)
+        for job in jobs if is_taker else jobs[1:] + jobs[:1]:
             if not job.is_worked_on and not job.is_done and self._has_room(job):
                 job.is_worked_on = True
                 return job

@@ -6,7 +6,7 @@ So those who read at the same time should be near each other: a part is the next
 
 import threading
 
-from rmqstore_spark.read.task import Scan, Task
+from rmqstore_spark.read.task import Scanned, Task
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.window import WINDOW_SIZE
 
@@ -24,12 +24,13 @@ class Parts:
 
     Args:
         task: one that is_worth() it.
+        size: about how many bytes of the log a part should have.
     """
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, size: int) -> None:
         self.task = task
         (self._piece,) = task.ranges
-        self.count = task.nbytes // PART_BYTES
+        self.count = task.nbytes // size
         self._last = self.count - 1
         self._begins = {0: self._piece.start, self.count: self._piece.stop}
         self._untold = {number: self.cut(number + 1) - self.cut(number) for number in range(self.count)}
@@ -37,12 +38,12 @@ class Parts:
         self._searching = threading.Lock()
 
     @staticmethod
-    def is_worth(task: Task) -> bool:
-        """Is it all of a long range in a file, of which any part can be had at once?"""
+    def is_worth(task: Task, size: int) -> bool:
+        """Is it all of a long range in a file, of which any part of this size can be had at once?"""
         if len(task.ranges) != 1 or task.faults or task.selection is not None:
             return False
         (piece,) = task.ranges
-        return isinstance(piece, Scan) and piece.store.files.prices.at_once == 1 and task.nbytes >= _FEWEST * PART_BYTES
+        return isinstance(piece, Scanned) and piece.store.files.prices.at_once == 1 and task.nbytes >= _FEWEST * size
 
     def cut(self, number: int) -> int:
         """The physical offset from which on a part begins; that of `count` is the end."""

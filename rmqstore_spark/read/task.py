@@ -26,7 +26,7 @@ class Range(Extent):
 
 
 @dataclass(frozen=True)
-class Scan(Range):
+class Scanned(Range):
     """To be read from end to end."""
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from rmqstore_spark.cores import work_beside_others
 from rmqstore_spark.errors import OptionError, RmqStoreError, one_line
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.layout import local_path
@@ -37,6 +38,7 @@ def called_by_spark() -> Iterator[None]:
         yield
         return
     freeze_modules()
+    work_beside_others()
     try:
         yield
     except RmqStoreError as error:

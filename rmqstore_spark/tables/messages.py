@@ -7,8 +7,7 @@ import pyarrow as pa
 
 from rmqstore_spark.columns import arrow_schema
 from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.read.batches import ReadSettings, read_task
-from rmqstore_spark.read.planner import plan_stores
+from rmqstore_spark.read.scan import Scan
 from rmqstore_spark.selection import Numbers, Selection
 from rmqstore_spark.store.opened import OpenStore
 
@@ -27,10 +26,7 @@ def messages(
     Raises:
         DamagedStoreError: mode FAILFAST, and something is damaged.
     """
-    options = replace(options, selection=selection)
-    settings = ReadSettings.of(options, arrow_schema(columns))
-    for task in plan_stores([store], options, store.files, columns).tasks:
-        yield from read_task(task, settings)
+    return Scan(replace(options, selection=selection), columns, (store,)).batches()
 
 
 def last_messages(store: OpenStore, options: ReadOptions, columns: list[str], count: int) -> pa.Table:

@@ -16,7 +16,7 @@ from rmqstore_spark.errors import one_line
 from rmqstore_spark.read.batches import ReadSettings, read_task
 from rmqstore_spark.read.explain import size_text
 from rmqstore_spark.read.prune import ranges_of
-from rmqstore_spark.read.task import Range, Scan, Task
+from rmqstore_spark.read.task import Range, Scanned, Task
 from rmqstore_spark.selection import Selection
 from rmqstore_spark.store.message import is_queued
 from rmqstore_spark.store.opened import OpenStore
@@ -86,7 +86,7 @@ def _unknown(store: OpenStore, selection: Selection, known: Mapping[tuple[str, i
     if not any(queue.last() is not None for queue in queues):
         if ranges:
             log.warning("%s: no ConsumeQueues of files, so the whole log is read to know its queues", store.root)
-        yield from (Scan(r.segment, r.start, r.stop, store) for r in ranges)
+        yield from (Scanned(r.segment, r.start, r.stop, store) for r in ranges)
         return
     is_sign = _is_something_missing(store, selection, known)
     if not is_sign and (
@@ -104,7 +104,7 @@ def _unknown(store: OpenStore, selection: Selection, known: Mapping[tuple[str, i
             return
     for some, r in zip(gaps, ranges, strict=True):
         for start, stop in some:
-            yield Scan(r.segment, start, stop, store)
+            yield Scanned(r.segment, start, stop, store)
 
 
 def _is_something_missing(store: OpenStore, selection: Selection, known: Mapping[tuple[str, int], QueueBounds]) -> bool:

@@ -12,7 +12,7 @@ from support.reading import FREE, make_plan
 import rmqstore_spark
 from rmqstore_spark import OptionError
 from rmqstore_spark.read.explain import explanation
-from rmqstore_spark.read.task import Indexed, Queued, Scan
+from rmqstore_spark.read.task import Indexed, Queued, Scanned
 from rmqstore_spark.store.files import Files
 
 
@@ -48,7 +48,7 @@ def test_everything_is_scanned(store: Path, capsys: pytest.CaptureFixture[str]) 
     [
         ({"key": "key7"}, "index", Indexed),
         ({"subscribe": "Topic1"}, "consumequeue", Queued),
-        ({"verifyCrc": False}, "scan", Scan),
+        ({"verifyCrc": False}, "scan", Scanned),
     ],
 )
 def test_it_names_the_way_that_is_taken(store: Path, options: dict[str, object], name: str, kind: type) -> None:

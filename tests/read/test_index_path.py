@@ -16,7 +16,7 @@ from support import reading
 from rmqstore_spark.read.explain import explanation
 from rmqstore_spark.read.index_path import IndexPath
 from rmqstore_spark.read.planner import plan
-from rmqstore_spark.read.task import Indexed, Range, Scan
+from rmqstore_spark.read.task import Indexed, Range, Scanned
 from rmqstore_spark.store.consumequeue import ConsumeQueues
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.indexfile import IndexReader
@@ -109,7 +109,7 @@ def test_a_file_that_ends_or_begins_where_nothing_proves_it_is_believed_but_for_
         pieces = _pieces(tmp_path, msgId=name)
         (found,) = [piece for piece in pieces if isinstance(piece, Indexed)]
         assert wanted.position in found.positions
-        scanned = sum(piece.stop - piece.start for piece in pieces if isinstance(piece, Scan))
+        scanned = sum(piece.stop - piece.start for piece in pieces if isinstance(piece, Scanned))
         assert scanned < (store.end - store.start) // 10
         _same(tmp_path, lambda row: row["msgId"] == name, msgId=name)
 

@@ -140,14 +140,33 @@ def test_what_a_void_job_still_makes_takes_no_room() -> None:
         yield batch(1, 0)
 
     work = parallel._Work([Job(first), Job(wrong, void.is_set), *counting(1, 1, [])], 2)
-    assert work.next_of(0) is not None
-    assert work.next_of(0) is None
-    assert work.next_of(1) is None
+    assert work.go_on()
+    assert work.next_batch() is not None
+    assert work.next_batch() is None
+    assert work.go_on()
+    assert work.next_batch() is None
     later.set()
-    while work.next_of(2) is not None:
+    assert work.go_on()
+    while work.next_batch() is not None:
         pass
+    assert not work.go_on()
     work.stop()
     assert work._bytes == 0
+
+
+def test_jobs_are_asked_for_a_few_at_a_time() -> None:
+    """A large log has millions of parts."""
+    asked = []
+
+    def jobs() -> Iterator[Job]:
+        for number in range(1_000):
+            asked.append(number)
+            yield Job(lambda number=number: iter([batch(number, 0)]))  # type: ignore[misc]
+
+    batches = in_order(jobs(), 2)
+    assert seen(itertools.islice(batches, 3)) == [(0, 0), (1, 0), (2, 0)]
+    assert len(asked) <= 3 + 2 + parallel._AHEAD
+    assert seen(batches) == [(number, 0) for number in range(3, 1_000)]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])

@@ -13,7 +13,7 @@ from oracle import random_stores, reference, stores
 from support.reading import ALL_COLUMNS, MODES, Row, read, rows_of
 
 from rmqstore_spark import DamagedStoreError, Store, progress
-from rmqstore_spark.read import parallel, parts
+from rmqstore_spark.read import parts, scan
 
 Reads = Callable[..., tuple[list[Row], str | None]]
 
@@ -21,11 +21,11 @@ Reads = Callable[..., tuple[list[Row], str | None]]
 @pytest.fixture
 def in_parts(monkeypatch: pytest.MonkeyPatch) -> Reads:
     """Reads with three threads, in parts of so many bytes: the rows, and the error that came after them."""
-    monkeypatch.setattr(parallel, "cores", lambda: 3)
+    monkeypatch.setattr(scan, "workers", lambda: 3)
     monkeypatch.setattr(parts, "_FEWEST", 2)
 
     def rows(root: Path | list[Path], size: int, **options: Any) -> tuple[list[Row], str | None]:
-        monkeypatch.setattr(parts, "PART_BYTES", size)
+        monkeypatch.setattr(scan, "PART_BYTES", size)
         return _until_error(row for batch in Store(root).messages(ALL_COLUMNS, **options) for row in rows_of(batch))
 
     return rows

@@ -114,8 +114,8 @@ REPLACED: dict[Callable[[Path], None], str] = {
 }
 
 READS: dict[str, tuple[str, Sequence[str], dict[str, Any]]] = {
-    "scan": ("Scan", ["keys", "body"], {}),
-    "endingTimestamp": ("Scan", ["keys"], {"endingTimestamp": stores.FIRST_TIMESTAMP + 200}),
+    "scan": ("Scanned", ["keys", "body"], {}),
+    "endingTimestamp": ("Scanned", ["keys"], {"endingTimestamp": stores.FIRST_TIMESTAMP + 200}),
     "offsets": ("Queued", ["keys"], {"assign": '{"T1": [1]}', "startingOffsets": '{"T1": {"1": 10}}'}),
     "topic": ("Queued", ["keys"], {"subscribe": "T1"}),
     "tags": ("Queued", ["keys"], {"subscribe": "T2", "tags": "g1"}),

@@ -17,7 +17,7 @@ from support.reading import make_plan
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read import pack
 from rmqstore_spark.read.planner import plan
-from rmqstore_spark.read.task import Range, Scan
+from rmqstore_spark.read.task import Range, Scanned
 from rmqstore_spark.selection import Numbers, Selection, Texts
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.opened import OpenStore
@@ -85,7 +85,7 @@ def test_whole_segments_fill_a_partition(tmp_path: Path, given: str, tasks: int)
     """Two files of 1 GiB are no more than 2 GiB. None of them is there: nobody looks into them here."""
     store = OpenStore.find(str(random_stores.random_store(tmp_path, random.Random(0), messages=1).root), Files())
     segments = [Segment(f"/{n}", n * GIB, (n + 1) * GIB, GIB) for n in range(40)]
-    pieces: pack.Pieces = [(Scan(s, s.start, s.end, store), GIB) for s in segments]
+    pieces: pack.Pieces = [(Scanned(s, s.start, s.end, store), GIB) for s in segments]
     planned = pack.pack(pieces, reading.options_of("/store", maxPartitionBytes=given))
     assert len(planned) == tasks
     assert [r for task in planned for r in task.ranges] == [piece for piece, _ in pieces]

@@ -153,7 +153,7 @@ def test_rows_are_those_of_the_filtered_full_scan(prices: str, pushed: bool, pat
 
     check()
     if prices == "none":
-        assert paths.fruitful["Scan"] > 100
+        assert paths.fruitful["Scanned"] > 100
         assert paths.fruitful["Queued"] > 100
         assert paths.pieces["Indexed"] > 10
         assert paths.fruitful["Indexed"] > 2
@@ -289,4 +289,4 @@ def test_object_storage_has_the_same_rows(storage: None, pushed: bool, paths: Pa
         _check(seed, damages, some, [pushed] * len(some), paths, reading.FREE)
 
     check()
-    assert paths.fruitful["Scan"] + paths.fruitful["Queued"] > 0
+    assert paths.fruitful["Scanned"] + paths.fruitful["Queued"] > 0

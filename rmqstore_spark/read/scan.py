@@ -1,0 +1,124 @@
+"""Messages as record batches in the calling process: what `Store`, tables, copies and the command line read with.
+
+Spark's tasks come from the same planner; each of them is read by read_task().
+"""
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from rmqstore_spark.columns import arrow_schema
+from rmqstore_spark.cores import workers
+from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.progress import Progress
+from rmqstore_spark.read.again import begun_again
+from rmqstore_spark.read.batches import ReadSettings, TaskReaders, read_task
+from rmqstore_spark.read.parallel import BATCH_BYTES, Job, in_order
+from rmqstore_spark.read.parts import PART_BYTES, Parts
+from rmqstore_spark.read.planner import plan, plan_stores
+from rmqstore_spark.read.stores import files_of
+from rmqstore_spark.read.task import Task
+from rmqstore_spark.store.opened import OpenStore
+
+Batches = Iterator[pa.RecordBatch]
+
+_LARGE_TASK = 1024 * 1024 * 1024  # bytes of the log: of a task in parts, and of one that nobody waits for
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Which messages are read of which stores, and how.
+
+    Attributes:
+        options: which stores, which messages, and how.
+        columns: the columns of the batches.
+        stores: those that are open already, no two of them copies of one: what options say of paths and a consumer
+            group does not count then. None: those that options name, as they are when batches are asked for.
+    """
+
+    options: ReadOptions
+    columns: list[str]
+    stores: tuple[OpenStore, ...] | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """That of the batches."""
+        return arrow_schema(self.columns)
+
+    def batches(self) -> Batches:
+        """The messages in the order of the log. All cores that this process may use work ahead of what is taken, up to
+        a limit. It is planned here and now.
+
+        Raises:
+            RmqStoreError: as plan() does; and while batches are taken, as read_task() does.
+        """
+        selection = self.options.selection
+        if self.stores is not None or not (selection.names or selection.ids):
+            return self._begun()
+        # A look-up: what a broker deletes meanwhile is not found.
+        begun = [self._begun()]
+        return begun_again(lambda: begun.pop() if begun else self._begun())
+
+    def _begun(self) -> Batches:
+        files = files_of(self.options) if self.stores is None else self.stores[0].files
+        prices = files.prices
+        threads = max(1, int(workers() * prices.decoding))
+        # So large a task is no more work to plan than its segments are.
+        are_cut = threads > 1 and prices.at_once == 1 and self.options.is_everything
+        options = self.options
+        if options.max_partition_bytes is None:
+            waits = prices.at_once > 1 or (threads > 1 and not are_cut)
+            options = replace(options, max_partition_bytes=prices.task if waits else _LARGE_TASK)
+        if self.stores is None:
+            tasks = plan(options, files, columns=self.columns).tasks
+        else:
+            tasks = plan_stores(list(self.stores), options, files, self.columns).tasks
+        settings = ReadSettings.of(options, self.schema, BATCH_BYTES if threads > 1 else 0)
+        # Where little is decoded, larger parts give larger batches.
+        part_bytes = (PART_BYTES if "body" in self.columns else prices.task) if are_cut else 0
+        return _read_all(tasks, settings, threads, part_bytes)
+
+
+def _read_all(tasks: list[Task], settings: ReadSettings, threads: int, part_bytes: int) -> Batches:
+    """The batches of all tasks.
+
+    Args:
+        part_bytes: of the log, in parts of a task; 0: none is cut.
+    """
+    progress = Progress("messages", sum(task.nbytes for task in tasks), is_said=False)
+    if threads == 1 or (len(tasks) == 1 and not part_bytes):
+        for task in tasks:
+            yield from read_task(task, settings)
+            progress.add(task.nbytes)
+        return
+    readers = TaskReaders(settings, tasks)
+    try:
+        yield from in_order(_jobs(tasks, readers, progress, part_bytes), threads)
+    finally:
+        readers.close()
+
+
+def _jobs(tasks: list[Task], readers: TaskReaders, progress: Progress, part_bytes: int) -> Iterator[Job]:
+    """What is to be read, in order. Arguments as of _read_all()."""
+    for task in tasks:
+        if not part_bytes or not Parts.is_worth(task, part_bytes):
+            yield Job(functools.partial(_read, task, readers, progress))
+            continue
+        parts = Parts(task, part_bytes)
+        for number in range(parts.count):
+            read = functools.partial(_read_part, parts, number, readers, progress)
+            yield Job(read, functools.partial(parts.is_void, number))
+
+
+def _read(task: Task, readers: TaskReaders, progress: Progress) -> Batches:
+    """The batches of a task."""
+    yield from readers.read(task)
+    progress.add(task.nbytes)
+
+
+def _read_part(parts: Parts, number: int, readers: TaskReaders, progress: Progress) -> Batches:
+    """The batches of a part of a task."""
+    yield from readers.read_part(parts, number)
+    progress.add(parts.told(number))
