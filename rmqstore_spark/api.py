@@ -233,23 +233,17 @@ class Store(TableMethods):
         understood = self._options(given)
         own = {**self._given, **of_stores(selected)}
 
-        def read(stores: list[OpenStore], columns: list[str]) -> pa.RecordBatchReader:
-            paths = [store.root for store in stores]
-            return Store(paths, **own).messages(columns, **given)  # type: ignore[arg-type]
-
         def table(store: OpenStore, name: str, **options: object) -> pa.Table:
             mode = {"mode": "DROPMALFORMED"} if is_salvage else {}
             return Store(store.root, **own).table(name, **{**mode, **options})  # type: ignore[arg-type]
 
         return copy(
             self._open(understood),
-            read,
+            understood,
             table,
             place,
             is_salvage=is_salvage,
-            is_whole=understood.is_everything,
             index=written["messageIndexEnable"],
-            deduplicate=understood.deduplicate,
         )
 
     def __repr__(self) -> str:

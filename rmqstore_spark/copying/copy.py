@@ -7,8 +7,8 @@ import functools
 import operator
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -19,7 +19,9 @@ from rmqstore_spark.copying.rows import BODY_COLUMNS, COLUMNS, DAMAGE_COLUMNS, C
 from rmqstore_spark.copying.told_once import told_once
 from rmqstore_spark.copying.waiting import Offsets, waiting_of
 from rmqstore_spark.errors import DamagedStoreError, OptionError, counted
+from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read.copies import Copies, alone, copies_of
+from rmqstore_spark.read.scan import Scan
 from rmqstore_spark.read.stored import StoredUnits
 from rmqstore_spark.read.twins import refuse_twins
 from rmqstore_spark.store.files import status_of
@@ -55,37 +57,33 @@ class Copied:
 
 def copy(
     stores: list[OpenStore],
-    read: Callable[[list[OpenStore], list[str]], Iterable[pa.RecordBatch]],
+    options: ReadOptions,
     table: Callable[..., pa.Table],
     target: str,
     *,
     is_salvage: bool,
-    is_whole: bool,
     index: bool,
-    deduplicate: bool = False,
 ) -> Copied:
     """Make a new store of others.
 
     Args:
         stores: those that are copied.
-        read: gives the messages of a store, or of several copies of one, that are to be copied, with the named columns,
-            in the order of the log.
+        options: which messages are copied, and how they are read. With `deduplicate` all stores are copies of one.
         table: reads a table of a store by name: table(store, name, ...).
         target: the new store's directory, absolute.
         is_salvage: whether damage is passed over.
-        is_whole: whether all topics are copied.
         index: whether to make index files.
-        deduplicate: whether several of the stores may be copies of one; then all are.
 
     Raises:
         RmqStoreError: nothing was written.
     """
+    is_whole = options.is_everything  # all topics
     for store in stores:
         _ = store.seen  # before its messages are planned: their bytes are read by what that says of them (StoredUnits)
         for directory in {store.root, *(os.path.dirname(segment.path) for segment in store.segments)}:
             refuse_inside(directory, target)
         _refuse_links(store)
-    logs = _logs(stores, deduplicate)
+    logs = _logs(stores, options.deduplicate)
     for log in logs:
         if (faults := log.faults()) and not is_salvage:
             raise _to_salvage(faults[0][1])
@@ -95,7 +93,7 @@ def copy(
             config.refuse_unread()
         say_what_stays_behind(log.newest)
     with told_once() if is_salvage else contextlib.nullcontext():
-        sources = _sources(logs, read, table, is_salvage)
+        sources = _sources(logs, options, table, is_salvage)
         sizes = _sizes(stores)
         span = sum(segment.end - segment.start for store in stores for segment in store.segments)
         order = KeptOffsets(sources[0].store.root if len(sources) == 1 else target, span)
@@ -201,7 +199,7 @@ def _logs(stores: list[OpenStore], deduplicate: bool) -> list[Copies]:
 
 def _sources(
     logs: list[Copies],
-    read: Callable[[list[OpenStore], list[str]], Iterable[pa.RecordBatch]],
+    options: ReadOptions,
     table: Callable[..., pa.Table],
     is_salvage: bool,
 ) -> list[Source]:
@@ -220,7 +218,8 @@ def _sources(
             columns = [*columns, "store"]
         waiting = waiting_of(store, functools.partial(table, store), is_one, offsets)
         queues = None if is_one else _queue_counts(store)
-        sources.append(Source(store, read(log.stores, columns), waiting, {}, queues))
+        scan = Scan(replace(options, paths=[each.root for each in log.stores]), columns)
+        sources.append(Source(store, scan.batches(), waiting, {}, queues))
         if queues is not None:
             sources[-1].first_queue = {topic: at for topic, at in first_queue.items() if not waiting.begins_anew(topic)}
             for topic, count in queues.items():
