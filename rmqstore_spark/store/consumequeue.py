@@ -497,11 +497,6 @@ class ConsumeQueues:
         """Every BatchCQ there is."""
         return list(_queues(self._batch_directory, self._files, is_batch=True))
 
-    def sizes_at(self, position: int) -> list[int]:
-        """The sizes that the queues give the message at a physical offset: one, or none; more are a lie of some."""
-        units = (queue.unit(queue.search(position)) for queue in self._simple)
-        return [unit.size for unit in units if unit is not None and unit.position == position]
-
     def vouch_for(self, header: Header) -> bool | None:
         """Do the queues know this message? True or False; None when there is nothing at its queue offset. A BatchCQ has
         one unit for a batch, so it is asked for the message's position."""

@@ -22,6 +22,7 @@ from native_io import FORMAT, Filter, Status
 from rmqstore_spark.store.commitlog import Room, Scans, SegmentReader, Stop
 from rmqstore_spark.store.consumequeue import ConsumeQueues
 from rmqstore_spark.store.message import HEAD_SIZE, Head, Header, failed_check, size_of_parts
+from rmqstore_spark.store.queue_sizes import QueueSizes
 from rmqstore_spark.store.segments import Damage, damage_in
 from rmqstore_spark.store.units import Run
 
@@ -75,6 +76,7 @@ class PastDamage:
     def __init__(self, reader: SegmentReader, queues: ConsumeQueues) -> None:
         self._reader = reader
         self._queues = queues
+        self._sizes = QueueSizes(queues)
         # So that no byte is searched, and no unit asked about, once for each of those that lead there:
         self._found = _Next(0, 0)
         self._rows: dict[int, _Row] = {}  # by where they begin, for one stop
@@ -133,7 +135,7 @@ class PastDamage:
         claimed = self._claimed(at, stop)
         if len(claimed) == 1:
             return claimed.pop()
-        known = {at + size for size in self._queues.sizes_at(at) if self._goes_on_after(at, size, stop)}
+        known = {at + size for size in self._sizes.at(at) if self._goes_on_after(at, size, stop)}
         return min(known & claimed or known or claimed, default=None)
 
     def _claimed(self, at: int, stop: int) -> set[int]:
