@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from rmqstore_spark.copying.config import Config, config_files, say_what_stays_behind
+from rmqstore_spark.copying.index import say_what_is_not_used
 from rmqstore_spark.copying.lost import after_log, bounds_of, lost_outside
 from rmqstore_spark.copying.report import report
 from rmqstore_spark.copying.rows import BODY_COLUMNS, COLUMNS, DAMAGE_COLUMNS, Chunks, Halves, Source, merged
@@ -92,6 +93,8 @@ def copy(
         if not is_salvage:
             config.refuse_unread()
         say_what_stays_behind(log.newest)
+        if index:
+            say_what_is_not_used(log.newest)
     with told_once() if is_salvage else contextlib.nullcontext():
         sources = _sources(logs, options, table, is_salvage)
         sizes = _sizes(stores)

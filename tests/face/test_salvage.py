@@ -211,3 +211,33 @@ def test_a_store_that_was_left_cleanly_lacks_nothing(tmp_path: Path) -> None:
     table = {"T0@g": {"0": 34}, "T9@g": {"0": 100}, "%RETRY%g@g": {"0": 3}}  # what has expired is not lost
     (tmp_path / "store" / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
     assert rmqstore_spark.Store(tmp_path / "store").salvage(tmp_path / "new").lost.num_rows == 0
+
+
+@pytest.mark.parametrize("call", ["copy", "salvage"])
+@pytest.mark.parametrize("which", ["none", "first", "all"])
+def test_an_index_that_is_not_used_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, which: str, call: str
+) -> None:
+    """Once, with what that means: where no file tells how large others are, they are RocketMQ's own."""
+    root = tmp_path / "store"
+    store = stores.StoreBuilder(root, index=True, index_items=31)
+    for number in range(100):
+        store.append(keys=f"k{number}")
+    store.close()
+    paths = sorted((root / "index").iterdir())
+    size = paths[0].stat().st_size
+    for path in {"none": [], "first": paths[:1], "all": paths}[which]:
+        path.unlink()
+        path.mkdir()
+    assert getattr(rmqstore_spark.Store(root), call)(tmp_path / "new").messages == 100
+    told = [text for text in caplog.messages if "index" in text]
+    assert len(told) == (which != "none"), told
+    if told:
+        assert told[0].startswith(str(paths[0]))
+        assert ("RocketMQ's own" in told[0]) == (which == "all")
+        assert (f"and {len(paths) - 1} more" in told[0]) == (which == "all")
+    caplog.clear()
+    found = rmqstore_spark.Store(tmp_path / "new").messages(key="k7").read_all()
+    assert found.num_rows == 1
+    made = {path.stat().st_size for path in (tmp_path / "new" / "index").iterdir()}
+    assert (made == {size}) == (which != "all")

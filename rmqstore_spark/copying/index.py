@@ -1,0 +1,45 @@
+"""What a copy says of its sources' index files. Its own are made from the log, so they lack no message; but how large
+they are, and whether tags are keys in them, only the sources' can tell."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from rmqstore_spark.errors import RmqStoreError, StorageError, one_line
+from rmqstore_spark.store.indexfile import IndexFile, file_names
+from rmqstore_spark.store.opened import OpenStore
+
+log = logging.getLogger(__name__)
+
+
+def say_what_is_not_used(store: OpenStore) -> None:
+    """Say in the log which index files of a store could not be used, and what that means for those of its copy."""
+    directory = os.path.join(store.root, "index")
+    try:
+        names = file_names(directory, store.files)
+    except StorageError:
+        raise
+    except RmqStoreError as why:
+        log.warning("%s; %s", why, _instead(store, is_told=False))
+        return
+    if names and store.files.is_locked(store.layout.lock):
+        names.pop()  # it changes while it is looked at
+    broken, is_told = [], False
+    for name in names:
+        try:
+            is_told |= IndexFile.open(os.path.join(directory, name), store.files, may_read_all=True) is not None
+        except StorageError:
+            raise
+        except RmqStoreError as why:
+            broken.append(str(why))
+    for text in broken[:1]:
+        more = f" (and {len(broken) - 1} more like it)" if len(broken) > 1 else ""
+        log.warning("%s%s; %s", one_line(text), more, _instead(store, is_told))
+
+
+def _instead(store: OpenStore, is_told: bool) -> str:
+    made = "this index file is not used: the new store's are made from the log"
+    if is_told:
+        return made
+    return f"{made}, and as none of {one_line(store.root)} tells, with RocketMQ's own sizes and without tags as keys"
