@@ -18,10 +18,11 @@ import screenshot
 from rmqstore_spark.cli.commands import Rmqstore
 from rmqstore_spark.cli.exit_codes import EXIT_CODES
 from rmqstore_spark.columns import COLUMNS
+from rmqstore_spark.copying.report import LOST
 from rmqstore_spark.options import OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS, Option
 from rmqstore_spark.store.storage import STORAGE_OPTIONS
 from rmqstore_spark.stream_options import NOT_FOR_STREAMS
-from rmqstore_spark.tables.check.problems import PROBLEMS
+from rmqstore_spark.tables.check.problems import PROBLEMS, Problem
 from rmqstore_spark.tables.methods import TableMethods
 from rmqstore_spark.tables.registry import OF_ALL_TABLES, TABLES
 
@@ -101,11 +102,11 @@ def _type(type: pa.DataType) -> str:
     return {"int64": "bigint", "int32": "int", "bool": "boolean"}.get(str(type), str(type))
 
 
-def problems() -> str:
-    """What `check` can find."""
+def problems(table: dict[str, Problem] = PROBLEMS) -> str:
+    """What `check` can find, or another table of problems."""
     rows = [
         f"| `{name}` | {problem.severity} | {problem.area} | {_plain(problem.advice)} |"
-        for name, problem in PROBLEMS.items()
+        for name, problem in table.items()
     ]
     return "\n".join(["| problem | severity | area | what to do |", "|---|---|---|---|", *rows])
 
@@ -174,7 +175,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/writing.md": {"ignored": ignored},
     "docs/remote.md": {"storage-options": storage_options},
     "docs/columns.md": {"columns": columns, "tables": tables},
-    "docs/damage.md": {"problems": problems},
+    "docs/damage.md": {"problems": problems, "lost": lambda: problems(LOST)},
     "docs/command-line.md": {"exit-codes": exit_codes, "commands": commands},
     "docs/performance.md": {
         "reading": lambda: _figures("reading"),

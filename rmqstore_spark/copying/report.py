@@ -9,9 +9,20 @@ import pyarrow as pa
 from rmqstore_spark.copying.config import Config
 from rmqstore_spark.copying.rows import Source
 from rmqstore_spark.errors import one_line
-from rmqstore_spark.tables.check.problems import SCHEMA, Finding
+from rmqstore_spark.tables.check.problems import SCHEMA, Finding, Problem
 from rmqstore_spark.write.kept_offsets import Lost
 
+# What a salvage can lose. The only such table.
+LOST = {
+    "damagedUnit": Problem("error", "log", "what comes after it is in the new store"),
+    "lostEnd": Problem(
+        "error",
+        "log",
+        "bring back the log's end, and salvage once more; consumers go on after what is in the new store",
+    ),
+    "brokenConfig": Problem("error", "config", "the new store has nothing of it: bring it back from a backup"),
+    "lostMessages": Problem("error", "queue", "consumers go on after them; send them again if their producer can"),
+}
 _REUSED = (
     "they are the last of the log, so the new store's queue goes on with these queueOffsets: config/ has been set to "
     "that, but who keeps offsets elsewhere has to go back to the first of them; send them again if their producer can"
@@ -31,16 +42,17 @@ def report(
     return pa.Table.from_pylist(rows, SCHEMA)
 
 
+def _kind(problem: str) -> dict[str, object]:
+    return {"problem": problem, **LOST[problem]._asdict()}
+
+
 def _of_damage(file: str, position: int, reason: str) -> dict[str, object]:
     return {
-        "severity": "error",
-        "area": "log",
-        "problem": "damagedUnit",
+        **_kind("damagedUnit"),
         "file": file,
         "commitLogOffset": position,
         "expected": "messages",
         "found": reason,
-        "advice": "what comes after it is in the new store",
     }
 
 
@@ -48,26 +60,20 @@ def _of_end(source: Source, found: list[Finding]) -> dict[str, object]:
     store = source.store
     known = (f"{each.file}: expected {each.expected}, found {each.found}" for each in found)
     return {
-        "severity": "error",
-        "area": "log",
-        "problem": "lostEnd",
+        **_kind("lostEnd"),
         "file": store.segments[-1].path if store.segments else None,
         "commitLogOffset": store.end,
         "expected": "a log that goes on here",
         "found": one_line("; ".join(known)),
-        "advice": "bring back the log's end, and salvage once more; consumers go on after what is in the new store",
     }
 
 
 def _of_config(config: Config, name: str, why: str) -> dict[str, object]:
     return {
-        "severity": "error",
-        "area": "config",
-        "problem": "brokenConfig",
+        **_kind("brokenConfig"),
         "file": os.path.join(config.root, "config", name),
         "expected": "what a broker writes",
         "found": why,
-        "advice": "the new store has nothing of it: bring it back from a backup",
     }
 
 
@@ -75,14 +81,12 @@ def _of_queue(gap: Lost) -> dict[str, object]:
     topic, queue_id = gap.queue
     found = f"none from {gap.queue_offset} to {gap.queue_offset + gap.count - 1}"
     return {
-        "severity": "error",
-        "area": "queue",
-        "problem": "lostMessages",
+        **_kind("lostMessages"),
         "topic": topic,
         "queueId": queue_id,
         "queueOffset": gap.queue_offset,
         "expected": "a message for each queueOffset",
         "found": f"{found}; {one_line(gap.known)}" if gap.known else found,
-        "advice": _REUSED if gap.is_reused else "consumers go on after them; send them again if their producer can",
+        **({"advice": _REUSED} if gap.is_reused else {}),
         "count": gap.count,
     }
