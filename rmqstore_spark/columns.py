@@ -1,4 +1,5 @@
-"""Every column: its name, its Spark and Arrow types, and what it holds. The only such table (docs/design.md)."""
+"""What a column is, and every column of messages: its name, its type, and what it holds. The only such table
+(docs/design.md)."""
 
 from dataclasses import dataclass
 
@@ -6,61 +7,75 @@ import pyarrow as pa
 
 from rmqstore_spark.errors import OptionError
 
-_TIMESTAMP = pa.timestamp("us", "UTC")
-_MAP = pa.map_(pa.string(), pa.string())
+TEXT, BYTES = pa.string(), pa.binary()
+INT, LONG, BOOL = pa.int32(), pa.int64(), pa.bool_()
+TIME = pa.timestamp("us", "UTC")
+MAP = pa.map_(TEXT, TEXT)
+TEXTS = pa.list_(TEXT)
+_SPARK = {
+    TEXT: "string",
+    BYTES: "binary",
+    INT: "int",
+    LONG: "bigint",
+    BOOL: "boolean",
+    TIME: "timestamp",
+    MAP: "map<string,string>",
+    TEXTS: "array<string>",
+}
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the DataFrame.
+    """A column of messages or of another table.
 
     Attributes:
-        spark: its type as Spark's DDL writes it.
-        arrow: its type in a record batch; Spark compares it exactly.
+        arrow: its type in a record batch, one of the above; Spark compares it exactly.
         meaning: one line for people.
         default: False for a column that comes only when it is asked for by name.
         derived: whether it follows from the others and the message's position; on writing it is not looked at.
     """
 
     name: str
-    spark: str
     arrow: pa.DataType
     meaning: str
     default: bool = True
     derived: bool = False
 
+    @property
+    def spark(self) -> str:
+        """Its type as Spark's DDL writes it."""
+        return _SPARK[self.arrow]
+
 
 _TABLE = (
-    Column("topic", "string", pa.string(), "topic the message is stored under"),
-    Column("queueId", "int", pa.int32(), "queue of the topic"),
-    Column("queueOffset", "bigint", pa.int64(), "position in the queue", derived=True),
-    Column("tags", "string", pa.string(), "property `TAGS`"),
-    Column("keys", "string", pa.string(), "property `KEYS` as stored: words with spaces between them"),
-    Column("msgId", "string", pa.string(), "property `UNIQ_KEY`, the client's message id; null when absent"),
+    Column("topic", TEXT, "topic the message is stored under"),
+    Column("queueId", INT, "queue of the topic"),
+    Column("queueOffset", LONG, "position in the queue", derived=True),
+    Column("tags", TEXT, "property `TAGS`"),
+    Column("keys", TEXT, "property `KEYS` as stored: words with spaces between them"),
+    Column("msgId", TEXT, "property `UNIQ_KEY`, the client's message id; null when absent"),
     Column(
         "offsetMsgId",
-        "string",
-        pa.string(),
+        TEXT,
         "the broker's message id: store host and physical offset in hex",
         derived=True,
     ),
-    Column("body", "binary", pa.binary(), "decompressed; with `decompress=false` as stored"),
-    Column("properties", "map<string,string>", _MAP, "all properties, as RocketMQ 4.9.1 and later parse them"),
-    Column("flag", "int", pa.int32(), "the application's own number"),
-    Column("sysFlag", "int", pa.int32(), "as stored: bit 0 compressed, bits 2-3 transaction type, ..."),
-    Column("bornTimestamp", "timestamp", _TIMESTAMP, "the producer's clock"),
-    Column("bornHost", "string", pa.string(), "the producer, `ip:port` or `[ipv6]:port`"),
-    Column("storeTimestamp", "timestamp", _TIMESTAMP, "the broker's clock"),
-    Column("storeHost", "string", pa.string(), "the broker, `ip:port` or `[ipv6]:port`"),
-    Column("reconsumeTimes", "int", pa.int32(), "how often it was delivered in vain"),
-    Column("preparedTransactionOffset", "bigint", pa.int64(), "physical offset of a committed message's half message"),
-    Column("commitLogOffset", "bigint", pa.int64(), "absolute physical offset", derived=True),
-    Column("storeSize", "int", pa.int32(), "bytes of the whole unit", derived=True),
-    Column("bodyCRC", "int", pa.int32(), "CRC-32 of the stored body, without its highest bit", derived=True),
+    Column("body", BYTES, "decompressed; with `decompress=false` as stored"),
+    Column("properties", MAP, "all properties, as RocketMQ 4.9.1 and later parse them"),
+    Column("flag", INT, "the application's own number"),
+    Column("sysFlag", INT, "as stored: bit 0 compressed, bits 2-3 transaction type, ..."),
+    Column("bornTimestamp", TIME, "the producer's clock"),
+    Column("bornHost", TEXT, "the producer, `ip:port` or `[ipv6]:port`"),
+    Column("storeTimestamp", TIME, "the broker's clock"),
+    Column("storeHost", TEXT, "the broker, `ip:port` or `[ipv6]:port`"),
+    Column("reconsumeTimes", INT, "how often it was delivered in vain"),
+    Column("preparedTransactionOffset", LONG, "physical offset of a committed message's half message"),
+    Column("commitLogOffset", LONG, "absolute physical offset", derived=True),
+    Column("storeSize", INT, "bytes of the whole unit", derived=True),
+    Column("bodyCRC", INT, "CRC-32 of the stored body, without its highest bit", derived=True),
     Column(
         "realTopic",
-        "string",
-        pa.string(),
+        TEXT,
         "the application's topic, where the broker has put the message under another: half, delayed, timed, retried "
         "and dead messages; else `topic`",
         default=False,
@@ -68,34 +83,30 @@ _TABLE = (
     ),
     Column(
         "realQueueId",
-        "int",
-        pa.int32(),
+        INT,
         "the queue of `realTopic`; null for retried and dead messages, which do not name it",
         default=False,
         derived=True,
     ),
     Column(
         "originMsgId",
-        "string",
-        pa.string(),
+        TEXT,
         "the `offsetMsgId` of a retried or dead message when it was first stored; null when absent",
         default=False,
         derived=True,
     ),
     Column(
         "consumerGroup",
-        "string",
-        pa.string(),
+        TEXT,
         "the group that a retried message is for, or that gave a dead one up; else null",
         default=False,
         derived=True,
     ),
-    Column("file", "string", pa.string(), "path of the segment", default=False, derived=True),
-    Column("store", "string", pa.string(), "path of the store", default=False, derived=True),
+    Column("file", TEXT, "path of the segment", default=False, derived=True),
+    Column("store", TEXT, "path of the store", default=False, derived=True),
     Column(
         "corrupt",
-        "string",
-        pa.string(),
+        TEXT,
         "what is wrong here, with `mode=PERMISSIVE`; else null",
         default=False,
         derived=True,

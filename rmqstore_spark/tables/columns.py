@@ -1,4 +1,4 @@
-"""Arrow types that several tables have, and record batches made of their rows.
+"""Record batches made of the rows of tables.
 
 pyarrow.array() loads pandas, which takes longer than to read a small table; so the arrays are made of buffers here.
 """
@@ -10,10 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-TEXT, INT, LONG, BOOL = pa.string(), pa.int32(), pa.int64(), pa.bool_()
-TIME = pa.timestamp("us", "UTC")
-MAP = pa.map_(pa.string(), pa.string())
-TEXTS = pa.list_(pa.string())
+from rmqstore_spark.columns import TEXT, TIME
 
 _ROWS_AT_ONCE = 8192
 _MOST_MILLISECONDS = ((1 << 63) - 1) // 1000
@@ -38,7 +35,7 @@ def _batch(schema: pa.Schema, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
 
 
 def array(values: Sequence[Any], type: pa.DataType) -> pa.Array:
-    """An array of one of the types above; None is null. Text that is no Unicode has U+FFFD in it."""
+    """An array of one of the types of columns.py; None is null. Text that is no Unicode has U+FFFD in it."""
     is_valid = np.array([value is not None for value in values], np.bool_)
     nulls = len(values) - int(is_valid.sum())
     bitmap = _bits(is_valid) if nulls else None

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqstore_spark.columns import TIME
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read.queue_claims import selected_queues
 from rmqstore_spark.selection import ALL, Numbers
@@ -20,7 +21,7 @@ from rmqstore_spark.store.consumequeue import Queue, QueueFile, is_used, parsed
 from rmqstore_spark.store.consumequeue_ext import LAST_ADDRESS, ExtUnit, is_address, read_ext
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.opened import OpenStore
-from rmqstore_spark.tables.columns import TIME, timestamps
+from rmqstore_spark.tables.columns import timestamps
 from rmqstore_spark.tables.table import Table
 
 SCHEMA = pa.schema(

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from rmqstore_spark.columns import INT, LONG, TEXT, TIME
 from rmqstore_spark.errors import counted
 from rmqstore_spark.options import MESSAGES, ReadOptions
 from rmqstore_spark.selection import EVERYTHING, Numbers, Selection, words_of
@@ -33,7 +34,7 @@ from rmqstore_spark.store.system_topics import (
     TRACE_TOPIC,
     is_moved,
 )
-from rmqstore_spark.tables.columns import INT, LONG, TEXT, TIME, batches
+from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.delayed import TIMER_PROPERTIES, deliver_times
 from rmqstore_spark.tables.inflight import INFLIGHT
 from rmqstore_spark.tables.messages import messages

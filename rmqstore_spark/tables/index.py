@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from rmqstore_spark.columns import TIME
 from rmqstore_spark.errors import RmqStoreError, StorageError
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.store.indexfile import Header, IndexReader, index_paths
 from rmqstore_spark.store.opened import OpenStore
-from rmqstore_spark.tables.columns import TIME, timestamps
+from rmqstore_spark.tables.columns import timestamps
 from rmqstore_spark.tables.table import Table
 
 log = logging.getLogger(__name__)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from rmqstore_spark.columns import INT, LONG, TEXT, TIME
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.selection import Numbers, Selection, Texts
 from rmqstore_spark.store.config import order_entries
@@ -21,7 +22,7 @@ from rmqstore_spark.store.elsewhere import say_if_unread
 from rmqstore_spark.store.layout import queue_id_of
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.system_topics import RETRY_PREFIX, REVIVE_PREFIX, TIMER_TOPIC
-from rmqstore_spark.tables.columns import INT, LONG, TEXT, TIME, batches
+from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.picked import HOW_TO_READ, picked
 from rmqstore_spark.tables.table import Part, Table
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from rmqstore_spark.columns import BOOL, LONG, TEXT, TIME
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.selection import ALL, Numbers
 from rmqstore_spark.store.checkpoint import fields
@@ -13,7 +14,7 @@ from rmqstore_spark.store.files import allocated, status_of
 from rmqstore_spark.store.message import Header, microseconds
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Extent, Segment
-from rmqstore_spark.tables.columns import BOOL, LONG, TEXT, TIME, batches
+from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.table import Part, Table
 
 _STEP_BACK = 64 * 1024

@@ -6,12 +6,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from rmqstore_spark.columns import BOOL, INT, LONG, TEXT, TIME
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.selection import EVERYTHING, Selection
 from rmqstore_spark.store.elsewhere import say_if_unread
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_times import QueueTimes
-from rmqstore_spark.tables.columns import BOOL, INT, LONG, TEXT, TIME, batches
+from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.queues import QueueFacts, queue_facts
 from rmqstore_spark.tables.table import Part, Table
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from rmqstore_spark.columns import INT, LONG, TEXT, TIME
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read.queue_claims import selected_queues
 from rmqstore_spark.selection import EVERYTHING, Selection
@@ -16,7 +17,7 @@ from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.kinds import kind_with
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
-from rmqstore_spark.tables.columns import INT, LONG, TEXT, TIME, batches
+from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.table import Part, Table
 from rmqstore_spark.tables.unqueued import Unqueued, unqueued
 

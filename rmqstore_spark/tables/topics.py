@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from rmqstore_spark.columns import BOOL, INT, LONG, MAP, TEXT, TIME
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.store.config import DEFAULT_QUEUES, is_count, topic_entries
 from rmqstore_spark.store.elsewhere import say_if_unread
@@ -21,7 +22,7 @@ from rmqstore_spark.store.system_topics import (
     SCHEDULE_TOPIC,
     TRACE_TOPIC,
 )
-from rmqstore_spark.tables.columns import BOOL, INT, LONG, MAP, TEXT, TIME, batches
+from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.entries import attributes_of, flag_of
 from rmqstore_spark.tables.queues import QueueFacts, queue_facts
 from rmqstore_spark.tables.table import Part, Table

@@ -13,14 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqstore_spark.columns import arrow_schema
+from rmqstore_spark.columns import BOOL, INT, LONG, TEXT, TIME, arrow_schema
 from rmqstore_spark.options import Mode, ReadOptions
 from rmqstore_spark.read.batches import ReadSettings, read_task
 from rmqstore_spark.read.planner import plan_stores
 from rmqstore_spark.selection import EVERYTHING, Selection
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.system_topics import TRACE_TOPIC
-from rmqstore_spark.tables.columns import BOOL, INT, LONG, TEXT, TIME
 from rmqstore_spark.tables.picked import HOW_TO_READ, numbers, of_topics, times
 from rmqstore_spark.tables.table import Part, Table
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqstore_spark.columns import INT, LONG, TEXT, TIME
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.store.elsewhere import say_if_unread
 from rmqstore_spark.store.message import TRANSACTION_COMMIT, TRANSACTION_TYPE
@@ -28,7 +29,6 @@ from rmqstore_spark.store.system_topics import (
     ROCKSDB_HALF_TOPIC,
     ROCKSDB_OP_TOPIC,
 )
-from rmqstore_spark.tables.columns import INT, LONG, TEXT, TIME
 from rmqstore_spark.tables.picked import (
     OF_ROWS,
     column,
