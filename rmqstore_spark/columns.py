@@ -1,6 +1,7 @@
 """What a column is, and every column of messages: its name, its type, and what it holds. The only such table
 (docs/design.md)."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -119,7 +120,12 @@ DEFAULT_COLUMNS = [column.name for column in _TABLE if column.default]
 
 def arrow_schema(names: list[str]) -> pa.Schema:
     """The record batch schema of these columns, in this order, all nullable."""
-    return pa.schema([pa.field(name, COLUMNS[name].arrow) for name in names])
+    return as_schema(COLUMNS[name] for name in names)
+
+
+def as_schema(columns: Iterable[Column]) -> pa.Schema:
+    """The same of columns that are no messages'."""
+    return pa.schema([pa.field(column.name, column.arrow) for column in columns])
 
 
 def batch_of(arrays: list[pa.Array], rows: int, schema: pa.Schema) -> pa.RecordBatch:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from rmqstore_spark.errors import OptionError
+
 log = logging.getLogger(__name__)
 
 REPORT_SECONDS = 5.0
@@ -68,6 +70,19 @@ class Progress:
         megabytes, rate = f"{self.done / 1e6:.1f} of {self.total / 1e6:.1f} MB", self.done / 1e6 / max(seconds, 1e-9)
         remaining = f"{left:.0f} s" if left < 120 else f"{left / 60:.0f} min"
         return megabytes, percent, f", {rate:.0f} MB/s, about {remaining} left"
+
+
+def shown_if_asked(by: object) -> contextlib.AbstractContextManager[None]:
+    """shown() to what a user gives as a function; None where nobody asks for it.
+
+    Raises:
+        OptionError: it is none.
+    """
+    if by is None:
+        return contextlib.nullcontext()
+    if not callable(by):
+        raise OptionError(f"progress: expected a function, found another value (of type {type(by).__name__})")
+    return shown(by)
 
 
 @contextlib.contextmanager

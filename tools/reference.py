@@ -1,18 +1,18 @@
-"""Writes what README and docs/ have from the code: options, columns, tables, problems, commands, figures and pictures.
+"""Writes what README and docs/ have from the code: options, columns, tables, problems, commands, figures and pictures;
+and the methods of Store that give tables.
 
 `make reference` runs it. Such a part stands in a page between `<!-- NAME: ... -->` and `<!-- end -->`.
 tests/repo/test_reference.py fails where it is not what the code says.
 """
 
-import inspect
 import re
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 import click
 import figures
-import pyarrow as pa
 import screenshot
 
 from rmqstore_spark.cli.commands import Rmqstore
@@ -23,8 +23,7 @@ from rmqstore_spark.options import OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS, Optio
 from rmqstore_spark.store.storage import STORAGE_OPTIONS
 from rmqstore_spark.stream_options import NOT_FOR_STREAMS
 from rmqstore_spark.tables.check.problems import PROBLEMS, Problem
-from rmqstore_spark.tables.methods import TableMethods
-from rmqstore_spark.tables.registry import OF_ALL_TABLES, TABLES
+from rmqstore_spark.tables.registry import OF_ALL_TABLES, TABLES, table
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -68,45 +67,92 @@ def columns() -> str:
 def tables() -> str:
     """All tables but messages."""
     parts = []
-    for make in TABLES.values():
-        table = make()
-        fit = ", ".join(f"`{name}`" for name in sorted(table.options - OF_ALL_TABLES)) or "none"
-        meanings, more = _meanings(table.name)
-        rows = [f"| `{field.name}` | `{_type(field.type)}` | {meanings[field.name]} |" for field in table.schema]
-        head = [f"### {table.name}", "", f"One row is {table.row}. Options of its own: {fit}.", ""]
-        after = ["", more] if more else []
+    for found in map(table, TABLES):
+        fit = ", ".join(f"`{name}`" for name in sorted(found.options - OF_ALL_TABLES)) or "none"
+        rows = [f"| `{column.name}` | `{column.spark}` | {_plain(column.meaning)} |" for column in found.columns]
+        head = [f"### {found.name}", "", f"One row is {found.row}. Options of its own: {fit}.", ""]
+        after = ["", _plain(found.note)] if found.note else []
         parts.append("\n".join([*head, "| column | type | what it is |", "|---|---|---|", *rows, *after]))
     return "\n\n".join(parts)
 
 
-def _meanings(table: str) -> tuple[dict[str, str], str]:
-    """What the docstring of a table's method says each column is, and what it says after that.
+_METHODS = '''"""Each table as a method, so that people and type checkers see which there are.
 
-    It stands there so: "Columns: a (what a is), b (what b is). What is said after that."
+Made by tools/reference.py (`make reference`) from the tables; what is changed here is lost.
+"""
+
+from collections.abc import Callable
+from typing import Unpack
+
+import pyarrow as pa
+
+from rmqstore_spark.option_texts import Names, TableOptions
+from rmqstore_spark.progress import Progress, shown_if_asked
+
+
+class TableMethods:
+    """The tables of stores.
+
+    Each method takes the names of the columns that it shall have (`store`, the path of the store, comes only so), and
+    as keyword arguments the read options that go with the table; any other is an OptionError that names them.
     """
-    told = (inspect.getdoc(getattr(TableMethods, table)) or "").partition("Columns: ")[2].partition("\n\n")[0]
-    named = re.match(r"((\w+) \(([^)]*)\)(, |\.))+", told := " ".join(told.split()))
-    assert named is not None, table
-    meanings = dict(re.findall(r"(\w+) \(([^)]*)\)(?:, |\.)", _plain(named[0])))
-    return meanings, _plain(told[named.end() :].strip())
+
+    def table(self, name: str, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
+        """A table by its name."""
+        raise NotImplementedError
+'''
+_METHOD = '''
+    def {name}(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
+        """A row is {row}.
+
+{columns}
+        """
+        return self.table("{name}", columns, **options)
+'''
+_METHOD_WITH_PROGRESS = '''
+    def {name}(
+        self,
+        columns: Names | None = None,
+        progress: Callable[[Progress], None] | None = None,
+        **options: Unpack[TableOptions],
+    ) -> pa.Table:
+        """A row is {row}.
+
+{columns}
+
+        Args:
+            progress: is told ten times a second how far it is, as an object with `what`, `done` and `total`, in bytes
+                where its `noun` is None. Without it, the log says so every few seconds.
+        """
+        with shown_if_asked(progress):
+            return self.table("{name}", columns, **options)
+'''
 
 
-def _type(type: pa.DataType) -> str:
-    """As Spark says it."""
-    if pa.types.is_map(type):
-        return f"map<{_type(type.key_type)},{_type(type.item_type)}>"
-    if pa.types.is_list(type):
-        return f"array<{_type(type.value_type)}>"
-    if pa.types.is_timestamp(type):
-        return "timestamp"
-    return {"int64": "bigint", "int32": "int", "bool": "boolean"}.get(str(type), str(type))
+def methods() -> str:
+    """The module with a method for each table."""
+    made = [_METHODS]
+    for found in map(table, TABLES):
+        columns = ", ".join(f"{column.name} ({column.meaning})" for column in found.columns)
+        indent = " " * 8
+        told = textwrap.fill(
+            f"Columns: {columns}. {found.note}".strip(),
+            width=120,
+            initial_indent=indent,
+            subsequent_indent=indent,
+            break_on_hyphens=False,
+            break_long_words=False,
+        )
+        method = _METHOD if found.nbytes is None else _METHOD_WITH_PROGRESS
+        made.append(method.format(name=found.name, row=found.row, columns=told))
+    return "".join(made)
 
 
-def problems(table: dict[str, Problem] = PROBLEMS) -> str:
+def problems(found: dict[str, Problem] = PROBLEMS) -> str:
     """What `check` can find, or another table of problems."""
     rows = [
         f"| `{name}` | {problem.severity} | {problem.area} | {_plain(problem.advice)} |"
-        for name, problem in table.items()
+        for name, problem in found.items()
     ]
     return "\n".join(["| problem | severity | area | what to do |", "|---|---|---|---|", *rows])
 
@@ -199,18 +245,20 @@ def page(name: str) -> str:
     return text
 
 
-PICTURES: dict[Path, Callable[[], str]] = {
+# What is made as a whole.
+FILES: dict[Path, Callable[[], str]] = {
+    Path("rmqstore_spark/tables/methods.py"): methods,
     figures.PICTURE: lambda: figures.draw([figure for figure in figures.read() if figure.front]),
     screenshot.PICTURE: lambda: screenshot.draw(screenshot.shown()),
 }
 
 
 def main() -> int:
-    """Write all pages and pictures."""
+    """Write all of it."""
     for name in PARTS:
         (ROOT / name).write_text(page(name))
-    for path, draw in PICTURES.items():
-        (ROOT / path).write_text(draw())
+    for path, make in FILES.items():
+        (ROOT / path).write_text(make())
     return 0
 
 

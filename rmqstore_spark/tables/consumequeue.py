@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqstore_spark.columns import TIME
+from rmqstore_spark.columns import BYTES, INT, LONG, TEXT, TIME, Column
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read.queue_claims import selected_queues
 from rmqstore_spark.selection import ALL, Numbers
@@ -23,31 +23,6 @@ from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.tables.columns import timestamps
 from rmqstore_spark.tables.table import Table
-
-SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("queueId", pa.int32()),
-        ("queueOffset", pa.int64()),
-        ("commitLogOffset", pa.int64()),
-        ("size", pa.int32()),
-        ("tagsCode", pa.int64()),
-        ("file", pa.string()),
-        ("filePosition", pa.int64()),
-        # How many messages it stands for: more than 1 in a BatchCQ only.
-        ("messages", pa.int32()),
-        # The tags' hash (in SCHEDULE_TOPIC_XXXX a time): tagsCode, or what is at that address in consumequeue_ext/,
-        # null where nothing is.
-        ("tagsHash", pa.int64()),
-        # Of a BatchCQ's unit, or of what is at that address; else null.
-        ("storeTimestamp", TIME),
-        # What is at that address; else null.
-        ("filterBitMap", pa.binary()),
-    ]
-)
-OPTIONS = frozenset(
-    {"subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets", "maxTaskBytesPerSecond"}
-)
 
 _PART_BYTES = 32 * 1024 * 1024
 _BATCH_UNITS = 64 * 1024
@@ -190,7 +165,7 @@ def _batch(store: OpenStore, some: list[_Units]) -> pa.RecordBatch:
         timestamps(times, is_known),
         pa.nulls(len(numbers), pa.binary()) if bit_maps is None else bit_maps,
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    return pa.RecordBatch.from_arrays(arrays, schema=CONSUMEQUEUE.schema)
 
 
 def _ext(
@@ -211,4 +186,31 @@ def _ext(
     return pc.if_else(is_plain, pa.array(tags_codes), hashes), times, is_ext, bit_maps
 
 
-TABLE = Table("consumequeue", "a unit of a ConsumeQueue, as it stands there", SCHEMA, OPTIONS, rows, parts)
+CONSUMEQUEUE = Table(
+    name="consumequeue",
+    row="a unit of a ConsumeQueue, as it stands there",
+    columns=(
+        Column("topic", TEXT, "the queue's topic"),
+        Column("queueId", INT, "the queue's number"),
+        Column("queueOffset", LONG, "of its message; in a BatchCQ, of the first one"),
+        Column("commitLogOffset", LONG, "physical offset of its message"),
+        Column("size", INT, "bytes of its message in the log"),
+        Column(
+            "tagsCode",
+            LONG,
+            "hash of the tags; in SCHEDULE_TOPIC_XXXX the time at which the message is due; or an address in "
+            "consumequeue_ext/",
+        ),
+        Column("file", TEXT, "path of the ConsumeQueue file"),
+        Column("filePosition", LONG, "where it stands in this file"),
+        Column("messages", INT, "how many it stands for; more than 1 only in a BatchCQ"),
+        Column("tagsHash", LONG, "tagsCode, or what is at that address"),
+        Column("storeTimestamp", TIME, "in a BatchCQ, or what is at that address; else null"),
+        Column("filterBitMap", BYTES, "what is at that address; else null"),
+    ),
+    options=frozenset(
+        {"subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets", "maxTaskBytesPerSecond"}
+    ),
+    rows=rows,
+    parts=parts,
+)

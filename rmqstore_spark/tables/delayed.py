@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqstore_spark.columns import INT, LONG, TEXT, TIME
+from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.store.config import delay_offsets
 from rmqstore_spark.store.elsewhere import say_if_unread
@@ -208,19 +208,17 @@ def _true(column: pa.Array) -> Bools:
 DELAYED = Table(
     name="delayed",
     row="a message that was sent to be delivered later",
-    schema=pa.schema(
-        [
-            ("kind", TEXT),
-            ("state", TEXT),
-            ("deliverTimestamp", TIME),
-            ("delayLevel", INT),
-            ("realTopic", TEXT),
-            ("realQueueId", INT),
-            ("msgId", TEXT),
-            ("keys", TEXT),
-            ("storeTimestamp", TIME),
-            ("commitLogOffset", LONG),
-        ]
+    columns=(
+        Column("kind", TEXT, "level or timer"),
+        Column("state", TEXT, "pending, delivered or cancelled, as of the log's last message"),
+        Column("deliverTimestamp", TIME, "when it is due"),
+        Column("delayLevel", INT, "from 1 on; null for a timer"),
+        Column("realTopic", TEXT, "the topic that it is delivered to"),
+        Column("realQueueId", INT, "the queue that it is delivered to"),
+        Column("msgId", TEXT, "the client's message id"),
+        Column("keys", TEXT, "words with spaces between them"),
+        Column("storeTimestamp", TIME, "store time of the message that waits"),
+        Column("commitLogOffset", LONG, "physical offset of the message that waits"),
     ),
     options=OF_ROWS,
     rows=_rows,

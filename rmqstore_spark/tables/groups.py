@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rmqstore_spark.columns import BOOL, INT, MAP, TEXT, TEXTS
+from rmqstore_spark.columns import BOOL, INT, MAP, TEXT, TEXTS, Column
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.store.config import group_entries
 from rmqstore_spark.store.elsewhere import say_if_unread
@@ -49,18 +49,17 @@ def _row(group: str, entry: dict[str, Any] | None, topics: list[str]) -> tuple[A
 GROUPS = Table(
     name="groups",
     row="a consumer group that the configuration or an offset knows",
-    schema=pa.schema(
-        [
-            ("group", TEXT),
-            ("consumeEnable", BOOL),
-            ("broadcastEnable", BOOL),
-            ("retryQueueNums", INT),
-            ("retryMaxTimes", INT),
-            ("attributes", MAP),
-            ("configured", BOOL),
-            ("topics", TEXTS),
-        ]
+    columns=(
+        Column("group", TEXT, "its name"),
+        Column("consumeEnable", BOOL, "whether it may consume"),
+        Column("broadcastEnable", BOOL, "whether it may consume in broadcast mode"),
+        Column("retryQueueNums", INT, "how many queues its retry topic has"),
+        Column("retryMaxTimes", INT, "how often a message is retried before it goes to the DLQ"),
+        Column("attributes", MAP, "all attributes that the broker was told"),
+        Column("configured", BOOL, "whether subscriptionGroup.json has it"),
+        Column("topics", TEXTS, "those that it has offsets of"),
     ),
+    note="Those from consumeEnable to attributes are null where it is not configured.",
     options=frozenset(),
     rows=_rows,
 )

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from rmqstore_spark.columns import INT, LONG, TEXT, TIME
+from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.selection import Numbers, Selection, Texts
 from rmqstore_spark.store.config import order_entries
@@ -192,16 +192,14 @@ def _object(info: dict[str, Any], name: str) -> dict[str, Any]:
 INFLIGHT = Table(
     name="inflight",
     row="a popped message that nobody acknowledged",
-    schema=pa.schema(
-        [
-            ("group", TEXT),
-            ("topic", TEXT),
-            ("queueId", INT),
-            ("queueOffset", LONG),
-            ("popTimestamp", TIME),
-            ("visibleTimestamp", TIME),
-            ("retries", INT),
-        ]
+    columns=(
+        Column("group", TEXT, "the group that popped it"),
+        Column("topic", TEXT, "the topic that it was popped from"),
+        Column("queueId", INT, "the queue that it was popped from"),
+        Column("queueOffset", LONG, "its queue offset there"),
+        Column("popTimestamp", TIME, "when it was popped"),
+        Column("visibleTimestamp", TIME, "when it can be popped again"),
+        Column("retries", INT, "how often it was given to a consumer before"),
     ),
     options=HOW_TO_READ | {"subscribe", "subscribePattern", "assign"},
     rows=_rows,

@@ -1,15 +1,15 @@
-"""Each table as a method, so that people and type checkers see which there are. tests/face/test_store.py holds them
-against the registry."""
+"""Each table as a method, so that people and type checkers see which there are.
 
-import contextlib
+Made by tools/reference.py (`make reference`) from the tables; what is changed here is lost.
+"""
+
 from collections.abc import Callable
 from typing import Unpack
 
 import pyarrow as pa
 
-from rmqstore_spark.errors import OptionError
 from rmqstore_spark.option_texts import Names, TableOptions
-from rmqstore_spark.progress import Progress, shown
+from rmqstore_spark.progress import Progress, shown_if_asked
 
 
 class TableMethods:
@@ -178,19 +178,17 @@ class TableMethods:
         progress: Callable[[Progress], None] | None = None,
         **options: Unpack[TableOptions],
     ) -> pa.Table:
-        """A row is something that is wrong, or suspicious. The whole log is read, once.
+        """A row is something that is wrong, or suspicious.
 
         Columns: severity (error, warning or info), area (log, queue, index, config, offsets or layout), problem (its
         name), file (the file that it is in), filePosition (where in this file), commitLogOffset (physical offset of the
         message), topic (the message's topic), queueId (the message's queue), queueOffset (the message's queue offset),
         expected (what should be there), found (what is there), advice (what to do), count (how many there are in a row,
-        of which this is the first).
+        of which this is the first). The whole log is read, once.
 
         Args:
             progress: is told ten times a second how far it is, as an object with `what`, `done` and `total`, in bytes
                 where its `noun` is None. Without it, the log says so every few seconds.
         """
-        if progress is not None and not callable(progress):
-            raise OptionError(f"progress: expected a function, found another value (of type {type(progress).__name__})")
-        with contextlib.nullcontext() if progress is None else shown(progress):
+        with shown_if_asked(progress):
             return self.table("check", columns, **options)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rmqstore_spark.columns import BOOL, INT, LONG, TEXT, TIME
+from rmqstore_spark.columns import BOOL, INT, LONG, TEXT, TIME, Column
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.selection import EVERYTHING, Selection
 from rmqstore_spark.store.elsewhere import say_if_unread
@@ -80,20 +80,28 @@ def _behind(facts: QueueFacts | None, offset: int, times: QueueTimes) -> tuple[A
 OFFSETS = Table(
     name="offsets",
     row="how far a consumer group is in a queue",
-    schema=pa.schema(
-        [
-            ("group", TEXT),
-            ("topic", TEXT),
-            ("queueId", INT),
-            ("consumerOffset", LONG),
-            ("minOffset", LONG),
-            ("maxOffset", LONG),
-            ("lag", LONG),
-            ("lastConsumedTimestamp", TIME),
-            ("lagMillis", LONG),
-            ("expired", BOOL),
-        ]
+    columns=(
+        Column("group", TEXT, "the consumer group"),
+        Column("topic", TEXT, "the queue's topic"),
+        Column("queueId", INT, "the queue's number"),
+        Column("consumerOffset", LONG, "queue offset of the message that the group gets next"),
+        Column("minOffset", LONG, "queue offset of the first message that exists"),
+        Column("maxOffset", LONG, "queue offset after the last message"),
+        Column(
+            "lag",
+            LONG,
+            "how many messages it has not consumed that still exist, whatever their tags; below 0: the queue ends "
+            "before the group's offset",
+        ),
+        Column("lastConsumedTimestamp", TIME, "store time of the last message that it consumed"),
+        Column(
+            "lagMillis",
+            LONG,
+            "store time from the last message that it consumed, or else the first that exists, to the last there is",
+        ),
+        Column("expired", BOOL, "whether its next message is deleted already"),
     ),
+    note="Those from minOffset on are null where there is no such queue.",
     options=frozenset({"subscribe", "subscribePattern", "assign"}),
     rows=_rows,
 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from rmqstore_spark.columns import INT, LONG, TEXT, TIME
+from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read.queue_claims import selected_queues
 from rmqstore_spark.selection import EVERYTHING, Selection
@@ -117,21 +117,19 @@ def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.Rec
 QUEUES = Table(
     name="queues",
     row="a queue",
-    schema=pa.schema(
-        [
-            ("topic", TEXT),
-            ("queueId", INT),
-            ("queueType", TEXT),
-            ("minOffset", LONG),
-            ("maxOffset", LONG),
-            ("messages", LONG),
-            ("firstCommitLogOffset", LONG),
-            ("lastCommitLogOffset", LONG),
-            ("firstStoreTimestamp", TIME),
-            ("lastStoreTimestamp", TIME),
-            ("files", INT),
-            ("sizeOnDisk", LONG),
-        ]
+    columns=(
+        Column("topic", TEXT, "the queue's topic"),
+        Column("queueId", INT, "its number in the topic"),
+        Column("queueType", TEXT, "simple, batch, lmq or rocksdb"),
+        Column("minOffset", LONG, "queue offset of the first message that exists"),
+        Column("maxOffset", LONG, "queue offset after the last message"),
+        Column("messages", LONG, "how many exist"),
+        Column("firstCommitLogOffset", LONG, "physical offset of the first message that exists"),
+        Column("lastCommitLogOffset", LONG, "physical offset of the last message"),
+        Column("firstStoreTimestamp", TIME, "store time of the first message that exists"),
+        Column("lastStoreTimestamp", TIME, "store time of the last message"),
+        Column("files", INT, "how many ConsumeQueue files it has"),
+        Column("sizeOnDisk", LONG, "bytes that these files take on the disk"),
     ),
     options=frozenset({"subscribe", "subscribePattern", "assign"}),
     rows=_rows,

@@ -5,6 +5,7 @@ without option `table`, and read/planner.py plans it.
 """
 
 import functools
+import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -31,106 +32,22 @@ OF_ALL_TABLES = {"path", "paths", "table", "columns", "storePathCommitLog", "dro
 _STORE = "store"  # the column that every table has by name
 
 
-def _topics() -> Table:
-    from rmqstore_spark.tables.topics import TOPICS
-
-    return TOPICS
-
-
-def _queues() -> Table:
-    from rmqstore_spark.tables.queues import QUEUES
-
-    return QUEUES
-
-
-def _groups() -> Table:
-    from rmqstore_spark.tables.groups import GROUPS
-
-    return GROUPS
-
-
-def _offsets() -> Table:
-    from rmqstore_spark.tables.offsets import OFFSETS
-
-    return OFFSETS
-
-
-def _segments() -> Table:
-    from rmqstore_spark.tables.log import SEGMENTS
-
-    return SEGMENTS
-
-
-def _checkpoint() -> Table:
-    from rmqstore_spark.tables.log import CHECKPOINT
-
-    return CHECKPOINT
-
-
-def _consumequeue() -> Table:
-    from rmqstore_spark.tables.consumequeue import TABLE
-
-    return TABLE
-
-
-def _indexfiles() -> Table:
-    from rmqstore_spark.tables.index import FILES
-
-    return FILES
-
-
-def _index() -> Table:
-    from rmqstore_spark.tables.index import ITEMS
-
-    return ITEMS
-
-
-def _delayed() -> Table:
-    from rmqstore_spark.tables.delayed import DELAYED
-
-    return DELAYED
-
-
-def _transactions() -> Table:
-    from rmqstore_spark.tables.transactions import TRANSACTIONS
-
-    return TRANSACTIONS
-
-
-def _inflight() -> Table:
-    from rmqstore_spark.tables.inflight import INFLIGHT
-
-    return INFLIGHT
-
-
-def _traces() -> Table:
-    from rmqstore_spark.tables.traces import TRACES
-
-    return TRACES
-
-
-def _check() -> Table:
-    from rmqstore_spark.tables.check.table import TABLE
-
-    return TABLE
-
-
-# In the order in which they are shown.
-TABLES: dict[str, Callable[[], Table]] = {
-    "topics": _topics,
-    "queues": _queues,
-    "groups": _groups,
-    "offsets": _offsets,
-    "segments": _segments,
-    "checkpoint": _checkpoint,
-    "consumequeue": _consumequeue,
-    "indexfiles": _indexfiles,
-    "index": _index,
-    "delayed": _delayed,
-    "transactions": _transactions,
-    "inflight": _inflight,
-    "traces": _traces,
-    "check": _check,
+# Where each is, below rmqstore_spark.tables; in the order in which they are shown.
+TABLES = {
+    "topics": "topics:TOPICS",
+    "queues": "queues:QUEUES",
+    "groups": "groups:GROUPS",
+    "offsets": "offsets:OFFSETS",
+    "segments": "segments:SEGMENTS",
+    "checkpoint": "checkpoint:CHECKPOINT",
+    "consumequeue": "consumequeue:CONSUMEQUEUE",
+    "indexfiles": "indexfiles:INDEXFILES",
+    "index": "index:INDEX",
+    "delayed": "delayed:DELAYED",
+    "transactions": "transactions:TRANSACTIONS",
+    "inflight": "inflight:INFLIGHT",
+    "traces": "traces:TRACES",
+    "check": "check.table:CHECK",
 }
 
 
@@ -169,7 +86,9 @@ def table(name: str) -> Table:
     if name not in TABLES:
         known = [MESSAGES, *TABLES]
         raise OptionError(f"unknown table {quoted(name)}.{nearest(name, known)} The tables are {', '.join(known)}")
-    return TABLES[name]()
+    module, _, variable = TABLES[name].partition(":")
+    found: Table = getattr(importlib.import_module(f"rmqstore_spark.tables.{module}"), variable)
+    return found
 
 
 def table_of(options: ReadOptions) -> Table:

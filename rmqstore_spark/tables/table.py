@@ -1,11 +1,13 @@
 """What a table is: a name, columns, and the rows of a store. registry.py has them all."""
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from rmqstore_spark.columns import Column, as_schema
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.store.opened import OpenStore
 
@@ -24,17 +26,24 @@ class Table:
     Attributes:
         name: what `option("table", ...)` names, and the method of Store.
         row: what a row is, in words.
-        schema: its columns in their order, without `store`, which every table has by name.
+        columns: in their order, without `store`, which every table has by name.
         options: the read options that select rows of it, or say how they are read; any other is refused.
         rows: the rows of one part of a store, in record batches of the whole schema.
         parts: what a store's rows are read in, each by a task of its own. A part can be pickled.
-        nbytes: how much of a part there is to read, of a table whose parts take long; None of others.
+        nbytes: how much of a part there is to read, of a table whose parts take long: it shows its progress.
+        note: what else there is to say of it, in sentences.
     """
 
     name: str
     row: str
-    schema: pa.Schema
+    columns: tuple[Column, ...]
     options: frozenset[str]
     rows: Callable[[OpenStore, ReadOptions, Part], Iterator[pa.RecordBatch]]
     parts: Callable[[OpenStore, ReadOptions], Sequence[Part]] = whole
     nbytes: Callable[[Part], int] | None = None
+    note: str = ""
+
+    @functools.cached_property
+    def schema(self) -> pa.Schema:
+        """Of its record batches."""
+        return as_schema(self.columns)

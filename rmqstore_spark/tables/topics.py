@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rmqstore_spark.columns import BOOL, INT, LONG, MAP, TEXT, TIME
+from rmqstore_spark.columns import BOOL, INT, LONG, MAP, TEXT, TIME, Column
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.store.config import DEFAULT_QUEUES, is_count, topic_entries
 from rmqstore_spark.store.elsewhere import say_if_unread
@@ -107,24 +107,23 @@ def _configured(entry: dict[str, Any]) -> tuple[Any, ...]:
 TOPICS = Table(
     name="topics",
     row="a topic that the configuration, a queue or a consumer's offset knows",
-    schema=pa.schema(
-        [
-            ("topic", TEXT),
-            ("kind", TEXT),
-            ("readQueueNums", INT),
-            ("writeQueueNums", INT),
-            ("perm", TEXT),
-            ("order", BOOL),
-            ("messageType", TEXT),
-            ("cleanupPolicy", TEXT),
-            ("queueType", TEXT),
-            ("attributes", MAP),
-            ("configured", BOOL),
-            ("queues", INT),
-            ("messages", LONG),
-            ("lastStoreTimestamp", TIME),
-        ]
+    columns=(
+        Column("topic", TEXT, "its name"),
+        Column("kind", TEXT, "user, retry, dlq or system"),
+        Column("readQueueNums", INT, "how many queues consumers see"),
+        Column("writeQueueNums", INT, "how many queues producers see"),
+        Column("perm", TEXT, "R: read, W: write, X: inherit"),
+        Column("order", BOOL, "whether the broker was told that it is ordered"),
+        Column("messageType", TEXT, "NORMAL, FIFO, DELAY, TRANSACTION, ..."),
+        Column("cleanupPolicy", TEXT, "DELETE or COMPACTION"),
+        Column("queueType", TEXT, "SimpleCQ or BatchCQ"),
+        Column("attributes", MAP, "all attributes that the broker was told"),
+        Column("configured", BOOL, "whether topics.json has it"),
+        Column("queues", INT, "how many there are on the disk"),
+        Column("messages", LONG, "how many exist in these queues"),
+        Column("lastStoreTimestamp", TIME, "store time of its last message"),
     ),
+    note="Those from readQueueNums to attributes are null where it is not configured.",
     options=frozenset({"subscribe", "subscribePattern"}),
     rows=_rows,
 )

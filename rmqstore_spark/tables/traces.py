@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqstore_spark.columns import BOOL, INT, LONG, TEXT, TIME, arrow_schema
+from rmqstore_spark.columns import BOOL, INT, LONG, TEXT, TIME, Column, arrow_schema
 from rmqstore_spark.options import Mode, ReadOptions
 from rmqstore_spark.read.batches import ReadSettings, read_task
 from rmqstore_spark.read.planner import plan_stores
@@ -76,34 +76,6 @@ _OLD_PUB_SIZE = 13
 _TYPES = pa.array(list(_FIELDS), TEXT)
 _LAYOUTS = [*_FIELDS.values(), _OLD_PUB, {}]  # the last one is of types that are not known
 
-_SCHEMA = pa.schema(
-    [
-        ("traceType", TEXT),
-        ("timestamp", TIME),
-        ("group", TEXT),
-        ("topic", TEXT),
-        ("msgId", TEXT),
-        ("tags", TEXT),
-        ("keys", TEXT),
-        ("storeHost", TEXT),
-        ("clientHost", TEXT),
-        ("costMillis", LONG),
-        ("success", BOOL),
-        ("region", TEXT),
-        ("offsetMsgId", TEXT),
-        ("bodyLength", LONG),
-        ("msgType", INT),
-        ("requestId", TEXT),
-        ("retryTimes", INT),
-        ("contextCode", INT),
-        ("transactionId", TEXT),
-        ("transactionState", TEXT),
-        ("fromTransactionCheck", BOOL),
-        ("storeTimestamp", TIME),
-        ("commitLogOffset", LONG),
-    ]
-)
-
 
 def _parts(store: OpenStore, options: ReadOptions) -> Sequence[Part]:
     return plan_stores([store], replace(options, selection=_selection(options)), store.files, _READ).tasks
@@ -148,12 +120,12 @@ def traces_of(batch: pa.RecordBatch) -> pa.RecordBatch:
     host = pc.replace_substring_regex(batch.column("bornHost"), ":-?[0-9]+$", "").take(message)
     texts["clientHost"] = pc.coalesce(texts["clientHost"], host)
     columns: list[pa.Array] = []
-    for field in _SCHEMA:
+    for field in TRACES.schema:
         if field.name in ("storeTimestamp", "commitLogOffset"):
             columns.append(batch.column(field.name).take(message))
         else:
             columns.append(_typed(texts[field.name], field.type))
-    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=TRACES.schema)
 
 
 def _texts(bodies: pa.Array) -> pa.Array:
@@ -172,7 +144,7 @@ def _by_name(fields: pa.ListArray) -> dict[str, pa.Array]:
     found: dict[str, pa.Array] = {"traceType": types}
     layouts = pc.fill_null(pc.index_in(types, _TYPES), len(_LAYOUTS) - 1).to_numpy().copy()
     layouts[(layouts == 0) & (sizes == _OLD_PUB_SIZE)] = len(_LAYOUTS) - 2
-    for name in _SCHEMA.names:
+    for name in TRACES.schema.names:
         if name not in found:
             at = np.array([layout.get(name, -1) for layout in _LAYOUTS])[layouts]
             missing = (at < 0) | (at >= sizes)
@@ -198,7 +170,32 @@ def _typed(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
 TRACES = Table(
     name="traces",
     row="a record of the trace topic",
-    schema=_SCHEMA,
+    columns=(
+        Column("traceType", TEXT, "Pub: sent; SubBefore and SubAfter: consumed; EndTransaction; Recall"),
+        Column("timestamp", TIME, "the client's clock"),
+        Column("group", TEXT, "of the producer or the consumer"),
+        Column("topic", TEXT, "the message's topic"),
+        Column("msgId", TEXT, "the message's id"),
+        Column("tags", TEXT, "the message's tags"),
+        Column("keys", TEXT, "the message's keys"),
+        Column("storeHost", TEXT, "the broker"),
+        Column("clientHost", TEXT, "the client"),
+        Column("costMillis", LONG, "how long it took"),
+        Column("success", BOOL, "whether it went well"),
+        Column("region", TEXT, "the broker's region"),
+        Column("offsetMsgId", TEXT, "the broker's message id"),
+        Column("bodyLength", LONG, "bytes of the message's body"),
+        Column("msgType", INT, "number of the client's MessageType"),
+        Column("requestId", TEXT, "the same in SubBefore and SubAfter of one delivery"),
+        Column("retryTimes", INT, "how often it was delivered before"),
+        Column("contextCode", INT, "number of the client's ConsumeReturnType"),
+        Column("transactionId", TEXT, "the client's id of the transaction"),
+        Column("transactionState", TEXT, "what the producer answered"),
+        Column("fromTransactionCheck", BOOL, "whether the broker had asked for it"),
+        Column("storeTimestamp", TIME, "store time of the trace message"),
+        Column("commitLogOffset", LONG, "physical offset of the trace message"),
+    ),
+    note="What a record of its type does not have is null.",
     options=HOW_TO_READ
     | {
         "subscribe",

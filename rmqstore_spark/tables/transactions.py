@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqstore_spark.columns import INT, LONG, TEXT, TIME
+from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.store.elsewhere import say_if_unread
 from rmqstore_spark.store.message import TRANSACTION_COMMIT, TRANSACTION_TYPE
@@ -213,18 +213,16 @@ def _true(column: pa.Array) -> Bools:
 TRANSACTIONS = Table(
     name="transactions",
     row="a transaction, of which there is a half message",
-    schema=pa.schema(
-        [
-            ("state", TEXT),
-            ("producerGroup", TEXT),
-            ("transactionId", TEXT),
-            ("realTopic", TEXT),
-            ("msgId", TEXT),
-            ("keys", TEXT),
-            ("checkTimes", INT),
-            ("storeTimestamp", TIME),
-            ("commitLogOffset", LONG),
-        ]
+    columns=(
+        Column("state", TEXT, "open, committed, rolledBack or givenUp; givenUp: its producer is asked no more"),
+        Column("producerGroup", TEXT, "the group that the broker asks"),
+        Column("transactionId", TEXT, "the client's id of it"),
+        Column("realTopic", TEXT, "the topic that a commit puts the message into"),
+        Column("msgId", TEXT, "the client's message id"),
+        Column("keys", TEXT, "words with spaces between them"),
+        Column("checkTimes", INT, "how often the producer was asked; null where only RocksDB knows"),
+        Column("storeTimestamp", TIME, "store time of the first half message"),
+        Column("commitLogOffset", LONG, "physical offset of the first half message"),
     ),
     options=OF_ROWS,
     rows=_rows,

@@ -25,6 +25,6 @@ def test_no_page_has_a_part_that_nothing_writes() -> None:
         assert found == list(reference.PARTS.get(str(path.relative_to(ROOT)), {})), path.name
 
 
-@pytest.mark.parametrize("path", reference.PICTURES, ids=lambda path: path.name)
-def test_picture_is_the_codes(path: Path) -> None:
-    assert (ROOT / path).read_text() == reference.PICTURES[path](), "call `make reference`"
+@pytest.mark.parametrize("path", reference.FILES, ids=lambda path: path.name)
+def test_file_is_the_codes(path: Path) -> None:
+    assert (ROOT / path).read_text() == reference.FILES[path](), "call `make reference`"

@@ -27,7 +27,7 @@ from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.tables.check import table
 from rmqstore_spark.tables.check.problems import PROBLEMS
-from rmqstore_spark.tables.check.table import TABLE
+from rmqstore_spark.tables.check.table import CHECK
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = sorted((ROOT / "tests" / "data").glob("rocketmq-*"))
@@ -39,7 +39,7 @@ Row = dict[str, Any]
 
 
 def check(root: Path, **options: str) -> list[Row]:
-    rows = rows_of(TABLE, root, **options)
+    rows = rows_of(CHECK, root, **options)
     for row in rows:
         problem = PROBLEMS[row["problem"]]
         assert (row["severity"], row["area"], row["advice"]) == tuple(problem)
@@ -660,8 +660,8 @@ def test_log_is_read_once(tmp_path: Path, rng: random.Random) -> None:
     builder.close()
     files, options = Files(), options_of(tmp_path)
     opened = OpenStore.find(str(tmp_path), files)
-    parts = TABLE.parts(opened, options)
-    found = [batch for part in parts for batch in TABLE.rows(opened, options, part)]
+    parts = CHECK.parts(opened, options)
+    found = [batch for part in parts for batch in CHECK.rows(opened, options, part)]
     assert sum(batch.num_rows for batch in found) == 0
     beside = sum(path.stat().st_size for name in ("consumequeue", "index") for path in (tmp_path / name).rglob("*0*"))
     looks = 2 << 20  # for the log's end, and where to cut it, whatever its size
@@ -708,7 +708,7 @@ def test_messages_that_belong_into_no_queue_need_none(tmp_path: Path) -> None:
     assert [row["problem"] for row in wrong(tmp_path)] == ["noQueues"]
     (tmp_path / "consumequeue" / "Empty" / "0").mkdir(parents=True)
     (tmp_path / "abort").touch()
-    rows = [row["problem"] for row in rows_of(TABLE, tmp_path)]
+    rows = [row["problem"] for row in rows_of(CHECK, tmp_path)]
     assert "noQueues" in rows
     assert "notDispatched" not in rows
 
@@ -769,8 +769,8 @@ def test_tags_in_the_index_need_not_be_asked_for_one_by_one(tagged: int, tmp_pat
     path.write_bytes(path.read_bytes()[:cut].ljust(1 << 20, b"\0"))
     files, options = Files(), options_of(tmp_path)
     opened = OpenStore.find(str(tmp_path), files)
-    parts = TABLE.parts(opened, options)
-    rows = [row for part in parts for batch in TABLE.rows(opened, options, part) for row in batch.to_pylist()]
+    parts = CHECK.parts(opened, options)
+    rows = [row for part in parts for batch in CHECK.rows(opened, options, part) for row in batch.to_pylist()]
     assert {row["problem"] for row in rows if row["severity"] != "info"} == {"abort"}
     assert files.requests < 220  # one by one they would be 500 at least
 

@@ -17,7 +17,7 @@ from support.tables import rows_of
 
 from rmqstore_spark.store.files import Files, OpenFile, Pin
 from rmqstore_spark.store.opened import OpenStore
-from rmqstore_spark.tables.check.table import TABLE
+from rmqstore_spark.tables.check.table import CHECK
 
 SLOTS = 13
 PARTS = ("commitlog", "consumequeue", "index")
@@ -70,9 +70,9 @@ def test_a_store_that_grows_between_two_looks(number: int, tmp_path: Path, rng: 
 
     files = Growing(go_on)
     store, options = OpenStore.find(str(tmp_path), files), options_of(tmp_path)
-    parts = TABLE.parts(store, options)
+    parts = CHECK.parts(store, options)
     is_planned = True
-    rows = [row for part in parts for batch in TABLE.rows(store, options, part) for row in batch.to_pylist()]
+    rows = [row for part in parts for batch in CHECK.rows(store, options, part) for row in batch.to_pylist()]
     assert faults(rows) == []
     assert builder.end > store.end
 
@@ -96,16 +96,16 @@ def test_a_copy_whose_parts_are_of_different_moments(number: int, tmp_path: Path
     if rng.random() < 0.5:
         cut = rng.choice((40, 40 + 4 * SLOTS))
         newest.write_bytes(newest.read_bytes()[:cut] + later.read_bytes()[cut:])
-    rows = rows_of(TABLE, copy)
+    rows = rows_of(CHECK, copy)
     assert faults(rows) == []
     said = {row["problem"]: row["count"] for row in rows}
     log, queues = (moments.index(of_parts[part]) for part in PARTS[:2])
     units = [len(list(reference.read_queues(moment))) for moment in moments]
     assert said.get("notDispatched", 0) == max(0, units[log] - units[queues])
     assert said.get("aheadOfEnd", 0) == max(0, units[queues] - units[log])
-    assert faults(rows_of(TABLE, copy, maxPartitionBytes="1000")) == []
+    assert faults(rows_of(CHECK, copy, maxPartitionBytes="1000")) == []
     (copy / "abort").unlink()
-    problems = {row["problem"] for row in faults(rows_of(TABLE, copy))}
+    problems = {row["problem"] for row in faults(rows_of(CHECK, copy))}
     assert ("missingQueueUnit" in problems) == (units[log] > units[queues])
     assert ("queueAheadOfLog" in problems) == (units[queues] > units[log])
 
@@ -146,7 +146,7 @@ def test_a_copy_whose_pages_are_of_different_moments(number: int, tmp_path: Path
         data = torn(rng, moments, begun, name) if is_live else (moments[-1] / name).read_bytes()
         (copy / name).write_bytes(data)
     (copy / "abort").touch()
-    assert faults(rows_of(TABLE, copy)) == []
+    assert faults(rows_of(CHECK, copy)) == []
 
 
 def test_what_a_broker_does_not_make_by_itself(tmp_path: Path) -> None:
@@ -158,13 +158,13 @@ def test_what_a_broker_does_not_make_by_itself(tmp_path: Path) -> None:
     path = builder.queue_directory("A", 0) / f"{0:020d}"
     units = path.read_bytes()
     path.write_bytes(units[:40] + bytes(20) + units[60:])
-    assert [row["problem"] for row in faults(rows_of(TABLE, tmp_path))] == ["missingQueueUnit"]
+    assert [row["problem"] for row in faults(rows_of(CHECK, tmp_path))] == ["missingQueueUnit"]
     path.write_bytes(units)
     files = sorted(builder.queue_directory("A", 1).iterdir())
     for path in files[1:]:
         path.unlink()
     # The checkpoint is as new as the log: a broker begins with the last segment that is three seconds older.
-    rows = faults(rows_of(TABLE, tmp_path))
+    rows = faults(rows_of(CHECK, tmp_path))
     begin = max(
         message.position
         for message in builder.messages
@@ -174,7 +174,7 @@ def test_what_a_broker_does_not_make_by_itself(tmp_path: Path) -> None:
     assert {row["problem"] for row in rows} == {"missingQueueUnit"}
     assert sum(row["count"] for row in rows) == len(lost) > 0
     (tmp_path / "checkpoint").write_bytes(struct.pack(">qqq", 0, 0, 0))
-    assert faults(rows_of(TABLE, tmp_path)) == []
+    assert faults(rows_of(CHECK, tmp_path)) == []
 
 
 def test_units_after_the_logs_end_are_one_row_for_each_stretch(tmp_path: Path) -> None:
@@ -185,5 +185,5 @@ def test_units_after_the_logs_end_are_one_row_for_each_stretch(tmp_path: Path) -
     cut = builder.messages[20].position
     (path,) = reference.segment_files(tmp_path)
     path.write_bytes(path.read_bytes()[: cut % 8192].ljust(8192, b"\0"))
-    found = [row for row in faults(rows_of(TABLE, tmp_path)) if row["problem"] == "queueAheadOfLog"]
+    found = [row for row in faults(rows_of(CHECK, tmp_path)) if row["problem"] == "queueAheadOfLog"]
     assert [(row["queueId"], row["queueOffset"], row["count"]) for row in found] == [(0, 10, 10), (1, 10, 10)]

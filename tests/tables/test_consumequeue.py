@@ -16,6 +16,7 @@ from support.tables import rows_of
 
 from rmqstore_spark import OptionError, Store
 from rmqstore_spark.tables import consumequeue
+from rmqstore_spark.tables.consumequeue import CONSUMEQUEUE
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = sorted(path for path in (ROOT / "tests" / "data").glob("rocketmq-*"))
@@ -39,7 +40,7 @@ def bytes_at(row: dict[str, Any], size: int) -> bytes:
 def check_store(root: Path) -> None:
     expected = oracle(root)
     assert expected
-    rows = rows_of(consumequeue.TABLE, root)
+    rows = rows_of(CONSUMEQUEUE, root)
     assert sorted(map(plain, rows)) == sorted(expected)
     for row in rows:
         assert bytes_at(row, 20) == struct.pack(">qiq", row["commitLogOffset"], row["size"], row["tagsCode"])
@@ -74,7 +75,7 @@ def test_each_unit_once_however_it_is_cut(tmp_path: Path, rng: random.Random, mo
     for part_bytes, batch_units in ((1, 1), (500, 3), (100_000, 64), (1 << 30, 1 << 20)):
         monkeypatch.setattr(consumequeue, "_PART_BYTES", part_bytes)
         monkeypatch.setattr(consumequeue, "_BATCH_UNITS", batch_units)
-        assert sorted(map(plain, rows_of(consumequeue.TABLE, tmp_path))) == expected
+        assert sorted(map(plain, rows_of(CONSUMEQUEUE, tmp_path))) == expected
 
 
 def test_selections(tmp_path: Path, rng: random.Random) -> None:
@@ -82,7 +83,7 @@ def test_selections(tmp_path: Path, rng: random.Random) -> None:
     every = oracle(tmp_path)
 
     def selected(**options: str) -> list[tuple[Any, ...]]:
-        return sorted(map(plain, rows_of(consumequeue.TABLE, tmp_path, **options)))
+        return sorted(map(plain, rows_of(CONSUMEQUEUE, tmp_path, **options)))
 
     assert selected(subscribe="A,Late") == sorted(row for row in every if row[0] in ("A", "Late"))
     assert selected(subscribePattern="[AB]") == sorted(row for row in every if row[0] in ("A", "B"))
@@ -151,7 +152,7 @@ def test_addresses_are_resolved(tmp_path: Path, rng: random.Random) -> None:
     struct.pack_into(">q", data, 20 * 4 + 12, -(1 << 31))  # the least that is no address
     path.write_bytes(data)
 
-    rows = rows_of(consumequeue.TABLE, tmp_path)
+    rows = rows_of(CONSUMEQUEUE, tmp_path)
     assert [row["tagsHash"] for row in rows] == [1000, 1001, 1002, None, -(1 << 31)]
     assert [row["filterBitMap"] for row in rows] == [b"\0" * 8, b"\1" * 8, b"", None, None]
     epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -168,7 +169,7 @@ def test_batch_queues(tmp_path: Path) -> None:
     with tarfile.open(packed) as archive:
         archive.extractall(tmp_path, filter="data")
     (root,) = tmp_path.glob("*/store")
-    rows = rows_of(consumequeue.TABLE, root, assign='{"Bq": [0]}')
+    rows = rows_of(CONSUMEQUEUE, root, assign='{"Bq": [0]}')
     assert [(row["queueOffset"], row["messages"]) for row in rows] == [(0, 1), (1, 1), (2, 4), (6, 6), (12, 1), (13, 1)]
     for row in rows:
         position, size, code, time, base, count = struct.unpack(">qiqqqh", bytes_at(row, 38))
@@ -177,7 +178,7 @@ def test_batch_queues(tmp_path: Path) -> None:
         assert time == int(row["storeTimestamp"].timestamp() * 1000 + 0.5)
     # Selected is a unit that has a selected message.
     options = {"startingOffsets": '{"Bq": {"0": 5}}', "endingOffsets": '{"Bq": {"0": 12}}'}
-    found = rows_of(consumequeue.TABLE, root, assign='{"Bq": [0]}', **options)
+    found = rows_of(CONSUMEQUEUE, root, assign='{"Bq": [0]}', **options)
     assert [row["queueOffset"] for row in found] == [2, 6]
 
 
@@ -188,4 +189,4 @@ def test_light_queues_are_there(tmp_path: Path) -> None:
     light = tmp_path / "consumequeue" / "%LMQ%a" / "0"
     light.mkdir(parents=True)
     (light / f"{0:020d}").write_bytes((tmp_path / "consumequeue" / "A" / "0" / f"{0:020d}").read_bytes())
-    assert [row["topic"] for row in rows_of(consumequeue.TABLE, tmp_path)] == ["%LMQ%a", "A"]
+    assert [row["topic"] for row in rows_of(CONSUMEQUEUE, tmp_path)] == ["%LMQ%a", "A"]

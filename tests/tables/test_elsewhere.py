@@ -16,7 +16,7 @@ from rmqstore_spark.cli.findings import show_findings
 from rmqstore_spark.cli.show import show_summary
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.opened import OpenStore
-from rmqstore_spark.tables.check.table import TABLE
+from rmqstore_spark.tables.check.table import CHECK
 from rmqstore_spark.tables.registry import TABLES
 from rmqstore_spark.tables.summary import summarize
 
@@ -56,7 +56,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def not_looked_at(root: Path) -> Rows:
-    rows = [row for row in rows_of(TABLE, root) if row["problem"] == "notLookedAt"]
+    rows = [row for row in rows_of(CHECK, root) if row["problem"] == "notLookedAt"]
     assert all((row["severity"], row["area"], row["count"]) == ("info", "layout", 1) for row in rows)
     return sorted((str(Path(row["file"]).relative_to(root)), row["found"]) for row in rows)
 
@@ -111,10 +111,10 @@ def test_queues_that_are_there_twice(store: Path) -> None:
 
 def test_config_in_rocksdb_is_not_missed(store: Path) -> None:
     """Topics that only RocksDB knows are not told to have no configuration."""
-    problems = {row["problem"] for row in rows_of(TABLE, store)}
+    problems = {row["problem"] for row in rows_of(CHECK, store)}
     (store / "config" / "topics").mkdir(parents=True)
     (store / "config" / "topics" / "CURRENT").touch()
-    assert problems - {row["problem"] for row in rows_of(TABLE, store)} == {"noTopicConfig"}
+    assert problems - {row["problem"] for row in rows_of(CHECK, store)} == {"noTopicConfig"}
 
 
 # ---- real ones

@@ -13,6 +13,8 @@ from support.tables import rows_of
 
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.tables import index
+from rmqstore_spark.tables.index import INDEX
+from rmqstore_spark.tables.indexfiles import INDEXFILES
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = sorted(path for path in (ROOT / "tests" / "data").glob("rocketmq-*"))
@@ -24,8 +26,8 @@ def milliseconds(time: dt.datetime) -> int:
 
 
 def check_store(root: Path, slots: int) -> None:
-    files = {row["file"]: row for row in rows_of(index.FILES, root)}
-    items = rows_of(index.ITEMS, root)
+    files = {row["file"]: row for row in rows_of(INDEXFILES, root)}
+    items = rows_of(INDEX, root)
     paths = sorted((root / "index").iterdir())
     assert list(files) == [str(path) for path in paths]
     for path in paths:
@@ -64,7 +66,7 @@ def test_small_stores(root: Path) -> None:
 @pytest.mark.parametrize("version", golden.VERSIONS)
 def test_golden_stores(version: str, tmp_path: Path) -> None:
     root = golden.unpack(version, tmp_path)
-    slots = {row["capacity"]: 0 for row in rows_of(index.FILES, root)}
+    slots = {row["capacity"]: 0 for row in rows_of(INDEXFILES, root)}
     assert len(slots) == 1
     (capacity,) = slots
     size = next((root / "index").iterdir()).stat().st_size
@@ -91,13 +93,13 @@ def test_file_that_contradicts_itself(tmp_path: Path) -> None:
     data[39] -= 1  # indexCount
     first.write_bytes(data)
     with pytest.raises(DamagedStoreError, match=rf"{first}: expected the first and the last of 28 items"):
-        rows_of(index.ITEMS, tmp_path)
-    assert {row["file"] for row in rows_of(index.ITEMS, tmp_path, mode="DROPMALFORMED")} == {str(second)}
-    assert [row["capacity"] for row in rows_of(index.FILES, tmp_path)] == [None, 29]
+        rows_of(INDEX, tmp_path)
+    assert {row["file"] for row in rows_of(INDEX, tmp_path, mode="DROPMALFORMED")} == {str(second)}
+    assert [row["capacity"] for row in rows_of(INDEXFILES, tmp_path)] == [None, 29]
 
 
 def test_no_index(tmp_path: Path) -> None:
     builder = StoreBuilder(tmp_path)
     builder.append()
     builder.close()
-    assert rows_of(index.FILES, tmp_path) == rows_of(index.ITEMS, tmp_path) == []
+    assert rows_of(INDEXFILES, tmp_path) == rows_of(INDEX, tmp_path) == []

@@ -6,27 +6,25 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from rmqstore_spark.columns import INT, LONG, TEXT, Column, as_schema
 from rmqstore_spark.errors import one_line
 
-SCHEMA = pa.schema(
-    [
-        ("severity", pa.string()),  # error: something is lost or wrong; warning: it will be, or may be; info
-        ("area", pa.string()),  # log, queue, index, config, offsets, layout
-        ("problem", pa.string()),  # a name of PROBLEMS
-        ("file", pa.string()),
-        ("filePosition", pa.int64()),
-        ("commitLogOffset", pa.int64()),
-        ("topic", pa.string()),
-        ("queueId", pa.int32()),
-        ("queueOffset", pa.int64()),
-        ("expected", pa.string()),
-        ("found", pa.string()),
-        ("advice", pa.string()),
-        # How many there are in a row, of which this one is the first: units of a queue, items or slots of an index
-        # file, bytes of the log, files.
-        ("count", pa.int64()),
-    ]
+COLUMNS = (
+    Column("severity", TEXT, "error, warning or info"),  # something is lost or wrong; it will be, or may be; neither
+    Column("area", TEXT, "log, queue, index, config, offsets or layout"),
+    Column("problem", TEXT, "its name"),  # of PROBLEMS
+    Column("file", TEXT, "the file that it is in"),
+    Column("filePosition", LONG, "where in this file"),
+    Column("commitLogOffset", LONG, "physical offset of the message"),
+    Column("topic", TEXT, "the message's topic"),
+    Column("queueId", INT, "the message's queue"),
+    Column("queueOffset", LONG, "the message's queue offset"),
+    Column("expected", TEXT, "what should be there"),
+    Column("found", TEXT, "what is there"),
+    Column("advice", TEXT, "what to do"),
+    Column("count", LONG, "how many there are in a row, of which this is the first"),
 )
+SCHEMA = as_schema(COLUMNS)
 
 
 class Problem(NamedTuple):

@@ -34,7 +34,7 @@ from rmqstore_spark.tables.check.layout import (
 from rmqstore_spark.tables.check.log import Block, LogPart, check_log
 from rmqstore_spark.tables.check.log_view import LogView, commitlogs_of
 from rmqstore_spark.tables.check.moment import Moment, moment_of
-from rmqstore_spark.tables.check.problems import SCHEMA, Finding, to_batch
+from rmqstore_spark.tables.check.problems import COLUMNS, Finding, to_batch
 from rmqstore_spark.tables.check.queues import QueuesPart, check_queues
 from rmqstore_spark.tables.consumequeue import grouped
 from rmqstore_spark.tables.table import Table
@@ -182,5 +182,15 @@ def nbytes(part: Part) -> int:
     return part.work.size if isinstance(part.work, LogPart) else 0
 
 
-_OPTIONS = frozenset({"storePathCommitLog", "maxPartitionBytes", "minPartitions", "dropCache", "maxTaskBytesPerSecond"})
-TABLE = Table("check", "something that is wrong, or suspicious", SCHEMA, _OPTIONS, rows, parts, nbytes)
+CHECK = Table(
+    name="check",
+    row="something that is wrong, or suspicious",
+    columns=COLUMNS,
+    note="The whole log is read, once.",
+    options=frozenset(
+        {"storePathCommitLog", "maxPartitionBytes", "minPartitions", "dropCache", "maxTaskBytesPerSecond"}
+    ),
+    rows=rows,
+    parts=parts,
+    nbytes=nbytes,
+)

@@ -1,17 +1,16 @@
-"""Tables `segments` and `checkpoint`: the files of the log, and what the broker noted down of all of its files."""
+"""Table `segments`: the files of the log."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 
-from rmqstore_spark.columns import BOOL, LONG, TEXT, TIME
+from rmqstore_spark.columns import LONG, TEXT, TIME, Column
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.selection import ALL, Numbers
-from rmqstore_spark.store.checkpoint import fields
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.files import allocated, status_of
-from rmqstore_spark.store.message import Header, microseconds
+from rmqstore_spark.store.message import Header
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Extent, Segment
 from rmqstore_spark.tables.columns import batches
@@ -20,7 +19,7 @@ from rmqstore_spark.tables.table import Part, Table
 _STEP_BACK = 64 * 1024
 
 
-def _segment_rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
+def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
     return batches(SEGMENTS.schema, _segments(store, options.selection.store_timestamp))
 
 
@@ -78,50 +77,16 @@ def _last_in(store: OpenStore, extent: Extent, reader: SegmentReader) -> Header 
 SEGMENTS = Table(
     name="segments",
     row="a commitlog file",
-    schema=pa.schema(
-        [
-            ("file", TEXT),
-            ("startOffset", LONG),
-            ("endOffset", LONG),
-            ("fileSize", LONG),
-            ("allocated", LONG),
-            ("state", TEXT),
-            ("firstStoreTimestamp", TIME),
-            ("lastStoreTimestamp", TIME),
-        ]
+    columns=(
+        Column("file", TEXT, "its path"),
+        Column("startOffset", LONG, "physical offset at which its messages begin"),
+        Column("endOffset", LONG, "physical offset at which they end"),
+        Column("fileSize", LONG, "its size in bytes"),
+        Column("allocated", LONG, "bytes that it takes on the disk"),
+        Column("state", TEXT, "used; last: the log ends in it; spare: nothing is in it yet"),
+        Column("firstStoreTimestamp", TIME, "store time of its first message"),
+        Column("lastStoreTimestamp", TIME, "store time of its last message"),
     ),
     options=frozenset({"startingTimestamp", "endingTimestamp"}),
-    rows=_segment_rows,
-)
-
-
-def _checkpoint_rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
-    known = fields(store.layout.checkpoint, store.files)
-    times = (known.get(name, 0) for name in ("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsgTimestamp"))
-    row = (
-        *(microseconds(time) if time > 0 else None for time in times),
-        known.get("masterFlushedOffset"),
-        known.get("confirmPhyOffset"),
-        store.layout.abort,
-        store.files.is_locked(store.layout.lock),
-    )
-    return batches(CHECKPOINT.schema, [row])
-
-
-CHECKPOINT = Table(
-    name="checkpoint",
-    row="a store",
-    schema=pa.schema(
-        [
-            ("physicMsgTimestamp", TIME),
-            ("logicsMsgTimestamp", TIME),
-            ("indexMsgTimestamp", TIME),
-            ("masterFlushedOffset", LONG),
-            ("confirmPhyOffset", LONG),
-            ("abort", BOOL),
-            ("locked", BOOL),
-        ]
-    ),
-    options=frozenset(),
-    rows=_checkpoint_rows,
+    rows=_rows,
 )

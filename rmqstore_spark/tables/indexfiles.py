@@ -1,0 +1,71 @@
+"""Table `indexfiles`: what the headers of index files say. Nothing is held against the log."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column
+from rmqstore_spark.errors import RmqStoreError, StorageError
+from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.store.indexfile import Header, IndexReader, index_paths
+from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.tables.columns import timestamps
+from rmqstore_spark.tables.index import tell
+from rmqstore_spark.tables.table import Table
+
+
+def _rows(store: OpenStore, options: ReadOptions, part: None) -> Iterator[pa.RecordBatch]:
+    headers: list[Header] = []
+    paths: list[str] = []
+    capacities: list[int | None] = []
+    for path in index_paths(store.layout.index, store.files):
+        try:
+            with IndexReader(path, store.files) as reader:
+                headers.append(reader.header)
+                paths.append(path)
+                capacities.append(_capacity(reader))
+        except RmqStoreError as why:
+            tell(why, options)
+    if not headers:
+        return
+    begins, ends, first, last, used, counts = np.array(headers, np.int64).T
+    arrays = [
+        pa.array(paths),
+        timestamps(begins),
+        timestamps(ends),
+        pa.array(first),
+        pa.array(last),
+        pa.array(used, pa.int32()),
+        pa.array(np.maximum(counts - 1, 0), pa.int32()),
+        pa.array(capacities, pa.int32()),
+    ]
+    yield pa.RecordBatch.from_arrays(arrays, schema=INDEXFILES.schema)
+
+
+def _capacity(reader: IndexReader) -> int | None:
+    try:
+        return None if reader.is_empty else reader.check().items - 1
+    except StorageError:
+        raise
+    except RmqStoreError:
+        return None
+
+
+INDEXFILES = Table(
+    name="indexfiles",
+    row="an index file, as its header says",
+    columns=(
+        Column("file", TEXT, "its path"),
+        Column("beginTimestamp", TIME, "store time of its first item's message"),
+        Column("endTimestamp", TIME, "store time of its last item's message"),
+        Column("beginOffset", LONG, "physical offset of its first item's message"),
+        Column("endOffset", LONG, "physical offset of its last item's message"),
+        Column("usedSlots", INT, "how many hash slots are in use"),
+        Column("items", INT, "how many items it has"),
+        # maxIndexNum - 1. Where header and items contradict each other, nothing tells where the items begin.
+        Column("capacity", INT, "how many items it has room for; null where header and items contradict each other"),
+    ),
+    options=frozenset({"mode", "maxTaskBytesPerSecond"}),
+    rows=_rows,
+)
