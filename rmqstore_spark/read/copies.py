@@ -16,7 +16,7 @@ from rmqstore_spark.read.pack import Pieces
 from rmqstore_spark.read.prune import ranges_of
 from rmqstore_spark.read.task import Range
 from rmqstore_spark.read.twins import Kinship, cannot_tell, kin
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.opened import OpenStore, opened
 from rmqstore_spark.store.segments import Damage, Segment, damage_in
 
 _NOT_THERE = "the log of this copy ends, and what other copies have begins later: no copy has what is between"
@@ -69,7 +69,7 @@ class Copies:
             return told
         holes = [_hole(one, after.start, told) for one, after in itertools.pairwise(read)]
         last = read[-1]
-        after = [(last.store.root, fault) for fault in last.store.faults if fault.start >= last.stop]
+        after = [(last.store.root, fault) for fault in opened(last.store).faults if fault.start >= last.stop]
         return [hole for hole in holes if hole is not None] + after
 
 

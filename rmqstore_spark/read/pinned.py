@@ -14,7 +14,7 @@ from rmqstore_spark.read.task import Covered, Indexed, Queued, Range, Task
 from rmqstore_spark.selection import Selection
 from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.files import Hint
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.opened import OpenStore, StoreRef, opened
 from rmqstore_spark.store.proofs import Proof, hold, proof_of
 from rmqstore_spark.store.segments import Segment
 
@@ -27,7 +27,7 @@ def pinned(tasks: list[Task], selection: Selection) -> list[Task]:
     Args:
         selection: what is selected; it says which queues are asked.
     """
-    asked: dict[OpenStore, list[Proof | None]] = {}
+    asked: dict[StoreRef, list[Proof | None]] = {}
 
     def pin(piece: Range) -> Range:
         if _trusts_queues(piece) and piece.store not in asked:
@@ -63,19 +63,19 @@ def _trusts_queues(piece: Range) -> bool:
 def _of_log(piece: Range) -> Iterator[Proof | None]:
     has_tag = piece.segment.pin is not None
     if not has_tag or _trusts_queues(piece):
-        yield piece.store.seen
+        yield opened(piece.store).seen
     if not has_tag and not isinstance(piece, Covered):
         start = int(piece.positions[0]) if isinstance(piece, Indexed) and len(piece.positions) else piece.start
-        yield piece.store.proof(piece.segment, start, piece.stop)
+        yield opened(piece.store).proof(piece.segment, start, piece.stop)
 
 
-def _of_queues(store: OpenStore, selection: Selection) -> Iterable[Proof | None]:
+def _of_queues(store: StoreRef, selection: Selection) -> Iterable[Proof | None]:
     """The last units of some of the queues that are asked."""
     queues = asked_queues(store, selection)
     return store.files.each(lambda queue: _last_unit(store, queue), queues[:: -(-len(queues) // _MOST_QUEUES) or 1])
 
 
-def _last_unit(store: OpenStore, queue: Queue) -> Proof | None:
+def _last_unit(store: StoreRef, queue: Queue) -> Proof | None:
     last, proof = queue.last_place(), None
     with Hint():
         if last is not None:

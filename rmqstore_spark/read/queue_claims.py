@@ -11,7 +11,7 @@ from rmqstore_spark.selection import ALL, REPLACEMENT, Numbers, Selection
 from rmqstore_spark.store.clock import went_back, widened
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.consumequeue import Queue, QueueUnits
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.opened import StoreRef
 from rmqstore_spark.store.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.store.units import Claims
 
@@ -26,12 +26,12 @@ def no_message(reader: SegmentReader, position: int) -> ContradictedError:
     return ContradictedError(f"{where} does not hold the message that an index or a ConsumeQueue says")
 
 
-def asked_queues(store: OpenStore, selection: Selection) -> list[Queue]:
+def asked_queues(store: StoreRef, selection: Selection) -> list[Queue]:
     """The queues that can have selected messages. Where topics are named, no other directory is listed."""
     return [queue for queue in selected_queues(store, selection) if not queue.is_lmq]
 
 
-def selected_queues(store: OpenStore, selection: Selection) -> list[Queue]:
+def selected_queues(store: StoreRef, selection: Selection) -> list[Queue]:
     """The selected queues, also those of light topics. Where topics are named, no other directory is listed."""
     queues = store.queues
     topics = selection.topic.among if selection.assigned is None else set(selection.assigned)
@@ -63,7 +63,7 @@ class QueueCursors:
         queues: the queues; a queue's index here is its number.
     """
 
-    def __init__(self, store: OpenStore, selection: Selection) -> None:
+    def __init__(self, store: StoreRef, selection: Selection) -> None:
         self.queues = asked_queues(store, selection)
         self._reached: tuple[int, list[int]] | None = None  # a physical offset, and each queue's first unit from there
 
@@ -85,7 +85,7 @@ class QueueClaims:
 
     def __init__(self, selection: Selection) -> None:
         self._selection = selection
-        self._cursors: dict[OpenStore, QueueCursors] = {}
+        self._cursors: dict[StoreRef, QueueCursors] = {}
         tags = selection.tags
         # The broker hashed what Java makes of bytes that are no UTF-8.
         can_hash = tags is not None and not any(REPLACEMENT in tag for tag in tags)

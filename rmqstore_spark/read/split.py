@@ -11,7 +11,7 @@ from rmqstore_spark.read.task import Range
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit
 from rmqstore_spark.store.live_log import LiveLog
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.opened import OpenStore, opened
 from rmqstore_spark.store.queue_search import QueueSearch
 
 _QUEUES_TO_SPLIT_BY = 8
@@ -68,7 +68,7 @@ class Splitter:
         if whole.stop - whole.start <= target + target // 4:
             return [whole]
         with whole.store.reader(whole.segment) as reader:
-            named = self._named(whole.store)
+            named = self._named(opened(whole.store))
             cuts = list(_queued_starts(whole, target, reader, named)) if named.meet(whole, reader) else []
             if not cuts and self._may_walk and not named.are_live_in(whole):
                 cuts = list(_walked_starts(whole, target, reader))
@@ -80,7 +80,7 @@ class Splitter:
         with whole.store.reader(whole.segment) as reader:
             if least == most and (only := _message_at(whole, least, reader)) is not None:
                 return only
-            named = self._named(whole.store)
+            named = self._named(opened(whole.store))
             named.meet(whole, reader)
             start = max(named.before(least, whole, reader), default=whole.start)
             stop = min(named.after(most, whole, reader), default=whole.stop)
@@ -95,7 +95,7 @@ class Splitter:
 def _message_at(whole: Range, position: int, reader: SegmentReader) -> Range | None:
     """The one unit at a physical offset, if it is live and its queue knows it; else None."""
     header = reader.header(position)
-    if header is None or not whole.store.queues.vouch_for(header) or not whole.store.log.is_live(position):
+    if header is None or not whole.store.queues.vouch_for(header) or not opened(whole.store).log.is_live(position):
         return None
     return replace(whole, start=position, stop=position + header.size)
 

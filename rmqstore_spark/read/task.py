@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore_spark.selection import Selection
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.opened import StoreRef
 from rmqstore_spark.store.segments import Damage, Extent
 
 _UNITS_OF_A_VISIT = 8192  # to open a queue and search in it costs a task as much as so many of its units
@@ -21,7 +21,7 @@ class Range(Extent):
         spares: what copies of the store have of its segment, to be read where it is damaged.
     """
 
-    store: OpenStore
+    store: StoreRef
     spares: tuple["Range", ...] = field(default=(), kw_only=True)
 
 

@@ -1,4 +1,4 @@
-"""The one handle on a store: planner, tasks and writer begin with it."""
+"""The one handle on a store: planner and writer begin with an OpenStore, tasks have its StoreRef."""
 
 from dataclasses import replace
 
@@ -19,15 +19,73 @@ from rmqstore_spark.store.segments import Damage, Extent, Segment, segments_of
 from rmqstore_spark.store.written import Record, load
 
 
-class OpenStore:
-    """A store: what lies where, and how to read it. What it finds out it keeps, so it is a snapshot.
-
-    When it is pickled, for a task, it loses what it has found out, its list of segments and the counters of its files.
-    A task is told which segments it reads.
+class StoreRef:
+    """Where a store lies, and how it is read: all that a task has of it. A task is told which segments it reads.
 
     Attributes:
         layout: where its parts are.
         files: how they are reached, and where requests and bytes are counted.
+    """
+
+    def __init__(self, layout: Layout, files: Files) -> None:
+        self.layout = layout
+        self.files = files
+
+    def __reduce__(self) -> tuple[type["StoreRef"], tuple[Layout, Files]]:
+        return StoreRef, (replace(self.layout, segments=(), strays=()), self.files)
+
+    @property
+    def root(self) -> str:
+        """The store directory, absolute."""
+        return self.layout.root
+
+    @kept
+    def queues(self) -> ConsumeQueues:
+        """Its ConsumeQueues."""
+        return ConsumeQueues(self.layout.consumequeue, self.files, self.layout.batchconsumequeue)
+
+    def reader(self, segment: Segment, verify_crc: bool = False) -> SegmentReader:
+        """A reader of a segment. To be closed."""
+        return SegmentReader(segment, self.files, verify_crc)
+
+    def past_damage(self, reader: SegmentReader) -> PastDamage:
+        """What reads a segment with the damage in it."""
+        return PastDamage(reader, self.queues)
+
+    @kept
+    def topics(self) -> dict[str, int]:
+        """The topics that the broker was told of, each with its number of queues."""
+        return topic_queues(self.root, self.files)
+
+    def known_topics(self) -> set[str]:
+        """The topics that the broker was told of, or that have a queue."""
+        return self._known_topics
+
+    @kept
+    def _known_topics(self) -> set[str]:
+        return {*self.topics, *self.queues.topics}
+
+    @kept
+    def consumed_topics(self) -> set[str]:
+        """The topics that some group has consumed."""
+        return offset_topics(self.root, self.files)
+
+    @kept
+    def consumer_offsets(self) -> ConsumerOffsets:
+        """The offset of the next message in each queue that a group consumes."""
+        return consumer_offsets(self.root, self.files)
+
+
+def opened(store: StoreRef) -> "OpenStore":
+    """The store of a range that is planned here: only in a task it is no more than a StoreRef."""
+    assert isinstance(store, OpenStore), f"{store.root}: planned elsewhere"
+    return store
+
+
+class OpenStore(StoreRef):
+    """A store as it was found: what it finds out it keeps, so it is a snapshot.
+
+    Pickled it becomes a StoreRef: what has been found out stays with who did.
 
     Args:
         end: the physical offset where its log is to end, if that is known: a unit's end. What comes later is not
@@ -35,22 +93,13 @@ class OpenStore:
     """
 
     def __init__(self, layout: Layout, files: Files, end: int | None = None) -> None:
-        self.layout = layout
-        self.files = files
+        super().__init__(layout, files)
         self._known_end = end
 
     @classmethod
     def find(cls, root: str, files: Files, commitlogs: list[str] | None = None, end: int | None = None) -> "OpenStore":
         """The store in a directory; arguments and errors are those of layout.find_store()."""
         return cls(find_store(root, commitlogs, files), files, end)
-
-    def __reduce__(self) -> tuple[type["OpenStore"], tuple[Layout, Files]]:
-        return OpenStore, (replace(self.layout, segments=(), strays=()), self.files)
-
-    @property
-    def root(self) -> str:
-        """The store directory, absolute."""
-        return self.layout.root
 
     @kept
     def _segments_of(self) -> tuple[list[Segment], list[Damage]]:
@@ -76,11 +125,6 @@ class OpenStore:
             NotAStoreError: the messages are in a log of DLedger.
         """
         return self._segments_of[1]
-
-    @kept
-    def queues(self) -> ConsumeQueues:
-        """Its ConsumeQueues."""
-        return ConsumeQueues(self.layout.consumequeue, self.files, self.layout.batchconsumequeue)
 
     @kept
     def _end(self) -> End:
@@ -178,34 +222,3 @@ class OpenStore:
         first, proof = self.segments[0], self.proof(segment, position, stop)
         before = self.proof(first, first.start, min(first.start + MARK_SIZE, position))
         return None if proof is None else replace(proof, may_expire=False, before=before)
-
-    def reader(self, segment: Segment, verify_crc: bool = False) -> SegmentReader:
-        """A reader of a segment. To be closed."""
-        return SegmentReader(segment, self.files, verify_crc)
-
-    def past_damage(self, reader: SegmentReader) -> PastDamage:
-        """What reads a segment with the damage in it."""
-        return PastDamage(reader, self.queues)
-
-    @kept
-    def topics(self) -> dict[str, int]:
-        """The topics that the broker was told of, each with its number of queues."""
-        return topic_queues(self.root, self.files)
-
-    def known_topics(self) -> set[str]:
-        """The topics that the broker was told of, or that have a queue."""
-        return self._known_topics
-
-    @kept
-    def _known_topics(self) -> set[str]:
-        return {*self.topics, *self.queues.topics}
-
-    @kept
-    def consumed_topics(self) -> set[str]:
-        """The topics that some group has consumed."""
-        return offset_topics(self.root, self.files)
-
-    @kept
-    def consumer_offsets(self) -> ConsumerOffsets:
-        """The offset of the next message in each queue that a group consumes."""
-        return consumer_offsets(self.root, self.files)

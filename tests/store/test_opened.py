@@ -16,7 +16,7 @@ import rmqstore_spark
 from rmqstore_spark import RmqStoreError
 from rmqstore_spark.read.planner import plan
 from rmqstore_spark.store.files import Files, Prices
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.opened import OpenStore, StoreRef, opened
 
 PACKAGE = Path(rmqstore_spark.__file__).parent
 
@@ -47,6 +47,20 @@ def test_pickled_it_is_small_and_counts_anew(tmp_path: Path) -> None:
         assert [queue.topic for queue in again.queues] == [queue.topic for queue in store.queues]
     assert sizes[0] == sizes[1]  # however many segments it has
     assert sizes[0] < 1000
+
+
+def test_what_the_driver_has_found_is_not_there_in_a_task(tmp_path: Path) -> None:
+    """Rather than a store that looks empty."""
+    make_store(tmp_path)
+    store = OpenStore.find(str(tmp_path), Files())
+    for again in (pickle.loads(pickle.dumps(store)), pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(store))))):
+        assert type(again) is StoreRef
+        for name in ("segments", "faults", "end", "last_message", "log", "times", "seen"):
+            getattr(store, name)
+            with pytest.raises(AttributeError, match=name):
+                getattr(again, name)
+        with pytest.raises(AssertionError, match="planned elsewhere"):
+            opened(again)
 
 
 def test_a_task_that_was_pickled_reads_the_same(tmp_path: Path) -> None:
