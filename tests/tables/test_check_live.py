@@ -15,6 +15,7 @@ from oracle.stores import StoreBuilder
 from support.reading import options_of
 from support.tables import rows_of
 
+from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.files import Files, OpenFile, Pin
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.tables.check.table import CHECK
@@ -187,3 +188,26 @@ def test_units_after_the_logs_end_are_one_row_for_each_stretch(tmp_path: Path) -
     path.write_bytes(path.read_bytes()[: cut % 8192].ljust(8192, b"\0"))
     found = [row for row in faults(rows_of(CHECK, tmp_path)) if row["problem"] == "queueAheadOfLog"]
     assert [(row["queueId"], row["queueOffset"], row["count"]) for row in found] == [(0, 10, 10), (1, 10, 10)]
+
+
+def test_units_after_the_logs_end_are_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log whose end is lost leaves as many of them as the broker wrote since: few reads find them, in every file."""
+    builder = StoreBuilder(tmp_path, segment_size=1 << 20, queue_file_size=20_000)
+    for _ in range(3_000):
+        builder.append("A", bytes(50))
+    builder.close()
+    cut = builder.messages[20].position
+    (path,) = reference.segment_files(tmp_path)
+    path.write_bytes(path.read_bytes()[:cut].ljust(1 << 20, b"\0"))
+    reads = 0
+    read_units = Queue.read_units
+
+    def counted(queue: Queue, start: int, count: int) -> bytes:
+        nonlocal reads
+        reads += 1
+        return read_units(queue, start, count)
+
+    monkeypatch.setattr(Queue, "read_units", counted)
+    (found,) = (row for row in rows_of(TABLE, tmp_path) if row["problem"] == "queueAheadOfLog")
+    assert (found["queueOffset"], found["count"]) == (20, 2_980)
+    assert reads < 60

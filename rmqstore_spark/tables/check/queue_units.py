@@ -39,6 +39,8 @@ from rmqstore_spark.tables.consumequeue import used_units
 
 _Longs = npt.NDArray[np.int64]
 _Flags = npt.NDArray[np.bool_]
+_LEAST_AT_ONCE, _MOST_AT_ONCE = 8, 16 * 1024  # units that are read backwards
+
 _Expected = tuple[int, Any]  # the queue offset of the first of some units in a row, and the units
 
 
@@ -286,17 +288,33 @@ def unconfirmed(view: LogView, queue: Queue, number: int, least: int = 0) -> Ite
     Args:
         least: only units from this number on.
     """
-    after = number
-    while number > least:
-        number -= 1
-        units = parsed(queue.read_units(number, 1), queue.is_batch)
-        if not is_used(units).all() or not len(units):
-            return
-        unit = QueueUnit(*(int(units[name][0]) for name in ("position", "size", "tags_code")))
-        queue_offset = int(units["base"][0]) if queue.is_batch else number
+    for at, queue_offset, unit in _backwards(queue, number, least):
         if unit.position < view.start or view.is_of(queue, queue_offset, unit):
             return
-        yield Candidate(queue, number, queue_offset, unit, after)
+        yield Candidate(queue, at, queue_offset, unit, number)
+
+
+def _backwards(queue: Queue, number: int, least: int) -> Iterator[tuple[int, int, QueueUnit]]:
+    """The used units in a row before a number, nearest first: their numbers, queue offsets, and they. Mostly the first
+    one is all that is asked for."""
+    count = _LEAST_AT_ONCE
+    while number > least:
+        file = next((each for each in queue.in_files if each.first < number <= each.first + each.capacity), None)
+        if file is None:
+            return
+        first = max(least, file.first, number - count)
+        units = parsed(queue.read_units(first, number - first), queue.is_batch)
+        if len(units) < number - first:
+            return
+        offsets = units["base"].tolist() if queue.is_batch else range(first, number)
+        fields = (units[name].tolist() for name in QueueUnit._fields)
+        for at, used, queue_offset, *unit in reversed(
+            list(zip(range(first, number), is_used(units).tolist(), offsets, *fields, strict=True))
+        ):
+            if not used:
+                return
+            yield at, queue_offset, QueueUnit(*unit)
+        number, count = first, min(2 * count, _MOST_AT_ONCE)
 
 
 def extra_units(view: LogView, some: list[Candidate], stop: int, damages: Iterable[Damage] = ()) -> Iterator[Finding]:
