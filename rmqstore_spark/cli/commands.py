@@ -22,6 +22,7 @@ from rmqstore_spark.cli.parameters import (
     output_options,
     some_paths,
 )
+from rmqstore_spark.cli.passed_over import PassedOver, passed_over
 from rmqstore_spark.columns import COLUMNS, DEFAULT_COLUMNS
 from rmqstore_spark.errors import OptionError, counted, nearest, one_line
 from rmqstore_spark.option_texts import SelectOptions, of_stores
@@ -119,23 +120,30 @@ def _show(
     given = _given(options)
     if name == MESSAGES and kind in (None, "table") and output is None:
         given.setdefault("columns", ",".join(_MESSAGE_COLUMNS))
-    rows = _put_out(*batches_of(name, paths, given), kind, output, limit)
+    with passed_over() as damage:
+        rows = _put_out(*batches_of(name, paths, given), kind, output, limit)
     if name == MESSAGES:
-        return _found(rows, paths, given)
+        return _found(rows, paths, given, damage)
     if not rows:
         click.echo("nothing found", err=True)
     return FINE
 
 
-def _found(rows: int, paths: Sequence[str], given: dict[str, str]) -> int:
-    """The exit code of what looks for messages, and has had so many rows. Where there was none, that is said."""
+def _found(rows: int, paths: Sequence[str], given: dict[str, str], damage: PassedOver, what: str = "") -> int:
+    """The exit code of what looks for messages, and has had so many rows. Where there was none, that is said.
+
+    Args:
+        damage: whether there was any where they might have been.
+        what: was looked for, if it is not all that options say.
+    """
     if rows:
         return FINE
     from rmqstore_spark.cli.reading import is_all_looked_at
 
-    asked = [f"{name} {text!r}" for name, text in given.items() if name in SelectOptions.__annotations__]
+    asked = [what] if what else []
+    asked += [f"{name} {text!r}" for name, text in given.items() if name in SelectOptions.__annotations__]
     click.echo(one_line(f"nothing found{' with ' if asked else ''}{', '.join(asked)}"), err=True)
-    return NOT_FOUND if is_all_looked_at(paths, given) else NOT_ALL
+    return NOT_FOUND if not damage.any and is_all_looked_at(paths, given) else NOT_ALL
 
 
 def _put_out(schema: pa.Schema, batches: Batches, kind: Any, output: str | None, limit: int | None) -> int:
@@ -225,7 +233,9 @@ def _tail() -> click.Command:
         count = LAST_SHOWN if limit is None else limit or _ALL
         if follow:
             return _follow(path, given, count, kind, output, is_limited=limit is not None)
-        return _found(_put_out(*last_batches(path, given, count), kind, output, 0), [path], given)
+        with passed_over() as damage:
+            rows = _put_out(*last_batches(path, given, count), kind, output, 0)
+        return _found(rows, [path], given, damage)
 
     follow = click.Option(["--follow", "-f"], is_flag=True, help="go on with those that come, until Ctrl-C")
     names = [name for name in OPTIONS if name not in _NOT_HERE | _NOT_FOR_ONE]
@@ -295,9 +305,10 @@ def _get() -> click.Command:
         given.setdefault("columns", ",".join([*DEFAULT_COLUMNS, "store"]))
         from rmqstore_spark.cli.reading import batches_of
 
-        schema, batches = batches_of(MESSAGES, [path], given)
-        rows = _show_messages(batches, limit) if is_in_full else _put_out(schema, batches, kind, output, limit or 0)
-        return _found(rows, [path], given)
+        with passed_over() as damage:
+            schema, batches = batches_of(MESSAGES, [path], given)
+            rows = _show_messages(batches, limit) if is_in_full else _put_out(schema, batches, kind, output, limit or 0)
+        return _found(rows, [path], given, damage)
 
     how = [*_HOW, "key", "subscribe", "startingTimestamp", "endingTimestamp", "mode", "trust", "deduplicate"]
     parameters = [
@@ -333,7 +344,8 @@ def _history() -> click.Command:
         given = {**_given(options), "key": wanted}
         asked, named = understand(given, OPTIONS)
         how = {name: text for name, text in given.items() if name not in ("columns", "key")}
-        found = Store(path, **how).history(wanted)  # type: ignore[arg-type]
+        with passed_over() as damage:
+            found = Store(path, **how).history(wanted)  # type: ignore[arg-type]
         if "columns" in named:
             check_columns(asked["columns"], found.schema.names)
             found = found.select(asked["columns"])
@@ -341,7 +353,8 @@ def _history() -> click.Command:
             names = ["timestamp", "event", "topic", "details", "group", "queueId", "queueOffset"]
             found = found.select([*names, *(name for name in found.schema.names if name not in names)])
         rows = _put_out(found.schema, iter(found.to_batches()), kind, output, limit)
-        return _found(rows, [path], given)
+        del given["key"]  # it may be an id
+        return _found(rows, [path], given, damage, f"key or id {wanted!r}")
 
     parameters = [
         one_path(),

@@ -29,6 +29,8 @@ from rmqstore_spark.store.units import BatchBuilder, Positions
 
 log = logging.getLogger(__name__)
 
+PASSED_OVER = "%s; what comes after is read"  # said of damage that nothing makes good for
+
 # Spark moves batches of about 1 MB best. The first ones are small, so that show() and limit() answer at once.
 BATCH_BYTES = 1024 * 1024
 BATCH_ROWS = 16 * 1024
@@ -293,7 +295,7 @@ class _TaskReader:
         """What the mode makes of a damaged region."""
         if self._settings.mode == "FAILFAST":
             raise DamagedStoreError(str(damage))
-        log.warning("%s; what comes after is read", damage.place)
+        log.warning(PASSED_OVER, damage.place)
         if self._settings.mode == "PERMISSIVE":
             known = {"commitLogOffset": damage.start, "file": damage.path, "store": store, "corrupt": damage.reason}
             arrays = [pa.array([known.get(field.name)], field.type) for field in self._settings.schema]
@@ -371,7 +373,7 @@ class _TaskReader:
             return
         if self._settings.mode == "FAILFAST":
             raise DamagedStoreError(str(damage))
-        log.warning("%s; what comes after is read", damage.place)
+        log.warning(PASSED_OVER, damage.place)
         if self._settings.mode == "PERMISSIVE":
             yield from self._with_bodies(row, [None], piece, reason)
 

@@ -374,7 +374,7 @@ def test_a_flag_is_a_flag_and_may_have_a_text(words: str, is_on: bool, tmp_path:
 @pytest.mark.parametrize("face", [[], ["--format", "json"]])
 def test_nothing_is_found_in_columns_of_its_own(face: list[str], store: Path) -> None:
     missing = run("history", store, "none", "--columns", "event,details", *face)
-    assert (missing.code, missing.out, missing.err) == (4, "", "nothing found with key 'none'\n")
+    assert (missing.code, missing.out, missing.err) == (4, "", "nothing found with key or id 'none'\n")
     empty = run("inflight", store, "--columns", "group,popTimestamp", *face)
     assert (empty.code, empty.out, empty.err) == (0, "", "nothing found\n")
 
@@ -678,3 +678,25 @@ def test_tail_follow_refuses(arguments: list[str], match: str, store: Path) -> N
     assert (ran.code, ran.out) == (2, "")
     assert match in ran.err
     assert len(ran.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("mode", ["DROPMALFORMED", "PERMISSIVE", "FAILFAST"])
+@pytest.mark.parametrize(
+    "asked", [["get", "--key", "two"], ["messages", "--tags", "no"], ["tail", "--tags", "no"], ["history", "two"]]
+)
+def test_damage_that_was_passed_over_may_have_been_it(tmp_path: Path, asked: list[str], mode: str) -> None:
+    """So nothing found is not all looked at; a row for the damage is found; and FAILFAST is an error."""
+    builder = stores.StoreBuilder(tmp_path / "store")
+    for number in range(9):
+        builder.append(keys="one", body=b"%020d" % number)
+    builder.close()
+    command, *options = asked
+    assert run(command, builder.root, *options, "--mode", mode).code == 4
+    with builder.segment(0).open("r+b") as file:
+        file.seek(builder.messages[4].position + 8)
+        file.write(bytes(40))
+    ran = run(command, builder.root, *options, "--mode", mode)
+    is_row = mode == "PERMISSIVE" and command != "history"
+    assert ran.code == (1 if mode == "FAILFAST" else 0 if is_row else 3), ran.err
+    if ran.code == 3:
+        assert ran.err.splitlines()[-1].startswith("nothing found with ")
