@@ -19,7 +19,6 @@ from rmqstore_spark.option_texts import (
     StoreOptions,
     TableOptions,
     Time,
-    of_stores,
     path_options,
     required,
     text_of,
@@ -27,13 +26,16 @@ from rmqstore_spark.option_texts import (
 from rmqstore_spark.option_values import parse_instant
 from rmqstore_spark.options import (
     CALL_OPTIONS,
+    COPY_OPTIONS,
     MESSAGES,
-    NOT_FOR_COPIES,
     REBUILD_OPTIONS,
     STORE_OPTIONS,
     ReadOptions,
+    Use,
+    of_stores,
     option_texts,
     parse_options,
+    refuse,
     understand,
 )
 from rmqstore_spark.read.again import again
@@ -223,11 +225,9 @@ class Store(TableMethods):
         from rmqstore_spark.store.layout import place_to_write
 
         place = place_to_write(text_of("target", target, PATH))
-        indexing = {"messageIndexEnable": REBUILD_OPTIONS["messageIndexEnable"]}
-        written, _ = understand(option_texts({"messageIndexEnable": index}, indexing), indexing)
+        written, _ = understand(option_texts({"messageIndexEnable": index}, COPY_OPTIONS), COPY_OPTIONS)
         selected = option_texts(options, CALL_OPTIONS)
-        for name in sorted(NOT_FOR_COPIES & set(selected)):
-            raise OptionError(f"option {name!r} is not for copies, which have whole messages")
+        refuse(selected, Use.COPIES)
         how = {"mode": "PERMISSIVE" if is_salvage else "FAILFAST", "decompress": "true", "trust": "log"}
         given = {**selected, **how}
         understood = self._options(given)

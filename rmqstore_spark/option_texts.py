@@ -1,10 +1,10 @@
 """Options as a Python program gives them, and the texts that they are in Spark.
 
-What an option takes beside its text, a Kind says; for type checkers the classes here say the same. A value of another
-type is refused: what `str()` would make of it has a meaning of its own too often (of `["a", "b"]`, of b"ab").
+What an option takes beside its text, the Kind of its type says (option_types.py); for type checkers the classes here
+say the same, to which a test holds them. A value of another type is refused: what `str()` would make of it has a
+meaning of its own too often (of `["a", "b"]`, of b"ab").
 """
 
-import functools
 import json
 import operator
 import os
@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypedDict
 import numpy as np
 
 from rmqstore_spark.errors import OptionError, quoted
-from rmqstore_spark.store.storage import is_storage_option, storage_name
+from rmqstore_spark.store.storage import storage_name
 
 Path = str | os.PathLike[str]
 Paths = Path | Iterable[Path]
@@ -239,16 +239,12 @@ QUEUES = Kind('a mapping such as {"topic": [0, 1]}', _queues, Queues)
 OFFSETS = Kind('a mapping such as {"topic": {0: 17}}', _offsets, Offsets)
 
 
-_BY_TYPE = {kind.type: kind for kind in (TEXT, PATH, FLAG, NUMBER, TIME, NAMES, PATHS, QUEUES, OFFSETS)}
-_BY_NAME = {"path": PATH, "tags": TAGS, "columns": COLUMNS}
+_OF_STORAGE = {kind.type: kind for kind in (TEXT, PATH, FLAG)}
 
 
-@functools.cache
-def kind_of(option: str) -> Kind:
-    """What an option takes, as the classes above say; a text where they say nothing, or which texts."""
-    name = storage_name(option) or option
-    types = {**MessageOptions.__annotations__, **WriteOptions.__annotations__}
-    return _BY_NAME.get(name) or _BY_TYPE.get(types.get(name, str), TEXT)
+def storage_kind(option: str) -> Kind:
+    """What an option of remote stores takes, as the class above says."""
+    return _OF_STORAGE[StorageOptions.__annotations__.get(storage_name(option) or option, str)]
 
 
 def text_of(name: str, value: object, kind: Kind) -> str:
@@ -312,11 +308,3 @@ def path_options(path: object) -> dict[str, str]:
     if not paths:
         raise OptionError(f"path: expected {kind.expected}, found another value (of type {type(path).__name__})")
     return {"path": paths[0]} if len(paths) == 1 else {"paths": json.dumps(paths)}
-
-
-def of_stores(given: Mapping[str, object]) -> StoreOptions:
-    """Those of the options that say where a store's files are, and how they are read."""
-    names = {name.lower() for name in StoreOptions.__annotations__}
-    return {  # type: ignore[return-value]
-        name: value for name, value in given.items() if name.lower() in names or is_storage_option(name)
-    }

@@ -1,165 +1,32 @@
-"""Every option: its name, default, how its text is read, and one line of help. docs/options.md is made from it."""
+"""Every option: its name, default and type, one line of help, where it is of use, and where it is not and why.
 
-import json
+docs/options.md is made from it, and so is what a call, a command, a stream, a copy or a table takes.
+"""
+
+import enum
 import re
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, get_args
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
 
+from rmqstore_spark import option_types as types
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.errors import OptionError, nearest, quoted
-from rmqstore_spark.option_texts import RebuildOptions, StoreOptions, kind_of, refuse_no_text, text_of
-from rmqstore_spark.option_values import (
-    GroupOffsets,
-    Transaction,
-    parse_assign,
-    parse_ending_offsets,
-    parse_instant,
-    parse_offset_msg_id,
-    parse_pattern,
-    parse_starting_offsets,
-    parse_stream_start,
-    parse_tags,
-    parse_topics,
-    parse_word,
-    refuse_list,
-    selection_of,
-)
+from rmqstore_spark.option_texts import StoreOptions, refuse_no_text, storage_kind, text_of
+from rmqstore_spark.option_types import Mode, Pushdown, Trust, Type
+from rmqstore_spark.option_values import GroupOffsets, Transaction, selection_of
 from rmqstore_spark.selection import EVERYTHING, Selection
 from rmqstore_spark.store.consumequeue import UNIT_SIZE as QUEUE_UNIT_SIZE
 from rmqstore_spark.store.guest import Manners
 from rmqstore_spark.store.layout import refuse_remote
-from rmqstore_spark.store.message import host_bytes
 from rmqstore_spark.store.sizes import DEFAULT_SIZES, MOST_BYTES, Sizes, most_items, most_slots
 from rmqstore_spark.store.storage import Storage, is_storage_option, taken_out
 
 _Value = TypeVar("_Value")
 
-Mode = Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
-MODES: tuple[Mode, ...] = get_args(Mode)
 MESSAGES = "messages"  # the table that is read if no other is asked for
-Pushdown = Literal["auto", "on", "off"]
-Trust = Literal["log", "queues"]
 
 NO_STORAGE = Storage()
-_OF_PATHS = {"path", "paths", "storePathCommitLog", "configFrom"}  # whoever opens these tells what is wrong with them
-# A copy has all of each message, as the log has it; what is damaged, copy and salvage are there to tell.
-NOT_FOR_COPIES = {"columns", "mode", "decompress", "trust"}
-
-_SIZE = re.compile(r"([0-9]{1,40})\s*(b|k|kb|m|mb|g|gb|t|tb|)", re.IGNORECASE)
-_WHOLE = re.compile(r"[0-9]{1,40}")
-_UNITS = {"": 0, "b": 0, "k": 10, "m": 20, "g": 30, "t": 40}
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("true or false")
-    return text.lower() == "true"
-
-
-def _size(text: str) -> int:
-    match = _SIZE.fullmatch(text.strip())
-    size = int(match[1]) << _UNITS[match[2].lower()[:1].replace("b", "")] if match else 0
-    if size < 1:
-        raise ValueError("a number of bytes such as 67108864, 64m or 1g")
-    return size
-
-
-def _partition_size(text: str) -> int | None:
-    try:
-        return None if text.strip().lower() == "auto" else _size(text)
-    except ValueError as why:
-        raise ValueError(f"{why}, or auto") from None
-
-
-def _whole(text: str) -> int:
-    """A whole number; -1 where it is none, or of more digits than anything here has."""
-    return int(text) if _WHOLE.fullmatch(text.strip()) else -1
-
-
-def _count(text: str) -> int:
-    if _whole(text) < 1:
-        raise ValueError("a whole number of at least 1")
-    return _whole(text)
-
-
-def _version(text: str) -> int:
-    if not 0 <= _whole(text) < 1 << 63:
-        raise ValueError("a whole number of at least 0")
-    return _whole(text)
-
-
-def _within(parse: Callable[[str], int], most: int) -> Callable[[str], int]:
-    """Reads what a broker takes: it has an int for it."""
-
-    def parse_within(text: str) -> int:
-        value = parse(text)
-        if value > most:
-            raise ValueError(f"{most} at most, as no broker takes more")
-        return value
-
-    return parse_within
-
-
-def _one_of(words: tuple[str, ...]) -> Callable[[str], str]:
-    """Reads one of these, in any case."""
-
-    def parse(text: str) -> str:
-        for word in words:
-            if text.lower() == word.lower():
-                return word
-        raise ValueError(" or ".join(words))
-
-    return parse
-
-
-def _items(text: str) -> int:
-    if _count(text) < 2:
-        raise ValueError("a whole number of at least 2: the first entry is never used")
-    return _count(text)
-
-
-def _queue_size(text: str) -> int:
-    return -(-_size(text) // QUEUE_UNIT_SIZE) * QUEUE_UNIT_SIZE  # a broker rounds it up as well
-
-
-def _text(text: str) -> str:
-    if not text:
-        raise ValueError("a name")
-    return text
-
-
-def _host(text: str) -> bytes:
-    host = host_bytes(text)
-    if host is None:
-        raise ValueError("ip:port or [ipv6]:port")
-    return host
-
-
-def _names(text: str) -> list[str]:
-    refuse_list(text, "names with commas between them")
-    names = [name.strip() for name in text.split(",")]
-    if not all(names):
-        raise ValueError("names with commas between them")
-    return names
-
-
-def _paths(text: str) -> list[str]:
-    try:
-        paths = json.loads(text)
-    except ValueError:
-        paths = None
-    if not isinstance(paths, list) or not paths or not all(isinstance(path, str) for path in paths):
-        raise ValueError('a JSON list of paths such as ["/data/a", "/data/b"]')
-    if "" in paths:
-        raise ValueError("paths that are not empty")
-    return paths
-
-
-def _path(text: str) -> list[str]:
-    if not text:
-        raise ValueError("a directory")
-    return [text]
 
 
 def check_columns(names: list[str], known: Collection[str] = COLUMNS) -> None:
@@ -180,126 +47,240 @@ def check_columns(names: list[str], known: Collection[str] = COLUMNS) -> None:
             raise OptionError(f"column {quoted(name)} is asked for twice")
 
 
+class Use(enum.Flag):
+    """Where an option is of use."""
+
+    READ = enum.auto()  # a batch read in Spark
+    STREAMS = enum.auto()
+    EXPLAIN = enum.auto()
+    CALL = enum.auto()  # a Python call: paths and table are arguments there, and a Store has them
+    STORE = enum.auto()  # a Store is made with it, for all of its calls
+    COPIES = enum.auto()
+    TABLE = enum.auto()  # every table: which stores, which columns, with what manners towards others
+    PICKED = enum.auto()  # every table that is made of messages; what else goes with a table, it says itself
+    MESSAGES = enum.auto()  # the command of this name, like the next ones; `explain` takes the same
+    TAIL = enum.auto()
+    GET = enum.auto()
+    HISTORY = enum.auto()
+    SHOW = enum.auto()
+    SELECT = enum.auto()  # no place: it says which messages are wanted
+    WRITE = enum.auto()
+    REBUILD = enum.auto()
+
+
 @dataclass(frozen=True)
 class Option:
     """An option.
 
     Attributes:
         default: as a user would write it; '' when there is none.
-        parse: text to value; a ValueError says what was expected.
         help: one line for people.
+        uses: where it is of use.
+        refused: where it is not, though one might think so, and why.
+        short: what else it is called at a terminal.
     """
 
     name: str
     default: str
-    parse: Callable[[str], Any]
+    type: Type
     help: str
+    uses: Use
+    refused: Mapping[Use, str] = field(default_factory=dict)
+    short: str | None = None
 
-    @property
-    def is_flag(self) -> bool:
-        """Is it true or false, and nothing else?"""
-        return self.parse is _boolean
+    def goes_with(self, use: Use) -> bool:
+        """Is it of use there, or in all of several places?"""
+        return use in self.uses and not any(where in use for where in self.refused)
 
+
+_STORES = Use.READ | Use.STREAMS | Use.TABLE
+_CALLS = Use.READ | Use.STREAMS | Use.EXPLAIN | Use.CALL | Use.COPIES
+_EVERYWHERE = _CALLS | Use.MESSAGES | Use.TAIL  # where messages are read
+_ANY_TABLE = Use.TABLE | Use.GET | Use.HISTORY
+_WRITES = Use.WRITE | Use.CALL
+_NO_END = {Use.STREAMS: "a stream has no end"}
+_NO_LOOKUP = {Use.STREAMS: "a stream reads all that comes; look messages up with a batch read, or filter"}
+_WHOLE = {Use.COPIES: "they have whole messages"}
 
 _READ_TABLE = (
-    Option("path", "", _path, "the store directory, or a glob; what `load(path)` sets"),
-    Option("paths", "", _paths, "several of them as a JSON list; what `load([...])` sets"),
+    Option("path", "", types.DIRECTORY, "the store directory, or a glob; what `load(path)` sets", _STORES),
+    Option("paths", "", types.DIRECTORIES, "several of them as a JSON list; what `load([...])` sets", _STORES),
     Option(
         "storePathCommitLog",
         "",
-        _names,
+        types.COMMITLOGS,
         "the commitlog's directories, with commas between them, where they are not `<path>/commitlog` (broker.conf)",
+        _EVERYWHERE | Use.STORE | _ANY_TABLE | Use.SHOW,
     ),
     Option(
         "table",
         MESSAGES,
-        _text,
+        types.NAME,
         "what is read of a store: its messages, or another of its tables, such as `topics` or `offsets`",
+        _STORES,
     ),
-    Option("subscribe", "", parse_topics, "the topics to read, with commas between them"),
+    Option(
+        "subscribe",
+        "",
+        types.TOPICS,
+        "the topics to read, with commas between them",
+        _EVERYWHERE | Use.SELECT | Use.GET,
+        short="--topic",
+    ),
     Option(
         "subscribePattern",
         "",
-        parse_pattern,
+        types.PATTERN,
         "a regular expression (RE2's: no look-around, no back references) that matches their whole names",
+        _EVERYWHERE | Use.SELECT,
     ),
-    Option("assign", "", parse_assign, 'the queues to read: `{"topic": [0, 1]}`; at most one of these three options'),
-    Option("tags", "*", parse_tags, r"a subscription expression: `*`, `TagA` or `TagA \|\| TagB`"),
-    Option("key", "", parse_word, "the messages with this word in `keys`, or this `msgId`"),
-    Option("msgId", "", parse_word, "the messages with this `msgId` or `offsetMsgId`"),
+    Option(
+        "assign",
+        "",
+        types.QUEUES,
+        'the queues to read: `{"topic": [0, 1]}`; at most one of these three options',
+        _EVERYWHERE | Use.SELECT,
+    ),
+    Option(
+        "tags", "*", types.TAGS, r"a subscription expression: `*`, `TagA` or `TagA \|\| TagB`", _EVERYWHERE | Use.SELECT
+    ),
+    Option(
+        "key",
+        "",
+        types.WORD,
+        "the messages with this word in `keys`, or this `msgId`",
+        _EVERYWHERE | Use.SELECT | Use.GET,
+        refused=_NO_LOOKUP,
+    ),
+    Option(
+        "msgId",
+        "",
+        types.WORD,
+        "the messages with this `msgId` or `offsetMsgId`",
+        _EVERYWHERE | Use.SELECT,
+        refused=_NO_LOOKUP,
+    ),
     Option(
         "offsetMsgId",
         "",
-        parse_offset_msg_id,
+        types.OFFSET_ID,
         "the message with this `offsetMsgId`, which says where it is: no index is asked, as it is for `msgId`",
+        _EVERYWHERE | Use.SELECT,
     ),
     Option(
         "startingTimestamp",
         "",
-        parse_instant,
+        types.INSTANT,
         "the first store time: milliseconds of the epoch, or ISO-8601 (UTC, unless it says else)",
+        _EVERYWHERE | Use.SELECT | Use.GET,
+        short="--from",
     ),
-    Option("endingTimestamp", "", parse_instant, "the first store time that is too late"),
+    Option(
+        "endingTimestamp",
+        "",
+        types.INSTANT,
+        "the first store time that is too late",
+        _EVERYWHERE | Use.SELECT | Use.GET,
+        refused=_NO_END,
+        short="--to",
+    ),
     Option(
         "startingOffsets",
         "earliest",
-        parse_starting_offsets,
+        types.STARTS,
         'the first offset of queues: `{"topic": {"0": 17}}`, -2 for `earliest`; queues not named are read whole; or '
         "`group:NAME`: what this consumer group has not consumed of the topics that it consumes",
+        _EVERYWHERE | Use.SELECT,
     ),
-    Option("endingOffsets", "latest", parse_ending_offsets, "the first offset that is too late; -1 for `latest`"),
-    Option("columns", "", _names, "the columns to read, with commas between them; the rest is never decoded"),
+    Option(
+        "endingOffsets",
+        "latest",
+        types.ENDS,
+        "the first offset that is too late; -1 for `latest`",
+        _EVERYWHERE | Use.SELECT,
+        refused=_NO_END,
+    ),
+    Option(
+        "columns",
+        "",
+        types.COLUMNS,
+        "the columns to read, with commas between them; the rest is never decoded",
+        _EVERYWHERE | _ANY_TABLE,
+        refused=_WHOLE,
+    ),
     Option(
         "mode",
         "FAILFAST",
-        _one_of(MODES),
+        types.one_of(Mode),
         "at damage: `FAILFAST` stops with an error; `DROPMALFORMED` logs it and reads on after it; `PERMISSIVE` also "
         "gives a row for it, told in column `corrupt`",
+        _EVERYWHERE | Use.STORE | Use.PICKED | Use.GET | Use.HISTORY,
+        refused=_WHOLE,
     ),
     Option(
         "deduplicate",
         "false",
-        _boolean,
+        types.FLAG,
         "of several copies of one broker's store (master and slave, two backups) each message once: of each commitlog "
         "file the copy that reaches furthest, and what is damaged there from another; without it copies are an error",
+        _EVERYWHERE & ~Use.TAIL | Use.GET,
+        refused={Use.STREAMS: "each store is followed by itself, so name one copy"},
     ),
-    Option("verifyCrc", "true", _boolean, "check each body against its `bodyCRC`"),
-    Option("decompress", "true", _boolean, "decompress zlib, LZ4 and zstd bodies; `false` gives them as stored"),
+    Option(
+        "verifyCrc", "true", types.FLAG, "check each body against its `bodyCRC`", _EVERYWHERE | Use.STORE | Use.PICKED
+    ),
+    Option(
+        "decompress",
+        "true",
+        types.FLAG,
+        "decompress zlib, LZ4 and zstd bodies; `false` gives them as stored",
+        _EVERYWHERE,
+        refused=_WHOLE,
+    ),
     Option(
         "maxPartitionBytes",
         "auto",
-        _partition_size,
+        types.PARTITION_SIZE,
         "the most commitlog bytes in a partition; `auto`: 128m, and in stores of more than 250 GiB more, up to 1g, "
         "to keep to 2,000 partitions",
+        _CALLS,
     ),
-    Option("minPartitions", "", _count, "how many partitions to aim at, at least; else the driver's cores"),
+    Option(
+        "minPartitions", "", types.COUNT, "how many partitions to aim at, at least; else the driver's cores", _CALLS
+    ),
     Option(
         "pushdown",
         "auto",
-        _one_of(get_args(Pushdown)),
+        types.one_of(Pushdown),
         "use of the filters that Spark pushes: `auto` where Spark does it right, `off`, or `on`: you promise that the "
         "DataFrame is scanned once only",
+        Use.READ | Use.EXPLAIN,
+        refused={Use.STREAMS: "Spark pushes no filters to streams"},
     ),
     Option(
         "trust",
         "log",
-        _one_of(get_args(Trust)),
+        types.one_of(Trust),
         "`log`: ConsumeQueues are used as far as the log bears them out; `queues`: you promise that they are whole. "
         "Then nothing is proved, and topic, queueId, queueOffset, commitLogOffset, storeSize and store come from them "
         "alone",
+        _EVERYWHERE | Use.STORE | Use.GET,
+        refused={Use.STREAMS: "a stream reads the log itself"} | _WHOLE,
     ),
     Option(
         "dropCache",
         "false",
-        _boolean,
+        types.FLAG,
         "drop the commitlog's pages from the system's memory once they are read, but for those that were there before: "
         "a broker on the same machine keeps its own",
+        _EVERYWHERE | Use.STORE | _ANY_TABLE,
     ),
     Option(
         "maxTaskBytesPerSecond",
         "",
-        _size,
+        types.SIZE,
         "the most bytes that each task reads in a second; all tasks that run at the same time read that much each",
+        _EVERYWHERE | Use.STORE | _ANY_TABLE,
     ),
 )
 
@@ -307,100 +288,130 @@ _STREAM_TABLE = (
     Option(
         "startingOffsets",
         "latest",
-        parse_stream_start,
+        types.STREAM_START,
         "where a new query begins: `latest`, with what comes from now on; `earliest`; `group:NAME`; or "
         '`{"topic": {"0": 17}}`, -2 for `earliest` and -1 for `latest`, queues not named are read whole. '
         "Beside `startingTimestamp` it is `earliest` by default. A restarted query goes on where its checkpoint says",
+        Use.STREAMS,
     ),
     Option(
         "maxBytesPerTrigger",
         "",
-        _size,
+        types.SIZE,
         "about the most bytes of the log that a micro-batch reads, shared by the stores; needs Spark 4.2",
+        Use.STREAMS,
     ),
     Option(
         "maxOffsetsPerTrigger",
         "",
-        _count,
+        types.COUNT,
         "the most messages of a micro-batch, shared by the stores; needs Spark 4.2. To count them, the driver looks "
         "through the log first",
+        Use.STREAMS,
     ),
     Option(
         "failOnDataLoss",
         "true",
-        _boolean,
+        types.FLAG,
         "fail where the store no longer has what comes next, or what was read last: segments were deleted before they "
         "were read, the log was cut and written anew, or an older copy took its place; `false` logs which "
         "commitLogOffsets are gone, and goes on",
+        Use.STREAMS,
     ),
 )
 
 _WRITE_TABLE = (
-    Option("path", "", _path, "the store directory; what `save(path)` sets"),
-    Option("topic", "", _text, "the topic of rows without one"),
+    Option("path", "", types.DIRECTORY, "the store directory; what `save(path)` sets", Use.WRITE),
+    Option("topic", "", types.NAME, "the topic of rows without one", _WRITES),
     Option(
         "queues",
         "4",
-        _within(_count, MOST_BYTES),
+        types.within(types.COUNT, MOST_BYTES),
         "rows without a `queueId` go to this many queues of their topic: by the hash of `keys`, or else in turn",
+        _WRITES,
     ),
     Option(
         "mappedFileSizeCommitLog",
         f"{DEFAULT_SIZES.segment >> 30}g",
-        _within(_size, MOST_BYTES),
+        types.within(types.SIZE, MOST_BYTES),
         "bytes of a commitlog file, for a new store",
+        _WRITES,
     ),
     Option(
         "mappedFileSizeConsumeQueue",
         str(DEFAULT_SIZES.queue_file),
-        _within(_queue_size, MOST_BYTES // QUEUE_UNIT_SIZE * QUEUE_UNIT_SIZE),
+        types.within(types.QUEUE_SIZE, MOST_BYTES // QUEUE_UNIT_SIZE * QUEUE_UNIT_SIZE),
         "bytes of a ConsumeQueue file, for a new store",
+        _WRITES | Use.REBUILD,
     ),
     Option(
         "maxHashSlotNum",
         str(DEFAULT_SIZES.slots),
-        _within(_count, most_slots(2)),
+        types.within(types.COUNT, most_slots(2)),
         "hash slots of an index file, for a new store",
+        _WRITES | Use.REBUILD,
     ),
     Option(
         "maxIndexNum",
         str(DEFAULT_SIZES.items),
-        _within(_items, most_items(1)),
+        types.within(types.ITEMS, most_items(1)),
         "entries of an index file, for a new store",
+        _WRITES | Use.REBUILD,
     ),
-    Option("messageIndexEnable", "true", _boolean, "put the messages' keys and ids into index files"),
-    Option("storeHost", "127.0.0.1:10911", _host, "`ip:port` or `[ipv6]:port` of the broker, for rows without one"),
-    Option("bornHost", "127.0.0.1:0", _host, "the same of the producer"),
+    Option(
+        "messageIndexEnable",
+        "true",
+        types.FLAG,
+        "put the messages' keys and ids into index files",
+        _WRITES | Use.REBUILD | Use.COPIES,
+        short="--index",
+    ),
+    Option(
+        "storeHost",
+        "127.0.0.1:10911",
+        types.HOST,
+        "`ip:port` or `[ipv6]:port` of the broker, for rows without one",
+        _WRITES,
+    ),
+    Option("bornHost", "127.0.0.1:0", types.HOST, "the same of the producer", _WRITES),
     Option(
         "decompress",
         "true",
-        _boolean,
+        types.FLAG,
         "as the rows were read: `true`: bodies are plain, and `sysFlag` loses its compression bits; `false`: they are "
         "as they were stored, and it keeps them",
+        _WRITES,
     ),
     Option(
         "autoMessageVersionOnTopicLen",
         "false",
-        _boolean,
+        types.FLAG,
         "allow topics of 128 to 255 bytes; brokers before 5.1.0 delete such messages and all after them",
+        _WRITES,
     ),
     Option(
         "configFrom",
         "",
-        _text,
+        types.OTHER_STORE,
         "for rows of a broker's store that become a new one: that store's directory. What it knows of topics and "
         "consumer groups comes along, and each group goes on where it was, though queue offsets are given anew. Needs "
         "columns `topic`, `queueId` and `queueOffset`, and the rows of each queue in their order",
+        _WRITES,
     ),
     Option(
         "txnAppId",
         "",
-        _text,
+        types.NAME,
         "with `txnVersion`: who writes. A write whose version is not greater than the last one of this application is "
         "skipped, so that one that is tried again, in `foreachBatch` for example, writes nothing twice",
+        _WRITES,
     ),
     Option(
-        "txnVersion", "", _version, "with `txnAppId`: the number of this write; each one's is greater than the last"
+        "txnVersion",
+        "",
+        types.VERSION,
+        "with `txnAppId`: the number of this write; each one's is greater than the last",
+        _WRITES,
     ),
 )
 
@@ -410,12 +421,44 @@ OPTIONS: dict[str, Option] = {option.name: option for option in _READ_TABLE}
 STREAM_OPTIONS: dict[str, Option] = {option.name: option for option in _STREAM_TABLE}
 WRITE_OPTIONS: dict[str, Option] = {option.name: option for option in _WRITE_TABLE}
 ONLY_OF_STREAMS = {name.lower(): name for name in STREAM_OPTIONS if name not in OPTIONS}
-# What a Python call takes: paths and table are arguments there, and a Store has them; only Spark pushes filters.
-EXPLAIN_OPTIONS = {name: option for name, option in OPTIONS.items() if name not in ("path", "paths", "table")}
-CALL_OPTIONS = {name: option for name, option in EXPLAIN_OPTIONS.items() if name != "pushdown"}
-STORE_OPTIONS = {name: option for name, option in OPTIONS.items() if name in StoreOptions.__annotations__}
-WRITE_CALL_OPTIONS = {name: option for name, option in WRITE_OPTIONS.items() if name != "path"}
-REBUILD_OPTIONS = {name: option for name, option in WRITE_OPTIONS.items() if name in RebuildOptions.__annotations__}
+
+
+def going_with(use: Use, table: Mapping[str, Option] = OPTIONS) -> dict[str, Option]:
+    """The options that are of use somewhere, or in all of several places."""
+    return {name: option for name, option in table.items() if option.goes_with(use)}
+
+
+def refused_for(use: Use) -> dict[str, str]:
+    """The options of a read that are of no use somewhere, and why."""
+    return {name: option.refused[use] for name, option in OPTIONS.items() if use in option.refused}
+
+
+def refuse(given: Iterable[str], use: Use) -> None:
+    """Refuse options of a read that are of no use somewhere; their names in any case.
+
+    Raises:
+        OptionError: there is one.
+    """
+    names = {name.lower() for name in given}
+    for name, why in refused_for(use).items():
+        if name.lower() in names:
+            raise OptionError(f"option {name!r} is not for {(use.name or '').lower()}: {why}; leave it away")
+
+
+EXPLAIN_OPTIONS = going_with(Use.EXPLAIN)
+CALL_OPTIONS = going_with(Use.CALL)
+STORE_OPTIONS = going_with(Use.STORE)
+WRITE_CALL_OPTIONS = going_with(Use.CALL, WRITE_OPTIONS)
+REBUILD_OPTIONS = going_with(Use.REBUILD, WRITE_OPTIONS)
+COPY_OPTIONS = going_with(Use.COPIES, WRITE_OPTIONS)  # that a copy is written with
+
+
+def of_stores(given: Mapping[str, object]) -> StoreOptions:
+    """Those of the options that say where a store's files are, and how they are read."""
+    names = {name.lower() for name in STORE_OPTIONS}
+    return {  # type: ignore[return-value]
+        name: value for name, value in given.items() if name.lower() in names or is_storage_option(name)
+    }
 
 
 @dataclass(frozen=True)
@@ -501,26 +544,23 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
     if values["columns"] and values["table"] == MESSAGES:
         check_columns(values["columns"])
     start = values["startingOffsets"]
-    return ReadOptions(
-        paths=paths,
-        store_path_commit_log=values["storePathCommitLog"],
-        columns=values["columns"],
-        mode=values["mode"],
-        verify_crc=values["verifyCrc"],
-        decompress=values["decompress"],
-        max_partition_bytes=values["maxPartitionBytes"],
-        min_partitions=values["minPartitions"],
-        manners=Manners(values["dropCache"], values["maxTaskBytesPerSecond"]),
-        selection=selection_of(values),
-        subscribe=values["subscribe"] or frozenset(),
-        pushdown=values["pushdown"],
-        trust=values["trust"],
-        deduplicate=values["deduplicate"],
-        table=values["table"],
-        starting_group=start.group if isinstance(start, GroupOffsets) else None,
-        given=frozenset(named),
-        storage=storage,
-    )
+    together = {
+        "paths": paths,
+        "manners": Manners(values["dropCache"], values["maxTaskBytesPerSecond"]),
+        "selection": selection_of(values),
+        "subscribe": values["subscribe"] or frozenset(),
+        "starting_group": start.group if isinstance(start, GroupOffsets) else None,
+        "given": frozenset(named),
+        "storage": storage,
+    }
+    return ReadOptions(**_attributes(ReadOptions, values) | together)
+
+
+def _attributes(understood: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the options that are attributes as they are: of their names, in Python's spelling."""
+    names = {attribute.name for attribute in fields(understood)}
+    spelled = {re.sub("[A-Z]+", lambda found: f"_{found[0].lower()}", name): value for name, value in values.items()}
+    return {name: value for name, value in spelled.items() if name in names}
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
@@ -540,19 +580,12 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     if (application is None) != (version is None):
         missing = "txnVersion" if version is None else "txnAppId"
         raise OptionError(f"options 'txnAppId' and 'txnVersion' go together: expected {missing!r}, too, found none")
-    return WriteOptions(
-        path=values["path"][0],
-        topic=values["topic"],
-        queues=values["queues"],
-        sizes=Sizes(*(values[name] if name in named else None for name in _SIZES)),
-        message_index_enable=values["messageIndexEnable"],
-        store_host=values["storeHost"],
-        born_host=values["bornHost"],
-        decompress=values["decompress"],
-        auto_message_version_on_topic_len=values["autoMessageVersionOnTopicLen"],
-        config_from=values["configFrom"],
-        transaction=None if application is None else Transaction(application, version),
-    )
+    together = {
+        "path": values["path"][0],
+        "sizes": Sizes(*(values[name] if name in named else None for name in _SIZES)),
+        "transaction": None if application is None else Transaction(application, version),
+    }
+    return WriteOptions(**_attributes(WriteOptions, values) | together)
 
 
 def parse_rebuild_options(given: Mapping[str, str]) -> WriteOptions:
@@ -574,7 +607,8 @@ def option_texts(given: Mapping[str, object], table: Mapping[str, Option]) -> di
     values = {name: value for name, value in given.items() if value is not None}
     of_storage = {name: value for name, value in values.items() if is_storage_option(name)}
     own = named({name: value for name, value in values.items() if name not in of_storage}, table)
-    return {name: text_of(f"option {name!r}", value, kind_of(name)) for name, value in {**of_storage, **own}.items()}
+    kinds = {name: storage_kind(name) for name in of_storage} | {name: table[name].type.python for name in own}
+    return {name: text_of(f"option {name!r}", value, kinds[name]) for name, value in {**of_storage, **own}.items()}
 
 
 def named(given: Mapping[str, _Value], table: Mapping[str, Option]) -> dict[str, _Value]:
@@ -623,8 +657,8 @@ def understand(given: Mapping[str, str], table: Mapping[str, Option]) -> tuple[d
 
 def _parse(option: Option, text: str) -> Any:
     try:
-        if option.name not in _OF_PATHS:
+        if not option.type.is_path:
             refuse_no_text(text)
-        return option.parse(text)
+        return option.type.parse(text)
     except ValueError as expected:
         raise OptionError(f"option {option.name!r}: expected {expected}, found {quoted(text)}") from None

@@ -5,20 +5,20 @@ from dataclasses import dataclass
 
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.option_values import GroupOffsets, Offsets, Word, check_offsets
-from rmqstore_spark.options import MESSAGES, OPTIONS, STREAM_OPTIONS, ReadOptions, parse_options, understand
+from rmqstore_spark.options import (
+    MESSAGES,
+    OPTIONS,
+    STREAM_OPTIONS,
+    ReadOptions,
+    Use,
+    going_with,
+    parse_options,
+    refuse,
+    understand,
+)
 from rmqstore_spark.selection import ALL
 from rmqstore_spark.store.storage import location, scheme_of, taken_out
 
-# Options of a read, and why a stream does not take them.
-NOT_FOR_STREAMS = {
-    "endingOffsets": "a stream has no end",
-    "endingTimestamp": "a stream has no end",
-    "key": "a stream reads all that comes; look messages up with a batch read, or filter",
-    "msgId": "a stream reads all that comes; look messages up with a batch read, or filter",
-    "trust": "a stream reads the log itself",
-    "deduplicate": "each store is followed by itself, so name one copy",
-    "pushdown": "Spark pushes no filters to streams",
-}
 # Understood here, and not as options of a read.
 _OWN = {name.lower() for name in STREAM_OPTIONS}
 
@@ -49,13 +49,10 @@ def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
     Raises:
         OptionError: an option that is unknown, or makes no sense of a stream, or a value that cannot be understood.
     """
-    names = {name.lower() for name in given}
-    for name, why in NOT_FOR_STREAMS.items():
-        if name.lower() in names:
-            raise OptionError(f"option {name!r} is not for streams: {why}; leave it away")
+    refuse(given, Use.STREAMS)
     own, named = understand({name: text for name, text in given.items() if name.lower() in _OWN}, STREAM_OPTIONS)
     others = {name: text for name, text in given.items() if name.lower() not in _OWN}
-    known = {name: option for name, option in {**OPTIONS, **STREAM_OPTIONS}.items() if name not in NOT_FOR_STREAMS}
+    known = going_with(Use.STREAMS, {**OPTIONS, **STREAM_OPTIONS})
     understand(taken_out(others)[1], known)  # so that an unknown one is told with the names of a stream's
     read = parse_options(others)
     for path in read.paths:

@@ -70,7 +70,7 @@ ROOMS = (
         "query",
         "options, and what they select",
         "#b0457b",
-        _modules("options option_texts option_values selection pattern stream_options"),
+        _modules("options option_texts option_types option_values selection pattern stream_options"),
     ),
     Room("store", "the format, read only", "#2e8b57", ("rmqstore_spark.store.",)),
     Room(

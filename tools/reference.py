@@ -19,11 +19,10 @@ from rmqstore_spark.cli.commands import Rmqstore
 from rmqstore_spark.cli.exit_codes import EXIT_CODES
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.copying.report import LOST
-from rmqstore_spark.options import OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS, Option
+from rmqstore_spark.options import OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS, Option, Use, refused_for
 from rmqstore_spark.store.storage import STORAGE_OPTIONS
-from rmqstore_spark.stream_options import NOT_FOR_STREAMS
 from rmqstore_spark.tables.check.problems import PROBLEMS, Problem
-from rmqstore_spark.tables.registry import OF_ALL_TABLES, TABLES, table
+from rmqstore_spark.tables.registry import TABLES, table
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -45,7 +44,7 @@ def storage_options() -> str:
 
 def not_for_streams() -> str:
     """The options of a read that a stream does not take."""
-    rows = [f"| `{name}` | {why} |" for name, why in NOT_FOR_STREAMS.items()]
+    rows = [f"| `{name}` | {why} |" for name, why in refused_for(Use.STREAMS).items()]
     return "\n".join(["| option | why |", "|---|---|", *rows])
 
 
@@ -68,7 +67,7 @@ def tables() -> str:
     """All tables but messages."""
     parts = []
     for found in map(table, TABLES):
-        fit = ", ".join(f"`{name}`" for name in sorted(found.options - OF_ALL_TABLES)) or "none"
+        fit = ", ".join(f"`{name}`" for name in sorted(found.options)) or "none"
         rows = [f"| `{column.name}` | `{column.spark}` | {_plain(column.meaning)} |" for column in found.columns]
         head = [f"### {found.name}", "", f"One row is {found.row}. Options of its own: {fit}.", ""]
         after = ["", _plain(found.note)] if found.note else []

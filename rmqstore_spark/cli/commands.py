@@ -18,26 +18,30 @@ from rmqstore_spark.cli.parameters import (
     ROWS_SHOWN,
     Command,
     one_path,
-    options_of,
+    options_for,
     output_options,
     some_paths,
+    table_options,
 )
 from rmqstore_spark.cli.passed_over import PassedOver, passed_over
 from rmqstore_spark.columns import COLUMNS, DEFAULT_COLUMNS
 from rmqstore_spark.errors import OptionError, counted, nearest, one_line
-from rmqstore_spark.option_texts import SelectOptions, of_stores
-from rmqstore_spark.options import MESSAGES, NOT_FOR_COPIES, OPTIONS, WRITE_OPTIONS, check_columns, understand
+from rmqstore_spark.options import (
+    MESSAGES,
+    OPTIONS,
+    WRITE_OPTIONS,
+    Use,
+    check_columns,
+    going_with,
+    of_stores,
+    understand,
+)
 from rmqstore_spark.tables.registry import TABLES, table
 
 _OF_FINDINGS = f"{FINDINGS_SHOWN} of each problem on the screen, else all"
 _ALL = 1 << 62
 # What a table shows of messages if no columns are named: first what goes into 80 columns.
 _MESSAGE_COLUMNS = ["storeTimestamp", "topic", "keys", "body", "tags", "queueId", "queueOffset"]
-_HOW = frozenset({"storePathCommitLog", "columns", "dropCache", "maxTaskBytesPerSecond"})
-# Of Spark's side, or said in another way here.
-_NOT_HERE = {"path", "paths", "table", "pushdown", "minPartitions", "maxPartitionBytes"}
-_NOT_FOR_ONE = {"deduplicate"}
-_REBUILD = ("mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum", "messageIndexEnable")
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -141,7 +145,7 @@ def _found(rows: int, paths: Sequence[str], given: dict[str, str], damage: Passe
     from rmqstore_spark.cli.reading import is_all_looked_at
 
     asked = [what] if what else []
-    asked += [f"{name} {text!r}" for name, text in given.items() if name in SelectOptions.__annotations__]
+    asked += [f"{name} {text!r}" for name, text in given.items() if name in going_with(Use.SELECT)]
     click.echo(one_line(f"nothing found{' with ' if asked else ''}{', '.join(asked)}"), err=True)
     return NOT_FOUND if not damage.any and is_all_looked_at(paths, given) else NOT_ALL
 
@@ -218,7 +222,7 @@ def _show_store() -> click.Command:
                 summary = summarize(store)
             show_summary(summary)
 
-    parameters = [some_paths(), *options_of(["storePathCommitLog"])]
+    parameters = [some_paths(), *options_for(Use.SHOW)]
     text = "What is in a store at a glance. Its size and time, the largest topics, the groups that lag."
     return _command("show", run, parameters, text, "/data/store")
 
@@ -238,9 +242,8 @@ def _tail() -> click.Command:
         return _found(rows, [path], given, damage)
 
     follow = click.Option(["--follow", "-f"], is_flag=True, help="go on with those that come, until Ctrl-C")
-    names = [name for name in OPTIONS if name not in _NOT_HERE | _NOT_FOR_ONE]
     which = "the most rows, the last ones of those that are there"
-    parameters = [one_path(), follow, *options_of(names), *output_options(str(LAST_SHOWN), which)]
+    parameters = [one_path(), follow, *options_for(Use.TAIL), *output_options(str(LAST_SHOWN), which)]
     text = (
         f"The last messages, {LAST_SHOWN} of them unless --limit says else. With --follow also those that come, or "
         "with --starting-offsets all from there on."
@@ -274,7 +277,7 @@ def _table_command(name: str) -> click.Command:
     def run(paths: Sequence[str], kind: str | None, output: str | None, limit: int | None, **options: Any) -> int:
         return _show(name, paths, kind, output, limit, options)
 
-    parameters = [some_paths(), *options_of([*found.options, *_HOW]), *output_options()]
+    parameters = [some_paths(), *table_options(found), *output_options()]
     text = f"One row is {found.row}. Its columns: {', '.join(found.schema.names)}."
     return _command(name, run, parameters, text, "/data/store --format json")
 
@@ -285,7 +288,7 @@ def _messages() -> click.Command:
 
     parameters = [
         some_paths(),
-        *options_of([name for name in OPTIONS if name not in _NOT_HERE]),
+        *options_for(Use.MESSAGES),
         *output_options(),
     ]
     text = f"The messages, or some of them. Their columns: {', '.join(COLUMNS)}."
@@ -310,11 +313,10 @@ def _get() -> click.Command:
             rows = _show_messages(batches, limit) if is_in_full else _put_out(schema, batches, kind, output, limit or 0)
         return _found(rows, [path], given, damage)
 
-    how = [*_HOW, "key", "subscribe", "startingTimestamp", "endingTimestamp", "mode", "trust", "deduplicate"]
     parameters = [
         one_path(),
         click.Argument(["wanted"], metavar="[ID]", required=False),
-        *options_of(how),
+        *options_for(Use.GET),
         *output_options("all"),
     ]
     text = "One message, by its msgId or offsetMsgId; or those with a key. All that is known of them, and their bodies."
@@ -359,7 +361,7 @@ def _history() -> click.Command:
     parameters = [
         one_path(),
         click.Argument(["wanted"], metavar="KEY_OR_ID"),
-        *options_of([*_HOW, "mode"]),
+        *options_for(Use.HISTORY),
         *output_options(),
     ]
     text = "What happened to a message, in order of time. Transactions, delays, retries, who has consumed it, traces."
@@ -388,7 +390,7 @@ def _check() -> click.Command:
             return WRONG
         return NOT_ALL if "notLookedAt" in found.column("problem").to_pylist() else FINE
 
-    parameters = [some_paths(), *options_of([*table("check").options, *_HOW]), *output_options(_OF_FINDINGS)]
+    parameters = [some_paths(), *table_options(table("check")), *output_options(_OF_FINDINGS)]
     text = (
         "What is wrong with a store, or suspicious. The whole log is read, and compared with queues, index files, "
         "config and offsets. Exit code 1: there are errors or warnings; 3: there are none where it could look."
@@ -402,7 +404,7 @@ def _explain() -> click.Command:
 
         click.echo(explanation(list(paths), _given(options)))
 
-    parameters = [some_paths(), *options_of([name for name in OPTIONS if name not in _NOT_HERE])]
+    parameters = [some_paths(), *options_for(Use.MESSAGES)]
     text = "How `messages` with these options would find its rows, and what that costs."
     return _command("explain", run, parameters, text, "/data/store --key order-4711")
 
@@ -415,7 +417,7 @@ def _rebuild() -> click.Command:
             count = rmqstore_spark.rebuild(path, **_given(options))
         click.echo(f"the queues have {counted(count, 'message')}")
 
-    parameters = [one_path(), *options_of(_REBUILD, WRITE_OPTIONS)]
+    parameters = [one_path(), *options_for(Use.REBUILD, WRITE_OPTIONS)]
     text = (
         "Make ConsumeQueue and IndexFile anew from the commitlog. No broker may run on the store; the commitlog is "
         "only read."
@@ -475,8 +477,8 @@ def _copying(name: str, text: str, example: str) -> click.Command:
 
     parameters: list[click.Parameter] = [
         some_paths("SOURCE... TARGET"),
-        *options_of([option for option in OPTIONS if option not in _NOT_HERE | NOT_FOR_COPIES]),
-        *options_of(["messageIndexEnable"], WRITE_OPTIONS),
+        *options_for(Use.MESSAGES | Use.COPIES),
+        *options_for(Use.COPIES, WRITE_OPTIONS),
         *output_options(_OF_FINDINGS),
     ]
     return _command(name, run, parameters, text, example)

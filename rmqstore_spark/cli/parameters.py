@@ -1,20 +1,14 @@
 """What the commands take: the data source's options by their names, stores, and how rows are shown."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import click
 
 from rmqstore_spark.cli import formats
 from rmqstore_spark.errors import nearest
-from rmqstore_spark.options import OPTIONS, Option
+from rmqstore_spark.options import OPTIONS, Option, Use, going_with
+from rmqstore_spark.tables.table import Table
 
-# What else options are called at a terminal.
-_SHORT = {
-    "subscribe": "--topic",
-    "startingTimestamp": "--from",
-    "endingTimestamp": "--to",
-    "messageIndexEnable": "--index",
-}
 # Where no --limit is given: rows of a table, messages of `tail`, and rows of each problem.
 ROWS_SHOWN, LAST_SHOWN, FINDINGS_SHOWN = 100, 10, 20
 _MOST = (1 << 63) - 1  # rows
@@ -52,20 +46,33 @@ def unknown_option(why: click.NoSuchOption) -> str:
     return f"there is no option {why.option_name!r}{f'.{near}' if near else before}"
 
 
-def options_of(names: Sequence[str], table: dict[str, Option] = OPTIONS) -> list[click.Parameter]:
-    """Options of the data source, by the same names and with the same help; `--starting-timestamp` is one, too."""
-    return [_option(table[name]) for name in table if name in names]
+def options_for(use: Use, table: Mapping[str, Option] = OPTIONS) -> list[click.Parameter]:
+    """The data source's options that are of use somewhere, by the same names and with the same help;
+    `--starting-timestamp` is one, too."""
+    return [_option(option) for option in going_with(use, table).values()]
+
+
+def table_options(table: Table) -> list[click.Parameter]:
+    """The same of a table: its own ones, and what goes with all of them."""
+    names = table.options | going_with(Use.TABLE | Use.CALL).keys()
+    return [_option(option) for name, option in OPTIONS.items() if name in names]
 
 
 def _option(option: Option) -> click.Option:
     kebab = "".join(f"-{c.lower()}" if c.isupper() else c for c in option.name)
     text = option.help.replace("`", "").replace(r"\|", "|")
     default = f" [default: {option.default}]" if option.default else ""
-    spellings = dict.fromkeys([f"--{option.name}", f"--{kebab}", _SHORT.get(option.name, f"--{kebab}")])
-    if option.is_flag:
+    spellings = dict.fromkeys([f"--{option.name}", f"--{kebab}", option.short or f"--{kebab}"])
+    if option.type.metavar is None:
         both = [f"{spelling}/--no-{spelling[2:]}" for spelling in spellings]
         return click.Option([*both, option.name], help=text + default, default=None)
-    return click.Option([*spellings, option.name], help=text + default, metavar="TEXT")
+    known = option.type.words
+    return click.Option(
+        [*spellings, option.name],
+        help=text + default,
+        metavar=option.type.metavar,
+        shell_complete=lambda ctx, parameter, begin: [word for word in known if word.startswith(begin)],
+    )
 
 
 def _not_empty(ctx: click.Context, parameter: click.Parameter, path: str | None) -> str | None:

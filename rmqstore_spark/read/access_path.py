@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from rmqstore_spark.kept import kept
-from rmqstore_spark.options import Trust
+from rmqstore_spark.option_types import Trust
 from rmqstore_spark.read.index_path import IndexPath, NoIndexError
 from rmqstore_spark.read.pack import Pieces
 from rmqstore_spark.read.prune import in_time

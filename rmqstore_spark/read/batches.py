@@ -12,7 +12,8 @@ from native_io import COLUMNS as UNIT_COLUMNS
 from native_io import FORMAT, Filter
 from rmqstore_spark.columns import batch_of
 from rmqstore_spark.errors import DamagedStoreError
-from rmqstore_spark.options import Mode, ReadOptions
+from rmqstore_spark.option_types import Mode
+from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read.find import SelectedUnits
 from rmqstore_spark.read.origins import ORIGIN_COLUMNS, ORIGIN_NEEDS, Origins
 from rmqstore_spark.read.parts import Parts

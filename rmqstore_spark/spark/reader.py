@@ -8,7 +8,8 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from rmqstore_spark.columns import COLUMNS
-from rmqstore_spark.options import Pushdown, ReadOptions
+from rmqstore_spark.option_types import Pushdown
+from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.spark.worker import called_by_spark, is_run_by, told
 
 if TYPE_CHECKING:

@@ -208,9 +208,7 @@ CONSUMEQUEUE = Table(
         Column("storeTimestamp", TIME, "in a BatchCQ, or what is at that address; else null"),
         Column("filterBitMap", BYTES, "what is at that address; else null"),
     ),
-    options=frozenset(
-        {"subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets", "maxTaskBytesPerSecond"}
-    ),
+    options=frozenset({"subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets"}),
     rows=rows,
     parts=parts,
 )

@@ -69,7 +69,7 @@ INDEX = Table(
         Column("storeTimestamp", TIME, "the message's, in whole seconds after the file's beginTimestamp"),
         Column("previousItem", INT, "the next older item of the same hash slot; 0: there is none"),
     ),
-    options=frozenset({"mode", "maxTaskBytesPerSecond"}),
+    options=frozenset({"mode"}),
     rows=_rows,
     parts=_parts,
 )

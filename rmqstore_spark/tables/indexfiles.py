@@ -66,6 +66,6 @@ INDEXFILES = Table(
         # maxIndexNum - 1. Where header and items contradict each other, nothing tells where the items begin.
         Column("capacity", INT, "how many items it has room for; null where header and items contradict each other"),
     ),
-    options=frozenset({"mode", "maxTaskBytesPerSecond"}),
+    options=frozenset({"mode"}),
     rows=_rows,
 )

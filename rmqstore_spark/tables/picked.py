@@ -10,13 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqstore_spark.columns import arrow_schema
-from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.options import ReadOptions, Use, going_with
 from rmqstore_spark.selection import EVERYTHING, Numbers, Selection, Texts
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.tables.messages import messages
 
-# What every table that is made of messages takes, besides what selects its rows.
-HOW_TO_READ = frozenset({"mode", "verifyCrc"})
+HOW_TO_READ = frozenset(going_with(Use.PICKED))
 OF_ROWS = HOW_TO_READ | {"subscribe", "subscribePattern", "startingTimestamp", "endingTimestamp"}
 
 _FEW = 4096  # so many ids are looked for one by one; for more, all of a topic is read

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from rmqstore_spark.columns import batch_of
 from rmqstore_spark.errors import NotAStoreError, OptionError, nearest, quoted
-from rmqstore_spark.options import MESSAGES, ReadOptions, check_columns
+from rmqstore_spark.options import MESSAGES, ReadOptions, Use, check_columns, going_with
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.read.again import again, begun_again
 from rmqstore_spark.read.asked import with_offsets
@@ -27,8 +27,7 @@ from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.proofs import Proof, hold
 from rmqstore_spark.tables.table import Part, Table
 
-# What every table takes: which stores, which columns, with what manners towards others.
-OF_ALL_TABLES = {"path", "paths", "table", "columns", "storePathCommitLog", "dropCache", "maxTaskBytesPerSecond"}
+OF_ALL_TABLES = going_with(Use.TABLE).keys()
 _STORE = "store"  # the column that every table has by name
 
 

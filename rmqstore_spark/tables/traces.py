@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqstore_spark.columns import BOOL, INT, LONG, TEXT, TIME, Column, arrow_schema
-from rmqstore_spark.options import Mode, ReadOptions
+from rmqstore_spark.option_types import Mode
+from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read.batches import ReadSettings, read_task
 from rmqstore_spark.read.planner import plan_stores
 from rmqstore_spark.selection import EVERYTHING, Selection

@@ -194,7 +194,7 @@ def test_of_two_wrong_options_all_faces_tell_the_same(rng: random.Random) -> Non
             assert batch_says(**options) == said_of(lambda: rmqstore_spark.Store(SAMPLE).messages(**options))  # type: ignore[arg-type] # noqa: B023
     refused = ["key", "trust", "endingTimestamp", "pushdown"]
     for order in itertools.permutations(refused):
-        assert "'endingTimestamp'" in stream_says(**dict.fromkeys(order, "x"))
+        assert "'key'" in stream_says(**dict.fromkeys(order, "x"))
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -14,7 +14,6 @@ import threading
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import get_type_hints
 
 import pyarrow as pa
 import pytest
@@ -25,9 +24,6 @@ from support.patience import HANG
 import rmqstore_spark
 from rmqstore_spark import NotAStoreError, OptionError, Store
 from rmqstore_spark.columns import DEFAULT_COLUMNS
-from rmqstore_spark.option_texts import MessageOptions, WriteOptions
-from rmqstore_spark.options import OPTIONS, WRITE_OPTIONS
-from rmqstore_spark.store.storage import STORAGE_OPTIONS
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "sample_store"
@@ -114,14 +110,6 @@ def test_options_in_pythons_words(long_store: Path) -> None:
         store.messages(subscribes="Plain")  # type: ignore[call-arg]
     with pytest.raises(OptionError, match="option 'tags' does not go with table 'topics'"):
         store.topics(tags="x")
-
-
-def test_type_checkers_know_all_options() -> None:
-    """But those that Store gives itself, and what is Spark's alone. What an option takes is said nowhere else."""
-    assert set(get_type_hints(MessageOptions)) == (
-        set(OPTIONS) - {"path", "paths", "table", "columns", "pushdown"} | set(STORAGE_OPTIONS)
-    )
-    assert set(get_type_hints(WriteOptions)) == set(WRITE_OPTIONS) - {"path"}
 
 
 def test_get_and_explain(capsys: pytest.CaptureFixture[str]) -> None:

@@ -187,9 +187,7 @@ CHECK = Table(
     row="something that is wrong, or suspicious",
     columns=COLUMNS,
     note="The whole log is read, once.",
-    options=frozenset(
-        {"storePathCommitLog", "maxPartitionBytes", "minPartitions", "dropCache", "maxTaskBytesPerSecond"}
-    ),
+    options=frozenset({"maxPartitionBytes", "minPartitions"}),
     rows=rows,
     parts=parts,
     nbytes=nbytes,
