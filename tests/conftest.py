@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
-from support import jvm
+from support import distribution, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +33,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # store of 256 MiB. Workers begin with these, in this order: the longest first. (pytest 9 ignores xdist's own groups.)
 TOGETHER = {
     "tests/spark/": "Spark",
+    "tests/cluster/": "Spark",
     "tests/repo/test_notebook.py": "Spark",
     "tests/repo/test_packaging.py": "Spark",
     "tests/interop/test_on_a_cluster.py": "Spark",
@@ -147,6 +148,18 @@ def public_path() -> Iterator[Path]:
 def small_store() -> Path:
     """60 messages of TopicA in two queues, as RocketMQ 5.3.3's store code wrote them."""
     return ROOT / "tests" / "data" / "rocketmq-5.3.3"
+
+
+@pytest.fixture(scope="session")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution."""
+    return distribution.make_sdist(tmp_path_factory.mktemp("source"))
+
+
+@pytest.fixture(scope="session")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of it."""
+    return distribution.make_wheel(sdist, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture

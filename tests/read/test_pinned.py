@@ -17,6 +17,17 @@ import pytest
 from oracle import stores
 from support import reading
 from support.following import Query
+from support.replacing import (
+    SEGMENT,
+    another,
+    built,
+    cut_and_gone_on,
+    gone,
+    older,
+    other_bodies,
+    unmounted,
+    with_other_segments,
+)
 
 import rmqstore_spark
 from rmqstore_spark import DeletedMeanwhileError, RmqStoreError, StorageError, Store
@@ -30,28 +41,7 @@ from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.proofs import hold
 from rmqstore_spark.tables.registry import TABLES, plan_table, read_part, schema_of, table
 
-SEGMENT = 1 << 16
 COVERED = ["topic", "queueId", "commitLogOffset"]
-
-
-def built(root: Path, count: int = 600, since: int = 0, letter: bytes = b"a", rewritten: int | None = None) -> Path:
-    """A store of messages that take as many bytes in each such store.
-
-    Args:
-        since: how much later its messages were stored (ms), than those of others.
-        letter: what is in their bodies.
-        rewritten: from this message on it is another history.
-    """
-    store = stores.StoreBuilder(root, segment_size=SEGMENT, queue_file_size=2000, index=True, index_items=150)
-    store.now += since
-    for number in range(count):
-        if number == rewritten:
-            store.now += 5_000_000
-        store.append(
-            f"T{number % 3}", letter * 300, queue_id=number % 2, tags=f"g{number % 5}", keys=f"k{number}", msg_id="u"
-        )
-    store.close()
-    return root
 
 
 def tasks_of(root: Path, columns: Sequence[str], **options: Any) -> list[Task]:
@@ -65,41 +55,6 @@ def rows_of(tasks: list[Task], columns: Sequence[str], **options: Any) -> list[r
 
 
 # ---- what a store can be replaced with: what the error says of it, where it is one
-
-
-def another(root: Path) -> None:
-    shutil.rmtree(root)
-    built(root, since=1)
-
-
-def other_bodies(root: Path) -> None:
-    shutil.rmtree(root)
-    built(root, letter=b"b")
-
-
-def older(root: Path) -> None:
-    shutil.rmtree(root)
-    built(root, count=599)
-
-
-def cut_and_gone_on(root: Path) -> None:
-    shutil.rmtree(root)
-    built(root, rewritten=500)
-
-
-def unmounted(root: Path) -> None:
-    shutil.rmtree(root)
-    root.mkdir()
-
-
-def gone(root: Path) -> None:
-    shutil.rmtree(root)
-
-
-def with_other_segments(root: Path) -> None:
-    for path in sorted((root / "commitlog").iterdir(), reverse=True):
-        path.rename(path.with_name(f"{int(path.name) + 100 * SEGMENT:020d}"))
-
 
 REPLACED: dict[Callable[[Path], None], str] = {
     another: r"sees another store under {root} than the plan: .*expected a message \(storeSize \d+, .*storeTimestamp .*"

@@ -6,12 +6,91 @@ import contextlib
 import os
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyspark
 
+from support.patience import HANG
+
 HOSTS = ("127.0.0.1", "127.0.0.2")
+# What makes of the command that starts the worker of a host the one that is run.
+Within = Callable[[list[str], str], list[str]]
+
+
+class Cluster:
+    """A cluster that runs.
+
+    Args:
+        home: where the logs and what executors write go.
+        within: as a worker is started.
+        environment: what is other than in this process; None: not set at all.
+
+    Attributes:
+        address: of the master.
+        workers: the process of each host's worker. Its executors are its children.
+    """
+
+    def __init__(self, home: Path, within: Within, environment: dict[str, str | None]) -> None:
+        self._home = home
+        self._within = within
+        self._spark = Path(pyspark.__file__).parent
+        daemons = {"SPARK_HOME": str(self._spark), "SPARK_DAEMON_MEMORY": "256m"}
+        daemons["SPARK_DAEMON_JAVA_OPTS"] = os.environ["SPARK_SUBMIT_OPTS"]
+        wanted = {**os.environ, **daemons, **environment}
+        self._environment = {name: value for name, value in wanted.items() if value is not None}
+        self._running = contextlib.ExitStack()
+        self.workers: dict[str, subprocess.Popen[bytes]] = {}
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.address = f"spark://127.0.0.1:{probe.getsockname()[1]}"
+
+    def __enter__(self) -> Cluster:
+        with contextlib.ExitStack() as failed:
+            failed.push(self._running)
+            port = self.address.rpartition(":")[2]
+            self._start("master", self._command("master.Master", "--host", "127.0.0.1", "--port", port))
+            for host in HOSTS:
+                self.start_worker(host)
+            failed.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running.close()
+
+    def start_worker(self, host: str) -> None:
+        """One with a core for one executor."""
+        limits = ("--cores", "1", "--memory", "1100m", "--work-dir", str(self._home / host))
+        command = self._command("worker.Worker", "--host", host, *limits, self.address)
+        self.workers[host] = self._start(f"worker-{host}", self._within(command, host))
+
+    def executors(self, host: str) -> list[int]:
+        """The processes of a worker's executors."""
+        return children(self.workers[host].pid)
+
+    def wait_for_executor(self, host: str) -> int:
+        """The process of one, once it is there."""
+        since = time.monotonic()
+        while not (found := self.executors(host)):
+            assert time.monotonic() < since + HANG
+            time.sleep(0.05)
+        return found[-1]
+
+    def said(self) -> str:
+        """What the executors have logged."""
+        return "".join(path.read_text(errors="replace") for path in sorted(self._home.glob("*/app-*/*/stderr")))
+
+    def _command(self, kind: str, *arguments: str) -> list[str]:
+        script = str(self._spark / "bin" / "spark-class")
+        return [script, f"org.apache.spark.deploy.{kind}", "--webui-port", "0", *arguments]
+
+    def _start(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
+        with (self._home / f"{name}.log").open("ab") as log:
+            started = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log, cwd=self._home)
+        process = self._running.enter_context(started)
+        self._running.callback(process.terminate)
+        return process
 
 
 @contextlib.contextmanager
@@ -22,28 +101,14 @@ def master(home: Path, within: Callable[[list[str]], list[str]] = list) -> Itera
         home: where the logs and what executors write go.
         within: what makes of a worker's command the one that starts it.
     """
-    spark = Path(pyspark.__file__).parent
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"spark://127.0.0.1:{probe.getsockname()[1]}"
-    environment = {**os.environ, "SPARK_HOME": str(spark), "SPARK_DAEMON_MEMORY": "256m"}
-    environment["SPARK_DAEMON_JAVA_OPTS"] = environment["SPARK_SUBMIT_OPTS"]
+    with Cluster(home, lambda command, _: within(command), {}) as cluster:
+        yield cluster.address
 
-    def command(kind: str, *arguments: str) -> list[str]:
-        return [str(spark / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", "--webui-port", "0", *arguments]
 
-    def start(name: str, command: list[str]) -> subprocess.Popen[bytes]:
-        with (home / f"{name}.log").open("wb") as log:
-            return subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=home)
-
-    with contextlib.ExitStack() as running:
-
-        def add(name: str, command: list[str]) -> None:
-            process = running.enter_context(start(name, command))
-            running.callback(process.terminate)
-
-        add("master", command("master.Master", "--host", "127.0.0.1", "--port", address.rpartition(":")[2]))
-        for host in HOSTS:
-            limits = ("--cores", "1", "--memory", "600m", "--work-dir", str(home / host))
-            add(f"worker-{host}", within(command("worker.Worker", "--host", host, *limits, address)))
-        yield address
+def children(process: int) -> list[int]:
+    """The processes that a process has started; the newest one last. None where it has ended."""
+    try:
+        tasks = list(Path(f"/proc/{process}/task").iterdir())
+        return sorted(int(child) for task in tasks for child in (task / "children").read_text().split())
+    except (FileNotFoundError, ProcessLookupError):
+        return []
