@@ -29,7 +29,8 @@ from rmqstore_spark.read.planner import plan
 from rmqstore_spark.selection import EVERYTHING, Numbers
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.write.commit import Settings, commit, prepare
+from rmqstore_spark.write.commit import Settings, commit
+from rmqstore_spark.write.job import prepare
 from rmqstore_spark.write.rows import stage
 
 _JOB = "bench"

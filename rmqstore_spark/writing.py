@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
@@ -11,16 +10,8 @@ import pyarrow as pa
 
 from rmqstore_spark.errors import OptionError, quoted
 from rmqstore_spark.option_texts import PATH, required, text_of
-from rmqstore_spark.options import (
-    WRITE_CALL_OPTIONS,
-    option_texts,
-    parse_write_options,
-)
-from rmqstore_spark.store.layout import place_to_write
-from rmqstore_spark.write.brought import brought_by
-from rmqstore_spark.write.commit import Settings, check, commit, prepared
-from rmqstore_spark.write.incoming import check_incoming
-from rmqstore_spark.write.rows import stage
+from rmqstore_spark.options import WRITE_CALL_OPTIONS, option_texts, parse_write_options
+from rmqstore_spark.write.job import WriteJob
 
 WriteMode = Literal["append", "overwrite"]
 
@@ -32,15 +23,9 @@ def write(path: str | os.PathLike[str], data: Any, mode: WriteMode, options: Map
     where = text_of("path", path, PATH)
     understood = parse_write_options({**option_texts(options, WRITE_CALL_OPTIONS), "path": where})
     schema, batches = _batches_of(data)
-    check_incoming(schema, understood)
-    root, job = place_to_write(understood.path), uuid.uuid4().hex
-    overwrite = mode == "overwrite"
-    brought = brought_by(understood)
-    settings = Settings(understood.sizes, understood.message_index_enable, overwrite, understood.transaction, brought)
-    check(root, settings)
-    with prepared(root, job):
-        staged = stage(_alike(batches, schema), understood, root, job, "00000", 0, brought)
-        return commit(root, [staged], settings)
+    job = WriteJob(understood, mode == "overwrite")
+    with job.alone(schema):
+        return job.commit([job.stage(_alike(batches, schema))])
 
 
 def _batches_of(data: Any) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:

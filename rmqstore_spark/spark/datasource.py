@@ -22,7 +22,7 @@ from rmqstore_spark.spark.reader import PushdownReader, RmqStoreReader, takes_fi
 from rmqstore_spark.spark.stream_writer import RmqStoreStreamWriter
 from rmqstore_spark.spark.table_reader import TableReader, check_types, spark_schema
 from rmqstore_spark.spark.worker import called_by_spark, refuse_relative
-from rmqstore_spark.spark.writer import RmqStoreWriter, check_input
+from rmqstore_spark.spark.writer import RmqStoreWriter
 from rmqstore_spark.store.storage import refuse_shown
 from rmqstore_spark.stream_options import parse_stream_options
 
@@ -99,20 +99,16 @@ class RmqStoreDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> "RmqStoreWriter":
         """A writer of these columns, unless it is clear already that the store cannot be written to."""
         with called_by_spark():
-            options = _to_write(self._given)
-            check_input(schema, options)
-            writer = RmqStoreWriter(options, overwrite)
-            writer.prepare()
+            writer = RmqStoreWriter(_to_write(self._given), overwrite)
+            writer.prepare(schema)
             return writer
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "RmqStoreStreamWriter":
         """A writer of these columns for one micro-batch; or, in another process, one that commits it."""
         with called_by_spark():
             given = {name: text for name, text in self._given.items() if name.lower() != _CHECKPOINT}
-            options = _to_write(given)
-            check_input(schema, options)
-            writer = RmqStoreStreamWriter(options, overwrite)
-            writer.prepare()
+            writer = RmqStoreStreamWriter(_to_write(given), overwrite)
+            writer.prepare(schema)
             return writer
 
 

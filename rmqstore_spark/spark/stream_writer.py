@@ -1,16 +1,17 @@
 """A sink as Spark sees it: each micro-batch is one write, which happens once however often Spark tries it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
 from rmqstore_spark.errors import OptionError, RmqStoreError
 from rmqstore_spark.option_values import Transaction
 from rmqstore_spark.options import WriteOptions
-from rmqstore_spark.spark.worker import called_by_spark, told
-from rmqstore_spark.spark.writer import RmqStoreWriter, StagedMessage
+from rmqstore_spark.spark.worker import called_by_spark
+from rmqstore_spark.spark.writer import RmqStoreWriter, StagedMessage, commit_told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,10 +50,11 @@ class RmqStoreStreamWriter(DataSourceStreamArrowWriter):
         if options.config_from is not None:
             raise OptionError("option 'configFrom' is for a new store, and a stream goes on with one; leave it away")
         self._writer = RmqStoreWriter(options, overwrite)
+        self._job = self._writer.job
 
-    def prepare(self) -> None:
+    def prepare(self, schema: StructType) -> None:
         """Refuse what can be refused already, and make the directory in which the tasks stage."""
-        self._writer.prepare()
+        self._writer.prepare(schema)
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
         """Encode a task's rows. Nobody hears of them before commit()."""
@@ -62,12 +64,10 @@ class RmqStoreStreamWriter(DataSourceStreamArrowWriter):
         assert isinstance(message, StagedMessage)
         task = TaskContext.get()
         query = task.getLocalProperty(_QUERY_ID) if task is not None else None
-        return BatchMessage(message.staged, query, self._writer.job)
+        return BatchMessage(message.staged, query, self._job.name)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Publish what the tasks of a batch have encoded, unless an earlier try of it has been."""
-        from rmqstore_spark.write.commit import begun, commit, written
-
         with called_by_spark():
             messages_told = [message for message in messages if isinstance(message, BatchMessage)]
             if any(message.staged.rows for message in messages_told):
@@ -75,21 +75,13 @@ class RmqStoreStreamWriter(DataSourceStreamArrowWriter):
                 query = queries.pop()
                 if query is None or queries:
                     raise RmqStoreError(
-                        f"{self._writer.root}: expected Spark to tell each task the query's id ({_QUERY_ID}), found "
+                        f"{self._job.root}: expected Spark to tell each task the query's id ({_QUERY_ID}), found "
                         "none; use foreachBatch with options txnAppId and txnVersion"
                     )
-                settings = replace(self._writer.settings, transaction=Transaction(query, batchId))
                 staged = [message.staged for message in messages_told]
-                with told(f"batch {batchId}: {begun(self._writer.root, staged)}") as result:
-                    result.append(written(commit(self._writer.root, staged, settings)))
-            self._forget(messages)
+                commit_told(self._job, staged, Transaction(query, batchId), f"batch {batchId}: ")
+            self.abort(messages, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Throw away what the tasks have encoded. Some of them may still run."""
-        self._forget(messages)
-
-    def _forget(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        from rmqstore_spark.write.commit import forget
-
-        jobs = {message.job for message in messages if isinstance(message, BatchMessage)}
-        forget(self._writer.root, *{*jobs, self._writer.job})
+        self._job.abandon(*(message.job for message in messages if isinstance(message, BatchMessage)))

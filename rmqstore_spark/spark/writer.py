@@ -1,6 +1,5 @@
 """A write as Spark sees it: tasks encode rows, and the driver commits them all at once."""
 
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -8,13 +7,15 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from rmqstore_spark.errors import counted
+from rmqstore_spark.option_values import Transaction
 from rmqstore_spark.options import WriteOptions
 from rmqstore_spark.spark.worker import called_by_spark, told
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rmqstore_spark.write.commit import Settings
+    from rmqstore_spark.write.job import WriteJob
     from rmqstore_spark.write.staging import Staged
 
 
@@ -29,84 +30,62 @@ class RmqStoreWriter(DataSourceArrowWriter):
     """Encodes rows in tasks, and commits them all at once on the driver.
 
     Attributes:
-        root: the store directory, absolute.
-        job: a name of its own.
+        job: the write.
     """
 
     def __init__(self, options: WriteOptions, overwrite: bool) -> None:
-        from rmqstore_spark.store.layout import place_to_write
-        from rmqstore_spark.write.brought import brought_by
+        from rmqstore_spark.write.job import WriteJob
 
-        self._brought = brought_by(options)
-        self.root = place_to_write(options.path)
-        self._options = options
-        self._overwrite = overwrite
-        self.job = uuid.uuid4().hex
+        self.job = WriteJob(options, overwrite)
 
-    @property
-    def settings(self) -> "Settings":
-        """How the store is written."""
-        from rmqstore_spark.write.commit import Settings
-
-        options = self._options
-        index, transaction = options.message_index_enable, options.transaction
-        return Settings(options.sizes, index, self._overwrite, transaction, self._brought)
-
-    def prepare(self) -> None:
-        """Refuse what can be refused already, and make the directory in which the tasks stage.
-
-        Raises:
-            RmqStoreError: the store cannot be written to.
-        """
-        from rmqstore_spark.write.commit import check, prepare
-
-        check(self.root, self.settings)
-        prepare(self.root, self.job)
+    def prepare(self, schema: StructType) -> None:
+        """Refuse what can be refused already, and make the directory in which the tasks stage; errors as of
+        WriteJob.begin()."""
+        self.job.begin(*arrow_types(schema))
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
         """Encode a task's rows. Nobody hears of them before commit()."""
         from pyspark import TaskContext
 
-        from rmqstore_spark.write.rows import stage
-
         with called_by_spark():
             task = TaskContext.get()
             partition, attempt = (task.partitionId(), task.taskAttemptId()) if task else (0, 0)
-            name = f"{partition:05d}-{attempt}-{uuid.uuid4().hex}"
-            staged = stage(iterator, self._options, self.root, self.job, name, partition, self._brought)
-            return StagedMessage(staged)
+            return StagedMessage(self.job.stage(iterator, partition, attempt))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Publish what the tasks have encoded, in the order of the partitions."""
-        from rmqstore_spark.write.commit import begun, commit, forget, written
-
         with called_by_spark():
-            staged = [message.staged for message in messages if isinstance(message, StagedMessage)]
-            with told(begun(self.root, staged)) as result:
-                result.append(written(commit(self.root, staged, self.settings)))
-            forget(self.root, self.job)
+            commit_told(self.job, [message.staged for message in messages if isinstance(message, StagedMessage)])
+            self.job.abandon()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Throw away what the tasks have encoded. Some of them may still run."""
-        from rmqstore_spark.write.commit import forget
-
-        forget(self.root, self.job)
+        self.job.abandon()
 
 
-def check_input(schema: StructType, options: WriteOptions) -> None:
-    """Refuse columns that cannot be written.
+def commit_told(
+    job: "WriteJob", staged: "Sequence[Staged]", transaction: Transaction | None = None, which: str = ""
+) -> None:
+    """Commit, as two lines in the log.
 
-    Raises:
-        OptionError: naming the column.
+    Args:
+        which: what comes first in them.
     """
+    rows, nbytes = sum(part.rows for part in staged), sum(part.nbytes for part in staged)
+    with told(f"{which}committing to {job.root} {counted(rows, 'message')} of {nbytes:,} bytes") as result:
+        result.append(f"{counted(job.commit(staged, transaction), 'message')} written")
+
+
+def arrow_types(schema: StructType) -> "tuple[pa.Schema, dict[str, str]]":
+    """The columns of a DataFrame with Arrow's types, and what Spark calls these."""
     import pyarrow as pa
 
     from rmqstore_spark.columns import COLUMNS
-    from rmqstore_spark.write.incoming import check_incoming
 
-    # What a DataFrame may have beside the columns' own types; nothing that is written is a list.
+    # What a DataFrame may have beside the columns' own types; nothing that is written is a list. Spark's own
+    # to_arrow_type() has other parameters in each version.
     arrow = {column.spark: column.arrow for column in COLUMNS.values()}
     arrow |= {"tinyint": pa.int8(), "smallint": pa.int16(), "timestamp_ntz": pa.timestamp("us"), "void": pa.null()}
     names = {field.name: field.dataType.simpleString() for field in schema.fields}
     found = pa.schema([(field.name, arrow.get(names[field.name], pa.list_(pa.null()))) for field in schema.fields])
-    check_incoming(found, options, names)
+    return found, names

@@ -1,15 +1,14 @@
 """From staged units to a store that a broker starts on: all of them, or none (change.py says how)."""
 
 import contextlib
-import itertools
 import logging
 import os
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from native_io import Dispatched, Dispatcher, Status
-from rmqstore_spark.errors import OptionError, RmqStoreError, counted, one_line
+from rmqstore_spark.errors import OptionError, RmqStoreError, one_line
 from rmqstore_spark.kept import kept
 from rmqstore_spark.option_values import Transaction
 from rmqstore_spark.progress import Progress
@@ -23,7 +22,6 @@ from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.write import checked, disk, stretch, times, topics, transactions
 from rmqstore_spark.write.background import Lane
 from rmqstore_spark.write.brought import Brought, Counts
-from rmqstore_spark.write.calls import RaceError
 from rmqstore_spark.write.change import PATCHES, Change
 from rmqstore_spark.write.indexfiles import IndexWriter
 from rmqstore_spark.write.journal import APPENDED
@@ -31,7 +29,7 @@ from rmqstore_spark.write.lock import StoreLock, check_lock
 from rmqstore_spark.write.logfiles import LogReader, LogWriter, StretchWriter
 from rmqstore_spark.write.queuefiles import Queue, QueueWriter
 from rmqstore_spark.write.replacement import Replacement
-from rmqstore_spark.write.staging import Chunk, Staged, hold, read_chunks, root_is_made, tell_root_is_made
+from rmqstore_spark.write.staging import Chunk, Staged, read_chunks
 from rmqstore_spark.write.target import (
     Target,
     check_can_exchange,
@@ -43,12 +41,11 @@ from rmqstore_spark.write.target import (
     refuse_foreign_files,
     sizes_of,
 )
-from rmqstore_spark.write.workshop import GONE, PART, staging, transactions_path, workshop
+from rmqstore_spark.write.workshop import transactions_path, workshop
 
 log = logging.getLogger(__name__)
 
 _CHUNKS_AHEAD = 4
-_TRIES = 100  # to make a job's directory where others come and go
 
 
 @dataclass(frozen=True)
@@ -110,17 +107,6 @@ def commit(root: str, staged: Sequence[Staged], settings: Settings) -> int:
                 target = Target(root, sizes.or_defaults()) if new else inspect(tree, sizes, messages.topics)
                 _append(change, target, messages, settings, known)
     return sum(part.rows for part in staged)
-
-
-def begun(root: str, staged: Sequence[Staged]) -> str:
-    """What commit() is to do, for the log."""
-    rows, nbytes = sum(part.rows for part in staged), sum(part.nbytes for part in staged)
-    return f"committing to {root} {counted(rows, 'message')} of {nbytes:,} bytes"
-
-
-def written(count: int) -> str:
-    """What commit() has done, for the log."""
-    return f"{counted(count, 'message')} written"
 
 
 @dataclass(frozen=True)
@@ -274,83 +260,6 @@ def _not_new(root: str) -> OptionError:
         f"{root}: option 'configFrom' is for a new store, as the groups of this one have places of their own; use mode "
         "overwrite, or another directory"
     )
-
-
-def prepare(root: str, job: str) -> None:
-    """Make the directory that a job's tasks stage in.
-
-    Raises:
-        RmqStoreError: the file system is none that can be written to; there is no trace then.
-    """
-    is_made = False
-    for tries in itertools.count(1):
-        is_made = is_made or disk.kind_at(root) is None
-        try:
-            with make_root(root) as tree:
-                check_kinds(tree, with_queues=False)
-                tree.make_private(staging(root, job))
-                if is_made:
-                    tell_root_is_made(tree, staging(root, job))
-                check_can_exchange(tree, staging(root, job))
-                return
-        except RaceError:  # another job has just ended, and taken the empty directories away
-            if tries == _TRIES:
-                raise
-        except RmqStoreError:
-            forget(root, job)
-            if is_made:
-                disk.remove_empty(root)
-            raise
-
-
-@contextlib.contextmanager
-def prepared(root: str, job: str) -> Iterator[None]:
-    """prepare() and forget() for a job of this process alone. If it is killed, the next write sees that, and clears."""
-    with contextlib.ExitStack() as at_end:
-        at_end.callback(forget, root, job)
-        at_end.callback(os.close, _prepare_held(root, job))
-        yield
-
-
-def _prepare_held(root: str, job: str) -> int:
-    new = job + PART  # it has its name only when it is held
-    for tries in itertools.count(1):
-        prepare(root, new)
-        try:
-            with disk.Tree(root) as tree:
-                return hold(tree, staging(root, new), staging(root, job))
-        except RaceError:  # the next write of another process has just thrown it away
-            if tries == _TRIES:
-                raise
-    raise AssertionError
-
-
-def forget(root: str, *jobs: str) -> None:
-    """Throw away what jobs' tasks have staged, and directories of the writer's that are empty without it: also the
-    store's, if one of the jobs has made it. One that was there before is its owner's, be it empty or a mount point.
-
-    Tasks that still run find their directory gone, and can make nothing new. Where it cannot be thrown away, that is
-    only told, as the messages may be written: a later write does it (Change.sweep).
-    """
-    if disk.kind_at(root) != "a directory":
-        return
-    is_made = False
-    try:
-        with disk.Tree(root) as tree:
-            for staged in (staging(root, job) for job in jobs):
-                is_made = is_made or root_is_made(tree, staged)
-                _forget(tree, staged)
-            tree.remove_empty(workshop(root))
-    except (OSError, RmqStoreError) as why:
-        log.warning("%s: what was staged is not deleted, a later write does it: %s", *map(one_line, (root, why)))
-    if is_made:
-        disk.remove_empty(root)
-
-
-def _forget(tree: disk.Tree, staged: str) -> None:
-    if tree.is_directory(staged):
-        tree.rename(staged, staged + GONE)
-        tree.remove_tree(staged + GONE)
 
 
 def _make(

@@ -25,7 +25,7 @@ from rmqstore_spark.options import parse_options, parse_write_options
 from rmqstore_spark.read.batches import ReadSettings, read_task
 from rmqstore_spark.read.planner import plan
 from rmqstore_spark.spark.datasource import RmqStoreDataSource
-from rmqstore_spark.spark.writer import check_input
+from rmqstore_spark.spark.writer import arrow_types
 from rmqstore_spark.stream_options import parse_stream_options
 from rmqstore_spark.tables.registry import TABLES, plan_table, read_part, table, table_of
 from rmqstore_spark.write.incoming import check_incoming
@@ -48,7 +48,8 @@ def spark_says(type: sql.DataType, column: str) -> None:
     """What Spark's side says of a DataFrame with a column of a type."""
     types = {"body": sql.BinaryType(), column: type}
     schema = sql.StructType([sql.StructField(name, each) for name, each in types.items()])
-    check_input(schema, parse_write_options({"path": "/store", "topic": "T"}))
+    found, names = arrow_types(schema)
+    check_incoming(found, parse_write_options({"path": "/store", "topic": "T"}), names)
 
 
 TEXT = pa.string()

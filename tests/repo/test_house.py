@@ -27,7 +27,7 @@ MAY_IMPORT = {
 # Who may start a change of a store. The rest of the package cannot reach a call that writes.
 WRITERS = {
     *("rmqstore_spark.api", "rmqstore_spark.writing"),
-    *(f"rmqstore_spark.spark.{name}" for name in ("stream_writer", "writer")),
+    "rmqstore_spark.spark.writer",
     *(f"rmqstore_spark.copying.{name}" for name in ("config", "copy", "lost", "report", "rows")),
 }
 # Who knows Spark.

@@ -14,6 +14,7 @@ import pytest
 from oracle import reference
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.options import parse_write_options
@@ -128,7 +129,7 @@ def test_a_batch_that_fails_leaves_nothing(home: Home) -> None:
 def test_no_batch_without_its_query(tmp_path: Path) -> None:
     """A task outside of a stream knows no query: then nothing would be remembered, so nothing is written."""
     writer = RmqStoreStreamWriter(parse_write_options({"path": str(tmp_path / "store"), "topic": "T"}), overwrite=False)
-    writer.prepare()
+    writer.prepare(StructType().add("body", "binary"))
     message = writer.write(iter([pa.record_batch({"body": pa.array([b"x"])})]))
     with pytest.raises(RmqStoreError, match="expected Spark to tell each task the query's id"):
         writer.commit([message], 0)

@@ -59,7 +59,7 @@ def test_a_plan_is_a_line_in_the_log(
 def test_a_commit_is_two_lines_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "rmqstore_spark")
     writer = RmqStoreWriter(parse_write_options({"path": str(tmp_path / "store"), "topic": "T"}), overwrite=False)
-    writer.prepare()
+    writer.prepare(StructType().add("body", "binary"))
     staged = writer.write(iter([pa.record_batch({"body": pa.array([b"x", b"y"])})]))
     assert not caplog.messages
     writer.commit([staged])

@@ -127,7 +127,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _root_to_write(path: str) -> str:
-    return RmqStoreWriter(parse_write_options({"path": path}), overwrite=False).root
+    return RmqStoreWriter(parse_write_options({"path": path}), overwrite=False).job.root
 
 
 def test_home_directories(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

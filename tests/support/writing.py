@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,11 @@ from oracle import random_stores, reference, stores
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.options import parse_write_options
 from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.write.brought import Brought
-from rmqstore_spark.write.commit import Settings, commit, forget, prepare
-from rmqstore_spark.write.rows import stage
+from rmqstore_spark.write.job import WriteJob, prepare
 from rmqstore_spark.write.staging import Staged
 
 Row = dict[str, Any]
 SMALL = Sizes(segment=8192, queue_file=200, slots=20, items=50)
-
-_jobs = itertools.count()
 
 
 def batch_of(rows: Sequence[Row], **types: pa.DataType) -> pa.RecordBatch:
@@ -37,18 +33,17 @@ def batch_of(rows: Sequence[Row], **types: pa.DataType) -> pa.RecordBatch:
     return pa.record_batch(arrays, names)
 
 
-def stage_rows(
-    root: Path, parts: Sequence[Sequence[Row]], brought: Brought | None = None, **options: Any
-) -> tuple[str, list[Staged]]:
-    """What the tasks of a job do, one for each part. The job's name, and what they tell."""
-    job = f"job-{next(_jobs)}"
-    prepare(str(root), job)
+def job_of(root: Path, sizes: Sizes = SMALL, index: bool = True, overwrite: bool = False, **options: Any) -> WriteJob:
+    """A write with these options; sizes may be smaller than options say them."""
     understood = parse_write_options({"path": str(root), **{name: str(value) for name, value in options.items()}})
-    staged = [
-        stage([batch_of(part)] if part else [], understood, str(root), job, str(number), number, brought)
-        for number, part in enumerate(parts)
-    ]
-    return job, staged
+    return WriteJob(replace(understood, sizes=sizes, message_index_enable=index), overwrite)
+
+
+def stage_rows(root: Path, parts: Sequence[Sequence[Row]], **options: Any) -> tuple[WriteJob, list[Staged]]:
+    """What the tasks of a job do, one for each part, whatever its begin() would say of the store. What they tell."""
+    job = job_of(root, **options)
+    prepare(job.root, job.name)
+    return job, [job.stage([batch_of(part)] if part else [], number) for number, part in enumerate(parts)]
 
 
 def write(
@@ -60,11 +55,11 @@ def write(
     **options: Any,
 ) -> None:
     """Write rows, each part by a task of its own."""
-    job, staged = stage_rows(root, parts, **options)
+    job, staged = stage_rows(root, parts, sizes=sizes, index=index, overwrite=overwrite, **options)
     try:
-        commit(str(root), staged, Settings(sizes, index, overwrite))
+        job.commit(staged)
     finally:
-        forget(str(root), job)
+        job.abandon()
 
 
 # ---- rows to write, and what becomes of them

@@ -13,12 +13,10 @@ import pyarrow.compute as pc
 import pytest
 from oracle import golden, reference
 from support import writing
-from support.writing import SMALL, Row, stage_rows, write
+from support.writing import Row, stage_rows, write
 
 from rmqstore_spark import NotAStoreError, OptionError, Store, write_store
 from rmqstore_spark.store.system_topics import SCHEDULE_TOPIC
-from rmqstore_spark.write.brought import Brought
-from rmqstore_spark.write.commit import Settings, commit, forget
 
 SIZES: dict[str, Any] = {
     "mappedFileSizeCommitLog": 8192,
@@ -99,10 +97,9 @@ def test_some_rows_by_several_tasks(source: Path, tmp_path: Path, rng: random.Ra
     cuts = sorted(rng.sample(range(len(rows)), 3))
     parts = [rows[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
     target = tmp_path / "target"
-    brought = Brought.of(str(source))
-    job, staged = stage_rows(target, parts, brought=brought)
-    commit(str(target), staged, Settings(SMALL, brought=brought))
-    forget(str(target), job)
+    job, staged = stage_rows(target, parts, configFrom=source)
+    job.commit(staged)
+    job.abandon()
     assert_groups_go_on(source, target, {row["msgId"] for row in rows})
     assert [row["msgId"] for row in reference.read_store(target)] == [row["msgId"] for row in rows]
 
@@ -171,11 +168,10 @@ def test_rows_in_another_order(source: Path, tmp_path: Path) -> None:
 
 def test_tasks_in_another_order(source: Path, tmp_path: Path) -> None:
     rows = Store(source).messages(["topic", "queueId", "queueOffset", "body"]).read_all().to_pylist()
-    brought = Brought.of(str(source))
-    job, staged = stage_rows(tmp_path / "target", [rows[100:], rows[:100]], brought=brought)
+    job, staged = stage_rows(tmp_path / "target", [rows[100:], rows[:100]], configFrom=source)
     with pytest.raises(OptionError, match="expected the rows of each queue in the order"):
-        commit(str(tmp_path / "target"), staged, Settings(SMALL, brought=brought))
-    forget(str(tmp_path / "target"), job)
+        job.commit(staged)
+    job.abandon()
     assert not (tmp_path / "target" / "commitlog").exists()
 
 

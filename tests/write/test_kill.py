@@ -40,7 +40,8 @@ import rmqstore_spark
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.write import stretch
-from rmqstore_spark.write.commit import Settings, commit, prepared
+from rmqstore_spark.write.commit import Settings, commit
+from rmqstore_spark.write.job import prepared
 
 
 @pytest.mark.slow
@@ -170,7 +171,7 @@ def test_the_next_write_clears_all_that_is_left(
         job, _ = writing.stage_rows(root, [rows(1, "Other")])  # of somebody else
         with prepared(str(root), "mine"):
             rmqstore_spark.write_store(root, row)
-            staged = {f"staging-{job}", "staging-mine"}
+            staged = {f"staging-{job.name}", "staging-mine"}
             assert {path.name for path in root.glob(".rmqstore-spark/*")} - staged <= {"checked.json", "times.json"}
             assert {path.name for path in root.glob(".rmqstore-spark/staging-*")} == staged
         assert [path.name for path in sorted(home.iterdir())] == ["before", "store"]

@@ -31,8 +31,9 @@ from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.geometry import index_geometry
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.write import topics
-from rmqstore_spark.write.commit import Settings, check, commit, forget, prepare
+from rmqstore_spark.write.commit import Settings, check, commit
 from rmqstore_spark.write.disk import PROBE, Tree
+from rmqstore_spark.write.job import forget, prepare
 from rmqstore_spark.write.lock import StoreLock
 from rmqstore_spark.write.target import inspect
 
@@ -338,7 +339,7 @@ def test_a_failed_write_removes_only_what_it_made(
         root.mkdir(0o750)
     before = root.stat().st_ino if was_there else None
     job, _ = stage_rows(root, [some_rows(rng, 3)])  # of Spark's, whose tasks have failed
-    forget(str(root), job)
+    job.abandon()
     assert (root.stat().st_ino if root.exists() else None) == before
     with pytest.raises(BadRowError):
         rmqstore_spark.write_store(root, pa.table({"topic": pa.array([None], pa.string()), "body": [b"x"]}))
