@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from rmqstore_spark.copying.rows import Source
 from rmqstore_spark.errors import DamagedStoreError, one_line
+from rmqstore_spark.store.clock import milliseconds_now
 from rmqstore_spark.store.config import (
     MEMBERS,
     OFFSETS,
@@ -158,7 +158,7 @@ def _topics(sources: list[tuple[Source, Config]], ends: Ends, is_whole: bool) ->
     needed: dict[str, int] = {}
     for topic, queue_id in ends:
         needed[topic] = max(needed.get(topic, 0), queue_id + 1)
-    return merge({"topicConfigTable": entries}, needed, time.time_ns() // 1_000_000)
+    return merge({"topicConfigTable": entries}, needed, milliseconds_now())
 
 
 def _consumer_offsets(sources: list[tuple[Source, Config]], ends: Ends, is_whole: bool) -> bytes:

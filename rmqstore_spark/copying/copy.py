@@ -33,7 +33,6 @@ from rmqstore_spark.store.queue_bounds import QueueBounds
 from rmqstore_spark.store.sizes import FileSizes, Sizes
 from rmqstore_spark.write.copying import write_copy
 from rmqstore_spark.write.kept_offsets import KeptOffsets
-from rmqstore_spark.write.kept_units import NewPlaces
 from rmqstore_spark.write.queuefiles import Queue
 from rmqstore_spark.write.target import sizes_to_rebuild
 
@@ -105,7 +104,7 @@ def copy(
             id(source.waiting): _begin_of_segment(source.store, some, is_salvage)
             for source, some in zip(sources, bounds, strict=True)
         }
-        chunks = Chunks(order, Halves(NewPlaces(sizes.segment)), begins)
+        chunks = Chunks(order, Halves(), begins)
         with contextlib.ExitStack() as opened, _telling_of_salvage(is_salvage):
             streams = [
                 source.rows({store.root: opened.enter_context(StoredUnits(store)) for store in log.stores})

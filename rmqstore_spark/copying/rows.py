@@ -19,7 +19,7 @@ from rmqstore_spark.store.message import TRANSACTION_COMMIT, TRANSACTION_TYPE, a
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.system_topics import HALF_TOPIC, ROCKSDB_HALF_TOPIC, TIMER_TOPIC
 from rmqstore_spark.write.kept_offsets import KeptOffsets
-from rmqstore_spark.write.kept_units import NewPlaces, put_fields
+from rmqstore_spark.write.kept_units import put_fields
 from rmqstore_spark.write.staging import CHUNK_SIZE, Chunk
 
 COLUMNS = [
@@ -310,23 +310,17 @@ def merged(streams: list[Iterator[Rows]]) -> Iterator[Rows]:
 
 
 class Halves:
-    """Where half messages are in the new log: committed messages name that.
+    """Where half messages are in the new log: committed messages name that."""
 
-    Args:
-        places: says where units go.
-    """
-
-    def __init__(self, places: NewPlaces) -> None:
-        self._places = places
+    def __init__(self) -> None:
         self._halves: dict[tuple[int, int], int] = {}  # by their store and where they were
 
-    def take(self, rows: Rows, is_after_gap: bool) -> Rows:
+    def take(self, rows: Rows, positions: Integers) -> Rows:
         """The next ones, with what has to be written into them.
 
         Args:
-            is_after_gap: they begin a segment.
+            positions: the physical offsets that they get.
         """
-        positions = self._places.take(rows.sizes, is_after_gap)
         for code, topic in enumerate(rows.topics):
             if topic in _HALF_TOPICS:
                 here = np.flatnonzero(rows.codes == code)
@@ -372,7 +366,6 @@ class Chunks:
                 if is_after_gap:
                     yield from self._finish()
                     self._is_after_gap = True
-                part = self._halves.take(part, is_after_gap)
                 for piece in _pieces(part, CHUNK_SIZE):
                     nbytes = int(piece.sizes.sum())
                     if self._nbytes + nbytes > CHUNK_SIZE:
@@ -403,7 +396,8 @@ class Chunks:
 
     def _finish(self) -> Iterator[Chunk]:
         if self._parts:
-            yield Chunk(self._nbytes, _reads(self._parts), self._is_after_gap)
+            sizes = np.concatenate([part.sizes for part in self._parts])
+            yield Chunk(sizes, _reads(self._parts, self._halves), self._is_after_gap)
             self._parts, self._nbytes, self._is_after_gap = [], 0, False
 
 
@@ -417,21 +411,22 @@ def _pieces(rows: Rows, most: int) -> Iterator[Rows]:
         start, before = stop, int(ends[stop - 1])
 
 
-def _reads(parts: list[Rows]) -> Callable[[memoryview], None]:
-    def read_into(memory: memoryview) -> None:
-        at = 0
-        for part in parts:
-            nbytes = int(part.sizes.sum())
-            part.units.read_into(memory[at : at + nbytes], part.positions, part.sizes)
+def _reads(parts: list[Rows], halves: Halves) -> Callable[[memoryview, Integers], None]:
+    def read_into(memory: memoryview, positions: Integers) -> None:
+        at = first = 0
+        for old in parts:
+            stop = at + int(old.sizes.sum())
+            part = halves.take(old, positions[first : first + len(old.sizes)])
+            part.units.read_into(memory[at:stop], part.positions, part.sizes)
             if part.renamed:
                 put_fields(
-                    memory[at : at + nbytes],
+                    memory[at:stop],
                     part.sizes,
                     part.flags,
                     queue_ids=part.queue_ids,
                     queue_offsets=part.queue_offsets,
                     prepared=part.prepared,
                 )
-            at += nbytes
+            at, first = stop, first + len(part.sizes)
 
     return read_into

@@ -4,7 +4,14 @@ Brokers write the log in the order of their clocks, and clocks are set back: by 
 master. Small steps are allowed for everywhere, and larger ones where they are seen.
 """
 
+import time
+
 CLOCK_SLACK = 60_000  # milliseconds: messages may be older by this much than one before them
+
+
+def milliseconds_now() -> int:
+    """The clock, as RocketMQ tells time."""
+    return time.time_ns() // 1_000_000
 
 
 def went_back(first: int, later: int) -> bool:

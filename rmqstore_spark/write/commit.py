@@ -1,35 +1,32 @@
 """From staged units to a store that a broker starts on: all of them, or none (change.py says how)."""
 
-import contextlib
 import logging
 import os
-import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from native_io import Dispatched, Dispatcher, Status
+from native_io import Dispatcher
 from rmqstore_spark.errors import OptionError, RmqStoreError, one_line
 from rmqstore_spark.kept import kept
 from rmqstore_spark.option_values import Transaction
-from rmqstore_spark.progress import Progress
 from rmqstore_spark.store import checkpoint
+from rmqstore_spark.store.clock import milliseconds_now
 from rmqstore_spark.store.config import Table
-from rmqstore_spark.store.consumequeue import UNIT_SIZE, QueueUnit, lost_unit
+from rmqstore_spark.store.consumequeue import UNIT_SIZE
 from rmqstore_spark.store.geometry import indexes_tags
-from rmqstore_spark.store.message import failed_check
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.write import checked, disk, stretch, times, topics, transactions
-from rmqstore_spark.write.background import Lane
 from rmqstore_spark.write.brought import Brought, Counts
 from rmqstore_spark.write.change import PATCHES, Change
 from rmqstore_spark.write.indexfiles import IndexWriter
 from rmqstore_spark.write.journal import APPENDED
 from rmqstore_spark.write.lock import StoreLock, check_lock
 from rmqstore_spark.write.logfiles import LogReader, LogWriter, StretchWriter
+from rmqstore_spark.write.placing import Placing
 from rmqstore_spark.write.queuefiles import Queue, QueueWriter
 from rmqstore_spark.write.replacement import Replacement
-from rmqstore_spark.write.staging import Chunk, Staged, read_chunks
+from rmqstore_spark.write.staging import Staged, read_chunks
 from rmqstore_spark.write.target import (
     Target,
     check_can_exchange,
@@ -44,8 +41,6 @@ from rmqstore_spark.write.target import (
 from rmqstore_spark.write.workshop import transactions_path, workshop
 
 log = logging.getLogger(__name__)
-
-_CHUNKS_AHEAD = 4
 
 
 @dataclass(frozen=True)
@@ -296,17 +291,17 @@ def _make(
         dispatcher.set_next(topic, queue_id, offset)
 
     with index, new_log or LogWriter(tree, target, os.path.join(new, "commitlog")) as segments:
-        stream = Stream(target, dispatcher, segments, queues, index if settings.index else None)
+        placing = Placing(target, dispatcher, segments, queues, index if settings.index else None)
         chunks = (chunk for part in messages.staged for chunk in read_chunks(messages.tree, part))
-        stream.append(chunks, messages.nbytes)
+        placing.append(chunks, messages.nbytes)
     with new_log or LogReader(tree, os.path.join(new, "commitlog"), target.sizes.segment) as made:
         queues.finish(made.store_timestamp)
-        record = stream.times.record(made.mark(stream.times.last_position))
+        record = placing.times.record(made.mark(placing.times.last_position))
     times.put(tree, new, record)
     indexed = 0 if old is None else checkpoint.index_timestamp(os.path.join(old, "checkpoint"), tree)
     if settings.index:  # an earlier file may end later: a broker that crashes would delete it
         indexed = max(indexed, index.end_timestamp)
-    last = checkpoint.encode(stream.last_timestamp, indexed, stream.position, record.has_any)
+    last = checkpoint.encode(placing.last_timestamp, indexed, placing.position, record.has_any)
     tree.write_file(os.path.join(new, "checkpoint"), last)
     needed = dict(messages.topics)
     if target.store is not None:
@@ -315,122 +310,3 @@ def _make(
     tree.make_directory(os.path.join(new, "config"))
     tree.write_file(os.path.join(new, "config", "topics.json"), merged)
     return {**target.queues, **queues.ends}
-
-
-class Stream:
-    """Gives units their positions, and writes them and what follows from them, chunk by chunk.
-
-    Args:
-        keep: they have their queue offsets, and keep them; what a queue lacks between two of them is lost.
-
-    Attributes:
-        position: where the log ends, as a physical offset.
-        last_timestamp: store time (ms) of its last message.
-        times: those of all that were appended.
-    """
-
-    def __init__(
-        self,
-        target: Target,
-        dispatcher: Dispatcher,
-        segments: LogWriter | StretchWriter,
-        queues: QueueWriter,
-        index: IndexWriter | None,
-        keep: bool = False,
-    ) -> None:
-        self._root = target.root
-        self._segment_size = target.sizes.segment
-        self._dispatcher = dispatcher
-        self._segments = segments
-        self._queues = queues
-        self._index = index
-        self._keep = keep
-        self.position = target.end
-        self._lost = lost_unit(target.end)
-        self.last_timestamp = target.last_timestamp
-        self._clock = target.last_timestamp
-        self.times = times.Times(target)
-
-    def append(self, chunks: Iterable[Chunk], total: int) -> None:
-        """Append all units.
-
-        Args:
-            total: about how many bytes they are.
-        """
-        progress = Progress(f"writing {self._root}", total)
-        with Lane(_CHUNKS_AHEAD) as derives, contextlib.closing(self._read(chunks)) as windows:
-            for window in windows:
-                nbytes = len(window)
-                self._clock = max(self._clock, milliseconds_now())  # not before the last message that was there
-                self._place(window)
-                dispatched = self._dispatcher.finish()
-                self.times.add(dispatched, self.position)
-                self.last_timestamp = dispatched.last_timestamp or self.last_timestamp
-                derives.submit(self._derive, dispatched, self._dispatcher.queues, self._lost if self._keep else None)
-                progress.add(nbytes)
-            if self._index is not None:
-                derives.submit(self._index.finish)
-            self._segments.finish()
-            derives.wait()
-
-    def _read(self, chunks: Iterable[Chunk]) -> Generator[memoryview, None, None]:
-        """Units to place; the next ones are read while these are worked on."""
-        waiting: Chunk | None = None
-        with Lane(1) as reads:
-            for chunk in chunks:
-                reads.submit(chunk.read_into, self._segments.chunk(chunk.nbytes))
-                if waiting is not None:
-                    yield self._take(waiting)
-                waiting = chunk
-                reads.wait()
-            if waiting is not None:
-                yield self._take(waiting)
-
-    def _take(self, chunk: Chunk) -> memoryview:
-        window = self._segments.take()
-        inside = self.position % self._segment_size
-        if not chunk.after_gap:
-            return window
-        if inside:
-            window = self._segments.end_segment(self.position, 0)
-            self.position += self._segment_size - inside
-        self._lost = lost_unit(self.position)
-        return window
-
-    def _place(self, window: memoryview) -> None:
-        while window:
-            segment_end = self.position - self.position % self._segment_size + self._segment_size
-            _, position, status, expected, found = self._dispatcher.place(
-                window,
-                position=self.position,
-                segment_end=segment_end,
-                store_timestamp=self._clock,
-                keep=self._keep,
-            )
-            taken = position - self.position
-            if status is Status.LIMIT:
-                self._segments.put(self.position, taken)
-                self.position = position
-                return
-            if status is not Status.FULL:
-                raise RmqStoreError(
-                    f"{self._root}: a message to write is damaged: {failed_check(status, expected, found)}"
-                )
-            if self.position + taken + self._segment_size == segment_end:
-                raise RmqStoreError(
-                    f"{self._root}: a message does not fit into a segment of {self._segment_size} bytes; give "
-                    "option 'mappedFileSizeCommitLog' a larger value (the broker's must be the same)"
-                )
-            window = self._segments.end_segment(self.position, taken)
-            self.position = segment_end
-
-    def _derive(self, dispatched: Dispatched, names: list[tuple[str, int]], lost: QueueUnit | None) -> None:
-        for number, queue_offset, units in dispatched.runs():
-            self._queues.put(names[number], queue_offset, units, lost)
-        if self._index is not None:
-            self._index.put(dispatched.key_hash, dispatched.key_position, dispatched.key_timestamp)
-
-
-def milliseconds_now() -> int:
-    """The clock, as RocketMQ tells time."""
-    return time.time_ns() // 1_000_000

@@ -15,10 +15,10 @@ from rmqstore_spark.store.consumequeue import lost_unit
 from rmqstore_spark.store.sizes import FileSizes
 from rmqstore_spark.store.written import WORKSHOP
 from rmqstore_spark.write import disk, times
-from rmqstore_spark.write.commit import Stream
 from rmqstore_spark.write.indexfiles import IndexWriter
 from rmqstore_spark.write.lock import StoreLock
 from rmqstore_spark.write.logfiles import LogReader, LogWriter
+from rmqstore_spark.write.placing import Placing
 from rmqstore_spark.write.queuefiles import Queue, QueueWriter
 from rmqstore_spark.write.replacement import Replacement, sweep_beside
 from rmqstore_spark.write.staging import Chunk
@@ -119,10 +119,10 @@ def _make(
     queues = QueueWriter(tree, None, os.path.join(root, "consumequeue"), sizes.queue_file, {})
     index = IndexWriter(tree, index_directory, index_directory, sizes.slots, sizes.items)
     with index, LogWriter(tree, target, commitlog) as segments:
-        stream = Stream(
+        placing = Placing(
             target, Dispatcher(index_tags=index_tags), segments, queues, index if has_index else None, keep=True
         )
-        stream.append(chunks, nbytes)
+        placing.append(chunks, nbytes)
     found = queues.ends
     queues.go_on_at(ends, sizes.segment, nbytes)
     for queue, end in ends.items():
@@ -130,9 +130,9 @@ def _make(
             queues.begin_at(queue, end, lost_unit(target.start))
     with LogReader(tree, commitlog, sizes.segment) as log_reader:
         queues.finish(log_reader.store_timestamp)
-        record = stream.times.record(log_reader.mark(stream.times.last_position))
+        record = placing.times.record(log_reader.mark(placing.times.last_position))
     times.put(tree, root, record)
-    last = checkpoint.encode(stream.last_timestamp, index.end_timestamp, stream.position, record.has_any)
+    last = checkpoint.encode(placing.last_timestamp, index.end_timestamp, placing.position, record.has_any)
     tree.write_file(os.path.join(root, "checkpoint"), last)
     tree.make_directory(os.path.join(root, "config"))
     for name, text in config(queues.ends).items():

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from native_io import put_index
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
+from rmqstore_spark.store.clock import milliseconds_now
 from rmqstore_spark.store.files import ReadFile
 from rmqstore_spark.store.index_live import has_last, has_no_more, live_items
 from rmqstore_spark.store.indexfile import (
@@ -227,7 +228,7 @@ class IndexWriter:
 
 def _next_name(last: str) -> str:
     """The local time as yyyyMMddHHmmssSSS, as IndexService does it; after the last one, whatever the clock says."""
-    now = time.time_ns() // 1_000_000
+    now = milliseconds_now()
     name = time.strftime("%Y%m%d%H%M%S", time.localtime(now // 1000)) + f"{now % 1000:03d}"
     name = name if name > last else f"{int(last) + 1:017d}"
     if not FILE_NAME.fullmatch(name):

@@ -1,4 +1,4 @@
-"""Units that go from one log to another: where they come to stand, and what changes in them."""
+"""Units that go from one log to another: what changes in them."""
 
 import numpy as np
 import numpy.typing as npt
@@ -10,42 +10,6 @@ _AT_QUEUE_ID, _AT_QUEUE_OFFSET, _AT_PREPARED = 12, 20, 76
 _LONGER = 12  # bytes more of an address of IPv6
 
 Integers = npt.NDArray[np.int64]
-
-
-class NewPlaces:
-    """The physical offsets that units get in a new log, as Stream gives them (commit.py).
-
-    Args:
-        segment: bytes of a segment. The log begins with the second one.
-    """
-
-    def __init__(self, segment: int) -> None:
-        self._segment = segment
-        self._position = segment
-
-    def take(self, sizes: Integers, is_after_gap: bool) -> Integers:
-        """Those of the next units.
-
-        Args:
-            is_after_gap: a segment begins with them.
-        """
-        if is_after_gap:
-            self._position += -self._position % self._segment
-        ends = np.cumsum(sizes)
-        positions = np.empty(len(sizes), np.int64)
-        first = before = 0
-        while first < len(sizes):
-            left = self._segment - self._position % self._segment
-            stop = int(np.searchsorted(ends, before + left - FORMAT["BLANK_SIZE"], "right"))
-            positions[first:stop] = self._position + ends[first:stop] - sizes[first:stop] - before
-            if stop == len(sizes):
-                self._position += int(ends[-1]) - before
-                break
-            if stop == first and left == self._segment:
-                break  # larger than a segment: the writer says so
-            self._position += left
-            first, before = stop, int(ends[stop - 1]) if stop else 0
-        return positions
 
 
 def put_fields(

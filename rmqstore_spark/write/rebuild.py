@@ -16,6 +16,7 @@ from rmqstore_spark.cores import cores
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, one_line
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.store import checkpoint
+from rmqstore_spark.store.clock import milliseconds_now
 from rmqstore_spark.store.commitlog import NO_LIMIT
 from rmqstore_spark.store.consumequeue import MOST_OFFSETS, PRE_BLANK, UNIT, UNIT_SIZE, Kind, QueueUnit, lost_unit
 from rmqstore_spark.store.files import Files
@@ -30,7 +31,6 @@ from rmqstore_spark.store.unit_evidence import unit_at
 from rmqstore_spark.write import disk, topics
 from rmqstore_spark.write.background import Lane
 from rmqstore_spark.write.change import Change
-from rmqstore_spark.write.commit import milliseconds_now
 from rmqstore_spark.write.indexfiles import IndexWriter
 from rmqstore_spark.write.journal import REBUILT, REBUILT_WITHOUT_INDEX
 from rmqstore_spark.write.lock import StoreLock

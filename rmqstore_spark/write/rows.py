@@ -1,6 +1,5 @@
 """From a task's record batches to staged units: types, defaults, queues."""
 
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from native_io import ENCODE_COLUMNS, FORMAT, EncodeError, Encoder, java_hashes
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.errors import BadRowError
 from rmqstore_spark.options import WriteOptions
+from rmqstore_spark.store.clock import milliseconds_now
 from rmqstore_spark.store.message import COMPRESSION_TYPE, host_bytes
 from rmqstore_spark.write.brought import Brought, Counts
 from rmqstore_spark.write.disk import Tree
@@ -116,7 +116,7 @@ class RowEncoder:
 
     def _encode(self, batch: pa.RecordBatch) -> Encoded:
         rows = _Rows(batch)
-        now = time.time_ns() // 1_000_000
+        now = milliseconds_now()
         topic = rows.filled("topic", self._options.topic)
         keys, properties = rows.get("keys"), rows.get("properties")
         queue_id, spread = self._queue_ids(rows, keys, properties)

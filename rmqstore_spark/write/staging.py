@@ -28,6 +28,7 @@ _SIZE = np.dtype(np.int32)
 _SIZES_AT_ONCE = 256 * 1024
 
 UnitSizes = npt.NDArray[np.int32]
+Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -50,17 +51,23 @@ class Staged:
 
 
 class Chunk(NamedTuple):
-    """Whole units in a file.
+    """Whole units, which are to be read.
 
     Attributes:
-        nbytes: all of them together.
-        read_into: reads them into memory of that size. To be called, once, before the next chunk is asked for.
+        sizes: bytes of each.
+        read_into: reads them into memory for all of them. It is told which physical offsets they get. To be called,
+            once, before the next chunk is asked for.
         after_gap: a queue goes on in it after messages that are lost, so a segment has to begin with it.
     """
 
-    nbytes: int
-    read_into: Callable[[memoryview], None]
+    sizes: UnitSizes | Integers
+    read_into: Callable[[memoryview, Integers], None]
     after_gap: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """All of them together."""
+        return int(self.sizes.sum(dtype=np.int64))
 
 
 class StagingWriter:
@@ -173,7 +180,7 @@ def read_chunks(tree: disk.Tree, staged: Staged) -> Iterator[Chunk]:
     """
     at = rows = 0
 
-    def read_into(memory: memoryview) -> None:
+    def read_into(memory: memoryview, _: Integers) -> None:
         if units.read_into(memory, at) != len(memory):
             raise _changed(staged)
 
@@ -188,7 +195,7 @@ def read_chunks(tree: disk.Tree, staged: Staged) -> Iterator[Chunk]:
             while first < count:
                 after = max(int(np.searchsorted(ends, at + CHUNK_SIZE, "right")), first + 1)
                 size = int(ends[after - 1]) - at
-                yield Chunk(size, read_into)
+                yield Chunk(sizes[first:after], read_into)
                 first, at = after, at + size
             rows += count
         if at != staged.nbytes or units.size != staged.nbytes:

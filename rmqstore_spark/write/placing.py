@@ -1,0 +1,185 @@
+"""Where messages go in a log: one rule of when a segment ends, and units that are placed by it."""
+
+import contextlib
+from collections.abc import Generator, Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from native_io import FORMAT, Dispatched, Dispatcher, Status
+from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.progress import Progress
+from rmqstore_spark.store.clock import milliseconds_now
+from rmqstore_spark.store.consumequeue import QueueUnit, lost_unit
+from rmqstore_spark.store.message import failed_check
+from rmqstore_spark.write import times
+from rmqstore_spark.write.background import Lane
+from rmqstore_spark.write.indexfiles import IndexWriter
+from rmqstore_spark.write.logfiles import LogWriter, StretchWriter
+from rmqstore_spark.write.queuefiles import QueueWriter
+from rmqstore_spark.write.staging import Chunk, Integers, UnitSizes
+from rmqstore_spark.write.target import Target
+
+_CHUNKS_AHEAD = 4
+
+
+class Run(NamedTuple):
+    """Units that stand back to back in one segment: the physical offset of the first, and how many bytes they are."""
+
+    position: int
+    nbytes: int
+
+
+class Places(NamedTuple):
+    """Where units go: the physical offset of each, and the same as runs. Between two runs a segment ends."""
+
+    positions: Integers
+    runs: list[Run]
+
+
+class Rolling:
+    """Says where units go in a log: a segment ends with a blank before the first one that does not fit into it.
+
+    Args:
+        root: the store, for errors.
+        position: where the log ends, as a physical offset.
+        size: bytes of a segment.
+    """
+
+    def __init__(self, root: str, position: int, size: int) -> None:
+        self._root = root
+        self._position = position
+        self._size = size
+
+    def take(self, sizes: UnitSizes | Integers, begins_segment: bool) -> Places:
+        """The next units.
+
+        Args:
+            sizes: bytes of each.
+            begins_segment: whether a segment has to begin with them.
+
+        Raises:
+            RmqStoreError: one is larger than a segment.
+        """
+        if begins_segment:
+            self._position += -self._position % self._size
+        ends = np.cumsum(sizes, dtype=np.int64)
+        positions, runs = ends - sizes, []
+        first = before = 0
+        while first < len(sizes):
+            left = self._size - self._position % self._size - FORMAT["BLANK_SIZE"]
+            stop = int(np.searchsorted(ends, before + left, "right"))
+            if stop > first:
+                nbytes = int(ends[stop - 1]) - before
+                positions[first:stop] += self._position - before
+                runs.append(Run(self._position, nbytes))
+                self._position += nbytes
+                first, before = stop, before + nbytes
+            elif self._position % self._size == 0:
+                raise RmqStoreError(
+                    f"{self._root}: a message does not fit into a segment of {self._size} bytes; give "
+                    "option 'mappedFileSizeCommitLog' a larger value (the broker's must be the same)"
+                )
+            if first < len(sizes):
+                self._position += -self._position % self._size
+        return Places(positions, runs)
+
+
+class Placing:
+    """Gives units their positions, and writes them and what follows from them, chunk by chunk.
+
+    Args:
+        keep: they have their queue offsets, and keep them; what a queue lacks between two of them is lost.
+
+    Attributes:
+        position: where the log ends, as a physical offset.
+        last_timestamp: store time (ms) of its last message.
+        times: those of all that were appended.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        dispatcher: Dispatcher,
+        log: LogWriter | StretchWriter,
+        queues: QueueWriter,
+        index: IndexWriter | None,
+        keep: bool = False,
+    ) -> None:
+        self._root = target.root
+        self._segment_size = target.sizes.segment
+        self._rolling = Rolling(target.root, target.end, target.sizes.segment)
+        self._dispatcher = dispatcher
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._keep = keep
+        self.position = target.end
+        self._lost = lost_unit(target.end)
+        self.last_timestamp = target.last_timestamp
+        self._clock = target.last_timestamp
+        self.times = times.Times(target)
+
+    def append(self, chunks: Iterable[Chunk], total: int) -> None:
+        """Append all units.
+
+        Args:
+            total: about how many bytes they are.
+        """
+        progress = Progress(f"writing {self._root}", total)
+        with Lane(_CHUNKS_AHEAD) as derives, contextlib.closing(self._read(chunks)) as read:
+            for chunk, runs in read:
+                self._clock = max(self._clock, milliseconds_now())  # not before the last message that was there
+                if chunk.after_gap:
+                    self._lost = lost_unit(runs[0].position)
+                self._place(runs)
+                dispatched = self._dispatcher.finish()
+                self.times.add(dispatched, self.position)
+                self.last_timestamp = dispatched.last_timestamp or self.last_timestamp
+                derives.submit(self._derive, dispatched, self._dispatcher.queues, self._lost if self._keep else None)
+                progress.add(chunk.nbytes)
+            if self._index is not None:
+                derives.submit(self._index.finish)
+            self._log.finish()
+            derives.wait()
+
+    def _read(self, chunks: Iterable[Chunk]) -> Generator[tuple[Chunk, list[Run]], None, None]:
+        """Chunks to place, which are read; the next one is while these are worked on."""
+        waiting: tuple[Chunk, list[Run]] | None = None
+        with Lane(1) as reads:
+            for chunk in chunks:
+                places = self._rolling.take(chunk.sizes, chunk.after_gap)
+                reads.submit(chunk.read_into, self._log.chunk(chunk.nbytes), places.positions)
+                if waiting is not None:
+                    yield waiting
+                waiting = chunk, places.runs
+                reads.wait()
+            if waiting is not None:
+                yield waiting
+
+    def _place(self, runs: list[Run]) -> None:
+        """Place the oldest chunk that was read."""
+        window, begin, placed = self._log.take(), self.position, 0
+        for position, nbytes in runs:
+            if position != self.position:
+                window = self._log.end_segment(begin, placed)
+            segment_end = position - position % self._segment_size + self._segment_size
+            _, end, status, expected, found = self._dispatcher.place(
+                window[:nbytes],
+                position=position,
+                segment_end=segment_end,
+                store_timestamp=self._clock,
+                keep=self._keep,
+            )
+            if status is not Status.LIMIT:
+                raise RmqStoreError(
+                    f"{self._root}: a message to write is damaged: {failed_check(status, expected, found)}"
+                )
+            begin, placed, self.position = position, nbytes, end
+        self._log.put(begin, placed)
+
+    def _derive(self, dispatched: Dispatched, names: list[tuple[str, int]], lost: QueueUnit | None) -> None:
+        for number, queue_offset, units in dispatched.runs():
+            self._queues.put(names[number], queue_offset, units, lost)
+        if self._index is not None:
+            self._index.put(dispatched.key_hash, dispatched.key_position, dispatched.key_timestamp)
