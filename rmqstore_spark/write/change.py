@@ -60,7 +60,6 @@ log = logging.getLogger(__name__)
 
 _ABORT = b"rmqstore-spark"
 _ABANDONED_SECONDS = 7 * 24 * 3600
-PATCHES = "patches"  # in `new`: what changes in index files, by their names
 
 
 class _File(NamedTuple):
@@ -497,7 +496,7 @@ class Change:
 
     def _patches(self, journal: Journal) -> Iterator[tuple[str, str]]:
         """What changes in index files that are there, and the files."""
-        patches = self._in_new(PATCHES)
+        patches = self._in_new(patch.PATCHES)
         if journal.stretch is not None and self._tree.is_directory(patches):
             for name in self._tree.names(patches):
                 path = self._in_root("index", name)

@@ -8,20 +8,18 @@ segment, and the queue has a unit for each of them that no broker can read (stor
 import os
 from collections.abc import Callable, Iterable, Mapping
 
-from native_io import Dispatcher
 from rmqstore_spark.errors import NotAStoreError, RmqStoreError
-from rmqstore_spark.store import checkpoint
 from rmqstore_spark.store.consumequeue import lost_unit
 from rmqstore_spark.store.sizes import FileSizes
 from rmqstore_spark.store.written import WORKSHOP
-from rmqstore_spark.write import disk, times
-from rmqstore_spark.write.indexfiles import IndexWriter
+from rmqstore_spark.write import disk
 from rmqstore_spark.write.lock import StoreLock
-from rmqstore_spark.write.logfiles import LogReader, LogWriter
+from rmqstore_spark.write.logfiles import LogWriter
 from rmqstore_spark.write.placing import Placing
-from rmqstore_spark.write.queuefiles import Queue, QueueWriter
+from rmqstore_spark.write.queuefiles import Queue
 from rmqstore_spark.write.replacement import Replacement, sweep_beside
 from rmqstore_spark.write.staging import Chunk
+from rmqstore_spark.write.store_files import StoreFiles
 from rmqstore_spark.write.target import Target, check_can_exchange, check_kinds, make_root
 from rmqstore_spark.write.workshop import workshop
 
@@ -113,28 +111,17 @@ def _make(
     has_index: bool,
     index_tags: bool,
 ) -> Ends:
-    root = tree.path
-    target = Target(root, sizes, start=sizes.segment)
-    commitlog, index_directory = os.path.join(root, "commitlog"), os.path.join(root, "index")
-    queues = QueueWriter(tree, None, os.path.join(root, "consumequeue"), sizes.queue_file, {})
-    index = IndexWriter(tree, index_directory, index_directory, sizes.slots, sizes.items)
-    with index, LogWriter(tree, target, commitlog) as segments:
-        placing = Placing(
-            target, Dispatcher(index_tags=index_tags), segments, queues, index if has_index else None, keep=True
-        )
+    target = Target(tree.path, sizes, start=sizes.segment)
+    log = LogWriter(tree, target, os.path.join(tree.path, "commitlog"))
+    with StoreFiles(tree, tree.path, target, goes_on=False, has_index=has_index) as files, log:
+        placing = Placing(target, log, files, index_tags, keep=True)
         placing.append(chunks, nbytes)
-    found = queues.ends
-    queues.go_on_at(ends, sizes.segment, nbytes)
-    for queue, end in ends.items():
-        if queue not in found:
-            queues.begin_at(queue, end, lost_unit(target.start))
-    with LogReader(tree, commitlog, sizes.segment) as log_reader:
-        queues.finish(log_reader.store_timestamp)
-        record = placing.times.record(log_reader.mark(placing.times.last_position))
-    times.put(tree, root, record)
-    last = checkpoint.encode(placing.last_timestamp, index.end_timestamp, placing.position, record.has_any)
-    tree.write_file(os.path.join(root, "checkpoint"), last)
-    tree.make_directory(os.path.join(root, "config"))
-    for name, text in config(queues.ends).items():
-        tree.write_file(os.path.join(root, "config", name), text)
+        queues = files.queues
+        found = queues.ends
+        queues.go_on_at(ends, sizes.segment, nbytes)
+        for queue, end in ends.items():
+            if queue not in found:
+                queues.begin_at(queue, end, lost_unit(target.start))
+        placing.finish()
+        files.put_config(config(queues.ends))
     return queues.ends

@@ -153,6 +153,10 @@ class LogWriter:
             self._end_file(self._file, np.frombuffer(self._rest, np.uint8))
         self._lane.wait()
 
+    def reader(self) -> "LogReader":
+        """Reads single facts of what is on disk."""
+        return LogReader(self._tree, self._new, self._size)
+
     def _take_over(self) -> None:
         self._tree.make_directory(self._new)
         for segment in self._target.segments:
@@ -244,6 +248,10 @@ class StretchWriter:
 
     def finish(self) -> None:
         """All units are here. They come to disk when they are published."""
+
+    def reader(self) -> "StretchWriter":
+        """Reads single facts of what is here."""
+        return self
 
     def store_timestamp(self, position: int) -> int:
         """The store time (ms) of the new message at a physical offset."""

@@ -13,6 +13,7 @@ from rmqstore_spark.store.files import ReadFile
 from rmqstore_spark.write.disk import Tree
 from rmqstore_spark.write.new_file import BLOCK, NewFile
 
+PATCHES = "patches"  # in what a change makes anew: the patches, by the names of the files
 _PART = struct.Struct("=qi")
 _MOST_BYTES = 512 * 1024 * 1024  # a small append of messages that are all keys has 350 million
 

@@ -14,10 +14,9 @@ from rmqstore_spark.store.consumequeue import QueueUnit, lost_unit
 from rmqstore_spark.store.message import failed_check
 from rmqstore_spark.write import times
 from rmqstore_spark.write.background import Lane
-from rmqstore_spark.write.indexfiles import IndexWriter
 from rmqstore_spark.write.logfiles import LogWriter, StretchWriter
-from rmqstore_spark.write.queuefiles import QueueWriter
 from rmqstore_spark.write.staging import Chunk, Integers, UnitSizes
+from rmqstore_spark.write.store_files import StoreFiles
 from rmqstore_spark.write.target import Target
 
 _CHUNKS_AHEAD = 4
@@ -89,36 +88,35 @@ class Placing:
     """Gives units their positions, and writes them and what follows from them, chunk by chunk.
 
     Args:
+        target: the store, before it.
+        log: takes the units.
+        files: takes what follows from them.
+        index_tags: whether tags are index keys, too.
         keep: they have their queue offsets, and keep them; what a queue lacks between two of them is lost.
 
-    Attributes:
-        position: where the log ends, as a physical offset.
-        last_timestamp: store time (ms) of its last message.
-        times: those of all that were appended.
     """
 
     def __init__(
         self,
         target: Target,
-        dispatcher: Dispatcher,
         log: LogWriter | StretchWriter,
-        queues: QueueWriter,
-        index: IndexWriter | None,
+        files: StoreFiles,
+        index_tags: bool,
         keep: bool = False,
     ) -> None:
         self._root = target.root
         self._segment_size = target.sizes.segment
         self._rolling = Rolling(target.root, target.end, target.sizes.segment)
-        self._dispatcher = dispatcher
+        self._dispatcher = Dispatcher(index_tags=index_tags)
+        for (topic, queue_id), offset in target.queues.items():
+            self._dispatcher.set_next(topic, queue_id, offset)
         self._log = log
-        self._queues = queues
-        self._index = index
+        self._files = files
         self._keep = keep
-        self.position = target.end
+        self._position = target.end  # where the log ends
         self._lost = lost_unit(target.end)
-        self.last_timestamp = target.last_timestamp
-        self._clock = target.last_timestamp
-        self.times = times.Times(target)
+        self._last_timestamp = self._clock = target.last_timestamp
+        self._times = times.Times(target)
 
     def append(self, chunks: Iterable[Chunk], total: int) -> None:
         """Append all units.
@@ -134,14 +132,20 @@ class Placing:
                     self._lost = lost_unit(runs[0].position)
                 self._place(runs)
                 dispatched = self._dispatcher.finish()
-                self.times.add(dispatched, self.position)
-                self.last_timestamp = dispatched.last_timestamp or self.last_timestamp
+                self._times.add(dispatched, self._position)
+                self._last_timestamp = dispatched.last_timestamp or self._last_timestamp
                 derives.submit(self._derive, dispatched, self._dispatcher.queues, self._lost if self._keep else None)
                 progress.add(chunk.nbytes)
-            if self._index is not None:
-                derives.submit(self._index.finish)
+            derives.submit(self._files.finish_index)
             self._log.finish()
             derives.wait()
+
+    def finish(self) -> None:
+        """Make the files that tell of all messages."""
+        with self._log.reader() as reader:
+            record = self._times.record(reader.mark(self._times.last_position))
+            self._files.put_times(record)
+            self._files.finish(reader.store_timestamp, self._last_timestamp, self._position, record)
 
     def _read(self, chunks: Iterable[Chunk]) -> Generator[tuple[Chunk, list[Run]], None, None]:
         """Chunks to place, which are read; the next one is while these are worked on."""
@@ -159,9 +163,9 @@ class Placing:
 
     def _place(self, runs: list[Run]) -> None:
         """Place the oldest chunk that was read."""
-        window, begin, placed = self._log.take(), self.position, 0
+        window, begin, placed = self._log.take(), self._position, 0
         for position, nbytes in runs:
-            if position != self.position:
+            if position != self._position:
                 window = self._log.end_segment(begin, placed)
             segment_end = position - position % self._segment_size + self._segment_size
             _, end, status, expected, found = self._dispatcher.place(
@@ -175,11 +179,10 @@ class Placing:
                 raise RmqStoreError(
                     f"{self._root}: a message to write is damaged: {failed_check(status, expected, found)}"
                 )
-            begin, placed, self.position = position, nbytes, end
+            begin, placed, self._position = position, nbytes, end
         self._log.put(begin, placed)
 
     def _derive(self, dispatched: Dispatched, names: list[tuple[str, int]], lost: QueueUnit | None) -> None:
         for number, queue_offset, units in dispatched.runs():
-            self._queues.put(names[number], queue_offset, units, lost)
-        if self._index is not None:
-            self._index.put(dispatched.key_hash, dispatched.key_position, dispatched.key_timestamp)
+            self._files.queues.put(names[number], queue_offset, units, lost)
+        self._files.put_keys(dispatched.key_hash, dispatched.key_position, dispatched.key_timestamp)

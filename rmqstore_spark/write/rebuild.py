@@ -15,9 +15,9 @@ from native_io import FORMAT, Dispatcher
 from rmqstore_spark.cores import cores
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, one_line
 from rmqstore_spark.progress import Progress
-from rmqstore_spark.store import checkpoint
 from rmqstore_spark.store.clock import milliseconds_now
 from rmqstore_spark.store.commitlog import NO_LIMIT
+from rmqstore_spark.store.config import Table
 from rmqstore_spark.store.consumequeue import MOST_OFFSETS, PRE_BLANK, UNIT, UNIT_SIZE, Kind, QueueUnit, lost_unit
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.geometry import indexes_tags
@@ -31,11 +31,11 @@ from rmqstore_spark.store.unit_evidence import unit_at
 from rmqstore_spark.write import disk, topics
 from rmqstore_spark.write.background import Lane
 from rmqstore_spark.write.change import Change
-from rmqstore_spark.write.indexfiles import IndexWriter
 from rmqstore_spark.write.journal import REBUILT, REBUILT_WITHOUT_INDEX
 from rmqstore_spark.write.lock import StoreLock
 from rmqstore_spark.write.logfiles import LogReader
-from rmqstore_spark.write.queuefiles import QueueWriter
+from rmqstore_spark.write.queuefiles import Queue, QueueWriter
+from rmqstore_spark.write.store_files import StoreFiles
 from rmqstore_spark.write.target import (
     Target,
     check_can_exchange,
@@ -48,6 +48,7 @@ from rmqstore_spark.write.workshop import workshop
 log = logging.getLogger(__name__)
 
 _MOST_TOLD = 20
+_Run = tuple[Queue, int, memoryview]  # first queue offset, ConsumeQueue units
 _STEPS = 16  # windows of the log whose outcome is put into files at a time
 
 
@@ -98,72 +99,96 @@ def _rebuild(tree: disk.Tree, sizes: Sizes, index: bool) -> int:
 
 
 def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
-    store, new_queues = target.store, os.path.join(new, "consumequeue")
+    store = target.store
     assert store is not None
-    for name in ("consumequeue", "index", "config"):
+    for name in ("consumequeue", "index"):
         tree.make_directory(os.path.join(new, name))
-    queues = QueueWriter(tree, None, new_queues, target.sizes.queue_file, {})
-    entries = IndexWriter(
-        tree, os.path.join(new, "index"), os.path.join(new, "index"), target.sizes.slots, target.sizes.items
-    )
     progress = Progress(f"rebuilding {target.root}", store.log.size)
-    count, last_timestamp = 0, 0
-    gaps = _Gaps(target.sizes.segment, store.log.size)
-    needed: dict[str, int] = {}
-    known = topics.load(tree)
-    without: dict[tuple[str, int], int] = {}  # by their first message
-    again: dict[tuple[str, int], int] = {}
-    with entries, Lane(4) as puts:
-        for part in _dispatch_all(store, target.sizes.slots):
-            for queue, queue_offset, units in part.runs:
-                if queue_path(*queue) is None or not 0 <= queue_offset < MOST_OFFSETS - len(units):
-                    without.setdefault(queue, QueueUnit(*UNIT.unpack_from(units)).position)
-                else:
-                    if queue[0] not in needed:
-                        topics.refuse_batches(tree, known, queue[0], WITH_A_BROKER)
-                    needed[queue[0]] = max(needed.get(queue[0], 0), queue[1] + 1)
-                    taken = queues.put(queue, queue_offset, units, gaps.before(queue, queue_offset, units))
-                    count += taken
-                    if taken < len(units) // UNIT_SIZE:
-                        again.setdefault(queue, QueueUnit(*UNIT.unpack_from(units)).position)
-            if index:
-                puts.submit(entries.put, part.key_hash, part.key_position, part.key_timestamp)
-            last_timestamp = part.last_timestamp or last_timestamp
-            progress.add(part.nbytes)
-        puts.wait()
-        entries.finish()
-    _tell_of(
-        target.root,
-        without,
-        "expected a name, and a queueOffset, that a queue's files can have; such messages get no ConsumeQueue units, "
-        "but are read from the log like any other",
-    )
-    _tell_of(
-        target.root,
-        again,
-        "expected a queueOffset after those of the queue's messages before, found one that was given already; what has "
-        "such a one gets no ConsumeQueue unit, as with a broker, but is read from the log like any other",
-    )
-    _tell_of(
-        target.root,
-        gaps.others,
-        "expected the queueOffset after that of the queue's message before, found a later one; consumers get it and "
-        "what comes after it at other queue offsets than the log says, as with a broker; `rmqstore salvage` makes a "
-        "store in which both agree",
-    )
-    queues.go_on_at(_kept_ends(store), target.sizes.segment, store.log.size)
-    _keep_others(tree, store, new_queues, queues, target.sizes.queue_file)
-    with LogReader(tree, os.path.join(target.root, "commitlog"), target.sizes.segment) as log_reader:
-        queues.finish(log_reader.store_timestamp)
-    missing = topics.lacking(known, topics.with_queues(known, needed, store.queues))
-    if missing:
-        tree.write_file(os.path.join(new, "config", "topics.json"), topics.merge(known, missing, milliseconds_now()))
-    indexed = entries.end_timestamp
-    if not index:
-        indexed = checkpoint.index_timestamp(os.path.join(target.root, "checkpoint"), tree)
-    last = checkpoint.encode(last_timestamp, indexed, target.end, store.written.has_any)
-    tree.write_file(os.path.join(new, "checkpoint"), last)
-    return count
+    known, last_timestamp = topics.load(tree), 0
+    with StoreFiles(tree, new, target, goes_on=False, has_index=index) as files:
+        queues = _Queues(tree, target, known, files.queues, store.log.size)
+        with Lane(4) as puts:
+            for part in _dispatch_all(store, target.sizes.slots):
+                queues.put(part.runs)
+                puts.submit(files.put_keys, part.key_hash, part.key_position, part.key_timestamp)
+                last_timestamp = part.last_timestamp or last_timestamp
+                progress.add(part.nbytes)
+            puts.wait()
+            files.finish_index()
+        queues.tell()
+        files.queues.go_on_at(_kept_ends(store), target.sizes.segment, store.log.size)
+        _keep_others(tree, store, os.path.join(new, "consumequeue"), files.queues, target.sizes.queue_file)
+        missing = topics.lacking(known, topics.with_queues(known, queues.needed, store.queues))
+        files.put_config({"topics.json": topics.merge(known, missing, milliseconds_now())} if missing else {})
+        with LogReader(tree, os.path.join(target.root, "commitlog"), target.sizes.segment) as log_reader:
+            files.finish(log_reader.store_timestamp, last_timestamp, target.end, store.written)
+    return queues.count
+
+
+class _Queues:
+    """Puts the units of a log into queues, as a broker would, and notes which messages get none.
+
+    Args:
+        known: what topics.json says.
+
+    Attributes:
+        count: messages that queues have got.
+        needed: how many queues each topic needs.
+    """
+
+    def __init__(self, tree: disk.Tree, target: Target, known: Table, queues: QueueWriter, span: int) -> None:
+        self._tree = tree
+        self._known = known
+        self._queues = queues
+        self._gaps = _Gaps(target.sizes.segment, span)
+        self.count = 0
+        self.needed: dict[str, int] = {}
+        self._without: dict[Queue, int] = {}  # by the physical offset of the first message that gets none
+        self._again: dict[Queue, int] = {}
+
+    def put(self, runs: list[_Run]) -> None:
+        """The next units, in the order of the log."""
+        for queue, queue_offset, units in runs:
+            topic, queue_id = queue
+            if queue_path(*queue) is None or not 0 <= queue_offset < MOST_OFFSETS - len(units):
+                self._without.setdefault(queue, _position(units))
+                continue
+            if topic not in self.needed:
+                topics.refuse_batches(self._tree, self._known, topic, WITH_A_BROKER)
+            self.needed[topic] = max(self.needed.get(topic, 0), queue_id + 1)
+            taken = self._queues.put(queue, queue_offset, units, self._gaps.before(queue, queue_offset, units))
+            self.count += taken
+            if taken < len(units) // UNIT_SIZE:
+                self._again.setdefault(queue, _position(units))
+
+    def tell(self) -> None:
+        """Say of which queues messages get no units, or others than the log says, and why."""
+        told = (
+            (
+                self._without,
+                "expected a name, and a queueOffset, that a queue's files can have; such messages get no ConsumeQueue "
+                "units, but are read from the log like any other",
+            ),
+            (
+                self._again,
+                "expected a queueOffset after those of the queue's messages before, found one that was given already; "
+                "what has such a one gets no ConsumeQueue unit, as with a broker, but is read from the log like any "
+                "other",
+            ),
+            (
+                self._gaps.others,
+                "expected the queueOffset after that of the queue's message before, found a later one; consumers get "
+                "it and what comes after it at other queue offsets than the log says, as with a broker; `rmqstore "
+                "salvage` makes a store in which both agree",
+            ),
+        )
+        for queues, what in told:
+            _tell_of(self._tree.path, queues, what)
+
+
+def _position(units: memoryview) -> int:
+    """The physical offset of the first of some ConsumeQueue units."""
+    return QueueUnit(*UNIT.unpack_from(units)).position
 
 
 class _Gaps:
@@ -240,7 +265,7 @@ def _keep_others(tree: disk.Tree, store: OpenStore, new: str, queues: QueueWrite
 class _Part:
     """What follows from some units in a row."""
 
-    runs: list[tuple[tuple[str, int], int, memoryview]]  # queue, first queue offset, ConsumeQueue units
+    runs: list[_Run]
     key_hash: npt.NDArray[np.int32]
     key_position: npt.NDArray[np.int64]
     key_timestamp: npt.NDArray[np.int64]

@@ -1,0 +1,84 @@
+"""Messages behind those that a store has: in a few cases in its last segment, else in one that takes its place."""
+
+import os
+from collections.abc import Mapping
+
+from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.option_values import Transaction
+from rmqstore_spark.store.consumequeue import UNIT_SIZE
+from rmqstore_spark.write import checked, stretch, topics, transactions
+from rmqstore_spark.write.change import Change
+from rmqstore_spark.write.journal import APPENDED
+from rmqstore_spark.write.logfiles import LogWriter, StretchWriter
+from rmqstore_spark.write.messages import Messages
+from rmqstore_spark.write.queuefiles import Queue
+from rmqstore_spark.write.store_files import StoreFiles
+from rmqstore_spark.write.target import Target
+from rmqstore_spark.write.workshop import transactions_path
+
+
+def append(
+    change: Change,
+    target: Target,
+    messages: Messages,
+    has_index: bool,
+    known: Mapping[str, int],
+    transaction: Transaction | None,
+) -> None:
+    """Append messages to a store, or make it of them.
+
+    Args:
+        change: of the store; nothing is pending.
+        has_index: whether they get index entries.
+        known: the transactions that the store knows already.
+        transaction: what it is to know then.
+
+    Raises:
+        RmqStoreError: the store is as it was; or as Change.publish() says.
+    """
+    tree = messages.tree
+    table = topics.load(tree)
+    topics.refuse_unwritable(tree, table, messages.topics)
+    last = target.segments[-1] if target.segments else None
+    is_small = last is not None and stretch.fits(tree, last, target.end, messages.nbytes)
+    _refuse_full_disk(target, messages, 0 if is_small else sum(target.end - s.start for s in target.segments[-1:]))
+    change.begin()
+    try:
+        files = StoreFiles(tree, change.new, target, goes_on=True, has_index=has_index, has_patches=is_small)
+        stretched = StretchWriter(target, messages.nbytes) if is_small else None
+        log = stretched or LogWriter(tree, target, os.path.join(change.new, "commitlog"))
+        ends = messages.make(files, log, target, table)
+        transactions.put(tree, transactions_path(change.new), known, transaction)
+        if stretched is None:
+            change.publish(APPENDED)
+        else:
+            change.publish_stretch(stretched.stretch, stretched.units)
+            _remember(target, messages, ends)
+    except Exception:
+        change.give_up()
+        raise
+
+
+def _remember(target: Target, messages: Messages, ends: Mapping[Queue, int]) -> None:
+    others = {(topic, queue_id): end for topic, queues in target.known.items() for queue_id, end in queues.items()}
+    checked.remember(messages.tree, target.segments[-1], target.end + messages.nbytes, {**others, **ends})
+
+
+def _refuse_full_disk(target: Target, messages: Messages, copied: int) -> None:
+    """Before anything is made: does it fit? Files are sparse, so what they take is what is written; what a task has
+    staged is deleted once it is.
+
+    Args:
+        copied: bytes of the segment that goes on.
+
+    Raises:
+        RmqStoreError: it does not.
+    """
+    largest = max((part.nbytes for part in messages.staged), default=0)
+    needed = copied + largest + UNIT_SIZE * messages.count
+    free = messages.tree.free_bytes()
+    if free < needed:
+        raise RmqStoreError(
+            f"{target.root}: the disk is too full: expected at least {needed:,} bytes to write these messages, found "
+            f"{free:,} free; nothing was written"
+        )
