@@ -1,12 +1,14 @@
 """Queue offsets that messages keep: where one or more between two of a queue are lost, and where that cannot be."""
 
+import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from native_io import FORMAT
 from rmqstore_spark.errors import DamagedStoreError
+from rmqstore_spark.write.gaps import Gap, Gaps
 from rmqstore_spark.write.queuefiles import Queue
 
 Integers = npt.NDArray[np.int64]
@@ -39,19 +41,24 @@ class KeptOffsets:
 
     Attributes:
         lost: what is missing.
-        ends: the offset after the last message of each queue.
-        starts: the offset of the first one.
     """
 
     def __init__(self, source: str, span: int) -> None:
         self._source = source
-        self._most = span // FORMAT["SMALLEST_UNIT"]
-        self.starts: dict[Queue, int] = {}
-        self.ends: dict[Queue, int] = {}
-        self._last: dict[Queue, int] = {}  # number of its last message, of all
+        self._gaps = Gaps(span)
         self._count = 0  # messages
         self._ended = -1  # number of the message that the last segment begins with which was made for a gap
         self.lost: list[Lost] = []
+
+    @property
+    def starts(self) -> Mapping[Queue, int]:
+        """The queue offset of the first message of each queue."""
+        return self._gaps.starts
+
+    @property
+    def ends(self) -> Mapping[Queue, int]:
+        """The queue offset after the last message of each queue."""
+        return self._gaps.ends
 
     def look(
         self, topics: list[str], codes: Integers, queue_ids: Integers, offsets: Integers, begin: int | None = None
@@ -69,49 +76,43 @@ class KeptOffsets:
         Raises:
             DamagedStoreError: a queue offset comes a second time, or so late that no log can have lost the others.
         """
-        count = len(offsets)
-        if count == 0:
-            return []
-        keys = (codes << _ID_BITS) + queue_ids
-        order = np.argsort(keys, kind="stable")
-        keys, found = keys[order], offsets[order]
-        is_first = np.concatenate([[True], keys[1:] != keys[:-1]])
-        firsts = np.flatnonzero(is_first)
-        lasts = np.append(firsts[1:], count) - 1
-        expected, before = np.empty(count, np.int64), np.empty(count, np.int64)
-        expected[1:], before[1:] = found[:-1] + 1, order[:-1] + self._count
-        for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
-            queue = topics[int(keys[first]) >> _ID_BITS], int(keys[first]) & ((1 << _ID_BITS) - 1)
-            self.starts.setdefault(queue, int(found[first]))
-            expected[first] = self.ends.get(queue, found[first])
-            before[first] = self._last.get(queue, -1)
-            self.ends[queue] = int(found[last]) + 1
-            self._last[queue] = self._count + int(order[last])
+        found = self._find(topics, codes, queue_ids, offsets) if len(offsets) else {}
         begins = []
-        wrong = {int(order[i]): int(i) for i in np.flatnonzero(found != expected)}
-        for row in sorted(wrong.keys() | ({begin} if begin is not None else set())):
-            is_needed = row == begin
-            if (i := wrong.get(row, -1)) >= 0:
-                queue = topics[int(codes[row])], int(queue_ids[row])
-                self._take_gap(queue, int(expected[i]), int(found[i]))
-                is_needed = is_needed or bool(self._ended <= before[i])
-            if is_needed:
+        for row in sorted(found.keys() | ({begin} if begin is not None else set())):
+            gap = found.get(row)
+            if gap is not None:
+                self._take_gap(gap)
+            if row == begin or (gap is not None and self._ended <= gap.place):
                 self._ended = self._count + row
                 begins.append(row)
-        self._count += count
+        self._count += len(offsets)
         return begins
 
-    def _take_gap(self, queue: Queue, expected: int, found: int) -> None:
-        where = f"{self._source}: queue {queue[1]} of topic {queue[0]!r}"
-        if found < expected:
+    def _find(self, topics: list[str], codes: Integers, queue_ids: Integers, offsets: Integers) -> dict[int, Gap]:
+        """The gaps, by the index of the message after each."""
+        keys = (codes << _ID_BITS) + queue_ids
+        order = np.argsort(keys, kind="stable")
+        keys, offsets = keys[order], offsets[order]
+        is_next = (keys[1:] == keys[:-1]) & (offsets[1:] == offsets[:-1] + 1)
+        cuts = [0, *(np.flatnonzero(~is_next) + 1).tolist(), len(offsets)]
+        found = {}
+        for first, stop in itertools.pairwise(cuts):
+            queue = topics[int(keys[first]) >> _ID_BITS], int(keys[first]) & ((1 << _ID_BITS) - 1)
+            last = self._count + int(order[stop - 1])
+            if (gap := self._gaps.follow(queue, int(offsets[first]), stop - first, last)) is not None:
+                found[int(order[first])] = gap
+        return found
+
+    def _take_gap(self, gap: Gap) -> None:
+        where = f"{self._source}: queue {gap.queue[1]} of topic {gap.queue[0]!r}"
+        if gap.count < 0:
             raise DamagedStoreError(
-                f"{where}: expected queueOffset {expected} or a later one, found {found}: its topic was deleted and "
-                "made anew; leave the older messages away (--from), or this topic (--topic)"
+                f"{where}: expected queueOffset {gap.expected} or a later one, found {gap.found}: its topic was "
+                "deleted and made anew; leave the older messages away (--from), or this topic (--topic)"
             )
-        self._most -= found - expected
-        if self._most < 0:
+        if not self._gaps.has_space(gap):
             raise DamagedStoreError(
-                f"{where}: expected queueOffset {expected}, found {found}: there was no space in the log for so many "
-                "messages; leave this topic away (--topic)"
+                f"{where}: expected queueOffset {gap.expected}, found {gap.found}: there was no space in the log for "
+                "so many messages; leave this topic away (--topic)"
             )
-        self.lost.append(Lost(queue, expected, found - expected))
+        self.lost.append(Lost(gap.queue, gap.expected, gap.count))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from native_io import FORMAT, Dispatcher
+from native_io import Dispatcher
 from rmqstore_spark.cores import cores
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, one_line
 from rmqstore_spark.progress import Progress
@@ -31,6 +31,7 @@ from rmqstore_spark.store.unit_evidence import unit_at
 from rmqstore_spark.write import disk, topics
 from rmqstore_spark.write.background import Lane
 from rmqstore_spark.write.change import Change
+from rmqstore_spark.write.gaps import Gaps
 from rmqstore_spark.write.journal import REBUILT, REBUILT_WITHOUT_INDEX
 from rmqstore_spark.write.lock import StoreLock
 from rmqstore_spark.write.logfiles import LogReader
@@ -130,6 +131,7 @@ class _Queues:
 
     Args:
         known: what topics.json says.
+        span: bytes of the log.
 
     Attributes:
         count: messages that queues have got.
@@ -140,11 +142,13 @@ class _Queues:
         self._tree = tree
         self._known = known
         self._queues = queues
-        self._gaps = _Gaps(target.sizes.segment, span)
+        self._segment = target.sizes.segment
+        self._gaps = Gaps(span)
         self.count = 0
         self.needed: dict[str, int] = {}
         self._without: dict[Queue, int] = {}  # by the physical offset of the first message that gets none
         self._again: dict[Queue, int] = {}
+        self._later: dict[Queue, int] = {}
 
     def put(self, runs: list[_Run]) -> None:
         """The next units, in the order of the log."""
@@ -156,10 +160,26 @@ class _Queues:
             if topic not in self.needed:
                 topics.refuse_batches(self._tree, self._known, topic, WITH_A_BROKER)
             self.needed[topic] = max(self.needed.get(topic, 0), queue_id + 1)
-            taken = self._queues.put(queue, queue_offset, units, self._gaps.before(queue, queue_offset, units))
+            taken = self._queues.put(queue, queue_offset, units, self._lost_before(queue, queue_offset, units))
             self.count += taken
             if taken < len(units) // UNIT_SIZE:
                 self._again.setdefault(queue, _position(units))
+
+    def _lost_before(self, queue: Queue, queue_offset: int, units: memoryview) -> QueueUnit | None:
+        """What goes into a queue for each message that is missing before a run of units; None where none is.
+
+        It goes there for what a salvage could not find: that has ended a segment. Of other gaps a broker takes no
+        notice, and nor do we.
+        """
+        first, last = _position(units), _position(units[-UNIT_SIZE:])
+        gap = self._gaps.follow(queue, queue_offset, len(units) // UNIT_SIZE, last)
+        if gap is None or gap.count < 0:
+            return None
+        start = first - first % self._segment
+        if gap.place >= start or not self._gaps.has_space(gap):
+            self._later.setdefault(queue, first)
+            return None
+        return lost_unit(start)
 
     def tell(self) -> None:
         """Say of which queues messages get no units, or others than the log says, and why."""
@@ -176,7 +196,7 @@ class _Queues:
                 "other",
             ),
             (
-                self._gaps.others,
+                self._later,
                 "expected the queueOffset after that of the queue's message before, found a later one; consumers get "
                 "it and what comes after it at other queue offsets than the log says, as with a broker; `rmqstore "
                 "salvage` makes a store in which both agree",
@@ -189,42 +209,6 @@ class _Queues:
 def _position(units: memoryview) -> int:
     """The physical offset of the first of some ConsumeQueue units."""
     return QueueUnit(*UNIT.unpack_from(units)).position
-
-
-class _Gaps:
-    """Where a queue lacks messages that a salvage could not find: it has ended a segment there. Of other gaps a broker
-    takes no notice, and nor do we.
-
-    Args:
-        segment: bytes of a segment.
-        span: bytes of the log. So many more messages would have had no space in it.
-
-    Attributes:
-        others: the other gaps: of each queue with some, the physical offset of the message after the first one.
-    """
-
-    def __init__(self, segment: int, span: int) -> None:
-        self._segment = segment
-        self._most = span // FORMAT["SMALLEST_UNIT"]
-        self.others: dict[tuple[str, int], int] = {}
-        self._last: dict[tuple[str, int], tuple[int, int]] = {}  # position and queue offset of each queue's last unit
-
-    def before(self, queue: tuple[str, int], queue_offset: int, units: memoryview) -> QueueUnit | None:
-        """What goes into a queue for each message that is missing before a run of units; None where none is."""
-        first = QueueUnit(*UNIT.unpack_from(units)).position
-        start = first - first % self._segment
-        position, offset = self._last.get(queue, (first, queue_offset - 1))
-        count = len(units) // UNIT_SIZE
-        last = QueueUnit(*UNIT.unpack_from(units, len(units) - UNIT_SIZE)).position
-        self._last[queue] = last, queue_offset + count - 1
-        gap = queue_offset - offset - 1
-        if gap <= 0:
-            return None
-        if position >= start or gap > self._most:
-            self.others.setdefault(queue, first)
-            return None
-        self._most -= gap
-        return lost_unit(start)
 
 
 def _kept_ends(store: OpenStore) -> dict[tuple[str, int], int]:
