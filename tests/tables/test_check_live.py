@@ -208,6 +208,6 @@ def test_units_after_the_logs_end_are_read_in_blocks(tmp_path: Path, monkeypatch
         return read_units(queue, start, count)
 
     monkeypatch.setattr(Queue, "read_units", counted)
-    (found,) = (row for row in rows_of(TABLE, tmp_path) if row["problem"] == "queueAheadOfLog")
+    (found,) = (row for row in rows_of(CHECK, tmp_path) if row["problem"] == "queueAheadOfLog")
     assert (found["queueOffset"], found["count"]) == (20, 2_980)
     assert reads < 60
