@@ -87,7 +87,7 @@ def _is_changing(store: OpenStore) -> bool:
 
 
 def _view(store: OpenStore) -> LogView:
-    return LogView(store.root, commitlogs_of(store), store.files, Moment(store.end, False, store.end))
+    return LogView(store.root, commitlogs_of(store), store.files, Moment(store.end, False, False, store.end))
 
 
 def _ahead(source: Source) -> Iterator[tuple[Queue, int, str]]:

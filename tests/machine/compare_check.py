@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 import struct
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
+from oracle import reference
 from support import reading
 
 from machine.expected import Truth
@@ -14,6 +16,7 @@ from machine.findings import Row, check, findings
 from machine.past import Difference, Message, Past
 
 _UNITS = ("missingQueueUnit", "wrongQueueUnit", "queueAheadOfLog", "extraQueueUnit")
+_DAMAGE = ("damagedUnit", "unwrittenPages", "unwrittenEnd")
 Unit = tuple[str, int, int]  # topic, queueId, queueOffset
 _PIECES = (1, 300, 1500, 6000)
 
@@ -30,9 +33,7 @@ def lost(past: Past, truth: Truth, rng: random.Random) -> None:
         return
     rows = check(past.root)
     names = {row["problem"] for row in rows}
-    damaged = [
-        range(r["commitLogOffset"], r["commitLogOffset"] + r["count"]) for r in rows if r["problem"] == "damagedUnit"
-    ]
+    damaged = [range(r["commitLogOffset"], r["commitLogOffset"] + r["count"]) for r in rows if r["problem"] in _DAMAGE]
     for stretch in truth.stretches:
         if not any(stretch.start < told.stop and told.start < stretch.stop for told in damaged):
             raise Difference("check: damage is not told", f"{stretch.start} to {stretch.stop}, told {damaged}")
@@ -56,9 +57,9 @@ def _lacks_unit(truth: Truth, message: Message) -> bool:
 
 
 def _late(truth: Truth, lacking: dict[Unit, int]) -> set[Unit]:
-    """Of the messages that lack a unit those that a broker that starts puts behind the last units of their queues: it
-    begins with the last segment whose first message is older by 3 seconds than its checkpoint, or ten segments from
-    the end (CommitLog.recoverAbnormally)."""
+    """Of the messages that lack a unit those that a broker that starts puts where their queues end for it: it begins
+    with the last segment whose first message is older by 3 seconds than its checkpoint, or ten segments from the end
+    (CommitLog.recoverAbnormally)."""
     past = truth.past
     if not past.abort:
         return set()
@@ -71,10 +72,22 @@ def _late(truth: Truth, lacking: dict[Unit, int]) -> set[Unit]:
         begin = start
         if first in truth.whole and 0 < first.store_timestamp <= min(physic, logics) - 3000:
             break
-    last: dict[tuple[str, int], int] = {}
-    for topic, queue_id, offset in truth.units:
-        last[topic, queue_id] = max(offset, last.get((topic, queue_id), -1))
-    return {unit for unit, at in lacking.items() if at >= begin and unit[2] > last.get(unit[:2], -1)}
+    return {unit for unit, at in lacking.items() if at >= begin and unit[2] >= _recovered_end(past.root, *unit[:2])}
+
+
+def _recovered_end(root: Path, topic: str, queue_id: int) -> int:
+    """The number of the unit from which on a broker that starts makes a queue anew: of the first one in the last three
+    files that is none (ConsumeQueue.recover)."""
+    end = 0
+    for path in sorted((root / "consumequeue" / topic / str(queue_id)).glob("*"))[-3:]:
+        end = int(path.name) // reference.QUEUE_UNIT_SIZE
+        data = path.read_bytes()
+        for at in range(0, len(data) - reference.QUEUE_UNIT_SIZE + 1, reference.QUEUE_UNIT_SIZE):
+            position, size = struct.unpack_from(">qi", data, at)
+            if position < 0 or size <= 0:
+                return end
+            end += 1
+    return end
 
 
 def _units(rows: list[Row], problems: tuple[str, ...]) -> set[Unit]:
@@ -117,8 +130,8 @@ def _things(rows: list[Row]) -> dict[str, Any]:
         if problem in _UNITS and row["queueOffset"] is not None:
             for number in range(row["count"]):
                 found[problem][row["topic"], row["queueId"], row["queueOffset"] + number] += 1
-        elif problem == "damagedUnit":
-            found[problem]["bytes"] += row["count"]
+        elif problem in _DAMAGE:
+            found["damage"]["bytes"] += row["count"]
         elif row["area"] == "index":
             found[problem][row["file"]] += row["count"]
         else:

@@ -17,6 +17,7 @@ from rmqstore_spark.tables.check.index_items import IndexSpan, IndexStretch
 from rmqstore_spark.tables.check.log_view import LogView
 from rmqstore_spark.tables.check.problems import Finding
 from rmqstore_spark.tables.check.queue_units import QueueStretch
+from rmqstore_spark.tables.check.unwritten import problem_of
 
 _AT_ONCE = 128 * 1024 * 1024  # bytes of the log whose outcome is held in memory
 
@@ -100,7 +101,7 @@ def _check_block(
                 for damage in store.past_damage(reader).decode(piece.start, piece.stop, scanner, lambda: NO_LIMIT):
                     if damage is not None:
                         damages.append(damage)
-                        yield _damaged(damage)
+                        yield _damaged(damage, problem_of(reader, damage, view.moment))
                     elif scanner.reached - start > _AT_ONCE:
                         yield from compared(scanner.reached)
                         start, damages = scanner.reached, []
@@ -123,9 +124,9 @@ def _dispatched(store: OpenStore, block: Block, start: int, stop: int, tags: boo
     return scanner.dispatcher.finish()
 
 
-def _damaged(damage: Damage) -> Finding:
+def _damaged(damage: Damage, problem: str) -> Finding:
     return Finding(
-        "damagedUnit",
+        problem,
         damage.path,
         damage.position,
         damage.start,

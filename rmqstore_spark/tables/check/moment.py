@@ -26,12 +26,14 @@ class Moment:
     Attributes:
         end: the physical offset where its log ended.
         is_unsettled: whether a broker was writing it then, or when it was copied or when the broker was killed.
+        is_left: whether it is the latter: nobody writes it now, and a broker that starts recovers it.
         dispatched_from: a broker puts messages from this physical offset on into queues and index, now or when it
             starts.
     """
 
     end: int
     is_unsettled: bool
+    is_left: bool
     dispatched_from: int
 
     def is_gone(self, why: RmqStoreError, path: str, files: Files) -> bool:
@@ -41,8 +43,10 @@ class Moment:
 
 def moment_of(store: OpenStore) -> Moment:
     """Now."""
-    is_unsettled = store.layout.abort or store.files.is_locked(store.layout.lock)
-    return Moment(store.end, is_unsettled, _dispatched_from(store) if is_unsettled else store.end)
+    is_locked = store.files.is_locked(store.layout.lock)
+    is_unsettled = store.layout.abort or is_locked
+    is_left = store.layout.abort and not is_locked
+    return Moment(store.end, is_unsettled, is_left, _dispatched_from(store) if is_unsettled else store.end)
 
 
 def _dispatched_from(store: OpenStore) -> int:

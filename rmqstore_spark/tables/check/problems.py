@@ -46,6 +46,19 @@ PROBLEMS = {
         "bring the segment back from a replica or a backup; else make a new store of what is whole (rmqstore salvage): "
         "a broker that recovers over it deletes all that comes after",
     ),
+    "unwrittenPages": Problem(
+        "error",
+        "log",
+        "messages are missing here, and later ones follow: it was copied while its broker wrote it, or the machine "
+        "failed before all was on disk: copy it again (best as a snapshot of the file system), or bring the segment "
+        "back from a replica; else rmqstore salvage: a broker that recovers over it deletes all that comes after",
+    ),
+    "unwrittenEnd": Problem(
+        "warning",
+        "log",
+        "only a part of the last message is here, and its queue has it: it was copied while its broker wrote it, or "
+        "the machine failed before all was on disk: copy it again, or go on without it, as a broker that starts does",
+    ),
     "missingSegment": Problem(
         "error",
         "log",

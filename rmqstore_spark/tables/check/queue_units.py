@@ -37,6 +37,8 @@ from rmqstore_spark.tables.check.log_view import LogView, Wanted
 from rmqstore_spark.tables.check.problems import Finding
 from rmqstore_spark.tables.consumequeue import used_units
 
+_RECOVERED_FILES = 3  # of a queue
+
 _Longs = npt.NDArray[np.int64]
 _Flags = npt.NDArray[np.bool_]
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 8, 16 * 1024  # units that are read backwards
@@ -130,14 +132,14 @@ class QueueStretch:
         if self._view.moment.is_unsettled:
             # Looked at once more: a queue is written in order, so what is missing before a unit seen by now stays so.
             queue = self._store.queues.queue(queue.topic, queue.queue_id) or queue
-            end = after_last_taken(queue)
+            end = recovered_end(queue) if self._view.moment.is_left else after_last_taken(queue)
             actual, is_there, is_wrong = self._compared(queue, offset, units)
             expired = units["position"] < self._view.start_now()
             is_late = np.arange(offset, offset + len(units)) >= end
-            is_late &= ~is_there & (units["position"] >= self._view.moment.dispatched_from)
+            is_late &= (~is_there | is_wrong) & (units["position"] >= self._view.moment.dispatched_from)
             self._late += [(queue, offset + at, units[at:last]) for at, last in stretches(is_late & ~expired)]
             is_there |= is_late | expired
-            is_wrong &= ~expired
+            is_wrong &= ~is_late & ~expired
         for first, last in stretches(~is_there):
             at = offset + first
             problem = "missingQueueUnit"
@@ -280,6 +282,18 @@ def after_last_taken(queue: Queue) -> int:
         if len(taken):
             return file.first + int(taken[-1]) + 1
     return 0
+
+
+def recovered_end(queue: Queue) -> int:
+    """The number from which on a broker that finds `abort` drops the units of a simple queue, to make them anew from
+    the log: that of the first one in the last three files that does not count (ConsumeQueue.recover)."""
+    end = 0
+    for file in queue.in_files[-_RECOVERED_FILES:]:
+        lacking = np.flatnonzero(kinds(parsed(queue.read_units(file.first, file.capacity))) == Kind.NOTHING)
+        if len(lacking):
+            return file.first + int(lacking[0])
+        end = file.first + file.capacity
+    return end
 
 
 def unconfirmed(view: LogView, queue: Queue, number: int, least: int = 0) -> Iterator[Candidate]:

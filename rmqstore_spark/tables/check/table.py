@@ -74,7 +74,7 @@ class Part:
 def parts(store: OpenStore, options: ReadOptions) -> list[Part]:
     """The log first, which takes longest. Of a store whose messages are in a log of DLedger only that is told."""
     if store.layout.dledger is not None:
-        return [Part([], Moment(0, False, 0), tuple(not_looked_at(store)))]
+        return [Part([], Moment(0, False, False, 0), tuple(not_looked_at(store)))]
     moment = moment_of(store)  # before anything else is looked at
     told = list(check_layout(store))
     spans = spans_of(store, moment, told)
