@@ -107,6 +107,8 @@ def test_progress() -> None:
 
 # ---- what is planted in a real store
 
+PAGE = 4096
+
 
 class Planted:
     """A copy of a real store, and what is needed to change it: where messages, units and items are."""
@@ -153,6 +155,34 @@ def planted_log(store: Planted) -> Iterator[tuple[Any, ...]]:
         (size,) = (unit.total_size for at, unit in store.messages if at == position)
         store.log(position + field, b"\xff")
         yield "damagedUnit", position, None, None, size
+
+
+def over_page(store: Planted) -> tuple[int, int, int]:
+    """A message whose body lies over the beginning of a page: where it begins, that page, and how many bytes it has."""
+    for position, unit in store.messages:
+        page = position // PAGE * PAGE + PAGE
+        if page % 8192 and 4 < page - position < min(84 + len(unit.body), unit.total_size):
+            return position, page, unit.total_size
+    raise AssertionError("there is none")
+
+
+def planted_page_unwritten(store: Planted) -> Iterator[tuple[Any, ...]]:
+    """A copier read the page before the one that has the message's end before that had come."""
+    position, page, size = over_page(store)
+    store.log(position, bytes(page - position))
+    yield "unwrittenPages", position, None, None, size
+    yield from planted_abort(store)
+
+
+def planted_end_unwritten(store: Planted) -> Iterator[tuple[Any, ...]]:
+    """And the page that has its end, when nothing of that had come; its queue was copied later."""
+    position, page, size = over_page(store)
+    store.log(page, bytes(8192 - page % 8192))
+    for path in reference.segment_files(store.root):
+        if int(path.name) > page:
+            path.unlink()
+    yield "unwrittenEnd", position, None, None, size
+    yield from planted_abort(store)
 
 
 def planted_segment_gone(store: Planted) -> Iterator[tuple[Any, ...]]:

@@ -57,7 +57,8 @@ PROBLEMS = {
         "warning",
         "log",
         "only a part of the last message is here, and its queue has it: it was copied while its broker wrote it, or "
-        "the machine failed before all was on disk: copy it again, or go on without it, as a broker that starts does",
+        "the machine failed before all was on disk: copy it again; else rmqstore salvage makes a store without it, and "
+        "a broker that starts drops it",
     ),
     "missingSegment": Problem(
         "error",
