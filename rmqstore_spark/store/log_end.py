@@ -32,6 +32,7 @@ from rmqstore_spark.store.past_damage import PastDamage
 from rmqstore_spark.store.segments import Segment
 from rmqstore_spark.store.written import load
 
+PAGE = 4096  # bytes; in such pieces a file comes to whoever copies it
 _SETTLE_SECONDS = 0.005
 _SETTLE_TRIES = 40
 _LOOK_SIZE = 64 * 1024  # of what may be a lost message, to see whether there is anything
@@ -245,6 +246,8 @@ class LogEnd:
         last = stop.last
         if last is None or last.position + last.size != stop.at or stop.status is Status.BLANK:
             return stop.at
+        if self._is_torn(last):
+            return last.position
         is_written = self._must_prove or self._files.is_locked(self._layout.lock)
         seen = b""
         for _ in range(_SETTLE_TRIES):
@@ -417,6 +420,18 @@ class LogEnd:
                 last = stop.last
                 return last is None or last.position < written.start or written.may_have(last.position, stop.newest)
         return not record.is_whole
+
+    def _is_torn(self, last: Header) -> bool:
+        """Are zeros all that the last page of the log has of a unit? Who copies a file beside a broker may get a page
+        before its bytes are in it. No check of a unit covers its properties, and these come last; none of a message
+        ends in zeros from a page's begin on."""
+        segment = self._segments[self._segment_of(last.position)]
+        end = last.position + last.size - segment.start
+        page = (end - 1) // PAGE * PAGE
+        if page <= last.position - segment.start:
+            return False
+        with self._open(self._segment_of(last.position)) as reader:
+            return not any(reader.window.read(segment.start + page, end - page))
 
     def _is_whole(self, index: int, header: Header) -> bool:
         with self._open(index, verify_crc=True) as reader:

@@ -323,6 +323,29 @@ def test_torn_last_message_is_absent(tmp_path: Path, before: int, forgotten: int
     assert len(read(tmp_path)) == before + 1
 
 
+@pytest.mark.parametrize("has_unit", [True, False])
+def test_properties_of_the_last_message_torn_at_a_page(tmp_path: Path, has_unit: bool) -> None:
+    """No check covers them: without their page it would be a message of other keys. As one of nothing but zeros, it is
+    not there yet."""
+    builder = stores.StoreBuilder(tmp_path, 1 << 16)
+    while True:
+        at = builder.append("A", b"x" * 100, 0, "tag", "k" * 150)
+        end = at + builder.messages[-1].size
+        page = end // log_end.PAGE * log_end.PAGE
+        if at < page < end - 5 and end - page < 120:
+            break
+    builder.close(clean=False)
+    path = builder.segment(at)
+    whole = path.read_bytes()
+    rows = read(tmp_path)
+    if not has_unit:
+        shutil.rmtree(tmp_path / "consumequeue")
+    path.write_bytes(whole[:page].ljust(len(whole), b"\0"))
+    assert read(tmp_path) == rows[:-1]
+    path.write_bytes(whole[: page + 1].ljust(len(whole), b"\0"))  # what a copier does not leave
+    assert len(read(tmp_path)) == len(rows)
+
+
 @pytest.mark.slow
 def test_last_message_with_a_wrong_crc(tmp_path: Path) -> None:
     """A torn message of a killed broker, unless a ConsumeQueue knows it: then it was whole once."""

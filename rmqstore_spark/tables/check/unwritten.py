@@ -8,11 +8,11 @@ before it has brought all pages to disk; the bytes do not tell which it was.
 """
 
 from rmqstore_spark.store.commitlog import SegmentReader
+from rmqstore_spark.store.log_end import PAGE
 from rmqstore_spark.store.message import HEAD_SIZE, Head
 from rmqstore_spark.store.segments import Damage
 from rmqstore_spark.tables.check.moment import Moment
 
-_PAGE = 4096
 _SURELY = 5  # the first bytes of any message, one of which is not 0: totalSize, and the magic code
 _AT_ONCE = 1024 * 1024
 
@@ -44,8 +44,8 @@ def _torn_at(reader: SegmentReader, damage: Damage) -> int | None:
     if has_head and head.physical_offset != damage.start:
         return None
     end = min(damage.stop, damage.start + head.size) if has_head else damage.stop
-    for page in range(_page_from(damage.start + 1), end, _PAGE):
-        size = min(_PAGE, reader.window.file_end - page)
+    for page in range(_page_from(damage.start + 1), end, PAGE):
+        size = min(PAGE, reader.window.file_end - page)
         if not any(reader.window.read(page, size)):
             return page
     return None
@@ -64,4 +64,4 @@ def _end_of_zeros(reader: SegmentReader, at: int, stop: int) -> int:
 
 def _page_from(position: int) -> int:
     """Where the first page begins from a physical offset on. Segments begin where pages do."""
-    return -(-position // _PAGE) * _PAGE
+    return -(-position // PAGE) * PAGE
