@@ -120,12 +120,13 @@ class LogTimes:
     @kept
     def _regions(self) -> list[_Region]:
         """All of the log, and what is not in it."""
-        if not self._record.is_whole:
+        stretches = [(written, self.has(written)) for written in self._record.stretches]
+        # A record of which nothing is there may be another log's: then also of what is beside it nothing is known.
+        if not self._record.is_whole or (stretches and not any(is_there for _, is_there in stretches)):
             return [_Region(0, _END)]
         regions: list[_Region] = []
         at = 0
-        for written in self._record.stretches:
-            is_there = self.has(written)
+        for written, is_there in stretches:
             if at < written.start:  # cut off together, both are others now
                 last = written.before if is_there else None
                 regions.append(_Region(at, written.start, fall=0, last=last))

@@ -333,10 +333,11 @@ def test_a_record_that_says_nothing(content: bytes, tmp_path: Path, rng: random.
     assert json.loads(Path(record_path(str(tmp_path))).read_bytes())["written"][0]["last"] is None
 
 
-def test_a_record_of_another_log(tmp_path: Path, rng: random.Random) -> None:
-    """Its last messages are not there, so it is not believed."""
-    for name in ("one", "two"):
-        write(tmp_path / name, _rows(_shuffled(rng, 30), rng), sizes=SIZES)
+@pytest.mark.parametrize("count", [3, 30])
+def test_a_record_of_another_log(tmp_path: Path, rng: random.Random, count: int) -> None:
+    """Its last messages are not there, so it is not believed: also not of what comes after where that log ended."""
+    for name, rows in (("one", count), ("two", 30)):
+        write(tmp_path / name, _rows(_shuffled(rng, rows), rng), sizes=SIZES)
     shutil.copy(record_path(str(tmp_path / "one")), record_path(str(tmp_path / "two")))
     _check_reads(tmp_path / "two", rng)
 
