@@ -10,6 +10,7 @@ from rmqstore_spark.read.again import again
 from rmqstore_spark.read.asked import asked_of
 from rmqstore_spark.read.copies import Copies, alone, copies_of, in_order
 from rmqstore_spark.read.index_ahead import begin_look_up
+from rmqstore_spark.read.lost_end import say_if_lost
 from rmqstore_spark.read.pack import pack, target_size
 from rmqstore_spark.read.pinned import pinned
 from rmqstore_spark.read.prune import in_time, pruned
@@ -143,8 +144,11 @@ def _planned(
     Args:
         own: what the tasks select, where it is not the same for all stores of the read.
     """
-    splitter = _splitter(options, [store for log in logs for store in log.stores])
+    stores = [store for log in logs for store in log.stores]
+    splitter = _splitter(options, stores)
     selection = options.selection
+    for store in stores:
+        say_if_lost(store)
     ranges = {
         store: [] if selection.is_nothing else log.ranges(store, pruned(store, selection, splitter))
         for log in logs

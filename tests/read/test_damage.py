@@ -7,6 +7,7 @@ import os
 import random
 import re
 import shutil
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Container
@@ -669,3 +670,29 @@ def test_damage_says_so_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert f"position {message.position % SIZE} (commitLogOffset {message.position})" in caplog.text
     assert f"{message.size} bytes cannot be read; what comes after is read" in caplog.text
     assert "DROPMALFORMED" not in caplog.text  # that mode is on
+
+
+@pytest.mark.parametrize("abort", [False, True])
+@pytest.mark.parametrize("kind", ["sound", "lost", "a directory"])
+def test_a_lost_end_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, abort: bool) -> None:
+    """By the checkpoint; in a store without a clean shutdown only where it is more than a copy made meanwhile lacks."""
+    store = stores.StoreBuilder(tmp_path, segment_size=16_384)
+    for _ in range(60):
+        store.append(body=bytes(100))
+    newest = store.now
+    store.append(body=bytes(15_000), store_timestamp=newest + 100_000)
+    store.close(clean=not abort)
+    (tmp_path / "commitlog" / f"{2 * 16_384:020d}").unlink(missing_ok=True)  # a spare one
+    path = store.segment(store.messages[-1].position)
+    if kind != "sound":
+        path.unlink()
+    if kind == "a directory":
+        path.mkdir()
+    for timestamp in (newest + 1, store.now):
+        (tmp_path / "checkpoint").write_bytes(struct.pack(">qqq", timestamp, timestamp, 0).ljust(4096, b"\0"))
+        caplog.clear()
+        assert len(reading.read(tmp_path)) == 61 - (kind != "sound")
+        told = [text for text in caplog.messages if "checkpoint" in text]
+        is_sure = timestamp == store.now or not abort
+        assert len(told) == (kind != "sound" and is_sure), told
+        assert sum("not a commitlog file" in text for text in caplog.messages) == (kind == "a directory")
