@@ -96,7 +96,7 @@ def copy(
             say_what_is_not_used(log.newest)
     with told_once() if is_salvage else contextlib.nullcontext():
         sources = _sources(logs, options, table, is_salvage)
-        sizes = _sizes(stores)
+        sizes = _sizes(stores, is_salvage)
         span = sum(segment.end - segment.start for store in stores for segment in store.segments)
         order = KeptOffsets(sources[0].store.root if len(sources) == 1 else target, span)
         bounds = [dict(bounds_of(source)) if is_whole else {} for source in sources]
@@ -238,9 +238,9 @@ def _queue_counts(store: OpenStore) -> dict[str, int]:
     return counts
 
 
-def _sizes(stores: list[OpenStore]) -> FileSizes:
+def _sizes(stores: list[OpenStore], is_salvage: bool) -> FileSizes:
     """File sizes: those of the first store, with segments as large as the largest."""
-    found = [sizes_to_rebuild(store, Sizes()) for store in stores]
+    found = [sizes_to_rebuild(store, Sizes(), may_be_cut=is_salvage) for store in stores]
     return FileSizes(max(each.segment for each in found), found[0].queue_file, found[0].slots, found[0].items)
 
 

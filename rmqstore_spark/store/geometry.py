@@ -18,13 +18,18 @@ from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import MOST_BYTES, usual_size
 from rmqstore_spark.store.units import BatchBuilder
 
+_KIB = 1024
 _ITEMS = 64  # of an index file that are read at a time
 _MESSAGES = 16  # of them, that are looked at in the log
 
 
-def segment_size(store: OpenStore) -> int | None:
+def segment_size(store: OpenStore, may_be_cut: bool = False) -> int | None:
     """The bytes that a segment of a store should have; None where nothing tells: it has none, or only one, which was
     cut.
+
+    Args:
+        may_be_cut: whether an only one is taken for cut where nothing but its length tells. It may have been cut among
+            its zeros, and nobody tells a broker such a length.
 
     Raises:
         RmqStoreError: two files claim the same physical offsets, or one cannot be read.
@@ -43,6 +48,7 @@ def segment_size(store: OpenStore) -> int | None:
         return at + head.size - segment.start  # the blank says where its file ends
     reaches_over = at + head.size + FORMAT["BLANK_SIZE"] > segment.end and head.size <= MOST_BYTES
     is_cut = status in (Status.NO_BLANK, Status.MORE) or (status is Status.BAD_TOTAL_SIZE and reaches_over)
+    is_cut |= may_be_cut and size % _KIB > 0
     return None if is_cut or segment.start % size else size
 
 

@@ -210,9 +210,13 @@ def sizes_of(store: OpenStore, asked: Sizes, topics: Iterable[str] = ()) -> File
     ).or_defaults()
 
 
-def sizes_to_rebuild(store: OpenStore, asked: Sizes) -> FileSizes:
+def sizes_to_rebuild(store: OpenStore, asked: Sizes, may_be_cut: bool = False) -> FileSizes:
     """The sizes for files that are made anew: those asked for, else those that most of the files have that are there,
-    as some of them may be what is broken, else RocketMQ's."""
+    as some of them may be what is broken, else RocketMQ's.
+
+    Args:
+        may_be_cut: as of segment_size().
+    """
     queue_file, slots, items = asked.queue_file, asked.slots, asked.items
     if queue_file is None:
         with Hint():
@@ -222,7 +226,7 @@ def sizes_to_rebuild(store: OpenStore, asked: Sizes) -> FileSizes:
             index = os.path.join(store.root, "index")
             found = index_geometry(index, store.files, slots, items, may_differ=True)
             slots, items = slots or found[0], items or found[1]
-    return Sizes(segment_size(store), queue_file, slots, items).or_defaults()
+    return Sizes(segment_size(store, may_be_cut), queue_file, slots, items).or_defaults()
 
 
 def inspect(tree: Tree, asked: Sizes, topics: Collection[str]) -> Target:

@@ -130,6 +130,23 @@ def test_an_only_segment_of_which_nothing_tells_the_size(tmp_path: Path, kept: i
     assert all(path.stat().st_size == 1 << 30 for path in (tmp_path / "new" / "commitlog").iterdir())
 
 
+@pytest.mark.parametrize(
+    ("kept", "size"), [(1 << 20, 1 << 20), (50_001, 1 << 30), (1_000_000, 1 << 30), (40_960, 40_960)]
+)
+def test_an_only_segment_that_ends_in_zeros(tmp_path: Path, kept: int, size: int) -> None:
+    """Its length is that of all, if brokers may be told it: else it was cut. What is cut at a whole KiB is not seen."""
+    store = stores.StoreBuilder(tmp_path / "store", segment_size=1 << 20)
+    for number in range(100):
+        store.append(body=b"%0100d" % number)
+    store.close()
+    assert store.end < 40_960
+    path = store.segment(0)
+    path.write_bytes(path.read_bytes()[:kept])
+    made = rmqstore_spark.Store(tmp_path / "store").salvage(tmp_path / "new")
+    assert made.messages == 100
+    assert {path.stat().st_size for path in (tmp_path / "new" / "commitlog").iterdir()} == {size}
+
+
 def _long_store(root: Path) -> stores.StoreBuilder:
     store = stores.StoreBuilder(root, segment_size=8192, queue_file_size=200, index=True, index_items=31)
     for number in range(200):
