@@ -6,7 +6,7 @@ tag instead. Where ConsumeQueues are believed without a proof, it is the last un
 looks there before its first row, as nothing of the log need be read.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from rmqstore_spark.read.queue_claims import asked_queues
@@ -31,7 +31,7 @@ def pinned(tasks: list[Task], selection: Selection) -> list[Task]:
 
     def pin(piece: Range) -> Range:
         if _trusts_queues(piece) and piece.store not in asked:
-            asked[piece.store] = list(_of_queues(piece.store, selection))
+            asked[piece.store] = list(queue_proofs(piece.store, asked_queues(piece.store, selection)))
         proofs = _known(*_of_log(piece), *(asked[piece.store] if _trusts_queues(piece) else ()))
         spares = tuple(pin(spare) for spare in piece.spares)
         return replace(piece, segment=replace(piece.segment, proofs=proofs), spares=spares)
@@ -69,16 +69,15 @@ def _of_log(piece: Range) -> Iterator[Proof | None]:
         yield opened(piece.store).proof(piece.segment, start, piece.stop)
 
 
-def _of_queues(store: StoreRef, selection: Selection) -> Iterable[Proof | None]:
-    """The last units of some of the queues that are asked."""
-    queues = asked_queues(store, selection)
+def queue_proofs(store: StoreRef, queues: Sequence[Queue]) -> Iterable[Proof | None]:
+    """The last units of some of these queues; None for one that has none."""
     return store.files.each(lambda queue: _last_unit(store, queue), queues[:: -(-len(queues) // _MOST_QUEUES) or 1])
 
 
 def _last_unit(store: StoreRef, queue: Queue) -> Proof | None:
-    last, proof = queue.last_place(), None
+    proof = None
     with Hint():
-        if last is not None:
+        if (last := queue.last_place()) is not None:
             proof = proof_of(store.root, *last, queue.unit_size, store.files, pin=store.files.pin(last[0]))
     return None if proof is None else replace(proof, may_expire=False)
 

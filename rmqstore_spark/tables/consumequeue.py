@@ -5,7 +5,7 @@ left over are not (docs/format.md). A unit of a BatchCQ is one row: its queueOff
 `messages` says how many there are.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,12 +15,14 @@ import pyarrow.compute as pc
 
 from rmqstore_spark.columns import BYTES, INT, LONG, TEXT, TIME, Column
 from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.read.pinned import queue_proofs
 from rmqstore_spark.read.queue_claims import selected_queues
 from rmqstore_spark.selection import ALL, Numbers
 from rmqstore_spark.store.consumequeue import Queue, QueueFile, is_used, parsed
 from rmqstore_spark.store.consumequeue_ext import LAST_ADDRESS, ExtUnit, is_address, read_ext
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.proofs import Proof
 from rmqstore_spark.tables.columns import timestamps
 from rmqstore_spark.tables.table import Table
 
@@ -186,6 +188,10 @@ def _ext(
     return pc.if_else(is_plain, pa.array(tags_codes), hashes), times, is_ext, bit_maps
 
 
+def _seen(store: OpenStore, options: ReadOptions) -> Iterable[Proof | None]:
+    return queue_proofs(store, selected_queues(store, options.selection))
+
+
 CONSUMEQUEUE = Table(
     name="consumequeue",
     row="a unit of a ConsumeQueue, as it stands there",
@@ -211,4 +217,5 @@ CONSUMEQUEUE = Table(
     options=frozenset({"subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets"}),
     rows=rows,
     parts=parts,
+    seen=_seen,
 )

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,10 @@ import pyarrow as pa
 from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column
 from rmqstore_spark.errors import RmqStoreError, StorageError
 from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.store.indexfile import Header, IndexReader, index_paths
+from rmqstore_spark.store.files import Hint
+from rmqstore_spark.store.indexfile import ITEM, Header, IndexReader, index_paths, item_at
 from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.proofs import Proof, proof_of
 from rmqstore_spark.tables.columns import timestamps
 from rmqstore_spark.tables.table import Table
 
@@ -56,6 +59,21 @@ def _items(path: str, header: Header, first: int, items: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=INDEX.schema)
 
 
+def index_proofs(store: OpenStore) -> Iterator[Proof | None]:
+    """The last item of the newest index file that has one: an older copy does not have it."""
+    for path in reversed(index_paths(store.layout.index, store.files)):
+        with Hint(), IndexReader(path, store.files) as reader:
+            if not reader.is_empty:
+                at = item_at(reader.check().slots, reader.header.index_count - 1)
+                found = proof_of(store.root, path, at, ITEM.size, store.files, pin=store.files.pin(path))
+                yield None if found is None else replace(found, may_expire=False)
+                return
+
+
+def _seen(store: OpenStore, options: ReadOptions) -> Iterator[Proof | None]:
+    return index_proofs(store)
+
+
 INDEX = Table(
     name="index",
     row="an item of an index file, as it stands there",
@@ -72,4 +90,5 @@ INDEX = Table(
     options=frozenset({"mode"}),
     rows=_rows,
     parts=_parts,
+    seen=_seen,
 )

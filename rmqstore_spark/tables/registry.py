@@ -58,13 +58,13 @@ class TableTask:
         root: the store directory; the task opens it anew, and has a store that knows its segments.
         part: as Table.parts gives it.
         selection: what is selected of this store, which only the plan knows where options name a consumer group.
-        seen: what the plan saw of the store; None where it has no log.
+        seen: what the plan saw of the store; nothing where it has no log.
     """
 
     root: str
     part: Part
     selection: Selection
-    seen: Proof | None
+    seen: tuple[Proof, ...]
 
     def hold(self, files: Files) -> None:
         """See that the store is still that one.
@@ -72,8 +72,7 @@ class TableTask:
         Raises:
             StorageError: it is not.
         """
-        if self.seen is not None:
-            hold([self.seen], files)
+        hold(self.seen, files)
 
 
 def table(name: str) -> Table:
@@ -148,11 +147,16 @@ def plan_table(table: Table, options: ReadOptions, stores: list[OpenStore] | Non
     say_unknown_topics(options.subscribe, stores)
     say_unknown_queues(options.selection.assigned, stores)
     check_queues(replace(options.selection, assigned=None), stores)
-    return [
-        TableTask(store.root, part, own.selection, store.glimpsed)
-        for store, own in with_offsets(options, stores)
-        for part in table.parts(store, own)
-    ]
+    tasks: list[TableTask] = []
+    for store, own in with_offsets(options, stores):
+        seen = _seen(table, store, own)
+        tasks += [TableTask(store.root, part, own.selection, seen) for part in table.parts(store, own)]
+    return tasks
+
+
+def _seen(table: Table, store: OpenStore, options: ReadOptions) -> tuple[Proof, ...]:
+    found = [store.glimpsed, *table.seen(store, options)]
+    return tuple(proof for proof in found if proof is not None)
 
 
 def read_part(

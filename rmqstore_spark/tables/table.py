@@ -1,7 +1,7 @@
 """What a table is: a name, columns, and the rows of a store. registry.py has them all."""
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 from rmqstore_spark.columns import Column, as_schema
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.proofs import Proof
 
 Part = Any
 
@@ -17,6 +18,11 @@ Part = Any
 def whole(store: OpenStore, options: ReadOptions) -> Sequence[Part]:
     """The parts of a small table: one, for the whole store."""
     return [None]
+
+
+def of_the_log_alone(store: OpenStore, options: ReadOptions) -> Iterable[Proof | None]:
+    """What tells a store's other files from those of another time: nothing."""
+    return ()
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,8 @@ class Table:
         parts: what a store's rows are read in, each by a task of its own. A part can be pickled.
         nbytes: how much of a part there is to read, of a table whose parts take long: it shows its progress.
         note: what else there is to say of it, in sentences.
+        seen: what a plan looks at beside the log, so that a task can tell whether the files that it reads are those of
+            the plan. Of tables that are cut by such files; one that is read in one task finds them all there.
     """
 
     name: str
@@ -42,6 +50,7 @@ class Table:
     parts: Callable[[OpenStore, ReadOptions], Sequence[Part]] = whole
     nbytes: Callable[[Part], int] | None = None
     note: str = ""
+    seen: Callable[[OpenStore, ReadOptions], Iterable[Proof | None]] = of_the_log_alone
 
     @functools.cached_property
     def schema(self) -> pa.Schema:

@@ -248,6 +248,20 @@ def test_tables(tmp_path: Path, replace: Callable[[Path], None]) -> None:
             table_rows(root, name, tasks)
 
 
+@pytest.mark.parametrize("directory", ["consumequeue", "index"])
+def test_tables_whose_files_are_of_another_day(tmp_path: Path, directory: str) -> None:
+    """The log is the same: it says nothing of them."""
+    root = built(tmp_path / "store")
+    sent = tables_of(root)
+    built(tmp_path / "older", count=590)
+    shutil.rmtree(root / directory)
+    shutil.copytree(tmp_path / "older" / directory, root / directory)
+    says = f"sees another store under {root} than the plan: {root}/{directory}/.*: "
+    for name in (directory, "check"):
+        with pytest.raises(StorageError, match=says):
+            table_rows(root, name, sent[name])
+
+
 def test_tables_of_one_that_grew(tmp_path: Path) -> None:
     root = built(tmp_path / "store")
     (root / "abort").touch()  # else it is a fault for `check` that a segment is gone
@@ -272,8 +286,7 @@ def test_what_it_costs_a_table_that_does_not_need_the_log(tmp_path: Path) -> Non
         files = Files()
         opened = OpenStore.find(str(tmp_path / "store"), files)
         (task,) = plan_table(table(name), reading.options_of(tmp_path / "store", table=name), [opened])
-        assert task.seen is not None
-        assert task.seen.offset == store.messages[-1].position
+        assert task.seen[0].offset == store.messages[-1].position
         assert files.bytes < 200_000
         assert files.requests < 40
 

@@ -13,12 +13,14 @@ import pyarrow as pa
 
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read.pack import target_size
-from rmqstore_spark.read.pinned import pinned_segment
+from rmqstore_spark.read.pinned import pinned_segment, queue_proofs
 from rmqstore_spark.read.prune import ranges_of
 from rmqstore_spark.read.split import Splitter
 from rmqstore_spark.store.consumequeue import Queue
+from rmqstore_spark.store.files import Hint
 from rmqstore_spark.store.geometry import usual_queue_file
 from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.proofs import Proof
 from rmqstore_spark.store.segments import Extent, Segment
 from rmqstore_spark.tables.check.config import check_config
 from rmqstore_spark.tables.check.ends import Ends, check_ends
@@ -37,6 +39,7 @@ from rmqstore_spark.tables.check.moment import Moment, moment_of
 from rmqstore_spark.tables.check.problems import COLUMNS, Finding, to_batch
 from rmqstore_spark.tables.check.queues import QueuesPart, check_queues
 from rmqstore_spark.tables.consumequeue import grouped
+from rmqstore_spark.tables.index import index_proofs
 from rmqstore_spark.tables.table import Table
 
 _ROWS = 4096
@@ -182,6 +185,13 @@ def nbytes(part: Part) -> int:
     return part.work.size if isinstance(part.work, LogPart) else 0
 
 
+def _seen(store: OpenStore, options: ReadOptions) -> Iterator[Proof | None]:
+    if store.layout.dledger is None:
+        yield from queue_proofs(store, store.queues.with_batch)
+        with Hint():
+            yield from index_proofs(store)
+
+
 CHECK = Table(
     name="check",
     row="something that is wrong, or suspicious",
@@ -191,4 +201,5 @@ CHECK = Table(
     rows=rows,
     parts=parts,
     nbytes=nbytes,
+    seen=_seen,
 )
