@@ -8,7 +8,8 @@ from rmqstore_spark.option_texts import Paths, path_options
 from rmqstore_spark.options import EXPLAIN_OPTIONS, ReadOptions, option_texts, parse_options
 from rmqstore_spark.read.access_path import Access
 from rmqstore_spark.read.planner import Plan, plan
-from rmqstore_spark.read.task import Covered, Indexed, Queued, Range
+from rmqstore_spark.read.stream_offset import StreamOffset
+from rmqstore_spark.read.task import Covered, Indexed, Queued, Range, Task
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Extent
@@ -35,6 +36,21 @@ def summary(planned: Plan) -> Iterator[str]:
         yield f"{store.root} by {access.name}: about {size} of {size_text(store.log.size)}"
     if len(planned.accesses) > _MOST_STORES:
         yield f"and {counted(len(planned.accesses) - _MOST_STORES, 'more store')}"
+
+
+def batch_summary(start: StreamOffset, end: StreamOffset, tasks: Sequence[Task]) -> Iterator[str]:
+    """The same of a stream's batch: how far it goes in each store, and how much of the log is before that."""
+    yield counted(len(tasks), "task")
+    since = {root: place.position for root, place in start.stores.items()}
+    moved = [
+        (root, to.position, to.position - since[root])
+        for root, to in sorted(end.stores.items())
+        if root in since and to.position > since[root]
+    ]
+    for root, position, size in moved[:_MOST_STORES]:
+        yield f"{root} to commitLogOffset {position}: {size_text(size)} of the log"
+    if len(moved) > _MOST_STORES:
+        yield f"and {counted(len(moved) - _MOST_STORES, 'more store')}"
 
 
 def _lines(planned: Plan) -> Iterator[str]:

@@ -11,7 +11,7 @@ from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.read.follow import Follower
 from rmqstore_spark.read.stream_offset import StreamOffset, stream_offset
 from rmqstore_spark.spark.reader import RmqStoreReader
-from rmqstore_spark.spark.worker import called_by_spark
+from rmqstore_spark.spark.worker import called_by_spark, told
 from rmqstore_spark.stream_options import StreamOptions
 
 if TYPE_CHECKING:
@@ -89,8 +89,12 @@ class RmqStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The byte ranges each task reads: what is between two offsets, and nothing else."""
-        with called_by_spark():
-            tasks = self._follower.plan(stream_offset(start), stream_offset(end), self._schema.names)
+        from rmqstore_spark.read.explain import batch_summary
+
+        with called_by_spark(), told("planning a batch") as result:
+            since, to = stream_offset(start), stream_offset(end)
+            tasks = self._follower.plan(since, to, self._schema.names)
+            result += batch_summary(since, to, tasks)
             return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from oracle.stores import StoreBuilder
 from pyspark.sql.types import StructType
 
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.options import parse_write_options
 from rmqstore_spark.spark.datasource import RmqStoreDataSource
+from rmqstore_spark.spark.stream_reader import RmqStoreStreamReader
 from rmqstore_spark.spark.worker import refuse_relative
 from rmqstore_spark.spark.writer import RmqStoreWriter
 
@@ -54,6 +56,35 @@ def test_a_plan_is_a_line_in_the_log(
         assert (begin.levelno, begin.getMessage()) == (logging.INFO, what)
         assert done.levelno == (logging.WARNING if is_long else logging.INFO)
         assert re.fullmatch(rf"{what}: {end}, in [0-9.]+ s", done.getMessage())
+
+
+@pytest.mark.parametrize("is_long", [True, False])
+def test_a_batch_of_a_stream_is_a_line_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_long: bool
+) -> None:
+    """How far it goes in each store, and how much of the log that is: the first ones of many."""
+    monkeypatch.setattr("rmqstore_spark.spark.worker.LONG_SECONDS", 0 if is_long else 1000)
+    caplog.set_level(logging.INFO, "rmqstore_spark")
+    for number in range(5):
+        store = StoreBuilder(tmp_path / f"store-{number}")
+        store.now += number  # else they would be copies of one
+        for _ in range(3 + number):
+            store.append(body=b"x")
+        store.close()
+    source = RmqStoreDataSource({"path": str(tmp_path / "store-*"), "startingOffsets": "earliest"})
+    reader = source.streamReader(StructType().add("topic", "string"))
+    assert isinstance(reader, RmqStoreStreamReader)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start)
+    assert not caplog.messages
+    assert len(reader.partitions(start, end)) > 0
+    begin, done = caplog.records
+    assert (begin.levelno, begin.getMessage()) == (logging.INFO, "planning a batch")
+    assert done.levelno == (logging.WARNING if is_long else logging.INFO)
+    places = [(root, end["stores"][root]["commitLogOffset"]) for root in sorted(end["stores"])]
+    stores = ", ".join(rf"{root} to commitLogOffset {at}: [0-9.]+ (?:bytes|KiB) of the log" for root, at in places[:3])
+    said = rf"planning a batch: \d+ tasks?, {stores}, and 2 more stores, in [0-9.]+ s"
+    assert re.fullmatch(said, done.getMessage())
 
 
 def test_a_commit_is_two_lines_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
