@@ -34,61 +34,23 @@ and config/topics.json. The commitlog is exchanged only by the writer that made 
 that does not fit is set aside.
 """
 
-import contextlib
 import logging
 import os
-import stat
 import time
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from rmqstore_spark.errors import RmqStoreError, one_line
-from rmqstore_spark.store.files import ReadFile
-from rmqstore_spark.store.indexfile import FILE_NAME
-from rmqstore_spark.store.layout import queue_id_of, start_in
 from rmqstore_spark.store.written import record_path
-from rmqstore_spark.write import patch
-from rmqstore_spark.write.calls import RaceError
-from rmqstore_spark.write.disk import PROBE, Tree
-from rmqstore_spark.write.journal import APPENDED, PUT, STRETCHED, Journal, NewerError, UnfitError, read, write
-from rmqstore_spark.write.replacement import sweep_beside
-from rmqstore_spark.write.staging import is_left
-from rmqstore_spark.write.stretch import Laying, Stretch
-from rmqstore_spark.write.workshop import ASIDE, GONE, PART, STAGING, transactions_path, workshop
+from rmqstore_spark.write.disk import Tree
+from rmqstore_spark.write.journal import Journal, NewerError, UnfitError, read, write
+from rmqstore_spark.write.moves import Below, Move, moves
+from rmqstore_spark.write.publication import Publication, publication_of
+from rmqstore_spark.write.site import Site
+from rmqstore_spark.write.steps import Abort, Checkpoint, Step, Topics
+from rmqstore_spark.write.stretch import Stretch
+from rmqstore_spark.write.workshop import ASIDE, transactions_path, workshop
 
 log = logging.getLogger(__name__)
-
-_ABORT = b"rmqstore-spark"
-_ABANDONED_SECONDS = 7 * 24 * 3600
-
-
-class _File(NamedTuple):
-    """A file that a change replaces: where the store has it, where the old one is kept, where the new one is made."""
-
-    here: str
-    old: str
-    new: str
-
-
-class _Step(NamedTuple):
-    """A step before the commit point, and how it is undone. Both can be killed anywhere, and done again."""
-
-    do: Callable[[Journal], None]
-    undo: Callable[[Journal], None]
-
-
-class _Move(NamedTuple):
-    """What happens to one name in the store when files are put.
-
-    Attributes:
-        target: the name.
-        source: what is renamed to it. None: a file is deleted; a directory stays, and what moves into it comes next.
-        is_directory: whether it is one; else it is a file.
-    """
-
-    target: str
-    source: str | None
-    is_directory: bool
 
 
 class Change:
@@ -100,52 +62,17 @@ class Change:
     """
 
     def __init__(self, tree: Tree) -> None:
-        self._tree = tree
-        self.root = tree.path
+        self._site = Site(tree)
+        self.new = self._site.new
         self.is_published = False
-        self._is_synced = False  # and is on disk
-        self._workshop = workshop(self.root)
-        self._home = os.path.join(self._workshop, "commit")
-        self.new = os.path.join(self._home, "new")
-        self._old = os.path.join(self._home, "old")
-        self._path = os.path.join(self._home, "journal")
-        self._checkpoint = self._file("checkpoint")
-        self._topics = self._file("config", "topics.json")
-        self._transactions = transactions_path(self.root)
-        self._new_transactions = transactions_path(self.new)
-        self._times = record_path(self.root)
-        self._new_times = record_path(self.new)
-        self._config = self._in_root("config")
-        self._units: memoryview | None = None
-        self._abort = self._in_root("abort")
-
-    def _in_root(self, *names: str) -> str:
-        return os.path.join(self.root, *names)
-
-    def _in_new(self, *names: str) -> str:
-        return os.path.join(self.new, *names)
-
-    def _file(self, *names: str) -> _File:
-        return _File(self._in_root(*names), os.path.join(self._old, names[-1]), self._in_new(*names))
-
-    def _has(self, path: str) -> bool:
-        return self._tree.find(path) is not None
-
-    def _put(self, source: str, target: str) -> None:
-        """Rename a file, if it is there."""
-        if self._has(source):
-            self._tree.rename(source, target)
-            self._tree.sync_directory(os.path.dirname(target))
-
-    # ---- from beginning to end
 
     def begin(self) -> None:
         """Finish or undo what a killed writer left, and make the directories for a new change."""
         self.recover()
-        self._tree.make_private(self._home)
-        for made in (self.new, self._old):
-            self._tree.make_private(made)
-        self._tree.stand_for(self.new, self.root)
+        tree = self._site.tree
+        for made in (self._site.home, self._site.new, self._site.old):
+            tree.make_private(made)
+        tree.stand_for(self._site.new, self._site.root)
 
     def publish(self, exchanged: tuple[str, ...]) -> None:
         """Bring what is in `new` into the store.
@@ -157,73 +84,40 @@ class Change:
             RmqStoreError: nothing was changed, but for what give_up() undoes; or, where the text says so, all is
                 written, but the disk does not say that it has it. What else fails after that is only told in the log.
         """
-        made = {name: self._tree.status(self._in_new(name)).st_ino for name in exchanged}
-        self._publish(Journal(made, self._has(self._topics.here), self._has(self._topics.new)))
+        self._publish({name: self._site.tree.status(self._site.in_new(name)).st_ino for name in exchanged})
 
     def publish_stretch(self, stretch: Stretch, units: memoryview) -> None:
         """Write units behind the end of the log, and bring what is in `new` into the store; errors as of publish()."""
-        self._units = units
-        self._publish(Journal({}, self._has(self._topics.here), self._has(self._topics.new), stretch))
+        self._publish({}, stretch, units)
 
-    def _publish(self, journal: Journal) -> None:
-        self._refuse_obstacles(journal)
-        self._tree.sync_directories(self.new)
-        with self._tree.kept_free(sum(1 for _ in self._moves(journal))) as give_free:
-            self._put_times()
-            self._write(journal)
-            for step in self._steps_before:
-                step.do(journal)
-            self._refuse_started_broker()
+    def _publish(self, made: dict[str, int], stretch: Stretch | None = None, units: memoryview | None = None) -> None:
+        site = self._site
+        had_topics, has_topics = (site.has(top("config", "topics.json")) for top in (site.in_root, site.in_new))
+        journal = Journal(made, had_topics, has_topics, stretch)
+        course = _Course(site, journal, publication_of(site, journal, units))
+        course.refuse_obstacles()
+        site.tree.sync_directories(site.new)
+        with site.tree.kept_free(sum(1 for _ in course.moves())) as give_free:
+            course.put_times()
+            write(site.tree, site.journal, journal)
+            site.tree.sync_directory(workshop(site.root))
+            course.do()
             give_free()  # so that no descriptor is missing after the commit point
 
-        self._commit(journal)  # the commit point: before it nothing counts, after it all
+        course.publication.publish()  # the commit point: before it nothing counts, after it all
         self.is_published = True
 
         try:
-            self._finish(journal)
+            course.finish()
         except Exception as why:
             log.warning("%s; trying once more", one_line(why))
-            self._finish_again(why)
+            self._finish_again(course, why)
 
-    @property
-    def _steps_before(self) -> tuple[_Step, ...]:
-        """What is done before the commit point, in this order."""
-        return (
-            _Step(do=self._move_checkpoint_away, undo=self._bring_checkpoint_back),
-            _Step(do=self._make_abort, undo=self._remove_our_abort),
-            _Step(do=self._add_topics, undo=self._bring_topics_back),
-            _Step(do=self._lay_stretch, undo=self._take_stretch_back),
-        )
-
-    @property
-    def _steps_after(self) -> tuple[Callable[[Journal], None], ...]:
-        """What is done after it, in this order. Nothing of it is ever undone."""
-        return (
-            self._sync_commit,
-            self._put_transactions,
-            self._exchange_the_others,
-            self._patch_index,
-            self._put_files,
-            self._remove_abort,
-            self._put_checkpoint,
-            self._clear,
-        )
-
-    def _undo(self, journal: Journal) -> None:
-        """Bring the store back to what it was, however many of the steps before the commit point were done."""
-        for step in reversed(self._steps_before):
-            step.undo(journal)
-
-    def _finish(self, journal: Journal) -> None:
-        """Do the steps after the commit point, however many of them were done."""
-        for step in self._steps_after:
-            step(journal)
-
-    def _finish_again(self, why: Exception) -> None:
+    def _finish_again(self, course: "_Course", why: Exception) -> None:
         try:
             self.recover()
         except Exception:
-            if not self._is_synced:
+            if not course.is_synced:
                 raise RmqStoreError(
                     f"{why}: the messages are all written, do not write them again; but a power cut may still take "
                     "them: see what is wrong with the disk, and call rmqstore_spark.rebuild(store)"
@@ -231,7 +125,7 @@ class Change:
             log.warning(
                 "%s: the messages are all written, but the store is not tidy: the next write, "
                 "rmqstore_spark.rebuild(store) or a broker does the rest: %s",
-                *map(one_line, (self.root, why)),
+                *map(one_line, (self._site.root, why)),
             )
 
     # ---- what was left half done
@@ -239,7 +133,7 @@ class Change:
     @property
     def is_pending(self) -> bool:
         """Has a killed writer left something to finish or to undo?"""
-        return self._has(self._path)
+        return self._site.has(self._site.journal)
 
     def recover(self) -> None:
         """Finish what a killed or failed writer left, if it had passed the commit point; else undo it.
@@ -247,24 +141,25 @@ class Change:
         Raises:
             RmqStoreError: it cannot be done; or a newer version than this one has left it.
         """
-        if not self._has(self._home):
+        site = self._site
+        if not site.has(site.home):
             return
         try:
-            journal = self._left()
+            course = self._left()
         except NewerError:
             raise
         except (UnfitError, OSError, RmqStoreError) as why:
             self._set_aside(why)
             return
-        if journal is not None and self._counts(journal):
-            log.warning("%s: finishing a write that was killed", one_line(self.root))
-            self._finish(journal)
+        if course is not None and course.publication.is_published:
+            log.warning("%s: finishing a write that was killed", one_line(site.root))
+            course.finish()
             return
-        if journal is not None:
-            log.warning("%s: undoing a write that was killed", one_line(self.root))
-            self._undo(journal)
-        self._tree.remove(self._path)
-        self._tree.remove_tree(self._home)
+        if course is not None:
+            log.warning("%s: undoing a write that was killed", one_line(site.root))
+            course.undo()
+        site.tree.remove(site.journal)
+        site.tree.remove_tree(site.home)
 
     def give_up(self) -> None:
         """Undo what was done so far, if it does not count yet. Where that fails it is left to the next write."""
@@ -272,30 +167,9 @@ class Change:
             try:
                 self.recover()
             except Exception as why:
-                log.warning("%s: not tidied up, the next write will try again: %s", self.root, one_line(why))
+                log.warning("%s: not tidied up, the next write will try again: %s", self._site.root, one_line(why))
 
-    def sweep(self) -> None:
-        """Throw away what a killed write has left: beside the store, and in the workshop. Of a job of Spark's nobody
-        knows whether it was killed; it is thrown away when it is old."""
-        sweep_beside(self._tree)
-        for name in self._tree.names(self._workshop) if self._has(self._workshop) else []:
-            if self._is_left(name):
-                with contextlib.suppress(RaceError):  # who has ended that job may be at it, too
-                    self._tree.remove_tree(os.path.join(self._workshop, name))
-
-    def _is_left(self, name: str) -> bool:
-        """Does nobody need it any more, in the workshop?"""
-        if name.startswith(PROBE) or name.endswith(PART):
-            return True
-        if not name.startswith((STAGING, ASIDE)):
-            return False
-        path = os.path.join(self._workshop, name)
-        if name.startswith(STAGING) and (name.endswith(GONE) or is_left(self._tree, path)):
-            return True
-        found = self._tree.find(path)
-        return found is not None and time.time() - found.st_mtime > _ABANDONED_SECONDS
-
-    def _left(self) -> Journal | None:
+    def _left(self) -> "_Course | None":
         """What a killed writer was doing; None where there is nothing to finish or to undo.
 
         Raises:
@@ -304,265 +178,122 @@ class Change:
         """
         if not self.is_pending:
             return None
-        journal = read(self._tree, self._path)
-        counts = self._counts(journal)
-        if counts:
-            self._put_transactions(journal)
-        if self._has(self._checkpoint.here):  # a broker's, which has recovered the store
-            if journal.stretch is not None and not counts:
-                self._laying(journal.stretch).take_back()
+        journal = read(self._site.tree, self._site.journal)
+        course = _Course(self._site, journal, publication_of(self._site, journal))
+        is_published = course.publication.is_published
+        if is_published:
+            course.put_transactions()
+        if course.checkpoint.is_there:  # a broker's, which has recovered the store
+            if not is_published:
+                course.publication.undo()
             return None
-        self._refuse_obstacles(journal)
-        return journal
+        course.refuse_obstacles()
+        return course
 
     def _set_aside(self, why: Exception) -> None:
-        aside = os.path.join(self._workshop, f"{ASIDE}{time.time_ns():x}")
-        log.warning("%s: not followed, and moved to %s: %s", one_line(self._path), one_line(aside), one_line(why))
-        self._tree.rename(self._home, aside)
+        site = self._site
+        aside = os.path.join(workshop(site.root), f"{ASIDE}{time.time_ns():x}")
+        log.warning("%s: not followed, and moved to %s: %s", one_line(site.journal), one_line(aside), one_line(why))
+        site.tree.rename(site.home, aside)
 
-    # ---- 1: the journal
 
-    def _put_times(self) -> None:
-        """Note down store times before the messages count. It is not undone: what is said of messages that never came,
-        or are others, is not believed (store/log_times.py)."""
-        if self._has(self._new_times):
-            self._tree.rename(self._new_times, self._times)  # on disk with the journal
+class _Course:
+    """The steps of a change, in their order.
 
-    def _write(self, journal: Journal) -> None:
-        write(self._tree, self._path, journal)
-        self._tree.sync_directory(self._workshop)
+    Attributes:
+        checkpoint: the step that moves it away.
+        publication: the last one before the commit point, and that.
+        is_synced: whether what counts is on disk.
+    """
 
-    def _refuse_obstacles(self, journal: Journal) -> None:
+    def __init__(self, site: Site, journal: Journal, publication: Publication) -> None:
+        self._site = site
+        self.is_synced = False
+        self.checkpoint = Checkpoint(site)
+        self._abort = Abort(site)
+        self._topics = Topics(site, journal.had_topics, journal.has_topics)
+        self.publication = publication
+        self._before: tuple[Step, ...] = (self.checkpoint, self._abort, self._topics, publication)
+        self._transactions = transactions_path(site.root), transactions_path(site.new)
+        self._times = record_path(site.root), record_path(site.new)
+
+    def refuse_obstacles(self) -> None:
         """See that nothing stands in the way of what is to be done: what fails then is the disk.
 
         Raises:
             RmqStoreError: naming it.
         """
-        directories = [self.new, self._old, self._config]
-        for name in (*journal.exchanged, *PUT[journal.exchanged]):
-            directories += [self._in_root(name), self._in_new(name)]
-        for path in directories:
-            self._refuse_unless(path, is_directory=True)
-        if journal.stretch is not None:
-            self._refuse_unless(self._in_root("commitlog"), is_directory=True)
-            self._refuse_unless(self._laying(journal.stretch).path, is_directory=False)
-        for changes, path in self._patches(journal):
-            self._refuse_unless(path, is_directory=False)
-            patch.parts(self._tree, changes, path)
-        own = (self._transactions, self._new_transactions, self._times, self._new_times)
-        for path in (self._abort, *self._checkpoint, *self._topics, *own):
-            self._refuse_unless(path, is_directory=False)
-        for name in journal.exchanged:
-            if not self._is_exchanged(name, journal) and not self._has(self._in_new(name)):
-                raise RmqStoreError(f"{self._in_new(name)}: expected the new directory, found none")
-        for move in self._moves(journal):
-            self._refuse_unless(move.target, move.is_directory)
+        site = self._site
+        site.refuse_other_than_directory(site.new, site.old, site.in_root("config"))
+        for name in self.publication.puts:
+            site.refuse_other_than_directory(site.in_root(name), site.in_new(name))
+        self.publication.refuse_obstacles()
+        site.refuse_other_than_file(self._abort.path, *self.checkpoint.paths, *self._topics.paths)
+        site.refuse_other_than_file(*self._transactions, *self._times)
+        for move in self.moves():
+            refuse = site.refuse_other_than_directory if move.is_directory else site.refuse_other_than_file
+            refuse(site.in_root(*move.names))
 
-    def _refuse_unless(self, path: str, is_directory: bool) -> None:
-        """Whatever is not a file, or not a directory that names can be changed in. That nothing is there is fine."""
-        if not is_directory:
-            self._tree.refuse_other_than(path, stat.S_ISREG, "a file")
-            return
-        self._tree.refuse_other_than(path, stat.S_ISDIR, "a directory")
-        if self._tree.is_directory(path):
-            self._tree.refuse_unwritable(path)
+    def put_times(self) -> None:
+        """Note down store times before the messages count. It is not undone: what is said of messages that never came,
+        or are others, is not believed (store/log_times.py)."""
+        here, new = self._times
+        if self._site.has(new):
+            self._site.tree.rename(new, here)  # on disk with the journal
 
-    # ---- 2: the checkpoint goes, an abort comes
+    def do(self) -> None:
+        """The steps before the commit point.
 
-    def _move_checkpoint_away(self, _: Journal) -> None:
-        if self._has(self._checkpoint.here):
-            self._tree.rename(self._checkpoint.here, self._checkpoint.old)
-            self._tree.sync_directory(self._old)
-            self._tree.sync_directory(self.root)
-
-    def _bring_checkpoint_back(self, _: Journal) -> None:
-        self._put(self._checkpoint.old, self._checkpoint.here)
-
-    def _make_abort(self, _: Journal) -> None:
-        if not self._has(self._abort):
-            new = os.path.join(self._home, "abort")
-            self._tree.write_file(new, _ABORT, self._abort)  # with one without content nobody would know whose it is
-            self._tree.rename(new, self._abort)
-            self._tree.sync_directory(self.root)
-
-    def _remove_our_abort(self, _: Journal) -> None:
-        if self._abort_is_ours():
-            self._tree.remove(self._abort)
-            self._tree.sync_directory(self.root)
-
-    def _abort_is_ours(self) -> bool:
-        if not self._has(self._abort):
-            return False
-        with ReadFile(self._abort, self._tree) as file:
-            return file.read(0, len(_ABORT) + 1) == _ABORT
-
-    # ---- 3: the new topics
-
-    def _add_topics(self, journal: Journal) -> None:
-        if not journal.has_topics:
-            return
-        self._tree.make_directory(self._config)
-        if journal.had_topics:  # a copy: a file that root has edited, its owner must not link
-            with ReadFile(self._topics.here, self._tree) as file:
-                self._tree.write_file(self._topics.old + ".part", file.read(0, file.size), self._topics.here)
-            self._tree.rename(self._topics.old + ".part", self._topics.old)
-            self._tree.sync_directory(self._old)
-        self._tree.rename(self._topics.new, self._topics.here)
-        self._tree.sync_directory(self._config)
-
-    def _bring_topics_back(self, journal: Journal) -> None:
-        if self._has(self._topics.old):
-            self._tree.rename(self._topics.old, self._topics.here)
-        elif journal.has_topics and not journal.had_topics and not self._has(self._topics.new):
-            self._tree.remove(self._topics.here)
-
-    # ---- 4: the exchange, or the stretch
-
-    def _commit(self, journal: Journal) -> None:
-        if journal.stretch is not None:
-            self._laying(journal.stretch).publish()
-        elif journal.first is not None:
-            self._exchange(journal.first)
-
-    def _counts(self, journal: Journal) -> bool:
-        """Has a change passed its commit point?"""
-        if journal.stretch is not None:
-            return self._laying(journal.stretch).is_published
-        return journal.first is not None and self._is_exchanged(journal.first, journal)
-
-    def _sync_commit(self, journal: Journal) -> None:
-        if journal.stretch is not None:
-            self._laying(journal.stretch).sync()
-        self._tree.sync_directory(self.root)
-        self._is_synced = True
-
-    def _laying(self, stretch: Stretch) -> Laying:
-        return Laying(self._tree, self._in_root("commitlog"), self._home, stretch)
-
-    def _lay_stretch(self, journal: Journal) -> None:
-        if journal.stretch is not None and self._units is not None:
-            self._laying(journal.stretch).lay(self._units)
-
-    def _take_stretch_back(self, journal: Journal) -> None:
-        if journal.stretch is not None:
-            self._laying(journal.stretch).take_back()
-
-    def _refuse_started_broker(self) -> None:
-        if self._has(self._checkpoint.here):
+        Raises:
+            RmqStoreError: a broker was started meanwhile.
+        """
+        for step in self._before:
+            step.do()
+        if self.checkpoint.is_there:
             raise RmqStoreError(
-                f"{self.root}: a broker was started on the store while it was written to: nothing was written; "
+                f"{self._site.root}: a broker was started on the store while it was written to: nothing was written; "
                 "stop the broker and write again"
             )
 
-    def _exchange(self, name: str) -> None:
-        if self._has(self._in_root(name)):
-            self._tree.exchange(self._in_new(name), self._in_root(name))
-        else:
-            self._tree.rename(self._in_new(name), self._in_root(name))
+    def undo(self) -> None:
+        """Bring the store back to what it was, however many of the steps before the commit point were done."""
+        for step in reversed(self._before):
+            step.undo()
 
-    def _is_exchanged(self, name: str, journal: Journal) -> bool:
-        """Is the store's directory the one that was made for this change?"""
-        found = self._tree.find(self._in_root(name))
-        return found is not None and found.st_ino == journal.made[name]
+    def finish(self) -> None:
+        """Do what comes after the commit point, however much of it was done. Nothing of it is ever undone."""
+        site = self._site
+        self.publication.sync()
+        site.tree.sync_directory(site.root)
+        self.is_synced = True
+        self.put_transactions()
+        self.publication.complete()
+        self._put_files()
+        self._abort.finish(with_a_brokers=self.publication.is_rebuild)  # else one is for rebuild() to settle
+        self.checkpoint.finish()
+        site.tree.remove(site.journal)
+        site.tree.sync_directory(site.home)
+        site.tree.remove_tree(site.home)
 
-    def _exchange_the_others(self, journal: Journal) -> None:
-        """After the first one: those that a rebuild has beside it."""
-        for name in journal.exchanged:
-            if not self._is_exchanged(name, journal):
-                self._exchange(name)
+    def put_transactions(self) -> None:
+        """Note down who wrote it."""
+        here, new = self._transactions
+        self._site.put(new, here)
 
-    # ---- who wrote it
+    def moves(self) -> Iterator[Move]:
+        """What is still to be put into the store's directories."""
+        tree = self._site.tree
+        return moves(Below(tree, self._site.new), Below(tree, self._site.root), self.publication.puts)
 
-    def _put_transactions(self, _: Journal) -> None:
-        self._put(self._new_transactions, self._transactions)
-
-    # ---- 5: ConsumeQueue and index files
-
-    def _put_files(self, journal: Journal) -> None:
-        changed: set[str] = set()
-        for move in list(self._moves(journal)):
-            if move.source is not None:
-                self._tree.rename(move.source, move.target)
-                changed.add(os.path.dirname(move.target))
+    def _put_files(self) -> None:
+        site, changed = self._site, set[str]()
+        for move in list(self.moves()):
+            target = site.in_root(*move.names)
+            if move.comes:
+                site.tree.rename(site.in_new(*move.names), target)
+                changed.add(os.path.dirname(target))
             elif not move.is_directory:
-                self._tree.remove(move.target)
-        if not self._tree.sync_all(len(changed)):
-            self._tree.for_each(sorted(changed), self._tree.sync_directory)
-        self._tree.sync_directory(self.root)
-
-    def _patch_index(self, journal: Journal) -> None:
-        for changes, path in self._patches(journal):
-            patch.apply(self._tree, changes, path, os.path.join(self._home, "index"))
-
-    def _patches(self, journal: Journal) -> Iterator[tuple[str, str]]:
-        """What changes in index files that are there, and the files."""
-        patches = self._in_new(patch.PATCHES)
-        if journal.stretch is not None and self._tree.is_directory(patches):
-            for name in self._tree.names(patches):
-                path = self._in_root("index", name)
-                if FILE_NAME.fullmatch(name) and self._has(path):
-                    yield os.path.join(patches, name), path
-
-    def _moves(self, journal: Journal) -> Iterator[_Move]:
-        """What goes where, in the order to do it in. What has been done already is not among it."""
-        for top in PUT[journal.exchanged]:
-            if self._tree.is_directory(self._in_new(top)):
-                yield from self._moves_of(top)
-
-    def _moves_of(self, *names: str) -> Iterator[_Move]:
-        """A new directory goes as a whole; where the store has one, file by file, in the order of their names."""
-        source, target = self._in_new(*names), self._in_root(*names)
-        if not self._has(target):
-            yield _Move(target, source, is_directory=True)
-            return
-        yield _Move(target, None, is_directory=True)
-        for stale in self._stale(names):
-            yield _Move(stale, None, is_directory=False)
-        for name in sorted(self._tree.names(source)):
-            inner = (*names, name)
-            is_directory = self._tree.is_directory(self._in_new(*inner))
-            if _belongs(inner, is_directory):
-                if is_directory:
-                    yield from self._moves_of(*inner)
-                else:
-                    yield _Move(self._in_root(*inner), self._in_new(*inner), is_directory=False)
-
-    def _stale(self, names: tuple[str, ...]) -> list[str]:
-        """Files of a queue after the last new one, which are the remains of a log that was cut; the last one first."""
-        if len(names) != len(("consumequeue", "topic", "queueId")):
-            return []
-        new = [name for name in self._tree.names(self._in_new(*names)) if start_in(name) is not None]
-        if not new:
-            return []
-        found = [name for name in self._tree.names(self._in_root(*names)) if start_in(name) is not None]
-        return [self._in_root(*names, name) for name in sorted(found, reverse=True) if name > max(new)]
-
-    # ---- 6: the abort goes, the new checkpoint comes
-
-    def _remove_abort(self, journal: Journal) -> None:
-        # A broker's is for rebuild() to settle.
-        if journal.exchanged not in (APPENDED, STRETCHED) or self._abort_is_ours():
-            self._tree.remove(self._abort)
-        self._tree.sync_directory(self.root)
-
-    def _put_checkpoint(self, _: Journal) -> None:
-        self._put(self._checkpoint.new, self._checkpoint.here)
-
-    def _clear(self, _: Journal) -> None:
-        self._tree.remove(self._path)
-        self._tree.sync_directory(self._home)
-        self._tree.remove_tree(self._home)
-
-
-def _belongs(names: tuple[str, ...], is_directory: bool) -> bool:
-    """May a change have made this, in one of the directories into which it puts files?"""
-    match names:
-        case ("consumequeue", _):
-            return is_directory
-        case ("consumequeue", _, queue_id):
-            return is_directory and queue_id_of(queue_id) is not None
-        case ("consumequeue", _, _, name):
-            return not is_directory and start_in(name) is not None
-        case ("index", name):
-            return not is_directory and FILE_NAME.fullmatch(name) is not None
-    return False
+                site.tree.remove(target)
+        if not site.tree.sync_all(len(changed)):
+            site.tree.for_each(sorted(changed), site.tree.sync_directory)
+        site.tree.sync_directory(site.root)

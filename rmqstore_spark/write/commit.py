@@ -19,6 +19,7 @@ from rmqstore_spark.write.messages import Messages
 from rmqstore_spark.write.replacement import Replacement
 from rmqstore_spark.write.staging import Staged
 from rmqstore_spark.write.store_files import StoreFiles
+from rmqstore_spark.write.sweep import sweep
 from rmqstore_spark.write.target import (
     Target,
     check_can_exchange,
@@ -75,7 +76,7 @@ def commit(root: str, staged: Sequence[Staged], settings: Settings) -> int:
             tree.make_directory(workshop(root))
             check_can_exchange(tree, workshop(root))
             change.recover()
-            change.sweep()
+            sweep(tree)
             new = is_new(tree)
             known = {} if new else transactions.load(tree)  # of a store that is gone, nothing counts
             if settings.transaction is not None and transactions.is_done(known, settings.transaction):

@@ -159,7 +159,7 @@ def forget(root: str, *jobs: str) -> None:
     store's, if one of the jobs has made it. One that was there before is its owner's, be it empty or a mount point.
 
     Tasks that still run find their directory gone, and can make nothing new. Where it cannot be thrown away, that is
-    only told, as the messages may be written: a later write does it (Change.sweep).
+    only told, as the messages may be written: a later write does it (sweep.py).
     """
     if disk.kind_at(root) != "a directory":
         return

@@ -37,6 +37,7 @@ from rmqstore_spark.write.lock import StoreLock
 from rmqstore_spark.write.logfiles import LogReader
 from rmqstore_spark.write.queuefiles import Queue, QueueWriter
 from rmqstore_spark.write.store_files import StoreFiles
+from rmqstore_spark.write.sweep import sweep
 from rmqstore_spark.write.target import (
     Target,
     check_can_exchange,
@@ -86,7 +87,7 @@ def _rebuild(tree: disk.Tree, sizes: Sizes, index: bool) -> int:
     check_can_exchange(tree, workshop(tree.path))
     change = Change(tree)
     change.recover()
-    change.sweep()
+    sweep(tree)
     check_writable(tree, may_have_abort=True)
     target = inspect_to_rebuild(tree, sizes)
     change.begin()

@@ -27,9 +27,9 @@ from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.write import checked, patch
-from rmqstore_spark.write.change import Change
 from rmqstore_spark.write.commit import Settings, commit
 from rmqstore_spark.write.disk import Tree
+from rmqstore_spark.write.publication import AppendInPlace
 from rmqstore_spark.write.stretch import Laying
 from rmqstore_spark.write.target import inspect
 
@@ -327,7 +327,7 @@ def test_changes_of_an_index_file_are_data(home: Path, wrong: str) -> None:
         raise Killed
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Change, "_patch_index", kill)
+        patched.setattr(AppendInPlace, "complete", kill)
         with pytest.raises(Killed):
             commit(str(root), staged, Settings(SIZES))
     (changes,) = (root / ".rmqstore-spark" / "commit" / "new" / "patches").iterdir()
