@@ -78,25 +78,20 @@ def _moves_of(new: Listing, store: Listing, names: Names) -> Iterator[Move]:
         yield Move(names, comes=True, is_directory=True)
         return
     yield Move(names, comes=False, is_directory=True)
-    found = sorted(new.names(names))
-    if len(names) == len(("consumequeue", "topic", "queueId")):
-        for stale in _stale(found, store.names(names)):
+    found = [((*names, name), new.is_directory((*names, name))) for name in sorted(new.names(names))]
+    found = [(inner, is_directory) for inner, is_directory in found if _belongs(inner, is_directory)]
+    if found and len(names) == len(("consumequeue", "topic", "queueId")):
+        for stale in _after(found[-1][0][-1], store.names(names)):
             yield Move((*names, stale), comes=False, is_directory=False)
-    for name in found:
-        inner = (*names, name)
-        is_directory = new.is_directory(inner)
-        if _belongs(inner, is_directory):
-            if is_directory:
-                yield from _moves_of(new, store, inner)
-            else:
-                yield Move(inner, comes=True, is_directory=False)
+    for inner, is_directory in found:
+        if is_directory:
+            yield from _moves_of(new, store, inner)
+        else:
+            yield Move(inner, comes=True, is_directory=False)
 
 
-def _stale(new: Sequence[str], there: Sequence[str]) -> list[str]:
+def _after(last: str, there: Sequence[str]) -> list[str]:
     """Files of a queue after the last new one, which are the remains of a log that was cut; the last one first."""
-    last = max((name for name in new if start_in(name) is not None), default=None)
-    if last is None:
-        return []
     return sorted((name for name in there if start_in(name) is not None and name > last), reverse=True)
 
 
