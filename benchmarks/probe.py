@@ -30,7 +30,7 @@ from rmqstore_spark.selection import EVERYTHING, Numbers
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.write.commit import Settings, commit
-from rmqstore_spark.write.job import prepare
+from rmqstore_spark.write.job_directory import prepare
 from rmqstore_spark.write.rows import stage
 
 _JOB = "bench"

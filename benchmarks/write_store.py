@@ -20,7 +20,7 @@ import rmqstore_spark
 from rmqstore_spark.options import parse_write_options
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.write.commit import Settings, commit
-from rmqstore_spark.write.job import forget, prepare
+from rmqstore_spark.write.job_directory import forget, prepare
 from rmqstore_spark.write.rows import stage
 from rmqstore_spark.write.staging import Staged
 

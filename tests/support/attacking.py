@@ -8,7 +8,7 @@ from pathlib import Path
 import rmqstore_spark
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.write.commit import Settings, check
-from rmqstore_spark.write.job import prepare
+from rmqstore_spark.write.job_directory import prepare
 from support import reading, writing
 
 Action = Callable[[Path], object]

@@ -16,7 +16,8 @@ from oracle import random_stores, reference, stores
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.options import parse_write_options
 from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.write.job import WriteJob, prepare
+from rmqstore_spark.write.job import WriteJob
+from rmqstore_spark.write.job_directory import prepare
 from rmqstore_spark.write.staging import Staged
 
 Row = dict[str, Any]

@@ -41,7 +41,7 @@ from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.write import stretch
 from rmqstore_spark.write.commit import Settings, commit
-from rmqstore_spark.write.job import prepared
+from rmqstore_spark.write.job_directory import prepared
 
 
 @pytest.mark.slow

@@ -33,7 +33,7 @@ from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.write import topics
 from rmqstore_spark.write.commit import Settings, check, commit
 from rmqstore_spark.write.disk import PROBE, Tree
-from rmqstore_spark.write.job import forget, prepare
+from rmqstore_spark.write.job_directory import forget, prepare
 from rmqstore_spark.write.lock import StoreLock
 from rmqstore_spark.write.target import inspect
 
