@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from rmqstore_spark.columns import Column, as_schema
+from rmqstore_spark.kept import kept
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.proofs import Proof
@@ -52,7 +53,7 @@ class Table:
     note: str = ""
     seen: Callable[[OpenStore, ReadOptions], Iterable[Proof | None]] = of_the_log_alone
 
-    @functools.cached_property
+    @kept
     def schema(self) -> pa.Schema:
         """Of its record batches."""
         return as_schema(self.columns)

@@ -254,7 +254,10 @@ def test_tables_replaced_since_they_were_planned(server: Server) -> None:
         with mock.patch.object(registry, "hold"):
             between = len(server.asked)
             rows_of_tasks(server, name, tasks)
-        assert between - before == len(server.asked) - between  # to see that it is the same store takes no request
+        # To see that it is the same store takes no request, and where a plan has looked at queues or index files, one
+        # for each of these.
+        most = sum(len(task.seen) for task in pickle.loads(tasks)) if name in ("consumequeue", "index", "check") else 0
+        assert 0 <= (between - before) - (len(server.asked) - between) <= most
     shutil.rmtree(server.root / "broker")
     golden.unpack(next(each for each in golden.VERSIONS if each != VERSION), server.root / "broker")
     for name, tasks in sent.items():
