@@ -88,10 +88,9 @@ def _read_all(tasks: list[Task], settings: ReadSettings, threads: int, part_byte
         part_bytes: of the log, in parts of a task; 0: none is cut.
     """
     progress = Progress("messages", sum(task.nbytes for task in tasks), is_said=False)
-    if threads == 1 or (len(tasks) == 1 and not part_bytes):
-        for task in tasks:
-            yield from read_task(task, settings)
-            progress.add(task.nbytes)
+    if len(tasks) == 1 and not part_bytes:
+        yield from read_task(tasks[0], settings)
+        progress.add(tasks[0].nbytes)
         return
     readers = TaskReaders(settings, tasks)
     try:

@@ -6,6 +6,7 @@ commit knows is 0 in a staged unit: physicalOffset, queueOffset, and the storeTi
 
 import contextlib
 import os
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -86,8 +87,8 @@ class StagingWriter:
         self._tree = tree
         if not tree.is_directory(directory):
             raise RmqStoreError(
-                f"{directory}: no such directory: the write was given up, or this executor does not see the driver's "
-                "directories; write to a path that all of them share"
+                f"{directory}: no such directory: the write was given up, or this executor ({socket.gethostname()}) "
+                "does not see the driver's directories; write to a path that all of them share"
             )
         self._path = os.path.join(directory, name)
         self._units = tree.new_file(self._path)

@@ -18,6 +18,8 @@ from oracle import stores
 from support import reading
 from support.following import Query
 from support.replacing import (
+    READS,
+    REPLACED,
     SEGMENT,
     another,
     built,
@@ -25,7 +27,6 @@ from support.replacing import (
     gone,
     older,
     other_bodies,
-    unmounted,
     with_other_segments,
 )
 
@@ -41,8 +42,6 @@ from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.proofs import hold
 from rmqstore_spark.tables.registry import TABLES, plan_table, read_part, schema_of, table
 
-COVERED = ["topic", "queueId", "commitLogOffset"]
-
 
 def tasks_of(root: Path, columns: Sequence[str], **options: Any) -> list[Task]:
     understood = reading.options_of(root, minPartitions=4, **options)
@@ -55,31 +54,6 @@ def rows_of(tasks: list[Task], columns: Sequence[str], **options: Any) -> list[r
 
 
 # ---- what a store can be replaced with: what the error says of it, where it is one
-
-REPLACED: dict[Callable[[Path], None], str] = {
-    another: r"sees another store under {root} than the plan: .*expected a message \(storeSize \d+, .*storeTimestamp .*"
-    r"found a message \(storeSize",
-    other_bodies: r"sees another store under {root} than the plan: .*bodyCRC -?\d+\), found .*bodyCRC",
-    older: r"sees another store under {root} than the plan \(it begins alike: an older copy, or one that was cut\): "
-    r".*found zeros",
-    cut_and_gone_on: r"sees another store under {root} than the plan \(it begins alike: an older copy, or one that was",
-    unmounted: r"commitlog: it is gone since a read was planned",
-    gone: r"commitlog: it is gone since a read was planned",
-    with_other_segments: r"sees another store under {root} than the plan: .*found no such file",
-}
-
-READS: dict[str, tuple[str, Sequence[str], dict[str, Any]]] = {
-    "scan": ("Scanned", ["keys", "body"], {}),
-    "endingTimestamp": ("Scanned", ["keys"], {"endingTimestamp": stores.FIRST_TIMESTAMP + 200}),
-    "offsets": ("Queued", ["keys"], {"assign": '{"T1": [1]}', "startingOffsets": '{"T1": {"1": 10}}'}),
-    "topic": ("Queued", ["keys"], {"subscribe": "T1"}),
-    "tags": ("Queued", ["keys"], {"subscribe": "T2", "tags": "g1"}),
-    "assign": ("Queued", ["keys"], {"assign": '{"T1": [1]}'}),
-    "key": ("Indexed", ["keys"], {"key": "k77", "subscribe": "T2"}),
-    "trust": ("Queued", ["keys"], {"subscribe": "T1", "trust": "queues"}),
-    "covered": ("Covered", COVERED, {"trust": "queues"}),
-    "covered topic": ("Covered", COVERED, {"trust": "queues", "subscribe": "T1"}),
-}
 
 
 @pytest.mark.parametrize("mode", reading.MODES)

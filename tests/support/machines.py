@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,12 +39,21 @@ class Machines(NamedTuple):
         settings: Mapping[str, str] | None = None,
         environment: Mapping[str, str | None] | None = None,
         python: Path | None = None,
+        prepare: Callable[[Path], None] = lambda home: None,
     ) -> Iterator[Driver]:
-        """A driver of the cluster, which is the one of the package's Python where nothing else is said."""
+        """A driver of the cluster.
+
+        Args:
+            settings: of its session.
+            environment: what it has beside PYSPARK_PYTHON, or for it; None: not set at all.
+            python: what it is run by; the one that has the package where nothing is said.
+            prepare: what puts something into the directory in which it is started.
+        """
         python = python or self.python
         home = self.home / "driver"
         shutil.rmtree(home, ignore_errors=True)
         home.mkdir()
+        prepare(home)
         variables = {**_OF_TESTS, "PYSPARK_PYTHON": str(python), **(environment or {})}
         with Driver(home, python, {"spark.master": self.cluster.address, **(settings or {})}, variables) as driver:
             yield driver
@@ -64,5 +73,5 @@ def machines_in(home: Path, wheel: Path | None) -> Iterator[Machines]:
         name = f"worker-{HOSTS.index(host) + 1}"
         return alone.on_a_machine(name, {stores: disks[host]}, hidden)(command)
 
-    with Cluster(home, within, _OF_TESTS) as cluster:
+    with Cluster(home, within, _OF_TESTS, executors=2) as cluster:
         yield Machines(home, stores, disks, cluster, python)

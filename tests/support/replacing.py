@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from oracle import stores
 
@@ -80,3 +82,32 @@ def grown(root: Path) -> None:
 def expired(root: Path) -> None:
     """Its broker has deleted the first segment."""
     min((root / "commitlog").iterdir()).unlink()
+
+
+# What the error says where the store has been replaced so.
+REPLACED: dict[Callable[[Path], None], str] = {
+    another: r"sees another store under {root} than the plan: .*expected a message \(storeSize \d+, .*storeTimestamp .*"
+    r"found a message \(storeSize",
+    other_bodies: r"sees another store under {root} than the plan: .*bodyCRC -?\d+\), found .*bodyCRC",
+    older: r"sees another store under {root} than the plan \(it begins alike: an older copy, or one that was cut\): "
+    r".*found zeros",
+    cut_and_gone_on: r"sees another store under {root} than the plan \(it begins alike: an older copy, or one that was",
+    unmounted: r"commitlog: it is gone since a read was planned",
+    gone: r"commitlog: it is gone since a read was planned",
+    with_other_segments: r"sees another store under {root} than the plan: .*found no such file",
+}
+
+_COVERED = ["topic", "queueId", "commitLogOffset"]
+# Each way to read a store: what kind of pieces its tasks have, the columns and the options.
+READS: dict[str, tuple[str, Sequence[str], dict[str, Any]]] = {
+    "scan": ("Scanned", ["keys", "body"], {}),
+    "endingTimestamp": ("Scanned", ["keys"], {"endingTimestamp": stores.FIRST_TIMESTAMP + 200}),
+    "offsets": ("Queued", ["keys"], {"assign": '{"T1": [1]}', "startingOffsets": '{"T1": {"1": 10}}'}),
+    "topic": ("Queued", ["keys"], {"subscribe": "T1"}),
+    "tags": ("Queued", ["keys"], {"subscribe": "T2", "tags": "g1"}),
+    "assign": ("Queued", ["keys"], {"assign": '{"T1": [1]}'}),
+    "key": ("Indexed", ["keys"], {"key": "k77", "subscribe": "T2"}),
+    "trust": ("Queued", ["keys"], {"subscribe": "T1", "trust": "queues"}),
+    "covered": ("Covered", _COVERED, {"trust": "queues"}),
+    "covered topic": ("Covered", _COVERED, {"trust": "queues", "subscribe": "T1"}),
+}

@@ -26,13 +26,14 @@ class Cluster:
         home: where the logs and what executors write go.
         within: as a worker is started.
         environment: what is other than in this process; None: not set at all.
+        executors: for how many of one core there is room on each host.
 
     Attributes:
         address: of the master.
         workers: the process of each host's worker. Its executors are its children.
     """
 
-    def __init__(self, home: Path, within: Within, environment: dict[str, str | None]) -> None:
+    def __init__(self, home: Path, within: Within, environment: dict[str, str | None], executors: int = 1) -> None:
         self._home = home
         self._within = within
         self._spark = Path(pyspark.__file__).parent
@@ -40,6 +41,7 @@ class Cluster:
         daemons["SPARK_DAEMON_JAVA_OPTS"] = os.environ["SPARK_SUBMIT_OPTS"]
         wanted = {**os.environ, **daemons, **environment}
         self._environment = {name: value for name, value in wanted.items() if value is not None}
+        self._room = executors
         self._running = contextlib.ExitStack()
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
         with socket.socket() as probe:
@@ -60,9 +62,10 @@ class Cluster:
         self._running.close()
 
     def start_worker(self, host: str) -> None:
-        """One with a core for one executor."""
-        limits = ("--cores", "1", "--memory", "1100m", "--work-dir", str(self._home / host))
-        command = self._command("worker.Worker", "--host", host, *limits, self.address)
+        """Begin the worker of a host, which has none."""
+        room = ("--cores", str(self._room), "--memory", f"{600 * self._room}m")
+        place = ("--work-dir", str(self._home / host))
+        command = self._command("worker.Worker", "--host", host, *room, *place, self.address)
         self.workers[host] = self._start(f"worker-{host}", self._within(command, host))
 
     def executors(self, host: str) -> list[int]:

@@ -51,6 +51,7 @@ _SETTINGS = {
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
     "spark.cores.max": "2",
+    "spark.executor.cores": "1",
 }
 
 
@@ -97,7 +98,9 @@ class Driver:
     def __enter__(self) -> Driver:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.process.terminate()  # it may wait for what never comes
         self._calls.close()
         self._answers.close()
         self.process.wait()

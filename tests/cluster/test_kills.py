@@ -1,0 +1,216 @@
+"""What clusters do to a job: executors, their Python and whole workers die in the middle of it, slow tasks run twice,
+executors come and go, memory is short. Each row comes exactly once, and is written exactly once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from support import replacing
+from support.machines import Machines
+from support.patience import HANG
+from support.spark_cluster import HOSTS, Cluster, children
+from support.spark_driver import Driver
+
+from rmqstore_spark import Store, write_store
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+COUNT = 3000
+
+
+@pytest.fixture(scope="module")
+def store(machines: Machines) -> Path:
+    return replacing.built(machines.home / "shared" / "store", COUNT)
+
+
+@pytest.fixture(scope="module")
+def driver(machines: Machines) -> Iterator[Driver]:
+    with machines.driver({"spark.task.maxFailures": "8"}) as found:
+        yield found
+
+
+# ---- what runs meanwhile: `notes` is a directory in which tasks say that they have begun, and 8 of them take a while
+
+
+def slowly(notes: str) -> Callable[[Any], Iterator[Any]]:
+    def slow(batches: Any) -> Iterator[Any]:
+        import time
+        from pathlib import Path
+
+        yield from batches
+        Path(notes, f"{time.time_ns()}").touch()
+        time.sleep(0.6)
+
+    return slow
+
+
+def loaded(spark: Any, path: str, notes: str) -> Any:
+    rows = spark.read.format("rmqstore").options(columns="keys", minPartitions=8).load(path)
+    return rows.mapInArrow(slowly(notes), rows.schema)
+
+
+def read(spark: Any, path: str, notes: str) -> list[str]:
+    return [row[0] for row in loaded(spark, path, notes).collect()]
+
+
+def shuffle(spark: Any, path: str, notes: str) -> list[str]:
+    rows = spark.read.format("rmqstore").options(columns="keys", minPartitions=8).load(path).repartition(8, "keys")
+    return [row[0] for row in rows.mapInArrow(slowly(notes), rows.schema).collect()]
+
+
+def write(spark: Any, path: str, notes: str) -> list[str]:
+    rows = loaded(spark, path, notes).selectExpr("keys", "'T' AS topic", "CAST(keys AS BINARY) AS body")
+    rows.write.format("rmqstore").mode("append").save(f"{notes}-store")
+    return [row[0] for row in spark.read.format("rmqstore").load(f"{notes}-store").select("keys").collect()]
+
+
+def stream(spark: Any, path: str, notes: str) -> list[str]:
+    options = {"startingOffsets": "earliest", "columns": "keys", "minPartitions": "4"}
+    if spark.version >= "4.2":
+        options["maxOffsetsPerTrigger"] = "1000"
+    rows = spark.readStream.format("rmqstore").options(**options).load(path)
+    rows = rows.mapInArrow(slowly(notes), rows.schema)
+    rows = rows.selectExpr("keys", "'T' AS topic", "CAST(keys AS BINARY) AS body")
+    query = (
+        rows.writeStream.format("rmqstore")
+        .option("checkpointLocation", f"{notes}-checkpoint")
+        .trigger(availableNow=True)
+        .start(f"{notes}-store")
+    )
+    assert query.awaitTermination(3000)
+    return [row[0] for row in spark.read.format("rmqstore").load(f"{notes}-store").select("keys").collect()]
+
+
+# ---- what is killed
+
+
+def an_executor(cluster: Cluster) -> None:
+    os.kill(cluster.wait_for_executor(HOSTS[1]), signal.SIGKILL)
+
+
+def its_python(cluster: Cluster) -> None:
+    """The workers that tasks run in, and what starts them."""
+    daemons = children(cluster.wait_for_executor(HOSTS[1]))
+    for process in [worker for daemon in daemons for worker in children(daemon)] + daemons:
+        os.kill(process, signal.SIGKILL)
+
+
+def a_worker(cluster: Cluster) -> None:
+    """With its executors, as of a machine that is switched off; it comes again."""
+    executors = cluster.executors(HOSTS[1])
+    worker = cluster.workers[HOSTS[1]]
+    for process in [worker.pid, *executors]:
+        os.kill(process, signal.SIGKILL)
+    worker.wait()
+    cluster.start_worker(HOSTS[1])
+
+
+@pytest.mark.parametrize("kill", [an_executor, its_python, a_worker])
+@pytest.mark.parametrize("job", [read, shuffle, write, stream])
+def test_a_kill(
+    machines: Machines, driver: Driver, store: Path, job: Callable[..., Any], kill: Callable[[Cluster], None]
+) -> None:
+    notes = machines.home / "shared" / f"{job.__name__}-{kill.__name__}"
+    notes.mkdir()
+    for host in HOSTS:
+        machines.cluster.wait_for_executor(host)
+    driver.start(job, str(store), str(notes))
+    since = time.monotonic()
+    while len(list(notes.iterdir())) < 2:
+        assert time.monotonic() < since + HANG
+        time.sleep(0.02)
+    kill(machines.cluster)
+    keys = driver.result()
+    assert len(keys) == COUNT
+    assert sorted(keys) == sorted(f"k{number}" for number in range(COUNT))
+
+
+# ---- what Spark does by itself
+
+
+def read_twice(spark: Any, path: str, notes: str) -> list[str]:
+    """The first try of one task is slow."""
+
+    def slow(batches: Any) -> Iterator[Any]:
+        import time
+        from pathlib import Path
+
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        assert task is not None
+        yield from batches
+        if task.partitionId() == 2:
+            Path(notes, str(task.attemptNumber())).touch()
+            if task.attemptNumber() == 0:
+                time.sleep(20)
+
+    rows = spark.read.format("rmqstore").options(columns="keys", minPartitions=8).load(path)
+    return [row[0] for row in rows.mapInArrow(slow, rows.schema).collect()]
+
+
+def test_speculation(machines: Machines, store: Path) -> None:
+    """Writes of tasks that run twice: tests/spark/test_cluster.py."""
+    notes = machines.home / "shared" / "speculation"
+    notes.mkdir()
+    settings = {
+        "spark.speculation": "true",
+        "spark.speculation.interval": "100ms",
+        "spark.speculation.multiplier": "1.1",
+        "spark.speculation.quantile": "0.5",
+        "spark.speculation.minTaskRuntime": "200ms",
+    }
+    with machines.driver(settings) as driver:
+        keys = driver(read_twice, str(store), str(notes))
+    assert sorted(path.name for path in notes.iterdir()) == ["0", "1"]
+    assert sorted(keys) == sorted(f"k{number}" for number in range(COUNT))
+
+
+def test_dynamic_allocation(machines: Machines, store: Path) -> None:
+    """Executors that have nothing to do go away, and others come."""
+    settings = {
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        "spark.dynamicAllocation.minExecutors": "0",
+        "spark.dynamicAllocation.maxExecutors": "2",
+        "spark.dynamicAllocation.executorIdleTimeout": "1s",
+        "spark.dynamicAllocation.shuffleTracking.timeout": "1s",
+        "spark.scheduler.minRegisteredResourcesRatio": "0",
+    }
+    cluster = machines.cluster
+    before = {host: cluster.executors(host) for host in HOSTS}
+    with machines.driver(settings) as driver:
+        for job in (read, write, shuffle):
+            notes = machines.home / "shared" / f"{job.__name__}-dynamic"
+            notes.mkdir()
+            assert sorted(driver(job, str(store), str(notes))) == sorted(f"k{number}" for number in range(COUNT))
+            since = time.monotonic()
+            while before != {host: cluster.executors(host) for host in HOSTS}:
+                assert time.monotonic() < since + HANG
+                time.sleep(0.1)
+
+
+def copy(spark: Any, path: str, into: str) -> int:
+    """The bytes of bodies that are read and written."""
+    rows = spark.read.format("rmqstore").load(path)
+    rows.write.format("rmqstore").mode("append").save(into)
+    again = spark.read.format("rmqstore").load(into)
+    return int(again.selectExpr("sum(length(body))").first()[0])
+
+
+def test_little_memory(machines: Machines) -> None:
+    """Bodies of 4 MB, as large as a broker takes, and 512 MB for Python."""
+    path, into = machines.home / "shared" / "large", machines.home / "shared" / "large-copy"
+    bodies = [bytes([number]) * (4_000_000 + number) for number in range(40)]
+    write_store(path, pa.table({"topic": ["T"] * len(bodies), "body": bodies}), mappedFileSizeCommitLog=64 << 20)
+    with machines.driver({"spark.executor.pyspark.memory": "512m"}) as driver:
+        assert driver(copy, str(path), str(into)) == sum(map(len, bodies))
+    found = Store(into).messages(["body"]).read_all()["body"].to_pylist()
+    assert sorted(found) == sorted(bodies)
