@@ -80,11 +80,17 @@ def test_small_segments_are_packed(tmp_path: Path) -> None:
     assert [r.start for task in tasks for r in task.ranges] == list(range(0, 250 * 8 * KIB, 8 * KIB))
 
 
-@pytest.mark.parametrize(("given", "tasks"), [("1g", 40), ("2g", 20), ("8g", 5), ("10g", 4), ("3000m", 20)])
-def test_whole_segments_fill_a_partition(tmp_path: Path, given: str, tasks: int) -> None:
+@pytest.mark.parametrize(
+    ("given", "count", "tasks"),
+    [
+        *[("1g", 40, 40), ("2g", 40, 20), ("8g", 40, 5), ("10g", 40, 4), ("3000m", 40, 20)],
+        *[("auto", 5000, 5000), ("2g", 5000, 2500), ("8g", 5000, 625)],  # docs/options.md
+    ],
+)
+def test_whole_segments_fill_a_partition(tmp_path: Path, given: str, count: int, tasks: int) -> None:
     """Two files of 1 GiB are no more than 2 GiB. None of them is there: nobody looks into them here."""
     store = OpenStore.find(str(random_stores.random_store(tmp_path, random.Random(0), messages=1).root), Files())
-    segments = [Segment(f"/{n}", n * GIB, (n + 1) * GIB, GIB) for n in range(40)]
+    segments = [Segment(f"/{n}", n * GIB, (n + 1) * GIB, GIB) for n in range(count)]
     pieces: pack.Pieces = [(Scanned(s, s.start, s.end, store), GIB) for s in segments]
     planned = pack.pack(pieces, reading.options_of("/store", maxPartitionBytes=given))
     assert len(planned) == tasks
