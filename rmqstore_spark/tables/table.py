@@ -1,6 +1,5 @@
 """What a table is: a name, columns, and the rows of a store. registry.py has them all."""
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,5 +1,6 @@
 """From a task's record batches to staged units: types, defaults, queues."""
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from rmqstore_spark.store.message import COMPRESSION_TYPE, host_bytes
 from rmqstore_spark.write.brought import Brought, Counts
 from rmqstore_spark.write.disk import Tree
 from rmqstore_spark.write.incoming import BadValueError, incoming
-from rmqstore_spark.write.staging import Staged, StagingWriter, UnitSizes
+from rmqstore_spark.write.staging import Staged, StagingWriter, UnitSizes, unseen
 from rmqstore_spark.write.workshop import staging
 
 _PLAIN_BODY = ~(FORMAT["SYSFLAG_COMPRESSED"] | COMPRESSION_TYPE)
@@ -55,8 +56,11 @@ def stage(
     Raises:
         BadRowError: naming row and column. The file is deleted.
         OptionError: the rows are none that configFrom can be used for.
+        RmqStoreError: the store's directory, or the job's in it, is not there.
     """
     counts = None if brought is None else Counts(brought.positions())
+    if not os.path.isdir(root):
+        raise unseen(staging(root, job))
     with Tree(root) as tree, StagingWriter(tree, staging(root, job), name) as file:
         encoder = RowEncoder(options, partition)
         for batch in batches:

@@ -71,6 +71,14 @@ class Chunk(NamedTuple):
         return int(self.sizes.sum(dtype=np.int64))
 
 
+def unseen(directory: str) -> RmqStoreError:
+    """The error of a task that does not find the directory in which it is to stage."""
+    return RmqStoreError(
+        f"{directory}: no such directory: the write was given up, or this executor ({socket.gethostname()}) does not "
+        "see the driver's directories; write to a path that all of them share"
+    )
+
+
 class StagingWriter:
     """Writes a task's file. A context manager that deletes it when the task fails.
 
@@ -86,10 +94,7 @@ class StagingWriter:
     def __init__(self, tree: disk.Tree, directory: str, name: str) -> None:
         self._tree = tree
         if not tree.is_directory(directory):
-            raise RmqStoreError(
-                f"{directory}: no such directory: the write was given up, or this executor ({socket.gethostname()}) "
-                "does not see the driver's directories; write to a path that all of them share"
-            )
+            raise unseen(directory)
         self._path = os.path.join(directory, name)
         self._units = tree.new_file(self._path)
         with closed_if_it_fails(self._units):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import socket
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pytest
 from oracle.stores import StoreBuilder
 from pyspark.sql.types import StructType
 
-from rmqstore_spark.errors import OptionError
+from rmqstore_spark.errors import OptionError, RmqStoreError
 from rmqstore_spark.options import parse_write_options
 from rmqstore_spark.spark.datasource import RmqStoreDataSource
 from rmqstore_spark.spark.stream_reader import RmqStoreStreamReader
@@ -98,6 +99,21 @@ def test_a_commit_is_two_lines_in_the_log(tmp_path: Path, caplog: pytest.LogCapt
     assert re.fullmatch(rf"committing to {tmp_path}/store 2 messages of \d+ bytes", begin)
     assert re.fullmatch(rf"{begin}: 2 messages written, in [0-9.]+ s", done)
     assert {record.levelno for record in caplog.records} == {logging.INFO}
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_an_executor_that_does_not_see_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    """Or has an empty directory there, which stays."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "worker-7")
+    store = tmp_path / "store"
+    if is_there:
+        store.mkdir()
+    writer = RmqStoreWriter(parse_write_options({"path": str(store), "topic": "T"}), overwrite=False)
+    with pytest.raises(RmqStoreError, match=r"this executor \(worker-7\) does not see the driver's directories"):
+        writer.write(iter([pa.record_batch({"body": pa.array([b"x"])})]))
+    assert store.exists() == is_there
 
 
 def test_no_secret_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
