@@ -118,7 +118,7 @@ class Store(TableMethods):
         that is stored of a message: half, delayed, retried, dead."""
         wanted = option_texts({"columns": columns, **options}, CALL_OPTIONS)
         if "msgId" in wanted:
-            raise OptionError("option 'msgId' is given beside the id that is asked for; leave it away")
+            raise OptionError("option 'msgId' is given beside the id that is asked for; remove it")
         wanted["msgId"] = required("id", id)
         return again(lambda: self.messages(**wanted).read_all())  # type: ignore[arg-type]
 

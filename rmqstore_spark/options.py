@@ -442,7 +442,7 @@ def refuse(given: Iterable[str], use: Use) -> None:
     names = {name.lower() for name in given}
     for name, why in refused_for(use).items():
         if name.lower() in names:
-            raise OptionError(f"option {name!r} is not for {(use.name or '').lower()}: {why}; leave it away")
+            raise OptionError(f"option {name!r} is not for {(use.name or '').lower()}: {why}; remove it")
 
 
 EXPLAIN_OPTIONS = going_with(Use.EXPLAIN)
@@ -632,7 +632,7 @@ def named(given: Mapping[str, _Value], table: Mapping[str, Option]) -> dict[str,
 
 def _unknown(name: str, table: Mapping[str, Option]) -> str:
     if name.lower() in ONLY_OF_STREAMS and "subscribe" in table:
-        return f"option {ONLY_OF_STREAMS[name.lower()]!r} is for streams (readStream); leave it away"
+        return f"option {ONLY_OF_STREAMS[name.lower()]!r} is for streams (readStream); remove it"
     known = f"The options are {', '.join(table)}"
     others = {other.lower(): other for other in OPTIONS}
     if name.lower() in others and table.items() < OPTIONS.items():

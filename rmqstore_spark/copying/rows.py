@@ -174,7 +174,7 @@ class Source:
         )
         reason = f"topic {topic!r}, queue {queue_id}: expected a name that a queue's files can have"
         if "corrupt" not in batch.schema.names:
-            raise RmqStoreError(f"{self.store.root}: commitLogOffset {position}: {reason}; leave it away (--topic)")
+            raise RmqStoreError(f"{self.store.root}: commitLogOffset {position}: {reason}; leave the topic out (--topic)")
         self.damages.append((batch.column("file")[wrong].as_py(), position, reason))
         return batch.filter(pa.array(is_right))
 
@@ -198,7 +198,7 @@ class Source:
             at = int(batched[0])
             raise NotAStoreError(
                 f"{self.store.root}: topic {topics[codes[at]]!r} is a BatchCQ topic (sysFlag 0x80), whose queues are "
-                "not written; leave it away (--topic)"
+                "not written; leave the topic out (--topic)"
             )
         rows = Rows(
             units,

@@ -45,10 +45,10 @@ class RmqStoreStreamWriter(DataSourceStreamArrowWriter):
         if options.transaction is not None:
             raise OptionError(
                 "options 'txnAppId' and 'txnVersion' are not for streams: the store remembers each batch by the ids of "
-                "the query and the batch, which are in the checkpoint; leave them away"
+                "the query and the batch, which are in the checkpoint; remove them"
             )
         if options.config_from is not None:
-            raise OptionError("option 'configFrom' is for a new store, and a stream goes on with one; leave it away")
+            raise OptionError("option 'configFrom' is for a new store, and a stream goes on with one; remove it")
         self._writer = RmqStoreWriter(options, overwrite)
         self._job = self._writer.job
 

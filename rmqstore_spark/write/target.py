@@ -199,7 +199,7 @@ def sizes_of(store: OpenStore, asked: Sizes, topics: Iterable[str] = ()) -> File
 
     def settle(option: str, has: int | None, asked: int | None) -> int | None:
         if has is not None and asked is not None and has != asked:
-            raise OptionError(f"option {option!r}: expected {has}, as this store has it, found {asked}; leave it away")
+            raise OptionError(f"option {option!r}: expected {has}, as this store has it, found {asked}; remove it")
         return has or asked
 
     return Sizes(

@@ -137,7 +137,7 @@ def test_streams_take_it_or_say_why_not(name: str) -> None:
         assert name in parse_stream_options(given).read.given
     else:
         why = refused_for(Use.STREAMS)[name]
-        with pytest.raises(OptionError, match=f"^option '{name}' is not for streams: {why}; leave it away$"):
+        with pytest.raises(OptionError, match=f"^option '{name}' is not for streams: {why}; remove it$"):
             parse_stream_options(given)
 
 
@@ -146,7 +146,7 @@ def test_copies_take_it_or_say_why_not(name: str, tmp_path: Path) -> None:
     why = refused_for(Use.COPIES).get(name)
     assert (why is None) == OPTIONS[name].goes_with(Use.COPIES)
     if why is not None:
-        with pytest.raises(OptionError, match=f"^option '{name}' is not for copies: {why}; leave it away$"):
+        with pytest.raises(OptionError, match=f"^option '{name}' is not for copies: {why}; remove it$"):
             Store(SAMPLE).copy(tmp_path / "new", **{name: text_of(OPTIONS[name])})  # type: ignore[arg-type]
 
 

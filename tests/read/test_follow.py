@@ -270,7 +270,7 @@ def test_what_no_store_has_is_told_at_the_start(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "msgId", "key", "trust", "pushdown"])
 def test_options_that_make_no_sense(name: str) -> None:
-    with pytest.raises(OptionError, match=rf"option '{name}' is not for streams: .*; leave it away$"):
+    with pytest.raises(OptionError, match=rf"option '{name}' is not for streams: .*; remove it$"):
         stream_options("/x", **{name: "1"})
 
 

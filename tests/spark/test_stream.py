@@ -109,7 +109,7 @@ def test_limits_and_columns(spark: SparkSession, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"endingOffsets": "latest"}, "option 'endingOffsets' is not for streams: a stream has no end; leave it away"),
+        ({"endingOffsets": "latest"}, "option 'endingOffsets' is not for streams: a stream has no end; remove it"),
         ({"maxBytesPerTriger": "1m"}, "Did you mean 'maxBytesPerTrigger'"),
         ({"table": "topics"}, "option 'table': only messages can be read as a stream"),
     ],

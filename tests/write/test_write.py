@@ -59,7 +59,7 @@ def test_sizes_of_index_files_are_read_off_them(tmp_path: Path, rng: random.Rand
     slots, items = rng.randrange(50, 500), rng.randrange(100, 2000)
     write(tmp_path, some_rows(rng, 60), sizes=Sizes(1 << 20, 200, slots, items))
     assert index_geometry(str(tmp_path / "index"), Files(), None, None) == (slots, items)
-    with pytest.raises(OptionError, match=f"expected {slots}, as this store has it, found 7; leave it away"):
+    with pytest.raises(OptionError, match=f"expected {slots}, as this store has it, found 7; remove it"):
         write(tmp_path, some_rows(rng, 1), sizes=Sizes(slots=7))
 
 
