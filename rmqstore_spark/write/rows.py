@@ -23,6 +23,7 @@ from rmqstore_spark.write.incoming import BadValueError, incoming
 from rmqstore_spark.write.staging import Staged, StagingWriter, UnitSizes, unseen
 from rmqstore_spark.write.workshop import staging
 
+_PART_BYTES = 8 * 1024 * 1024  # that are encoded at a time
 _PLAIN_BODY = ~(FORMAT["SYSFLAG_COMPRESSED"] | COMPRESSION_TYPE)
 
 
@@ -68,9 +69,19 @@ def stage(
                 rows = encoder.incoming(batch, counts is not None)
                 if counts is not None:
                     counts.add(rows)
-                encoded = encoder.encode(rows)
-                file.write(encoded.units, encoded.sizes, encoded.topics)
+                for part in _parts(rows):
+                    encoded = encoder.encode(part)
+                    file.write(encoded.units, encoded.sizes, encoded.topics)
         return replace(file.finish(), counts=counts)
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in parts of about so many bytes that are the same memory: Spark makes batches of 64 MiB, and a worker may
+    be allowed little more than to hold one."""
+    count = max(1, min(batch.num_rows, -(-batch.nbytes // _PART_BYTES)))
+    for number in range(count):
+        first, stop = (batch.num_rows * each // count for each in (number, number + 1))
+        yield batch.slice(first, stop - first)
 
 
 class RowEncoder:
