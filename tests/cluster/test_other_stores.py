@@ -104,7 +104,7 @@ def there(path: Path, columns: Sequence[str], **options: Any) -> int:
 
 
 def write(spark: Any, path: str) -> None:
-    rows = spark.range(100).selectExpr("'T' AS topic", "CAST(id AS BINARY) AS body")
+    rows = spark.range(100).selectExpr("'T' AS topic", "BINARY(STRING(id)) AS body")
     rows.write.format("rmqstore").mode("append").save(path)
 
 

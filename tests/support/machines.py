@@ -20,7 +20,7 @@ class Machines(NamedTuple):
     """What a test has of them.
 
     Attributes:
-        home: what all see, like a network disk.
+        home: what all see; in `shared/` are stores on a network disk.
         stores: a directory that each has for itself; this is the driver's.
         disks: the same of each worker, by its host.
         cluster: the workers.
@@ -64,7 +64,7 @@ def machines_in(home: Path, wheel: Path | None) -> Iterator[Machines]:
     """A cluster whose machines have the package from a wheel, or a copy of the tree's, and not the source tree."""
     stores = home / "stores"
     disks = {host: home / "disks" / host for host in HOSTS}
-    for directory in (stores, *disks.values()):
+    for directory in (stores, home / "shared", *disks.values()):
         directory.mkdir(parents=True)
     python = installed.environment(home / "job", wheel, is_copied=wheel is None)
     hidden = [distribution.ROOT / name for name in distribution.PACKAGES]
@@ -73,5 +73,5 @@ def machines_in(home: Path, wheel: Path | None) -> Iterator[Machines]:
         name = f"worker-{HOSTS.index(host) + 1}"
         return alone.on_a_machine(name, {stores: disks[host]}, hidden)(command)
 
-    with Cluster(home, within, _OF_TESTS, executors=2) as cluster:
+    with Cluster(home, within, _OF_TESTS, executors=3) as cluster:
         yield Machines(home, stores, disks, cluster, python)

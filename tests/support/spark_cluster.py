@@ -72,17 +72,12 @@ class Cluster:
         """The processes of a worker's executors."""
         return children(self.workers[host].pid)
 
-    def wait_for_executor(self, host: str) -> int:
-        """The process of one, once it is there."""
+    def wait_for_executors(self, count: int) -> None:
+        """Until so many are there."""
         since = time.monotonic()
-        while not (found := self.executors(host)):
+        while sum(len(self.executors(host)) for host in HOSTS) < count:
             assert time.monotonic() < since + HANG
             time.sleep(0.05)
-        return found[-1]
-
-    def said(self) -> str:
-        """What the executors have logged."""
-        return "".join(path.read_text(errors="replace") for path in sorted(self._home.glob("*/app-*/*/stderr")))
 
     def _command(self, kind: str, *arguments: str) -> list[str]:
         script = str(self._spark / "bin" / "spark-class")
