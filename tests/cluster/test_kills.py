@@ -172,11 +172,12 @@ def copy(spark: Any, path: str, into: str) -> int:
 
 
 def test_little_memory(machines: Machines) -> None:
-    """Bodies of 4 MB, as large as a broker takes, and 512 MB for Python."""
+    """Bodies of 4 MB, as large as a broker takes, and 512 MB for Python, of which its modules take 380."""
     path, into = machines.home / "shared" / "large", machines.home / "shared" / "large-copy"
     bodies = [bytes([number]) * (4_000_000 + number) for number in range(40)]
     write_store(path, pa.table({"topic": ["T"] * len(bodies), "body": bodies}), mappedFileSizeCommitLog=64 << 20)
-    with machines.driver({"spark.executor.pyspark.memory": "512m"}) as driver:
+    settings = {"spark.executor.pyspark.memory": "512m", "spark.sql.execution.arrow.maxRecordsPerBatch": "4"}
+    with machines.driver(settings) as driver:
         assert driver(copy, str(path), str(into)) == sum(map(len, bodies))
     found = Store(into).messages(["body"]).read_all()["body"].to_pylist()
     assert sorted(found) == sorted(bodies)
