@@ -174,7 +174,7 @@ class Source:
         )
         reason = f"topic {topic!r}, queue {queue_id}: expected a name that a queue's files can have"
         if "corrupt" not in batch.schema.names:
-            raise RmqStoreError(f"{self.store.root}: commitLogOffset {position}: {reason}; leave the topic out (--topic)")
+            raise RmqStoreError(f"{self.store.root}: commitLogOffset {position}: {reason}; leave its topic out")
         self.damages.append((batch.column("file")[wrong].as_py(), position, reason))
         return batch.filter(pa.array(is_right))
 
