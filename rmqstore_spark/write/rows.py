@@ -1,6 +1,5 @@
 """From a task's record batches to staged units: types, defaults, queues."""
 
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.errors import BadRowError
 from rmqstore_spark.options import WriteOptions
 from rmqstore_spark.store.clock import milliseconds_now
+from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.message import COMPRESSION_TYPE, host_bytes
 from rmqstore_spark.write.brought import Brought, Counts
 from rmqstore_spark.write.disk import Tree
@@ -60,7 +60,7 @@ def stage(
         RmqStoreError: the store's directory, or the job's in it, is not there.
     """
     counts = None if brought is None else Counts(brought.positions())
-    if not os.path.isdir(root):
+    if not Files().is_directory(root):
         raise unseen(staging(root, job))
     with Tree(root) as tree, StagingWriter(tree, staging(root, job), name) as file:
         encoder = RowEncoder(options, partition)
