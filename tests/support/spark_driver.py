@@ -94,6 +94,7 @@ class Driver:
         os.close(ours)
         java = {"spark.executor.extraJavaOptions": os.environ["SPARK_SUBMIT_OPTS"]}
         pickle.dump({**_SETTINGS, **java, **settings}, self._calls)
+        self._calls.flush()  # its session begins, and executors come, without a call
 
     def __enter__(self) -> Driver:
         return self
