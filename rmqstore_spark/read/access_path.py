@@ -104,7 +104,7 @@ def _with_index(
     Raises:
         NoIndexError: that is not possible, or costs as much as without them.
     """
-    index = IndexPath(store, selection, splitter)
+    index = IndexPath(store, selection, splitter.points)
     price = index.price()
     if without.may_cost(price):
         price = index.price_of(ranges)

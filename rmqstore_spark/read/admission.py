@@ -58,9 +58,7 @@ def cut_messages(ranges: list[Range], selection: Selection, most: int) -> Reache
 def _cut_near(whole: Range, size: int) -> Reached | None:
     """The end of a message about so many bytes after a range's start; None where that is not to be had."""
     if size > _MOST_WALKED:
-        splitter = Splitter(may_walk=False)
-        splitter.target = size
-        parts = splitter.split(replace(whole, stop=min(whole.stop, whole.start + 3 * size)))
+        parts = Splitter(size, may_walk=False).split(replace(whole, stop=min(whole.stop, whole.start + 3 * size)))
         if len(parts) > 1:
             with whole.store.reader(whole.segment) as reader:
                 return place_after(reader, parts[1].start)

@@ -30,7 +30,7 @@ from rmqstore_spark.errors import RmqStoreError, counted
 from rmqstore_spark.read.index_ahead import IndexAhead, IndexedNames
 from rmqstore_spark.read.index_ends import IndexEnds
 from rmqstore_spark.read.prune import around
-from rmqstore_spark.read.split import Splitter
+from rmqstore_spark.read.split import SplitPoints
 from rmqstore_spark.read.task import Indexed, Range
 from rmqstore_spark.selection import ALL, REPLACEMENT, Selection, words_of
 from rmqstore_spark.store.index_live import first_named
@@ -108,13 +108,13 @@ class IndexPath:
 
     Args:
         selection: what is selected; it has names or ids.
-        splitter: cuts ranges where units begin.
+        points: where units begin in its log.
     """
 
-    def __init__(self, store: OpenStore, selection: Selection, splitter: Splitter) -> None:
+    def __init__(self, store: OpenStore, selection: Selection, points: SplitPoints) -> None:
         self._store = store
         self._selection = selection
-        self._splitter = splitter
+        self._points = points
         self._names = IndexedNames(store, selection)
         self._hashes_by_slot: dict[int, Hashes] = {}  # by number of slots
         self._paths: dict[str, int] = {}
@@ -160,7 +160,7 @@ class IndexPath:
         if not there:
             raise NoIndexError(*unused, "index: there is none with a message in it")
         known = _joined(known)
-        for hole in around(self._store, [(offset, offset) for offset in self._names.offsets], self._splitter):
+        for hole in around(self._store, [(offset, offset) for offset in self._names.offsets], self._points):
             known = [part for each in known for part in _without(each, hole)]
         pieces, rest = self._cut(ranges, known)
         count = sum(len(piece.positions) for piece in pieces)

@@ -14,7 +14,7 @@ from rmqstore_spark.read.lost_end import say_if_lost
 from rmqstore_spark.read.pack import pack, target_size
 from rmqstore_spark.read.pinned import pinned
 from rmqstore_spark.read.prune import in_time, pruned
-from rmqstore_spark.read.split import Splitter
+from rmqstore_spark.read.split import SplitPoints, Splitter
 from rmqstore_spark.read.stores import files_of, open_stores
 from rmqstore_spark.read.task import Range, Task
 from rmqstore_spark.read.twins import refuse_twins
@@ -115,8 +115,8 @@ def plan_parts(
         parts: each with its store and what is selected of it; what the options select does not count.
         columns: as of plan().
     """
-    splitter = _splitter(options, [store for store, _, _ in parts])
-    splitter.target = target_size(sum(_size(ranges) for _, ranges, _ in parts), options)
+    target = target_size(sum(_size(ranges) for _, ranges, _ in parts), options)
+    splitter = Splitter(target, _may_walk(options, [store for store, _, _ in parts]))
     tasks: list[Task] = []
     for store, ranges, selection in parts:
         timely = in_time(store, ranges, selection.store_timestamp)
@@ -145,17 +145,18 @@ def _planned(
         own: what the tasks select, where it is not the same for all stores of the read.
     """
     stores = [store for log in logs for store in log.stores]
-    splitter = _splitter(options, stores)
+    points = SplitPoints()
     selection = options.selection
     for store in stores:
         say_if_lost(store)
     ranges = {
-        store: [] if selection.is_nothing else log.ranges(store, pruned(store, selection, splitter))
+        store: [] if selection.is_nothing else log.ranges(store, pruned(store, selection, points))
         for log in logs
         for store in log.stores
         if log.is_read(store)
     }
-    splitter.target = target_size(sum(map(_size, ranges.values())), options)
+    target = target_size(sum(map(_size, ranges.values())), options)
+    splitter = Splitter(target, _may_walk(options, stores), points)
     accesses = [
         (store, choose(store, ranges[store], selection, splitter, options.trust, columns))
         if store in ranges
@@ -165,7 +166,7 @@ def _planned(
     ]
     pieces = in_order(logs, {store: access.pieces for store, access in accesses})
     tasks = [replace(task, selection=own) for task in pinned(pack(pieces, options), selection)]
-    return Plan(tasks, accesses, files, splitter.target)
+    return Plan(tasks, accesses, files, target)
 
 
 def _joined(plans: list[Plan], files: Files) -> Plan:
@@ -177,6 +178,7 @@ def _joined(plans: list[Plan], files: Files) -> Plan:
     )
 
 
-def _splitter(options: ReadOptions, stores: list[OpenStore]) -> Splitter:
+def _may_walk(options: ReadOptions, stores: list[OpenStore]) -> bool:
+    """Are there so few segments that they may be walked through where no ConsumeQueue tells where units begin?"""
     segments = sum(len(store.log.extents) for store in stores)
-    return Splitter(may_walk=segments <= max(_SEGMENTS_TO_WALK, options.min_partitions or 0))
+    return segments <= max(_SEGMENTS_TO_WALK, options.min_partitions or 0)

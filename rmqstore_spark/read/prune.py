@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rmqstore_spark.read.split import Splitter
+from rmqstore_spark.read.split import SplitPoints
 from rmqstore_spark.read.task import Range
 from rmqstore_spark.selection import ALL, Numbers, Selection
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit
@@ -31,11 +31,11 @@ def ranges_of(store: OpenStore) -> list[Range]:
     return [Range(extent.segment, extent.start, extent.stop, store) for extent in store.log.extents]
 
 
-def pruned(store: OpenStore, selection: Selection, splitter: Splitter) -> list[Range]:
+def pruned(store: OpenStore, selection: Selection, points: SplitPoints) -> list[Range]:
     """The parts of a store's log that can hold selected messages."""
     ranges = ranges_of(store)
     if (spans := _spans(selection)) is not None:
-        ranges = list(around(store, spans, splitter))
+        ranges = list(around(store, spans, points))
     if (parts := _by_queue_offset(store, selection)) is not None:
         met = ((r, max(r.start, start), min(r.stop, stop)) for start, stop in parts for r in _met(ranges, start, stop))
         ranges = [replace(r, start=start, stop=stop) for r, start, stop in met]
@@ -49,7 +49,7 @@ def in_time(store: OpenStore, ranges: list[Range], times: Numbers) -> list[Range
     return [r for r in ranges if store.times.may_hold(r.start, r.stop, times.least, times.most)]
 
 
-def around(store: OpenStore, spans: list[tuple[int, int]], splitter: Splitter) -> Iterator[Range]:
+def around(store: OpenStore, spans: list[tuple[int, int]], points: SplitPoints) -> Iterator[Range]:
     """The parts of the log that hold all units that begin in these spans of physical offsets, both ends included.
 
     They begin and end where units do, so they may be larger.
@@ -60,7 +60,7 @@ def around(store: OpenStore, spans: list[tuple[int, int]], splitter: Splitter) -
         for whole in _met(ranges, start, stop):
             first, after = max(start, whole.start), min(stop, whole.stop)
             is_all = (first, after) == (whole.start, whole.stop)
-            part = whole if is_all else splitter.around(whole, first, after - 1)
+            part = whole if is_all else points.around(whole, first, after - 1)
             if last is not None and last.segment == part.segment and part.start < last.stop:
                 last = replace(last, stop=max(last.stop, part.stop))
                 continue

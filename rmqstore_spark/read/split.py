@@ -20,21 +20,48 @@ _NEAR = 8  # a piece may be larger by such a part
 _QUEUES_TO_TRY, _RANGES_PER_QUEUE = 64, 8
 
 
-class Splitter:
-    """Cuts ranges into pieces of about `target` bytes, at starts of units only.
+class SplitPoints:
+    """Where units begin in logs, as ConsumeQueues say and the log confirms. What is learned of queues is kept for the
+    next question. For one thread at a time."""
 
-    Attributes:
-        target: to be set before anything is split; around() does without.
+    def __init__(self) -> None:
+        self._named_units: dict[OpenStore, _NamedUnits] = {}
+
+    def of(self, store: OpenStore) -> "_NamedUnits":
+        """Those of a store."""
+        if store not in self._named_units:
+            self._named_units[store] = _NamedUnits(store)
+        return self._named_units[store]
+
+    def around(self, whole: Range, least: int, most: int) -> Range:
+        """The smallest part of a range that surely holds all its units that begin in [least, most]."""
+        with whole.store.reader(whole.segment) as reader:
+            if least == most and (only := _message_at(whole, least, reader)) is not None:
+                return only
+            named = self.of(opened(whole.store))
+            named.meet(whole, reader)
+            start = max(named.before(least, whole, reader), default=whole.start)
+            stop = min(named.after(most, whole, reader), default=whole.stop)
+        return replace(whole, start=max(start, whole.start), stop=min(stop, whole.stop))
+
+
+class Splitter:
+    """Cuts ranges into pieces, at starts of units only.
 
     Args:
+        target: about how many bytes of the log a piece has.
         may_walk: where no ConsumeQueue helps, whether to walk through a segment.
+        points: what is known of the logs already.
+
+    Attributes:
+        target: see Args.
+        points: see Args.
     """
 
-    target: int
-
-    def __init__(self, may_walk: bool) -> None:
+    def __init__(self, target: int, may_walk: bool, points: SplitPoints | None = None) -> None:
+        self.target = target
         self._may_walk = may_walk
-        self._named_units: dict[OpenStore, _NamedUnits] = {}
+        self.points = SplitPoints() if points is None else points
 
     def split_all(self, ranges: list[Range], least: int = 0) -> list[Range]:
         """The pieces of some ranges, in order. Arguments as of split()."""
@@ -47,8 +74,7 @@ class Splitter:
         groups = [ranges[first : first + share] for first in range(0, len(ranges), share)]
 
         def cut(group: list[Range]) -> list[Range]:
-            own = self if len(groups) == 1 else Splitter(self._may_walk)
-            own.target = self.target
+            own = self if len(groups) == 1 else Splitter(self.target, self._may_walk)
             pieces: list[Range] = []
             for whole in group:
                 pieces += own.split(whole, least)
@@ -68,28 +94,12 @@ class Splitter:
         if whole.stop - whole.start <= target + target // 4:
             return [whole]
         with whole.store.reader(whole.segment) as reader:
-            named = self._named(opened(whole.store))
+            named = self.points.of(opened(whole.store))
             cuts = list(_queued_starts(whole, target, reader, named)) if named.meet(whole, reader) else []
             if not cuts and self._may_walk and not named.are_live_in(whole):
                 cuts = list(_walked_starts(whole, target, reader))
         bounds = [whole.start, *cuts, whole.stop]
         return [replace(whole, start=start, stop=stop) for start, stop in itertools.pairwise(bounds)]
-
-    def around(self, whole: Range, least: int, most: int) -> Range:
-        """The smallest part of a range that surely holds all its units that begin in [least, most]."""
-        with whole.store.reader(whole.segment) as reader:
-            if least == most and (only := _message_at(whole, least, reader)) is not None:
-                return only
-            named = self._named(opened(whole.store))
-            named.meet(whole, reader)
-            start = max(named.before(least, whole, reader), default=whole.start)
-            stop = min(named.after(most, whole, reader), default=whole.stop)
-        return replace(whole, start=max(start, whole.start), stop=min(stop, whole.stop))
-
-    def _named(self, store: OpenStore) -> "_NamedUnits":
-        if store not in self._named_units:
-            self._named_units[store] = _NamedUnits(store)
-        return self._named_units[store]
 
 
 def _message_at(whole: Range, position: int, reader: SegmentReader) -> Range | None:

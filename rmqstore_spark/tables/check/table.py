@@ -119,8 +119,7 @@ def _pinned(store: OpenStore, blocks: tuple[Block, ...]) -> tuple[Block, ...]:
 
 def _blocks(store: OpenStore) -> Iterator[Block]:
     """The log in blocks that are the same however it is divided among tasks: so what is found is the same, too."""
-    splitter = Splitter(may_walk=True)
-    splitter.target = _BLOCK
+    splitter = Splitter(_BLOCK, may_walk=True)
     block: list[Extent] = []
     for piece in splitter.split_all(ranges_of(store)):
         if block and piece.stop - block[0].start > _BLOCK:
