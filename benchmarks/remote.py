@@ -31,8 +31,8 @@ from rmqstore_spark.read.planner import plan
 from rmqstore_spark.read.stores import files_of
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.indexfile import IndexReader, key_hash
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.read_ahead import AT_ONCE, BLOCK
+from rmqstore_spark.store.snapshot import Snapshot
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 DELAY = 0.03  # seconds before each answer
@@ -170,7 +170,7 @@ def with_small_index_files(root: Path) -> Path:
 
 def longest_chain(root: Path, word: str) -> int:
     """Of those that a look-up of a key in all topics follows."""
-    store = OpenStore.find(str(root), Files())
+    store = Snapshot.find(str(root), Files())
     longest = 0
     for path in (root / "index").iterdir():
         with IndexReader(str(path), store.files) as reader:

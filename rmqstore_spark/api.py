@@ -40,7 +40,7 @@ from rmqstore_spark.options import (
 )
 from rmqstore_spark.read.again import again
 from rmqstore_spark.read.stores import files_of, open_stores
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.storage import is_storage_option
 from rmqstore_spark.tables.methods import TableMethods
 
@@ -233,7 +233,7 @@ class Store(TableMethods):
         understood = self._options(given)
         own = {**self._given, **of_stores(selected)}
 
-        def table(store: OpenStore, name: str, **options: object) -> pa.Table:
+        def table(store: Snapshot, name: str, **options: object) -> pa.Table:
             mode = {"mode": "DROPMALFORMED"} if is_salvage else {}
             return Store(store.root, **own).table(name, **{**mode, **options})  # type: ignore[arg-type]
 
@@ -266,10 +266,10 @@ class Store(TableMethods):
         own = {name: self._given[name] for name in goes_with}
         return parse_options({**own, **option_texts(given, CALL_OPTIONS), **self._path, "table": table})
 
-    def _open(self, options: ReadOptions) -> list[OpenStore]:
+    def _open(self, options: ReadOptions) -> list[Snapshot]:
         return open_stores(options, files_of(options))
 
-    def _one(self, method: str) -> OpenStore:
+    def _one(self, method: str) -> Snapshot:
         stores = self._open(self._options({}))
         if len(stores) != 1:
             raise OptionError(f"{method} is for one store, but the path gives {len(stores)}")

@@ -11,7 +11,7 @@ from rmqstore_spark.read.batches import ReadSettings, read_task
 from rmqstore_spark.read.follow import Follower
 from rmqstore_spark.read.stores import files_of
 from rmqstore_spark.read.stream_offset import StreamOffset
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.stream_options import StreamOptions, parse_stream_options
 from rmqstore_spark.tables.messages import last_messages
 
@@ -48,7 +48,7 @@ def followed(
     if options.start == "latest":
         for root, place in start.stores.items():
             files = files_of(options.read)
-            store = OpenStore.find(root, files, options.read.store_path_commit_log, place.position)
+            store = Snapshot.find(root, files, options.read.store_path_commit_log, place.position)
             last = last_messages(store, options.read, columns, count)
     return last, _coming(follower, start, options, columns)
 

@@ -13,7 +13,7 @@ from rmqstore_spark.options import MESSAGES, ReadOptions, parse_options
 from rmqstore_spark.read.asked import asked_of
 from rmqstore_spark.read.stores import files_of, open_stores
 from rmqstore_spark.store.elsewhere import elsewhere, say_what_is_unknown
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.messages import last_messages
 from rmqstore_spark.tables.registry import schema_of, table_batches, table_of
 
@@ -64,7 +64,7 @@ def is_all_looked_at(paths: Sequence[str], given: Mapping[str, str]) -> bool:
     return not any(place for store in stores_of(paths, own) for place in elsewhere(store, MESSAGES))
 
 
-def stores_of(paths: Sequence[str], given: Mapping[str, str]) -> list[OpenStore]:
+def stores_of(paths: Sequence[str], given: Mapping[str, str]) -> list[Snapshot]:
     """The stores of some paths or globs.
 
     Raises:

@@ -22,7 +22,7 @@ from rmqstore_spark.store.config import (
     read,
 )
 from rmqstore_spark.store.elsewhere import elsewhere
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.write.copying import Ends
 from rmqstore_spark.write.topics import merge
@@ -43,7 +43,7 @@ _NUMBERS = ("readQueueNums", "writeQueueNums")
 _NEEDED = {"topics", "groups", "inflight"}  # what these tables do not know, a copy does not have
 
 
-def say_what_stays_behind(store: OpenStore) -> None:
+def say_what_stays_behind(store: Snapshot) -> None:
     """Say in the log what a copy should have, and where it is not read."""
     for place in elsewhere(store):
         if place.tables & _NEEDED:
@@ -65,7 +65,7 @@ class Config:
     unread: dict[str, str]
 
     @classmethod
-    def of(cls, store: OpenStore, is_one: bool) -> Config:
+    def of(cls, store: Snapshot, is_one: bool) -> Config:
         """That of a store.
 
         Args:

@@ -28,9 +28,9 @@ from rmqstore_spark.read.twins import refuse_twins
 from rmqstore_spark.store.files import status_of
 from rmqstore_spark.store.geometry import indexes_tags
 from rmqstore_spark.store.message import Header
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_bounds import QueueBounds
 from rmqstore_spark.store.sizes import FileSizes, Sizes
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.write.copying import write_copy
 from rmqstore_spark.write.kept_offsets import KeptOffsets
 from rmqstore_spark.write.queuefiles import Queue
@@ -56,7 +56,7 @@ class Copied:
 
 
 def copy(
-    stores: list[OpenStore],
+    stores: list[Snapshot],
     options: ReadOptions,
     table: Callable[..., pa.Table],
     target: str,
@@ -129,7 +129,7 @@ def copy(
         return Copied(chunks.count, report(sources, configs, order.lost, after))
 
 
-def _mode_of(store: OpenStore) -> int:
+def _mode_of(store: Snapshot) -> int:
     """Who may read a store's messages, as the mode of a directory."""
     segments = [segment.path for segment in store.segments[:1] + store.segments[-1:]]
     mode = 0o777
@@ -164,7 +164,7 @@ def refuse_inside(source: str, target: str) -> None:
         raise OptionError(f"{target}: expected a directory outside {source}, which is only read; give another one")
 
 
-def _refuse_links(store: OpenStore) -> None:
+def _refuse_links(store: Snapshot) -> None:
     """What a link below a store leads to may be private, so it is not copied. Options name a commitlog elsewhere.
 
     Raises:
@@ -181,7 +181,7 @@ def _refuse_links(store: OpenStore) -> None:
             )
 
 
-def _logs(stores: list[OpenStore], deduplicate: bool) -> list[Copies]:
+def _logs(stores: list[Snapshot], deduplicate: bool) -> list[Copies]:
     """What is copied, as logs.
 
     Raises:
@@ -229,7 +229,7 @@ def _sources(
     return sources
 
 
-def _queue_counts(store: OpenStore) -> dict[str, int]:
+def _queue_counts(store: Snapshot) -> dict[str, int]:
     """How many queues each topic has: those that the broker was told of, or that are there."""
     counts = dict(store.topics)
     for topic in store.queues.topics:
@@ -238,13 +238,13 @@ def _queue_counts(store: OpenStore) -> dict[str, int]:
     return counts
 
 
-def _sizes(stores: list[OpenStore], is_salvage: bool) -> FileSizes:
+def _sizes(stores: list[Snapshot], is_salvage: bool) -> FileSizes:
     """File sizes: those of the first store, with segments as large as the largest."""
     found = [sizes_to_rebuild(store, Sizes(), may_be_cut=is_salvage) for store in stores]
     return FileSizes(max(each.segment for each in found), found[0].queue_file, found[0].slots, found[0].items)
 
 
-def _begin_of_segment(store: OpenStore, bounds: Mapping[Queue, QueueBounds], is_salvage: bool) -> int:
+def _begin_of_segment(store: Snapshot, bounds: Mapping[Queue, QueueBounds], is_salvage: bool) -> int:
     """The physical offset of a message with which a segment has to begin, so that the queues which lack their last
     messages can go on after them (queuefiles.QueueWriter.go_on_at): the last one of all that are in queues. -1 where no
     queue but its own lacks any."""
@@ -255,7 +255,7 @@ def _begin_of_segment(store: OpenStore, bounds: Mapping[Queue, QueueBounds], is_
     return newest if any(there[name].position < newest for name in lacking) else -1
 
 
-def _last_whole(store: OpenStore, bounds: QueueBounds) -> Header | None:
+def _last_whole(store: Snapshot, bounds: QueueBounds) -> Header | None:
     """The last message of a queue whose body is whole, too."""
     for number in bounds.numbers[: -_LAST_TO_TRY - 1 : -1]:
         unit = bounds.queue.unit(number)

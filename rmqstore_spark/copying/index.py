@@ -8,12 +8,12 @@ import os
 
 from rmqstore_spark.errors import RmqStoreError, StorageError, one_line
 from rmqstore_spark.store.indexfile import IndexFile, file_names
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 
 
-def say_what_is_not_used(store: OpenStore) -> None:
+def say_what_is_not_used(store: Snapshot) -> None:
     """Say in the log which index files of a store could not be used, and what that means for those of its copy."""
     directory = os.path.join(store.root, "index")
     try:
@@ -38,7 +38,7 @@ def say_what_is_not_used(store: OpenStore) -> None:
         log.warning("%s%s; %s", one_line(text), more, _instead(store, is_told))
 
 
-def _instead(store: OpenStore, is_told: bool) -> str:
+def _instead(store: Snapshot, is_told: bool) -> str:
     made = "this index file is not used: the new store's are made from the log"
     if is_told:
         return made

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from rmqstore_spark.copying.config import Config
 from rmqstore_spark.copying.rows import Source
 from rmqstore_spark.store.config import offsets_by_number
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.tables.check.ends import checkpoint_ahead
 from rmqstore_spark.tables.check.index_files import beyond, spans_of
@@ -82,11 +82,11 @@ def after_log(source: Source) -> Iterator[Finding]:
         yield from checkpoint_ahead(store, view, last.store_timestamp // 1000)
 
 
-def _is_changing(store: OpenStore) -> bool:
+def _is_changing(store: Snapshot) -> bool:
     return store.files.is_locked(store.layout.lock)
 
 
-def _view(store: OpenStore) -> LogView:
+def _view(store: Snapshot) -> LogView:
     return LogView(store.root, commitlogs_of(store), store.files, Moment(store.end, False, False, store.end))
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from rmqstore_spark.store.consumequeue import MOST_OFFSETS, Queue
 from rmqstore_spark.store.message import SMALLEST_UNIT, are_queued
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 
 _ID_BITS = 32
 
@@ -20,7 +20,7 @@ Integers = npt.NDArray[np.int64]
 class Misplaced:
     """Finds them among the messages of a store, which come in the order of its log."""
 
-    def __init__(self, store: OpenStore) -> None:
+    def __init__(self, store: Snapshot) -> None:
         self._store = store
         # Of each queue's last message: queue offset and physical one.
         self._last: dict[tuple[str, int], tuple[int, int]] = {}

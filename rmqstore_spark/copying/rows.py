@@ -16,7 +16,7 @@ from rmqstore_spark.errors import NotAStoreError, RmqStoreError
 from rmqstore_spark.read.stored import StoredUnits
 from rmqstore_spark.store.layout import queue_path
 from rmqstore_spark.store.message import TRANSACTION_COMMIT, TRANSACTION_TYPE, are_queued
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.system_topics import HALF_TOPIC, ROCKSDB_HALF_TOPIC, TIMER_TOPIC
 from rmqstore_spark.write.kept_offsets import KeptOffsets
 from rmqstore_spark.write.kept_units import put_fields
@@ -87,7 +87,7 @@ class Source:
         damages: (file, commitLogOffset, reason), as they are met.
     """
 
-    store: OpenStore
+    store: Snapshot
     batches: Iterable[pa.RecordBatch]
     waiting: Waiting
     first_queue: dict[str, int]

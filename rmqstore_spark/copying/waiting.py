@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.system_topics import (
     HALF_TOPIC,
     REVIVE_PREFIX,
@@ -69,7 +69,7 @@ class Waiting:
         return self.offsets.next[topic, queue_id] - 1
 
 
-def waiting_of(store: OpenStore, table: ReadTable, is_one: bool, offsets: Offsets) -> Waiting:
+def waiting_of(store: Snapshot, table: ReadTable, is_one: bool, offsets: Offsets) -> Waiting:
     """What waits in a store.
 
     Args:
@@ -96,7 +96,7 @@ def waiting_of(store: OpenStore, table: ReadTable, is_one: bool, offsets: Offset
     return Waiting(np.sort(np.concatenate(found)), is_one, offsets)
 
 
-def _popped_timers(store: OpenStore, table: ReadTable) -> npt.NDArray[np.int64]:
+def _popped_timers(store: Snapshot, table: ReadTable) -> npt.NDArray[np.int64]:
     """What a pop consumer has left in the timer: a broker then looks whether the message was acknowledged."""
     timers = table("messages", columns=["realTopic", "properties", "commitLogOffset"], subscribe=TIMER_TOPIC)
     is_pop = pc.starts_with(pc.fill_null(timers["realTopic"], ""), REVIVE_PREFIX)
@@ -109,7 +109,7 @@ def _popped_timers(store: OpenStore, table: ReadTable) -> npt.NDArray[np.int64]:
     return timers["commitLogOffset"].to_numpy()[is_due]  # type: ignore[no-any-return]
 
 
-def _refuse_popped(store: OpenStore, table: ReadTable) -> None:
+def _refuse_popped(store: Snapshot, table: ReadTable) -> None:
     if not any(topic.startswith(REVIVE_PREFIX) for topic in store.known_topics()):
         return
     popped = table("inflight").num_rows

@@ -19,8 +19,8 @@ from rmqstore_spark.read.split import Splitter
 from rmqstore_spark.read.task import Covered, Queued, Range, Scanned
 from rmqstore_spark.selection import ALL, Selection
 from rmqstore_spark.store.consumequeue import Queue
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_coverage import claimed, coverage
+from rmqstore_spark.store.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Access:
 
 
 def choose(
-    store: OpenStore,
+    store: Snapshot,
     ranges: list[Range],
     selection: Selection,
     splitter: Splitter,
@@ -83,18 +83,18 @@ def choose(
     return Access(path.name, path.why, path.pieces(selection, splitter), [*not_used, *unused])
 
 
-def unread(copied: OpenStore) -> Access:
+def unread(copied: Snapshot) -> Access:
     """Of a copy of a store, which is read only where that is damaged."""
     return Access("copy", f"it is read where {copied.root} is damaged", [], [])
 
 
-def scanned(store: OpenStore, ranges: list[Range], selection: Selection, splitter: Splitter) -> Pieces:
+def scanned(store: Snapshot, ranges: list[Range], selection: Selection, splitter: Splitter) -> Pieces:
     """The way that needs nothing but the log: what to read, cut up. Arguments as of choose()."""
     return _ScanPath(store, ranges).pieces(selection, splitter)
 
 
 def _with_index(
-    store: OpenStore, ranges: list[Range], selection: Selection, splitter: Splitter, without: "_Without"
+    store: Snapshot, ranges: list[Range], selection: Selection, splitter: Splitter, without: "_Without"
 ) -> Access:
     """Through index files, and for what they do not cover without them.
 
@@ -126,7 +126,7 @@ class _ScanPath:
     """The log from end to end."""
 
     name: ClassVar[str] = "scan"
-    store: OpenStore
+    store: Snapshot
     ranges: list[Range]
 
     @property
@@ -153,7 +153,7 @@ class _QueuePath:
     """
 
     name: ClassVar[str] = "consumequeue"
-    store: OpenStore
+    store: Snapshot
     ranges: list[Range]
     trust: Trust
     why: str
@@ -199,7 +199,7 @@ class _CoveringPath:
 
     name: ClassVar[str] = "consumequeue"
     why: ClassVar[str] = "covering: it has all columns that are asked for, and trust=queues"
-    store: OpenStore
+    store: Snapshot
     ranges: list[Range]
 
     def pieces(self, selection: Selection, splitter: Splitter) -> Pieces:
@@ -229,7 +229,7 @@ class _Without:
     """What ranges cost without an index. The ConsumeQueues are looked at only where it depends on them, those of topics
     that are not selected only where it depends on these, and all of them once."""
 
-    def __init__(self, store: OpenStore, ranges: list[Range], selection: Selection, trust: Trust) -> None:
+    def __init__(self, store: Snapshot, ranges: list[Range], selection: Selection, trust: Trust) -> None:
         self._arguments = store, ranges, selection, trust
         self._scan = _ScanPath(store, ranges)
 
@@ -302,7 +302,7 @@ class _InQueues:
         """Of the ranges, and in how many parts they are searched for."""
         return _size(self.ranges), sum(-(-(r.stop - r.start) // _LARGE_PIECE) for r in self.ranges)
 
-    def price(self, store: OpenStore, selection: Selection, trust: Trust) -> int:
+    def price(self, store: Snapshot, selection: Selection, trust: Trust) -> int:
         """Of the way through them."""
         prices = store.files.prices
         matching = self.selected / _matching(store, selection)
@@ -319,7 +319,7 @@ def _needs_a_scan(selection: Selection) -> bool:
 
 
 def _without_index(
-    store: OpenStore, ranges: list[Range], selection: Selection, trust: Trust
+    store: Snapshot, ranges: list[Range], selection: Selection, trust: Trust
 ) -> tuple[_ScanPath | _QueuePath, list[str]]:
     """Through the ConsumeQueues or the log itself, whichever is cheaper; and why not through the ConsumeQueues."""
     scan = _ScanPath(store, ranges)
@@ -349,12 +349,12 @@ def _selected_in(queue: Queue, selection: Selection) -> int:
     return 0 if offsets is None else max(0, min(offsets.most + 1, queue.end) - max(offsets.least, queue.first))
 
 
-def _matching(store: OpenStore, selection: Selection) -> int:
+def _matching(store: Snapshot, selection: Selection) -> int:
     """One message in how many of selected queues is likely to be selected."""
     return store.files.prices.tagged if selection.tags is not None else 1
 
 
-def _in_queues(store: OpenStore) -> tuple[int, int, bool]:
+def _in_queues(store: Snapshot) -> tuple[int, int, bool]:
     """How many queues there are, and messages in them; and whether that is exact. Of many topics some are looked at."""
     topics = sorted(store.queues.topics)
     batch = sum(queue.end - queue.first for queue in store.queues.batch)
@@ -365,7 +365,7 @@ def _in_queues(store: OpenStore) -> tuple[int, int, bool]:
     return queues, int(store.log.size / (_mean_size(store) or store.log.size)), False
 
 
-def _asked(store: OpenStore, selection: Selection) -> tuple[int, int]:
+def _asked(store: Snapshot, selection: Selection) -> tuple[int, int]:
     """About how many queues can have selected messages, and units they have: where they are few, in truth."""
     total = int(store.log.size / (_mean_size(store) or store.log.size or 1))
     everywhere = _simple_queues(store) + len(store.queues.batch)
@@ -377,7 +377,7 @@ def _asked(store: OpenStore, selection: Selection) -> tuple[int, int]:
     return max(1, len(asked)), min(total, sum(store.files.each(lambda queue: queue.end - queue.first, asked)))
 
 
-def _simple_queues(store: OpenStore) -> int:
+def _simple_queues(store: Snapshot) -> int:
     """How many simple queues there are. Of many topics some are looked at."""
     topics = sorted(store.queues.topics)
     some = topics[:: -(-len(topics) // _TOPICS_TO_LOOK_AT) or 1]
@@ -385,7 +385,7 @@ def _simple_queues(store: OpenStore) -> int:
     return of_some * len(topics) // max(len(some), 1)
 
 
-def _mean_size(store: OpenStore) -> float | None:
+def _mean_size(store: Snapshot) -> float | None:
     """About how large a message is, as some places of the log show; None where there is none."""
     extents = store.log.extents
     sizes = []
@@ -401,9 +401,7 @@ def _mean_size(store: OpenStore) -> float | None:
     return sum(sizes) / len(sizes) if sizes else None
 
 
-def _cut(
-    store: OpenStore, ranges: list[Range], selection: Selection, splitter: Splitter, least: int = 0
-) -> list[Range]:
+def _cut(store: Snapshot, ranges: list[Range], selection: Selection, splitter: Splitter, least: int = 0) -> list[Range]:
     return in_time(store, splitter.split_all(ranges, least), selection.store_timestamp)
 
 

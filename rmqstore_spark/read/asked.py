@@ -7,10 +7,10 @@ from dataclasses import replace
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read.check_names import check_queues, check_topics
 from rmqstore_spark.read.groups import of_group
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 
 
-def asked_of(options: ReadOptions, stores: list[OpenStore]) -> list[tuple[OpenStore, ReadOptions]]:
+def asked_of(options: ReadOptions, stores: list[Snapshot]) -> list[tuple[Snapshot, ReadOptions]]:
     """Each store, and the options as they are for it: a consumer group has become offsets of queues.
 
     Raises:
@@ -22,7 +22,7 @@ def asked_of(options: ReadOptions, stores: list[OpenStore]) -> list[tuple[OpenSt
     return with_offsets(options, stores)
 
 
-def with_offsets(options: ReadOptions, stores: list[OpenStore]) -> list[tuple[OpenStore, ReadOptions]]:
+def with_offsets(options: ReadOptions, stores: list[Snapshot]) -> list[tuple[Snapshot, ReadOptions]]:
     """The same, where other names are not to be checked.
 
     Raises:

@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterator, Mapping
 from rmqstore_spark.errors import OptionError, nearest, one_line, quoted
 from rmqstore_spark.read.unqueued import queues_know_all
 from rmqstore_spark.selection import Selection
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 
 _MOST_SHOWN = 1024  # queues of a topic: RocketMQ's own topic for benchmarks has so many
 
 
-def check_topics(subscribe: frozenset[str], stores: list[OpenStore]) -> None:
+def check_topics(subscribe: frozenset[str], stores: list[Snapshot]) -> None:
     """Refuse topics that nothing in any store knows: neither a ConsumeQueue, nor the broker's topics, nor a consumer's
     offsets. Where a scan alone could tell that the log has no message of them either, or nothing at all is known of
     topics, that is only a warning: they may have been deleted.
@@ -28,14 +28,14 @@ def check_topics(subscribe: frozenset[str], stores: list[OpenStore]) -> None:
         log.warning("%s; messages that the log may still have of it are looked for", _unknown(topic, known))
 
 
-def say_unknown_topics(subscribe: frozenset[str], stores: list[OpenStore]) -> None:
+def say_unknown_topics(subscribe: frozenset[str], stores: list[Snapshot]) -> None:
     """Say such topics in the log. For tables: their rows are all there, and a program may ask for a topic to come."""
     unknown, known = _unknown_of(subscribe, stores)
     for topic in sorted(unknown):
         log.warning("%s", one_line(_unknown(topic, known)))
 
 
-def _unknown_of(subscribe: frozenset[str], stores: list[OpenStore]) -> tuple[set[str], set[str]]:
+def _unknown_of(subscribe: frozenset[str], stores: list[Snapshot]) -> tuple[set[str], set[str]]:
     """Topics that nothing knows; and, where there are any, those that are known."""
     unknown = {topic for topic in subscribe if not any(_queues(store, topic) for store in stores)}
     if not unknown:
@@ -46,7 +46,7 @@ def _unknown_of(subscribe: frozenset[str], stores: list[OpenStore]) -> tuple[set
     return unknown - known, known
 
 
-def check_queues(selection: Selection, stores: list[OpenStore]) -> None:
+def check_queues(selection: Selection, stores: list[Snapshot]) -> None:
     """The same of queues: one is refused that no store has, and of which no log can have a message. Where nothing is
     known of queues, none is.
 
@@ -61,7 +61,7 @@ def check_queues(selection: Selection, stores: list[OpenStore]) -> None:
         log.warning("%s; messages that the log may still have of it are looked for", one_line(each))
 
 
-def say_unknown_queues(assigned: Mapping[str, frozenset[int]] | None, stores: list[OpenStore]) -> None:
+def say_unknown_queues(assigned: Mapping[str, frozenset[int]] | None, stores: list[Snapshot]) -> None:
     """Say such queues of `assign` in the log, as say_unknown_topics() does. What a group has an offset of is known."""
     consumed = {
         (topic, queue_id)
@@ -78,7 +78,7 @@ def _assigned(assigned: Mapping[str, frozenset[int]] | None) -> list[tuple[str, 
 
 
 def _unknown_queues(
-    named: list[tuple[str, int]], stores: list[OpenStore], others: set[tuple[str, int]]
+    named: list[tuple[str, int]], stores: list[Snapshot], others: set[tuple[str, int]]
 ) -> Iterator[str]:
     """What to say of those that neither a store has, nor are among others."""
     if all((topic, queue_id) in others or _is_known(topic, queue_id, stores) for topic, queue_id in named):
@@ -103,11 +103,11 @@ def _unknown_queues(
             yield f"topic {quoted(topic)} has no queue {queue_id}; it has {there}"
 
 
-def _is_known(topic: str, queue_id: int, stores: list[OpenStore]) -> bool:
+def _is_known(topic: str, queue_id: int, stores: list[Snapshot]) -> bool:
     return any(queue_id in _queues(store, topic) or queue_id < store.topics.get(topic, 0) for store in stores)
 
 
-def _queues(store: OpenStore, topic: str) -> set[int]:
+def _queues(store: Snapshot, topic: str) -> set[int]:
     """The queues of a topic that a store has; no other directory is listed."""
     queues = store.queues
     return {queue.queue_id for queue in queues.all_of_topic(topic)}

@@ -15,8 +15,8 @@ import numpy as np
 from native_io import Filter, Status
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.message import FIXED_SIZE, Fixed, header_in
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Extent
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.units import Run
 
 _BLOCK = 64 * 1024  # bytes of a segment: to find a store time, one message is looked at in each of some
@@ -69,7 +69,7 @@ class Region(NamedTuple):
 class Log:
     """A store's log as it is compared with others: what was looked at is kept."""
 
-    def __init__(self, store: OpenStore) -> None:
+    def __init__(self, store: Snapshot) -> None:
         self.store = store
         self._units: dict[int, Unit | None] = {}
         self._firsts: dict[int, tuple[list[Unit], bool]] = {}
@@ -202,7 +202,7 @@ def is_proof(one: Log, other: Log, verdict: Verdict) -> bool:
     return not any(log.is_damaged(verdict.position) for log in (one, other))
 
 
-def regions(one: OpenStore, other: OpenStore) -> Iterator[Region]:
+def regions(one: Snapshot, other: Snapshot) -> Iterator[Region]:
     """Where two logs have the same physical offsets, in order."""
     extents, others = one.log.extents, other.log.extents
     if not extents or not others:
@@ -312,7 +312,7 @@ class _Listed:
 
 
 class _Walked:
-    def __init__(self, store: OpenStore, extent: Extent) -> None:
+    def __init__(self, store: Snapshot, extent: Extent) -> None:
         self._extent = extent
         self._runs = self._read(store)
         self.is_closed = extent.stop == extent.segment.end
@@ -332,7 +332,7 @@ class _Walked:
                 return
             self._run, self._at = next(self._runs, None), 0
 
-    def _read(self, store: OpenStore) -> Iterator[Run]:
+    def _read(self, store: Snapshot) -> Iterator[Run]:
         extent = self._extent
         with store.reader(extent.segment) as reader:
             for found in store.past_damage(reader).select(extent.start, extent.stop, Filter()):

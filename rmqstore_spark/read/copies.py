@@ -16,8 +16,8 @@ from rmqstore_spark.read.pack import Pieces
 from rmqstore_spark.read.prune import ranges_of
 from rmqstore_spark.read.task import Range
 from rmqstore_spark.read.twins import Kinship, cannot_tell, kin
-from rmqstore_spark.store.opened import OpenStore, opened
 from rmqstore_spark.store.segments import Damage, Segment, damage_in
+from rmqstore_spark.store.snapshot import Snapshot, as_snapshot
 
 _NOT_THERE = "the log of this copy ends, and what other copies have begins later: no copy has what is between"
 
@@ -31,11 +31,11 @@ class Copies:
         segments: of several stores: what each has of a segment, by its start. Of these, the first is read. In order.
     """
 
-    stores: list[OpenStore]
+    stores: list[Snapshot]
     segments: dict[int, list[Range]]
 
     @property
-    def newest(self) -> OpenStore:
+    def newest(self) -> Snapshot:
         """The one whose log ends last."""
         return max(self.stores, key=lambda store: store.end)
 
@@ -46,11 +46,11 @@ class Copies:
             return self.stores[0].log.size
         return sum(found[0].stop - found[0].start for found in self.segments.values())
 
-    def is_read(self, store: OpenStore) -> bool:
+    def is_read(self, store: Snapshot) -> bool:
         """Is anything read of a store, unless another one is damaged?"""
         return len(self.stores) == 1 or any(found[0].store is store for found in self.segments.values())
 
-    def ranges(self, store: OpenStore, ranges: list[Range]) -> list[Range]:
+    def ranges(self, store: Snapshot, ranges: list[Range]) -> list[Range]:
         """Those of a store's ranges that are read there."""
         if len(self.stores) == 1:
             return ranges
@@ -69,7 +69,7 @@ class Copies:
             return told
         holes = [_hole(one, after.start, told) for one, after in itertools.pairwise(read)]
         last = read[-1]
-        after = [(last.store.root, fault) for fault in opened(last.store).faults if fault.start >= last.stop]
+        after = [(last.store.root, fault) for fault in as_snapshot(last.store).faults if fault.start >= last.stop]
         return [hole for hole in holes if hole is not None] + after
 
 
@@ -86,12 +86,12 @@ def _hole(before: Range, stop: int, told: list[tuple[str, Damage]]) -> tuple[str
     return before.store.root, damage_in(segment, start, stop, reason)
 
 
-def alone(stores: list[OpenStore]) -> list[Copies]:
+def alone(stores: list[Snapshot]) -> list[Copies]:
     """Stores that are no copies of each other."""
     return [Copies([store], {}) for store in stores]
 
 
-def copies_of(stores: list[OpenStore]) -> list[Copies]:
+def copies_of(stores: list[Snapshot]) -> list[Copies]:
     """Stores, those that are copies of one put together.
 
     Raises:
@@ -110,7 +110,7 @@ def copies_of(stores: list[OpenStore]) -> list[Copies]:
     return [_merged(group) for group in {id(group): group for group in groups.values()}.values()]
 
 
-def _merged(stores: list[OpenStore]) -> Copies:
+def _merged(stores: list[Snapshot]) -> Copies:
     if len(stores) == 1:
         return Copies(stores, {})
     by_size = sorted(stores, key=lambda store: (-store.log.size, len(store.faults)))
@@ -129,7 +129,7 @@ def _is_cut(segment: Segment) -> bool:
     return segment.size != segment.end - segment.start
 
 
-def in_order(logs: list[Copies], pieces: dict[OpenStore, Pieces]) -> Pieces:
+def in_order(logs: list[Copies], pieces: dict[Snapshot, Pieces]) -> Pieces:
     """The pieces of stores in the order in which they are read, log by log, with their spares."""
     return [
         (log.with_spares(piece), nbytes)
@@ -141,7 +141,7 @@ def in_order(logs: list[Copies], pieces: dict[OpenStore, Pieces]) -> Pieces:
 # ---- do copies agree?
 
 
-def _compare(one: OpenStore, other: OpenStore, is_in_place: bool) -> None:
+def _compare(one: Snapshot, other: Snapshot, is_in_place: bool) -> None:
     """See that twins have the same messages in the same places.
 
     Raises:
@@ -163,7 +163,7 @@ def _compare(one: OpenStore, other: OpenStore, is_in_place: bool) -> None:
         )
 
 
-def _begins_inside(one: OpenStore, other: OpenStore) -> bool:
+def _begins_inside(one: Snapshot, other: Snapshot) -> bool:
     """Does a segment begin where the other store has the middle of one?"""
     found = ((r.start, other.log.extent_at(r.start)) for r in ranges_of(one))
     return any(extent is not None and extent.start != start for start, extent in found)

@@ -27,8 +27,8 @@ from rmqstore_spark.store.files import Files, Pin
 from rmqstore_spark.store.layout import segment_paths
 from rmqstore_spark.store.log_end import End, LogEnd
 from rmqstore_spark.store.message import MARK_SIZE, Mark, mark_of
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Segment
+from rmqstore_spark.store.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Reached(NamedTuple):
     last: Mark | None
 
 
-def check(store: OpenStore, reached: Reached) -> None:
+def check(store: Snapshot, reached: Reached) -> None:
     """Make sure that a log still has a place, and all that comes after it.
 
     Raises:
@@ -75,7 +75,7 @@ def check(store: OpenStore, reached: Reached) -> None:
         raise _changed(store, reached, _another(last, found))
 
 
-def after_loss(store: OpenStore, position: int) -> Reached:
+def after_loss(store: Snapshot, position: int) -> Reached:
     """Where to go on in a log that has lost what was at a physical offset: at the first unit from there on that it has,
     or at its end."""
     begin = store.segments[0].start if store.segments else 0
@@ -94,7 +94,7 @@ def after_loss(store: OpenStore, position: int) -> Reached:
         return Reached(at, _mark_in(reader, last)) if at == position and last is not None else found
 
 
-def before_loss(store: OpenStore, position: int) -> Reached:
+def before_loss(store: Snapshot, position: int) -> Reached:
     """Up to where a log still goes that has lost what was at a physical offset: the end of a message, or its own."""
     if not store.segments:
         return Reached(position, None)
@@ -130,7 +130,7 @@ class Edge:
         self._files = files
         self._commitlogs = commitlogs
         self._clock = clock
-        self._store: OpenStore | None = None
+        self._store: Snapshot | None = None
         self._reached = known
         self._was_started: list[object] | None = None  # as _started() was; at the first look it counts as new
         self._look_again = clock() + _SECONDS
@@ -204,7 +204,7 @@ class Edge:
         # A broker that has started may have cut the log before what stands here.
         return self._search() if self._started() != self._was_started else self._go_on(store, segment, reached)
 
-    def _go_on(self, store: OpenStore, segment: Segment, reached: Reached) -> Reached:
+    def _go_on(self, store: Snapshot, segment: Segment, reached: Reached) -> Reached:
         """Something stands where the next unit should be."""
         last = reached.last
         if last is not None and store.segments[0].start <= last.position < segment.start:  # else it was looked at
@@ -248,10 +248,10 @@ class Edge:
         self._reached = found
         return found
 
-    def _open(self) -> OpenStore:
+    def _open(self) -> Snapshot:
         """The store with its segments as they are now."""
         self._files = self._files.fresh()
-        self._store = OpenStore.find(self._root, self._files, self._commitlogs)
+        self._store = Snapshot.find(self._root, self._files, self._commitlogs)
         return self._store
 
     def _is_due(self) -> bool:
@@ -277,7 +277,7 @@ class Edge:
         """Is there a segment of this name?"""
         return any(self._files.exists(path) for path in segment_paths(self._root, self._commitlogs, start))
 
-    def _complete(self, store: OpenStore, known: Reached, found: Reached) -> Reached:
+    def _complete(self, store: Snapshot, known: Reached, found: Reached) -> Reached:
         """How far a log goes that is copied to object storage again and again, where the newest segments may come
         before the rest of older ones. That is waited for until so much else came that it never will."""
         there = _reached_by(store, _end_of(store).onward(known.position), known)
@@ -305,11 +305,11 @@ class Edge:
         return False
 
 
-def _end_of(store: OpenStore) -> LogEnd:
+def _end_of(store: Snapshot) -> LogEnd:
     return LogEnd(store.layout, store.segments, store.queues, store.files, is_followed=True)
 
 
-def _reached_by(store: OpenStore, end: End, known: Reached | None) -> Reached:
+def _reached_by(store: Snapshot, end: End, known: Reached | None) -> Reached:
     """An end as a place. Where its last unit waits for a proof, the last message is the one before that.
 
     A segment's closing blank is passed with the first message of the next segment only: a broker that was killed
@@ -333,14 +333,14 @@ def _reached_by(store: OpenStore, end: End, known: Reached | None) -> Reached:
         return place_after(reader, position) if is_behind_blank else Reached(end.position, _mark_in(reader, position))
 
 
-def _changed(store: OpenStore, reached: Reached, now: str) -> DataLossError:
+def _changed(store: Snapshot, reached: Reached, now: str) -> DataLossError:
     return DataLossError(
         f"{store.root}: the log is not the one that was read to commitLogOffset {reached.position}: {now}; it was cut "
         f"and written anew, or an older copy took its place; {_ADVICE}"
     )
 
 
-def _meet(store: OpenStore, place: Reached, end: int, since: int) -> None:
+def _meet(store: Snapshot, place: Reached, end: int, since: int) -> None:
     """Make sure that the messages of a log that ends there lead from a physical offset to a place."""
     position, last = place
     # The message that was last may need a proof again, which it had before.
@@ -355,7 +355,7 @@ def _meet(store: OpenStore, place: Reached, end: int, since: int) -> None:
             raise _changed(store, place, f"now what begins at {at} reaches beyond that")
 
 
-def _mark_at(store: OpenStore, position: int) -> Mark | None:
+def _mark_at(store: Snapshot, position: int) -> Mark | None:
     segment = _segment_at(store.segments, position)
     if segment is None:
         return None

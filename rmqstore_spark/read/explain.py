@@ -11,8 +11,8 @@ from rmqstore_spark.read.planner import Plan, plan
 from rmqstore_spark.read.stream_offset import StreamOffset
 from rmqstore_spark.read.task import Covered, Indexed, Queued, Range, Task
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Extent
+from rmqstore_spark.store.snapshot import Snapshot
 
 _MOST_STORES = 3
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
@@ -63,7 +63,7 @@ def _lines(planned: Plan) -> Iterator[str]:
     yield f"planning has read {size} in {planned.files.requests:,} requests"
 
 
-def _of_store(store: OpenStore, access: Access) -> Iterator[str]:
+def _of_store(store: Snapshot, access: Access) -> Iterator[str]:
     pieces = [piece for piece, _ in access.pieces]
     yield f"store {store.root}: {_files(store.log.extents)}, {size_text(store.log.size)} of messages"
     yield f"  access: {access.name}: {access.why}"

@@ -28,7 +28,7 @@ from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.guest import Manners
 from rmqstore_spark.store.layout import expand
 from rmqstore_spark.store.message import MARK_SIZE, Mark
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.stream_options import StreamOptions
 
 log = logging.getLogger(__name__)
@@ -141,7 +141,7 @@ class Follower:
         for root in sorted(start.stores.keys() - end.stores.keys()):
             self._vanished(root)
         files = self._files_of_tasks.fresh()
-        parts: list[tuple[OpenStore, list[Range], Selection]] = []
+        parts: list[tuple[Snapshot, list[Range], Selection]] = []
         tasks: list[Task] = []
         for root, to in sorted(end.stores.items()):
             begin = start.stores.get(root)
@@ -151,7 +151,7 @@ class Follower:
                 continue
             try:
                 files.survey(root)
-                store = OpenStore.find(root, files, self._options.read.store_path_commit_log, to.position)
+                store = Snapshot.find(root, files, self._options.read.store_path_commit_log, to.position)
                 is_sure = root in self._edges and not self._edges[root].is_restarted()
                 first = min((segment.start for segment in store.segments), default=0)
                 since = first if begin is None else self._surviving(store, begin, is_sure)
@@ -172,17 +172,15 @@ class Follower:
                 parts.append((store, ranges, selection))
         return plan_parts(parts, self._options.read, columns) + tasks
 
-    def _to_the_end(
-        self, store: OpenStore, to: StoreOffset, since: int, is_sure: bool
-    ) -> tuple[OpenStore, StoreOffset]:
+    def _to_the_end(self, store: Snapshot, to: StoreOffset, since: int, is_sure: bool) -> tuple[Snapshot, StoreOffset]:
         """A store up to where a batch ends; if that is gone, and this is no error, up to what is left before it."""
         try:
             self._hold(store, to, is_sure, since)
         except DataLossError as why:
             self._lose(why)
             commitlogs = self._options.read.store_path_commit_log
-            left = before_loss(OpenStore.find(store.root, store.files, commitlogs), to.position)
-            return OpenStore.find(store.root, store.files, commitlogs, left.position), StoreOffset(*left)
+            left = before_loss(Snapshot.find(store.root, store.files, commitlogs), to.position)
+            return Snapshot.find(store.root, store.files, commitlogs, left.position), StoreOffset(*left)
         return store, to
 
     # ---- how far it goes
@@ -369,8 +367,8 @@ class Follower:
     def _new_edge(self, root: str, known: Reached | None) -> Edge:
         return Edge(root, self._files, self._options.read.store_path_commit_log, known, self._clock)
 
-    def _open(self, root: str, end: int | None = None) -> OpenStore:
-        return OpenStore.find(root, self._files, self._options.read.store_path_commit_log, end)
+    def _open(self, root: str, end: int | None = None) -> Snapshot:
+        return Snapshot.find(root, self._files, self._options.read.store_path_commit_log, end)
 
     def _has_log(self, root: str) -> bool:
         """Is there a store with a log already? What a glob matches may become one."""
@@ -380,7 +378,7 @@ class Follower:
             self._warn(str(why))
             return False
 
-    def _surviving(self, store: OpenStore, since: StoreOffset, is_sure: bool = True) -> int:
+    def _surviving(self, store: Snapshot, since: StoreOffset, is_sure: bool = True) -> int:
         """The physical offset from which on a log still has what comes after an offset."""
         try:
             self._hold(store, since, is_sure)
@@ -389,7 +387,7 @@ class Follower:
             return after_loss(self._open(store.root), since.position).position
         return since.position
 
-    def _hold(self, store: OpenStore, place: StoreOffset, is_sure: bool, since: int = 0) -> None:
+    def _hold(self, store: Snapshot, place: StoreOffset, is_sure: bool, since: int = 0) -> None:
         """Make sure that a log still has a place.
 
         Args:
@@ -447,7 +445,7 @@ class Follower:
         return replace(self._options.read.selection, offsets=offsets)
 
 
-def _clipped(store: OpenStore, begin: int) -> list[Range]:
+def _clipped(store: Snapshot, begin: int) -> list[Range]:
     """The ranges of a log from a physical offset on."""
     return [replace(r, start=max(r.start, begin)) for r in ranges_of(store) if r.stop > begin]
 
@@ -463,7 +461,7 @@ def _with_proof(r: Range, last: Mark | None) -> Range:
     return replace(r, segment=replace(r.segment, pin=replace(pin, proof=proof)))
 
 
-def _has_passed(store: OpenStore, name: Queue, first: int) -> bool:
+def _has_passed(store: Snapshot, name: Queue, first: int) -> bool:
     """Does a log have the message with a queue offset? One that a cut has left over is not it: it comes yet."""
     queue = store.queues.queue(*name)
     unit = None if queue is None else queue.unit(first)

@@ -12,12 +12,12 @@ from rmqstore_spark.errors import OptionError, nearest, one_line, quoted
 from rmqstore_spark.selection import Numbers, Selection, Texts
 from rmqstore_spark.store.config import OFFSETS, why_unread
 from rmqstore_spark.store.elsewhere import offsets_elsewhere
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 
 
-def check_group(stores: list[OpenStore], group: str, asked: str) -> None:
+def check_group(stores: list[Snapshot], group: str, asked: str) -> None:
     """Refuse a consumer group that no store has an offset of.
 
     Args:
@@ -49,7 +49,7 @@ def check_group(stores: list[OpenStore], group: str, asked: str) -> None:
     )
 
 
-def refuse_unread(store: OpenStore, group: str, asked: str) -> None:
+def refuse_unread(store: Snapshot, group: str, asked: str) -> None:
     """Refuse a store whose consumers' offsets are there and cannot be understood: its group would begin anew.
 
     Args:
@@ -64,7 +64,7 @@ def refuse_unread(store: OpenStore, group: str, asked: str) -> None:
             raise OptionError(f"{asked}: where consumer group {quoted(group)} stands is not known: {why}")
 
 
-def of_group(stores: list[OpenStore], group: str, selection: Selection) -> Iterator[tuple[OpenStore, Selection]]:
+def of_group(stores: list[Snapshot], group: str, selection: Selection) -> Iterator[tuple[Snapshot, Selection]]:
     """Each store, and what of a selection a group has not consumed there.
 
     Raises:

@@ -27,7 +27,7 @@ from rmqstore_spark.store.indexfile import (
     look_up_price,
 )
 from rmqstore_spark.store.live_log import LiveLog
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 
 _FEW = 64  # hashes, and messages of each in a file, that are gone after at the most
 
@@ -45,7 +45,7 @@ class IndexedNames:
         selection: what is selected; it has names or ids.
     """
 
-    def __init__(self, store: OpenStore, selection: Selection) -> None:
+    def __init__(self, store: Snapshot, selection: Selection) -> None:
         self.names = selection.names or frozenset([min(selection.ids)])
         offsets = [] if selection.names else [physical_offset_of(name) for name in self.names]
         self.offsets = [offset for offset in offsets if offset is not None]
@@ -69,14 +69,14 @@ def may_be_selected(header: Header, selection: Selection) -> bool:
     return times == ALL or may_hold(begin, end, times.least, times.most)
 
 
-def begin_look_up(store: OpenStore, selection: Selection) -> None:
+def begin_look_up(store: Snapshot, selection: Selection) -> None:
     """Have another thread ask for what the look-ups of a plan are going to read, as far as is known before it is known
     where the log ends. Where a request takes no time, nothing is done."""
     if selection.names or selection.ids:
         store.files.meanwhile(functools.partial(_look_up, store, selection))
 
 
-def _look_up(store: OpenStore, selection: Selection) -> None:
+def _look_up(store: Snapshot, selection: Selection) -> None:
     with contextlib.suppress(RmqStoreError):
         paths = index_paths(store.layout.index, store.files)
         hashes = IndexedNames(store, selection).hashes
@@ -100,7 +100,7 @@ class IndexAhead:
     """
 
     def __init__(
-        self, store: OpenStore, hashes: Hashes, slots: Mapping[int, int], is_asked: Callable[[Header], bool]
+        self, store: Snapshot, hashes: Hashes, slots: Mapping[int, int], is_asked: Callable[[Header], bool]
     ) -> None:
         self._store = store
         self._files = store.files

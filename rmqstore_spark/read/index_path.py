@@ -46,7 +46,7 @@ from rmqstore_spark.store.indexfile import (
     key_hash,
     look_up_price,
 )
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.units import BatchBuilder, Claims
 
 _MOST_KEYS = 32 * 1024  # of one message: its properties have no space for more
@@ -111,7 +111,7 @@ class IndexPath:
         points: where units begin in its log.
     """
 
-    def __init__(self, store: OpenStore, selection: Selection, points: SplitPoints) -> None:
+    def __init__(self, store: Snapshot, selection: Selection, points: SplitPoints) -> None:
         self._store = store
         self._selection = selection
         self._points = points
@@ -356,7 +356,7 @@ class IndexPath:
 class _Proof:
     """Finds out how far the log agrees with a file, where it does not at both of its ends."""
 
-    def __init__(self, store: OpenStore, reader: IndexReader, file: IndexFile) -> None:
+    def __init__(self, store: Snapshot, reader: IndexReader, file: IndexFile) -> None:
         self._store = store
         self._reader = reader
         self._file = file

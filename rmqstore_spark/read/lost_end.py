@@ -9,12 +9,12 @@ import logging
 from rmqstore_spark.errors import one_line
 from rmqstore_spark.store.checkpoint import fields
 from rmqstore_spark.store.clock import CLOCK_SLACK
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 
 
-def say_if_lost(store: OpenStore) -> None:
+def say_if_lost(store: Snapshot) -> None:
     """Warn where a store's log ends before the last message that its broker has flushed."""
     if store.files.is_locked(store.layout.lock):
         return

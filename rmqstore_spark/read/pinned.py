@@ -14,9 +14,9 @@ from rmqstore_spark.read.task import Covered, Indexed, Queued, Range, Task
 from rmqstore_spark.selection import Selection
 from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.files import Hint
-from rmqstore_spark.store.opened import OpenStore, StoreRef, opened
 from rmqstore_spark.store.proofs import Proof, hold, proof_of
 from rmqstore_spark.store.segments import Segment
+from rmqstore_spark.store.snapshot import Snapshot, StoreRef, as_snapshot
 
 _MOST_QUEUES = 8  # of those that are believed
 
@@ -49,7 +49,7 @@ def hold_trusted(piece: Range) -> None:
         hold(piece.segment.proofs, piece.store.files)
 
 
-def pinned_segment(store: OpenStore, segment: Segment, start: int, stop: int) -> Segment:
+def pinned_segment(store: Snapshot, segment: Segment, start: int, stop: int) -> Segment:
     """A segment with what stands in it from `start` on."""
     if segment.pin is not None:
         return segment
@@ -63,10 +63,10 @@ def _trusts_queues(piece: Range) -> bool:
 def _of_log(piece: Range) -> Iterator[Proof | None]:
     has_tag = piece.segment.pin is not None
     if not has_tag or _trusts_queues(piece):
-        yield opened(piece.store).seen
+        yield as_snapshot(piece.store).seen
     if not has_tag and not isinstance(piece, Covered):
         start = int(piece.positions[0]) if isinstance(piece, Indexed) and len(piece.positions) else piece.start
-        yield opened(piece.store).proof(piece.segment, start, piece.stop)
+        yield as_snapshot(piece.store).proof(piece.segment, start, piece.stop)
 
 
 def queue_proofs(store: StoreRef, queues: Sequence[Queue]) -> Iterable[Proof | None]:

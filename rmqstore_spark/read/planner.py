@@ -21,8 +21,8 @@ from rmqstore_spark.read.twins import refuse_twins
 from rmqstore_spark.selection import Selection
 from rmqstore_spark.store.elsewhere import say_what_is_unknown
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Damage
+from rmqstore_spark.store.snapshot import Snapshot
 
 _SEGMENTS_TO_WALK = 16  # without ConsumeQueue, more segments than these are not walked through for split points
 _SMALL_PART = 64 * 1024 * 1024  # of a log: less is not worth a look at queues
@@ -39,7 +39,7 @@ class Plan:
     """
 
     tasks: list[Task]
-    accesses: list[tuple[OpenStore, Access]]
+    accesses: list[tuple[Snapshot, Access]]
     files: Files
     target: int
 
@@ -83,7 +83,7 @@ def _plan(options: ReadOptions, files: Files, columns: Collection[str] | None) -
 
 
 def plan_stores(
-    stores: list[OpenStore], options: ReadOptions, files: Files, columns: Collection[str] | None = None
+    stores: list[Snapshot], options: ReadOptions, files: Files, columns: Collection[str] | None = None
 ) -> Plan:
     """The same of stores that are open, no two of them copies of one. What options say of paths and a consumer group
     does not count, and no name in them is checked."""
@@ -107,7 +107,7 @@ def _with_faults(planned: Plan, faults: list[tuple[str, Damage]]) -> Plan:
 
 
 def plan_parts(
-    parts: list[tuple[OpenStore, list[Range], Selection]], options: ReadOptions, columns: Collection[str] | None = None
+    parts: list[tuple[Snapshot, list[Range], Selection]], options: ReadOptions, columns: Collection[str] | None = None
 ) -> list[Task]:
     """The tasks that read what is selected in parts of logs.
 
@@ -178,7 +178,7 @@ def _joined(plans: list[Plan], files: Files) -> Plan:
     )
 
 
-def _may_walk(options: ReadOptions, stores: list[OpenStore]) -> bool:
+def _may_walk(options: ReadOptions, stores: list[Snapshot]) -> bool:
     """Are there so few segments that they may be walked through where no ConsumeQueue tells where units begin?"""
     segments = sum(len(store.log.extents) for store in stores)
     return segments <= max(_SEGMENTS_TO_WALK, options.min_partitions or 0)

@@ -9,7 +9,7 @@ from rmqstore_spark.read.split import SplitPoints
 from rmqstore_spark.read.task import Range
 from rmqstore_spark.selection import ALL, Numbers, Selection
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 
 _MOST_OFFSETS = 1000  # more of them are looked for in one stretch
 _OFFSET_MSG_ID = (32, 56)  # hex digits, with an IPv4 and an IPv6 host (MessageDecoder.decodeMessageId)
@@ -26,12 +26,12 @@ def physical_offset_of(offset_msg_id: str) -> int | None:
     return position if position >= 0 else None
 
 
-def ranges_of(store: OpenStore) -> list[Range]:
+def ranges_of(store: Snapshot) -> list[Range]:
     """All of a store's log."""
     return [Range(extent.segment, extent.start, extent.stop, store) for extent in store.log.extents]
 
 
-def pruned(store: OpenStore, selection: Selection, points: SplitPoints) -> list[Range]:
+def pruned(store: Snapshot, selection: Selection, points: SplitPoints) -> list[Range]:
     """The parts of a store's log that can hold selected messages."""
     ranges = ranges_of(store)
     if (spans := _spans(selection)) is not None:
@@ -42,14 +42,14 @@ def pruned(store: OpenStore, selection: Selection, points: SplitPoints) -> list[
     return in_time(store, ranges, selection.store_timestamp)
 
 
-def in_time(store: OpenStore, ranges: list[Range], times: Numbers) -> list[Range]:
+def in_time(store: Snapshot, ranges: list[Range], times: Numbers) -> list[Range]:
     """Those of the ranges that can hold messages of these store times (ms)."""
     if times == ALL:
         return ranges
     return [r for r in ranges if store.times.may_hold(r.start, r.stop, times.least, times.most)]
 
 
-def around(store: OpenStore, spans: list[tuple[int, int]], points: SplitPoints) -> Iterator[Range]:
+def around(store: Snapshot, spans: list[tuple[int, int]], points: SplitPoints) -> Iterator[Range]:
     """The parts of the log that hold all units that begin in these spans of physical offsets, both ends included.
 
     They begin and end where units do, so they may be larger.
@@ -101,7 +101,7 @@ def _spans(selection: Selection) -> list[tuple[int, int]] | None:
     return [] if offsets.is_empty else [(offsets.least, offsets.most)]
 
 
-def _by_queue_offset(store: OpenStore, selection: Selection) -> list[tuple[int, int]] | None:
+def _by_queue_offset(store: Snapshot, selection: Selection) -> list[tuple[int, int]] | None:
     """The parts of the log that can hold the selected queue offsets, as physical offsets [start, stop) where units
     begin, in order; None: all of it.
 
@@ -134,7 +134,7 @@ def _named_queues(selection: Selection) -> list[tuple[str, int]] | None:
     return [(topic, queue_id) for topic in topics for queue_id in ids]
 
 
-def _messages(store: OpenStore, queue: Queue, offsets: Numbers) -> list[tuple[int, int]] | None:
+def _messages(store: Snapshot, queue: Queue, offsets: Numbers) -> list[tuple[int, int]] | None:
     """The messages of these offsets of a queue, or where they are close to each other the stretch with all of them;
     None where they are many, or the queue does not have each of them as the log does."""
     if offsets.among is None and offsets.most - offsets.least >= _MOST_OFFSETS:
@@ -152,7 +152,7 @@ def _messages(store: OpenStore, queue: Queue, offsets: Numbers) -> list[tuple[in
     return [(unit.position, unit.position + unit.size) for unit in units]
 
 
-def _confirmed_all(store: OpenStore, queue: Queue, numbers: list[int]) -> list[QueueUnit] | None:
+def _confirmed_all(store: Snapshot, queue: Queue, numbers: list[int]) -> list[QueueUnit] | None:
     """The units of some queue offsets, if the log agrees on all of them. If the last is live, so are those before."""
     found: list[QueueUnit] = []
     for number in numbers[::-1]:
@@ -167,7 +167,7 @@ def _confirmed_all(store: OpenStore, queue: Queue, numbers: list[int]) -> list[Q
     return found[::-1]
 
 
-def _part(store: OpenStore, queue: Queue, offsets: Numbers) -> list[tuple[int, int]] | None:
+def _part(store: Snapshot, queue: Queue, offsets: Numbers) -> list[tuple[int, int]] | None:
     """Where the log can hold these offsets of a queue; None where queue and log do not agree on that."""
     start, stop = 0, (1 << 63) - 1
     first = min(offsets.least, queue.end - 1)  # what is not in the queue yet comes after its last message
@@ -184,7 +184,7 @@ def _part(store: OpenStore, queue: Queue, offsets: Numbers) -> list[tuple[int, i
     return [(start, stop)]
 
 
-def _confirmed(store: OpenStore, queue: Queue, queue_offset: int) -> QueueUnit | None:
+def _confirmed(store: Snapshot, queue: Queue, queue_offset: int) -> QueueUnit | None:
     """The unit of a queue offset, when the log agrees."""
     unit = queue.unit(queue_offset)
     return unit if unit is not None and store.log.holds(queue, queue_offset, unit) else None

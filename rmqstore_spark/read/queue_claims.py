@@ -11,7 +11,7 @@ from rmqstore_spark.selection import ALL, REPLACEMENT, Numbers, Selection
 from rmqstore_spark.store.clock import went_back, widened
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.consumequeue import Queue, QueueUnits
-from rmqstore_spark.store.opened import StoreRef
+from rmqstore_spark.store.snapshot import StoreRef
 from rmqstore_spark.store.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.store.units import Claims
 

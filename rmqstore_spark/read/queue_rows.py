@@ -17,7 +17,7 @@ from rmqstore_spark.read.queue_claims import are_in, asked_queues
 from rmqstore_spark.read.task import Covered
 from rmqstore_spark.selection import ALL, EVERYTHING, Numbers, Selection
 from rmqstore_spark.store.consumequeue import Queue
-from rmqstore_spark.store.opened import StoreRef
+from rmqstore_spark.store.snapshot import StoreRef
 
 # The columns that units have, with the bytes of a value; of a text, those besides its own.
 _COVERED = {"topic": 4, "queueId": 4, "queueOffset": 8, "commitLogOffset": 8, "storeSize": 4, "store": 4}

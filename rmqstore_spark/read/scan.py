@@ -20,7 +20,7 @@ from rmqstore_spark.read.parts import PART_BYTES, Parts
 from rmqstore_spark.read.planner import plan, plan_stores
 from rmqstore_spark.read.stores import files_of
 from rmqstore_spark.read.task import Task
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -40,7 +40,7 @@ class Scan:
 
     options: ReadOptions
     columns: list[str]
-    stores: tuple[OpenStore, ...] | None = None
+    stores: tuple[Snapshot, ...] | None = None
 
     @property
     def schema(self) -> pa.Schema:

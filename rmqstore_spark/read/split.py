@@ -11,8 +11,8 @@ from rmqstore_spark.read.task import Range
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit
 from rmqstore_spark.store.live_log import LiveLog
-from rmqstore_spark.store.opened import OpenStore, opened
 from rmqstore_spark.store.queue_search import QueueSearch
+from rmqstore_spark.store.snapshot import Snapshot, as_snapshot
 
 _QUEUES_TO_SPLIT_BY = 8
 _NEAR = 8  # a piece may be larger by such a part
@@ -25,9 +25,9 @@ class SplitPoints:
     next question. For one thread at a time."""
 
     def __init__(self) -> None:
-        self._named_units: dict[OpenStore, _NamedUnits] = {}
+        self._named_units: dict[Snapshot, _NamedUnits] = {}
 
-    def of(self, store: OpenStore) -> "_NamedUnits":
+    def of(self, store: Snapshot) -> "_NamedUnits":
         """Those of a store."""
         if store not in self._named_units:
             self._named_units[store] = _NamedUnits(store)
@@ -38,7 +38,7 @@ class SplitPoints:
         with whole.store.reader(whole.segment) as reader:
             if least == most and (only := _message_at(whole, least, reader)) is not None:
                 return only
-            named = self.of(opened(whole.store))
+            named = self.of(as_snapshot(whole.store))
             named.meet(whole, reader)
             start = max(named.before(least, whole, reader), default=whole.start)
             stop = min(named.after(most, whole, reader), default=whole.stop)
@@ -94,7 +94,7 @@ class Splitter:
         if whole.stop - whole.start <= target + target // 4:
             return [whole]
         with whole.store.reader(whole.segment) as reader:
-            named = self.points.of(opened(whole.store))
+            named = self.points.of(as_snapshot(whole.store))
             cuts = list(_queued_starts(whole, target, reader, named)) if named.meet(whole, reader) else []
             if not cuts and self._may_walk and not named.are_live_in(whole):
                 cuts = list(_walked_starts(whole, target, reader))
@@ -105,7 +105,7 @@ class Splitter:
 def _message_at(whole: Range, position: int, reader: SegmentReader) -> Range | None:
     """The one unit at a physical offset, if it is live and its queue knows it; else None."""
     header = reader.header(position)
-    if header is None or not whole.store.queues.vouch_for(header) or not opened(whole.store).log.is_live(position):
+    if header is None or not whole.store.queues.vouch_for(header) or not as_snapshot(whole.store).log.is_live(position):
         return None
     return replace(whole, start=position, stop=position + header.size)
 
@@ -190,7 +190,7 @@ class _NamedUnits:
     it costs the same in a store of many queues.
     """
 
-    def __init__(self, store: OpenStore) -> None:
+    def __init__(self, store: Snapshot) -> None:
         self._store = store
         self._queues: list[_Along] = []  # the one that was of use last comes first
         self._tried: set[tuple[str, int]] = set()

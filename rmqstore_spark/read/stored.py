@@ -7,9 +7,9 @@ import numpy as np
 
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.store.files import OpenFile
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.proofs import hold
 from rmqstore_spark.store.segments import Segment
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.units import Positions
 
 
@@ -20,7 +20,7 @@ class StoredUnits:
         store: what it has seen of itself must still be there whenever a segment is opened.
     """
 
-    def __init__(self, store: OpenStore) -> None:
+    def __init__(self, store: Snapshot) -> None:
         self._store = store
         self._seen = [] if store.seen is None else [store.seen]
         self._segments = store.segments

@@ -6,8 +6,8 @@ from rmqstore_spark.errors import OptionError, one_line
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.layout import expand, read_first
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.remote_files import RemoteFiles
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.storage import scheme_of
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ def files_of(options: ReadOptions) -> Files:
     return RemoteFiles(manners=options.manners, storage=options.storage)
 
 
-def open_stores(options: ReadOptions, files: Files) -> list[OpenStore]:
+def open_stores(options: ReadOptions, files: Files) -> list[Snapshot]:
     """The stores that the options name.
 
     Raises:
@@ -41,7 +41,7 @@ def open_stores(options: ReadOptions, files: Files) -> list[OpenStore]:
             files.soon((path, 0) for path in read_first(root, files, options.selection.names or options.selection.ids))
     if options.store_path_commit_log and len(roots) > 1:
         raise OptionError(f"option 'storePathCommitLog' belongs to one store, but the path gives {len(roots)}")
-    stores = [OpenStore.find(root, files, options.store_path_commit_log) for root in roots]
+    stores = [Snapshot.find(root, files, options.store_path_commit_log) for root in roots]
     for store in stores:
         for stray in store.layout.strays:
             log.warning("%s: not a commitlog file, ignored; a broker would not start with it", one_line(stray))

@@ -11,9 +11,9 @@ from rmqstore_spark.read.groups import of_group, refuse_unread
 from rmqstore_spark.read.prune import in_time, ranges_of
 from rmqstore_spark.read.stream_offset import Queue, StoreOffset
 from rmqstore_spark.selection import Numbers, Selection
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_bounds import queue_bounds
 from rmqstore_spark.store.queue_ends import queued_messages
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.unit_evidence import unit_at
 from rmqstore_spark.stream_options import StreamOptions
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 _NEVER = (1 << 63) - 1  # as a queue offset
 
 
-def starts_of(stores: dict[OpenStore, Reached], options: StreamOptions) -> dict[str, StoreOffset]:
+def starts_of(stores: dict[Snapshot, Reached], options: StreamOptions) -> dict[str, StoreOffset]:
     """Where a new stream begins, by store.
 
     Args:
@@ -48,7 +48,7 @@ def starts_of(stores: dict[OpenStore, Reached], options: StreamOptions) -> dict[
 
 
 def start_of_new(
-    store: OpenStore, reached: Reached, options: StreamOptions, topics: Collection[str] | None
+    store: Snapshot, reached: Reached, options: StreamOptions, topics: Collection[str] | None
 ) -> StoreOffset:
     """Where a stream begins in a store that it has not met before, as it came later: at its beginning, but where a
     group or queue offsets say else.
@@ -68,7 +68,7 @@ def start_of_new(
     return starts_of({store: reached}, options)[store.root]
 
 
-def _since(store: OpenStore, reached: Reached, since: int | None) -> StoreOffset:
+def _since(store: Snapshot, reached: Reached, since: int | None) -> StoreOffset:
     """At the first segment that can hold messages of that store time or later."""
     times = Numbers() if since is None else Numbers(least=since)
     later = in_time(store, ranges_of(store), times)
@@ -81,7 +81,7 @@ def _starts(selection: Selection) -> dict[Queue, int]:
     return {queue: numbers.least for queue, numbers in selection.offsets.items()}
 
 
-def _start_of_named(store: OpenStore, reached: Reached, named: Offsets, options: StreamOptions) -> StoreOffset:
+def _start_of_named(store: Snapshot, reached: Reached, named: Offsets, options: StreamOptions) -> StoreOffset:
     """Where the queues start that offsets name, some of them at what comes next."""
     asked = {(topic, queue_id): offset for topic, queues in named.items() for queue_id, offset in queues.items()}
     latest = {queue for queue, offset in asked.items() if offset == LATEST}
@@ -106,7 +106,7 @@ def _start_of_named(store: OpenStore, reached: Reached, named: Offsets, options:
     return replace(begin, starts={**starts, **known, **after})
 
 
-def _ends(store: OpenStore, reached: Reached, latest: Collection[Queue]) -> dict[Queue, int]:
+def _ends(store: Snapshot, reached: Reached, latest: Collection[Queue]) -> dict[Queue, int]:
     """The first queue offset after what a stream has reached, of those queues of which units tell it."""
     some = [queue for topic in {topic for topic, _ in latest} for queue in store.queues.all_of_topic(topic)]
     found = {}
@@ -123,7 +123,7 @@ def _ends(store: OpenStore, reached: Reached, latest: Collection[Queue]) -> dict
 
 
 def _start_of_queues(
-    store: OpenStore,
+    store: Snapshot,
     reached: Reached,
     starts: dict[Queue, int],
     selection: Selection,
@@ -141,7 +141,7 @@ def _start_of_queues(
 
 
 def _first_unit(
-    store: OpenStore, reached: Reached, starts: dict[Queue, int], selection: Selection
+    store: Snapshot, reached: Reached, starts: dict[Queue, int], selection: Selection
 ) -> StoreOffset | None:
     """The first of the units that queues start at; None where some queue's is not known."""
     among = selection.topic.among if selection.assigned is None else frozenset(selection.assigned)

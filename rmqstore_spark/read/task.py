@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore_spark.selection import Selection
-from rmqstore_spark.store.opened import StoreRef
 from rmqstore_spark.store.segments import Damage, Extent
+from rmqstore_spark.store.snapshot import StoreRef
 
 _UNITS_OF_A_VISIT = 8192  # to open a queue and search in it costs a task as much as so many of its units
 

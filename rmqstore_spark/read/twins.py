@@ -17,7 +17,7 @@ from rmqstore_spark.kept import kept
 from rmqstore_spark.read.compared import Log, Region, Unit, are_one, is_proof, regions, verdicts
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit
 from rmqstore_spark.store.message import Header
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 
 _MOST_DIFFERENT = 4  # places in which logs differ; one could be a message with a flipped bit that no checksum covers
 _SAMPLES = 8  # messages that are looked for elsewhere, where damage hides whether they are there
@@ -36,12 +36,12 @@ class Kinship(enum.Enum):
 class Twins(NamedTuple):
     """Two stores that are not apart."""
 
-    one: OpenStore
-    other: OpenStore
+    one: Snapshot
+    other: Snapshot
     kinship: Kinship
 
 
-def refuse_twins(stores: list[OpenStore], advice: str) -> None:
+def refuse_twins(stores: list[Snapshot], advice: str) -> None:
     """See that no two stores are copies of one. One store: this costs nothing. Several: the first and the last message
     of each is looked at, and some more of those alone that have a storeHost in common, or messages of several
     storeHosts, as a broker leaves that was moved.
@@ -75,7 +75,7 @@ def cannot_tell(twins: Twins, advice: str) -> OptionError:
     )
 
 
-def kin(stores: list[OpenStore]) -> Iterator[Twins]:
+def kin(stores: list[Snapshot]) -> Iterator[Twins]:
     """Each two of the stores that are not apart."""
     if len(stores) < 2:
         return
@@ -91,7 +91,7 @@ def kin(stores: list[OpenStore]) -> Iterator[Twins]:
 class _Seen(Log):
     """A store, with what was looked at in it."""
 
-    def __init__(self, store: OpenStore) -> None:
+    def __init__(self, store: Snapshot) -> None:
         super().__init__(store)
         self._headers: dict[int, Header | None] = {}
         self._queues: dict[tuple[str, int], Queue | None] = {}

@@ -5,15 +5,15 @@ where the queues that are left know all of the log, there are none.
 """
 
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit, QueueUnits
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_coverage import coverage
+from rmqstore_spark.store.snapshot import Snapshot
 
 # More than these take a planner more than about a second.
 _MOST_UNITS = 10_000_000
 _MOST_STRETCHES = 5000  # of a queue in a segment, with some requests each
 
 
-def queues_know_all(store: OpenStore) -> bool:
+def queues_know_all(store: Snapshot) -> bool:
     """Is it sure, without a scan, that there is no message in the log but those of its ConsumeQueues?
 
     It is when their units cover the log without a gap or an overlap, and the first and last unit of each queue in each
@@ -26,7 +26,7 @@ def queues_know_all(store: OpenStore) -> bool:
     return all(found.gaps == [] and found.count for found in known) and all(_are_held(store, queue) for queue in queues)
 
 
-def _are_held(store: OpenStore, queue: Queue) -> bool:
+def _are_held(store: Snapshot, queue: Queue) -> bool:
     """Are a queue's first and last unit in each segment of its messages? Those of light queues are of other ones."""
     if queue.is_lmq:
         return True
@@ -39,6 +39,6 @@ def _are_held(store: OpenStore, queue: Queue) -> bool:
     return True
 
 
-def _confirmed(store: OpenStore, queue: Queue, units: QueueUnits, at: int) -> bool:
+def _confirmed(store: Snapshot, queue: Queue, units: QueueUnits, at: int) -> bool:
     unit = QueueUnit(int(units.positions[at]), int(units.sizes[at]), int(units.tags_codes[at]))
     return store.log.confirms(queue, int(units.queue_offsets[at]), unit)

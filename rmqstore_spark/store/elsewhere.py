@@ -9,7 +9,7 @@ from rmqstore_spark.errors import counted, one_line
 from rmqstore_spark.store.config import why_unread
 from rmqstore_spark.store.kinds import KINDS, Kind, kind_with, kinds_in
 from rmqstore_spark.store.layout import queue_id_of
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class Elsewhere:
     tables: frozenset[str]
 
 
-def elsewhere(store: OpenStore, table: str | None = None) -> Iterator[Elsewhere]:
+def elsewhere(store: Snapshot, table: str | None = None) -> Iterator[Elsewhere]:
     """The places of a store that are not looked at.
 
     Args:
@@ -41,11 +41,11 @@ def elsewhere(store: OpenStore, table: str | None = None) -> Iterator[Elsewhere]
         yield _place(store, kind)
 
 
-def _place(store: OpenStore, kind: Kind) -> Elsewhere:
+def _place(store: Snapshot, kind: Kind) -> Elsewhere:
     return Elsewhere(os.path.join(store.root, kind.path), kind.what + _beside(store, kind), kind.hides)
 
 
-def say_what_is_unknown(store: OpenStore, table: str) -> None:
+def say_what_is_unknown(store: Snapshot, table: str) -> None:
     """Say it in the log where a table of this store may lack something."""
     for place in elsewhere(store, table):
         log.warning(
@@ -53,7 +53,7 @@ def say_what_is_unknown(store: OpenStore, table: str) -> None:
         )
 
 
-def say_if_unread(store: OpenStore, name: str, table: str) -> None:
+def say_if_unread(store: Snapshot, name: str, table: str) -> None:
     """Say it in the log where a file of config/ is there and cannot be read. For tables that have found nothing in it.
 
     Args:
@@ -64,13 +64,13 @@ def say_if_unread(store: OpenStore, name: str, table: str) -> None:
         log.warning("%s; so table %r does not know what is in it", one_line(why), table)
 
 
-def offsets_elsewhere(store: OpenStore) -> Elsewhere | None:
+def offsets_elsewhere(store: Snapshot) -> Elsewhere | None:
     """Where a RocksDB has the consumers' offsets; None where none has."""
     kind = kind_with(store.root, store.files, "offsets")
     return None if kind is None else _place(store, kind)
 
 
-def _beside(store: OpenStore, kind: Kind) -> str:
+def _beside(store: Snapshot, kind: Kind) -> str:
     """Of ConsumeQueues that are there twice (rocksdbCQDoubleWriteEnable): that those of files are not read either."""
     if kind.path != "consumequeue":
         return ""
@@ -79,11 +79,11 @@ def _beside(store: OpenStore, kind: Kind) -> str:
     return f", and beside it files of queues of {counted(len(topics), 'topic')}" if topics else ""
 
 
-def _has_queues(store: OpenStore, topic: str) -> bool:
+def _has_queues(store: Snapshot, topic: str) -> bool:
     return any(queue_id_of(name) is not None for name in _names(store, topic))
 
 
-def _names(store: OpenStore, directory: str) -> list[str]:
+def _names(store: Snapshot, directory: str) -> list[str]:
     try:
         return sorted(store.files.names(directory))
     except OSError:

@@ -14,8 +14,8 @@ from rmqstore_spark.store.consumequeue import UNIT_SIZE, Queue
 from rmqstore_spark.store.files import Files, Hint, file_status
 from rmqstore_spark.store.indexfile import IndexFile, IndexReader, file_names, file_size, key_hash
 from rmqstore_spark.store.message import HEAD_SIZE, Head
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import MOST_BYTES, usual_size
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.units import BatchBuilder
 
 _KIB = 1024
@@ -23,7 +23,7 @@ _ITEMS = 64  # of an index file that are read at a time
 _MESSAGES = 16  # of them, that are looked at in the log
 
 
-def segment_size(store: OpenStore, may_be_cut: bool = False) -> int | None:
+def segment_size(store: Snapshot, may_be_cut: bool = False) -> int | None:
     """The bytes that a segment of a store should have; None where nothing tells: it has none, or only one, which was
     cut.
 
@@ -60,7 +60,7 @@ def usual_queue_file(queues: Iterable[Queue], is_batch: bool = False) -> int:
     return usual_size(rows, some[0].unit_size if some else 1)
 
 
-def queue_file_size(store: OpenStore, topics: Iterable[str] | None = None, may_differ: bool = False) -> int | None:
+def queue_file_size(store: Snapshot, topics: Iterable[str] | None = None, may_differ: bool = False) -> int | None:
     """The size of the files of simple ConsumeQueues; None where there is none.
 
     Args:
@@ -144,7 +144,7 @@ def _index_sizes(directory: str, files: Files) -> dict[str, int]:
     return {path: 0 if (found := file_status(path, files)) is None else found.st_size for path in paths}
 
 
-def indexes_tags(store: OpenStore, slots: int) -> bool:
+def indexes_tags(store: Snapshot, slots: int) -> bool:
     """Has the store's broker also put tags into the index? Those since 5.4 do, as `topic#T#tags`.
 
     The newest messages with tags tell that are in the index and in the log. The index may be ahead of the log, as in
@@ -165,7 +165,7 @@ def indexes_tags(store: OpenStore, slots: int) -> bool:
     return False
 
 
-def _tells_of_tags(store: OpenStore, reader: IndexReader, slots: int) -> bool | None:
+def _tells_of_tags(store: Snapshot, reader: IndexReader, slots: int) -> bool | None:
     """Has a file items of tags? None where no message in it tells. Some items in a row are read, first the newest ones,
     then such that are twice as far from the end each time."""
     back = 0
@@ -180,14 +180,14 @@ def _tells_of_tags(store: OpenStore, reader: IndexReader, slots: int) -> bool | 
     return None
 
 
-def _some(store: OpenStore, items: Any, count: int) -> list[int]:
+def _some(store: Snapshot, items: Any, count: int) -> list[int]:
     """Physical offsets in the log of some of these items' messages, the newest one of them first."""
     at = np.unique(items["position"])
     at = at[at < store.end][::-1]
     return at[:: max(1, len(at) // count)][:count].tolist()  # type: ignore[no-any-return]
 
 
-def _has_tag_item(store: OpenStore, items: Any, position: int) -> bool | None:
+def _has_tag_item(store: Snapshot, items: Any, position: int) -> bool | None:
     """Has a message an item of its tags? None where that cannot be told: it has no tags, or is not in the log, or is
     the last one of these items, of which more may be in another file, or not yet."""
     extent = store.log.extent_at(position)

@@ -6,7 +6,7 @@ import numpy as np
 
 from rmqstore_spark.store.indexfile import IndexReader, key_hash
 from rmqstore_spark.store.message import TRANSACTION_ROLLBACK, TRANSACTION_TYPE
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.units import BatchBuilder, Run
 
 _MOST_WALKED = 64 * 1024 * 1024  # bytes of the log after the message that an index file ends with
@@ -14,7 +14,7 @@ _BEGIN = 32 * 1024  # bytes of the log that are looked at for the first message 
 _Names = tuple[int, str, list[str], str | None]  # sysFlag, topic, UNIQ_KEY and the words of KEYS, TAGS
 
 
-def live_items(store: OpenStore, reader: IndexReader, slots: int) -> tuple[Any, int]:
+def live_items(store: Snapshot, reader: IndexReader, slots: int) -> tuple[Any, int]:
     """The items of an index file up to the last one whose message is in the log, and the store time (ms) of that one.
 
     Between the place where a log was cut off and its end there are other messages now, so an item counts where the
@@ -41,13 +41,13 @@ def live_items(store: OpenStore, reader: IndexReader, slots: int) -> tuple[Any, 
     return items[:0], 0
 
 
-def has_last(store: OpenStore, reader: IndexReader, slots: int) -> bool:
+def has_last(store: Snapshot, reader: IndexReader, slots: int) -> bool:
     """Has the log the message of an index file's last item? Arguments and errors as of live_items()."""
     last = reader.item_array(slots, reader.header.index_count - 1, 1)
     return len(last) == 1 and _time_of(store, int(last[0]["position"]), int(last[0]["key_hash"])) is not None
 
 
-def has_no_more(store: OpenStore, first: int) -> bool:
+def has_no_more(store: Snapshot, first: int) -> bool:
     """Has the log no message that should be in an index, after one at a physical offset? False also where there is so
     much after it that it would take long to know.
 
@@ -74,7 +74,7 @@ def has_no_more(store: OpenStore, first: int) -> bool:
     return True
 
 
-def first_named(store: OpenStore) -> tuple[int, int] | None:
+def first_named(store: Snapshot) -> tuple[int, int] | None:
     """The physical offset and a key's hash of the first message in the log that is to be in an index; None where one
     read of the log's begin shows none.
 
@@ -103,7 +103,7 @@ def _names_of(run: Run) -> list[_Names]:
     ]
 
 
-def _time_of(store: OpenStore, position: int, wanted: int) -> int | None:
+def _time_of(store: Snapshot, position: int, wanted: int) -> int | None:
     """The store time (ms) of the live message at a physical offset; None where none has a key of that hash."""
     extent = store.log.extent_at(position)
     if extent is None or not store.log.is_live(position, however_far=True):

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from rmqstore_spark.store.consumequeue import Kind, Queue, kinds, parsed
 from rmqstore_spark.store.message import Header
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.unit_evidence import Evidence, Unit, UnitEvidence, unit_at, unit_in
 
 _QUEUES_AT_ONCE = 4096  # so that the log is read in its order
@@ -49,7 +49,7 @@ class QueueBounds:
 
 
 def queue_bounds(
-    store: OpenStore, queues: Iterable[Queue], evidence: UnitEvidence | None = None
+    store: Snapshot, queues: Iterable[Queue], evidence: UnitEvidence | None = None
 ) -> Iterator[QueueBounds]:
     """The bounds of each of these queues, in their order.
 
@@ -95,12 +95,12 @@ class _Shown(NamedTuple):
     last: int | None
 
 
-def _outer_units(store: OpenStore, queues: list[Queue], begin: int) -> Iterable[_Outer]:
+def _outer_units(store: Snapshot, queues: list[Queue], begin: int) -> Iterable[_Outer]:
     """The outer units of each of these queues, which are of one kind."""
     return store.files.each(_outer, zip(queues, _shown(store, queues, begin), strict=True))
 
 
-def _shown(store: OpenStore, queues: list[Queue], begin: int) -> Iterator[_Shown]:
+def _shown(store: Snapshot, queues: list[Queue], begin: int) -> Iterator[_Shown]:
     """What each of these queues begins with; all of them are looked at together, as most are short."""
     at_once = max(_UNITS_AT_ONCE, store.files.prices.narrow)
     data = list(store.files.each(lambda queue: queue.read_units(queue.first, at_once), queues))

@@ -25,8 +25,8 @@ from rmqstore_spark.cores import cores
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit, all_chunks
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Extent
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.units import BatchBuilder, Claims
 
 _THREADS = 4
@@ -56,7 +56,7 @@ class Coverage:
     print: int
 
 
-def claimed(store: OpenStore, extents: Sequence[Extent], queues: Sequence[Queue]) -> list[Coverage]:
+def claimed(store: Snapshot, extents: Sequence[Extent], queues: Sequence[Queue]) -> list[Coverage]:
     """What some queues have in extents, as they say: without a proof, and so without gaps."""
     if not extents:
         return []
@@ -64,7 +64,7 @@ def claimed(store: OpenStore, extents: Sequence[Extent], queues: Sequence[Queue]
     return [Coverage([], *_asked(found, at)) for at in range(len(extents))]
 
 
-def coverage(store: OpenStore, extents: Sequence[Extent], asked: Callable[[Queue], bool]) -> list[Coverage]:
+def coverage(store: Snapshot, extents: Sequence[Extent], asked: Callable[[Queue], bool]) -> list[Coverage]:
     """What the queues know of extents.
 
     Args:
@@ -123,7 +123,7 @@ class _Walked:
 
 
 def _walk(
-    store: OpenStore, extents: Sequence[Extent], queues: Sequence[Queue], asked: Callable[[Queue], bool]
+    store: Snapshot, extents: Sequence[Extent], queues: Sequence[Queue], asked: Callable[[Queue], bool]
 ) -> _Walked:
     begin = _from(store, extents[0].start)
     starts = np.array([extent.start for extent in extents], np.int64)
@@ -167,7 +167,7 @@ def _wrapped(number: int) -> int:
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
-def _liars(store: OpenStore, ends: list[_End]) -> list[Queue]:
+def _liars(store: Snapshot, ends: list[_End]) -> list[Queue]:
     """The queues of which the log does not confirm the first or the last unit."""
     liars: list[Queue] = []
     ends = sorted(ends, key=lambda end: end[1][0])
@@ -187,7 +187,7 @@ def _liars(store: OpenStore, ends: list[_End]) -> list[Queue]:
     return liars
 
 
-def _are_held(store: OpenStore, extent: Extent, queues: list[Queue], places: _Array) -> npt.NDArray[np.bool_]:
+def _are_held(store: Snapshot, extent: Extent, queues: list[Queue], places: _Array) -> npt.NDArray[np.bool_]:
     """Does the log have the messages that units of queues are of?
 
     Args:
@@ -228,7 +228,7 @@ def _are_messages_of(queues: list[Queue], places: _Array, reader: SegmentReader)
 
 
 def _sorted_out(
-    store: OpenStore, extents: Sequence[Extent], doubtful: list[int], found: _Array, queues: Sequence[Queue]
+    store: Snapshot, extents: Sequence[Extent], doubtful: list[int], found: _Array, queues: Sequence[Queue]
 ) -> Iterator[tuple[int, Gaps | None]]:
     """The gaps of some of the extents, by their numbers; None where units overlap, or are not those that were found."""
     for here in _together(extents, doubtful, found[_COUNTS]):
@@ -261,7 +261,7 @@ def _together(extents: Sequence[Extent], doubtful: list[int], counts: _Array) ->
         yield here
 
 
-def _units(store: OpenStore, queues: Sequence[Queue], start: int, stop: int, most: int) -> tuple[_Array, _Array]:
+def _units(store: Snapshot, queues: Sequence[Queue], start: int, stop: int, most: int) -> tuple[_Array, _Array]:
     """Where the units of queues in [start, stop) begin and end, in the order of the log: all of them, if there are no
     more than `most`."""
     positions, queue_offsets = np.empty((2, most + 1), np.int64)
@@ -280,7 +280,7 @@ def _units(store: OpenStore, queues: Sequence[Queue], start: int, stop: int, mos
     return begins, begins + sizes[order]
 
 
-def _from(store: OpenStore, start: int) -> int | None:
+def _from(store: Snapshot, start: int) -> int | None:
     """Where units of queues are wanted from; None from their beginning, so that nobody need search for it."""
     return None if start == store.log.extents[0].start else start
 
@@ -293,7 +293,7 @@ def _gaps(begins: _Array, ends: _Array, extent: Extent) -> Gaps | None:
     return [(int(ends[i]), int(begins[i])) for i in np.flatnonzero(begins > ends)]
 
 
-def _live_ends(store: OpenStore, extents: Sequence[Extent], sound: list[int], found: _Array) -> list[int]:
+def _live_ends(store: Snapshot, extents: Sequence[Extent], sound: list[int], found: _Array) -> list[int]:
     """Up to where some of the extents, by their numbers, are sure to have live units only."""
     lives = []
     for at in reversed(sound):  # the end of a segment tells of what comes before it
@@ -313,7 +313,7 @@ def _with_what_is_not_live(extent: Extent, gaps: Gaps, live: int) -> Gaps:
     return known + ([(live, extent.stop)] if live < extent.stop else [])
 
 
-def _are_blank(store: OpenStore, places: Sequence[tuple[Extent, int]]) -> Iterable[bool]:
+def _are_blank(store: Snapshot, places: Sequence[tuple[Extent, int]]) -> Iterable[bool]:
     """Is at each of these places, physical offsets in an extent, the closing blank of its segment?"""
 
     def is_blank(place: tuple[Extent, int]) -> bool:

@@ -18,9 +18,9 @@ from rmqstore_spark.store.config import topic_entries
 from rmqstore_spark.store.consumequeue import Kind, kinds, parsed
 from rmqstore_spark.store.layout import queue_path
 from rmqstore_spark.store.message import Header
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
 from rmqstore_spark.store.segments import Damage
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.unit_evidence import UnitEvidence, unit_in
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ Queue = tuple[str, int]  # topic, queueId
 Known = Mapping[str, Mapping[int, int]]  # by topic and queueId
 
 
-def queue_ends(store: OpenStore, topics: Iterable[str], known: Known | None = None) -> dict[Queue, int]:
+def queue_ends(store: Snapshot, topics: Iterable[str], known: Known | None = None) -> dict[Queue, int]:
     """The next queue offset of each queue of some topics that there is. One of which only the log has messages, as
     those of a deleted topic, goes on after them. Light queues are not in here.
 
@@ -63,7 +63,7 @@ def queue_ends(store: OpenStore, topics: Iterable[str], known: Known | None = No
 
 
 def queued_messages(
-    store: OpenStore, start: int, stop: int, least: Callable[[str, int], int | None]
+    store: Snapshot, start: int, stop: int, least: Callable[[str, int], int | None]
 ) -> Iterator[Header]:
     """The messages of queues in a stretch of the log, damage left out.
 
@@ -86,7 +86,7 @@ def queued_messages(
                     yield from (header for header in run.headers() if header.is_queued)
 
 
-def _refuse_units_after(store: OpenStore, bounds: QueueBounds, evidence: UnitEvidence) -> None:
+def _refuse_units_after(store: Snapshot, bounds: QueueBounds, evidence: UnitEvidence) -> None:
     """Whoever goes on with a queue writes over what comes after its end. That must be of no live message."""
     number, queue = bounds.end, bounds.queue
     for data in queue.chunks(number, count=_UNITS_AT_ONCE):
@@ -114,7 +114,7 @@ class _Asked:
         known: where queues of the others went on.
     """
 
-    store: OpenStore
+    store: Snapshot
     topics: set[str]
     known: dict[Queue, int]
     _ends: dict[Queue, int] = field(default_factory=dict)
@@ -188,7 +188,7 @@ class _Asked:
         )
 
 
-def _refuse_unqueued(store: OpenStore) -> None:
+def _refuse_unqueued(store: Snapshot) -> None:
     """Refuse a log whose last message its queue does not know. A broker fills the queues in the order of the log, so
     where they know that one, none lags."""
     last = _last_queued(store)
@@ -199,7 +199,7 @@ def _refuse_unqueued(store: OpenStore) -> None:
         )
 
 
-def _what_helps(store: OpenStore) -> str:
+def _what_helps(store: Snapshot) -> str:
     """What makes queues right that lag or are damaged."""
     types = [entry.get("attributes") for entry in topic_entries(store.root, store.files).values()]
     if store.queues.batch or any("BatchCQ" in each.values() for each in types if isinstance(each, dict)):
@@ -207,7 +207,7 @@ def _what_helps(store: OpenStore) -> str:
     return "call rmqstore_spark.rebuild(store) first"
 
 
-def _last_queued(store: OpenStore) -> Header | None:
+def _last_queued(store: Snapshot) -> Header | None:
     """The last message of the log that is to be in a queue."""
     if store.last_message is not None and _is_queued(store.last_message):
         return store.last_message

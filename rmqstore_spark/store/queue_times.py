@@ -3,8 +3,8 @@
 import bisect
 
 from rmqstore_spark.store.consumequeue import LOST_SIZE, Queue
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_bounds import QueueBounds
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.unit_evidence import unit_at
 
 _LATEST = (1 << 63) - 1  # a store time (ms)
@@ -15,7 +15,7 @@ _Piece = tuple[int, int, int | None]  # of the log, as LogTimes.pieces() gives t
 class QueueTimes:
     """Store times of messages, in microseconds of the epoch."""
 
-    def __init__(self, store: OpenStore) -> None:
+    def __init__(self, store: Snapshot) -> None:
         self._store = store
         self._queues: dict[tuple[str, int], Queue] = {}
 

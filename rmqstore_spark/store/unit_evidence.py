@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from native_io import Filter
 from rmqstore_spark.store.consumequeue import Kind, Queue, kinds, parsed
 from rmqstore_spark.store.message import Header
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Damage, Extent
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.units import BatchBuilder
 
 _HEADERS_AT_ONCE = 256  # are asked for before the first of them is needed
@@ -72,7 +72,7 @@ def unit_in(queue: Queue, number: int, raw: Any, kind: Kind) -> Unit:
 class UnitEvidence:
     """Asks the log of a store. What it was told it keeps."""
 
-    def __init__(self, store: OpenStore) -> None:
+    def __init__(self, store: Snapshot) -> None:
         self._store = store
         self._headers: dict[int, Header | None] = {}
         self._surveys: dict[int, _Survey] = {}  # by where the segment starts
@@ -186,7 +186,7 @@ class _Survey:
         start: a live unit begins there.
     """
 
-    def __init__(self, store: OpenStore, extent: Extent, start: int) -> None:
+    def __init__(self, store: Snapshot, extent: Extent, start: int) -> None:
         self.start = start
         self._starts: list[int] = []
         self._damages: list[Damage] = []

@@ -8,12 +8,12 @@ from rmqstore_spark.columns import BOOL, LONG, TIME, Column
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.store.checkpoint import fields
 from rmqstore_spark.store.message import microseconds
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.table import Part, Table
 
 
-def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
+def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
     known = fields(store.layout.checkpoint, store.files)
     times = (known.get(name, 0) for name in ("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsgTimestamp"))
     row = (

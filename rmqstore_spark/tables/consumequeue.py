@@ -21,8 +21,8 @@ from rmqstore_spark.selection import ALL, Numbers
 from rmqstore_spark.store.consumequeue import Queue, QueueFile, is_used, parsed
 from rmqstore_spark.store.consumequeue_ext import LAST_ADDRESS, ExtUnit, is_address, read_ext
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.proofs import Proof
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.columns import timestamps
 from rmqstore_spark.tables.table import Table
 
@@ -40,7 +40,7 @@ class QueuePart(NamedTuple):
     stop: int
 
 
-def parts(store: OpenStore, options: ReadOptions) -> list[list[QueuePart]]:
+def parts(store: Snapshot, options: ReadOptions) -> list[list[QueuePart]]:
     """Small queues together, large ones in several parts."""
     return grouped(selected_queues(store, options.selection), store.files)
 
@@ -71,7 +71,7 @@ def _stretches(queue: Queue) -> Iterator[tuple[int, int, int]]:
         yield first, 1 << 62, nbytes
 
 
-def rows(store: OpenStore, options: ReadOptions, part: list[QueuePart]) -> Iterator[pa.RecordBatch]:
+def rows(store: Snapshot, options: ReadOptions, part: list[QueuePart]) -> Iterator[pa.RecordBatch]:
     """The units of a part, queue by queue, in batches."""
     waiting: list[_Units] = []
     count = 0
@@ -125,7 +125,7 @@ def used_units(queue: Queue, first: int, stop: int, selected: Numbers, files: Fi
                     yield _Units(queue, file, at + np.flatnonzero(keep), units[keep])
 
 
-def _batch(store: OpenStore, some: list[_Units]) -> pa.RecordBatch:
+def _batch(store: Snapshot, some: list[_Units]) -> pa.RecordBatch:
     """The rows of some units. Most are of one kind, so what is rare is only made where it is there."""
     which = pa.array(np.repeat(np.arange(len(some)), [len(each.numbers) for each in some]))
 
@@ -171,7 +171,7 @@ def _batch(store: OpenStore, some: list[_Units]) -> pa.RecordBatch:
 
 
 def _ext(
-    store: OpenStore, some: list[_Units], tags_codes: npt.NDArray[np.int64]
+    store: Snapshot, some: list[_Units], tags_codes: npt.NDArray[np.int64]
 ) -> tuple[pa.Array, npt.NDArray[np.int64], npt.NDArray[np.bool_], pa.Array]:
     """tagsHash, store times (ms), of which units there are such, and filterBitMap."""
     found: list[ExtUnit | None] = []
@@ -188,7 +188,7 @@ def _ext(
     return pc.if_else(is_plain, pa.array(tags_codes), hashes), times, is_ext, bit_maps
 
 
-def _seen(store: OpenStore, options: ReadOptions) -> Iterable[Proof | None]:
+def _seen(store: Snapshot, options: ReadOptions) -> Iterable[Proof | None]:
     return queue_proofs(store, selected_queues(store, options.selection))
 
 

@@ -17,7 +17,7 @@ from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.store.config import delay_offsets
 from rmqstore_spark.store.elsewhere import say_if_unread
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.system_topics import REVIVE_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqstore_spark.store.timer import timer_time
 from rmqstore_spark.tables.picked import (
@@ -48,7 +48,7 @@ Bools = npt.NDArray[np.bool_]
 Integers = npt.NDArray[np.int64]
 
 
-def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
+def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
     rows = pa.concat_tables([_levels(store, options), _timers(store, options)]).sort_by("commitLogOffset")
     wanted = rows_wanted(options, column(rows, "realTopic"), column(rows, "storeTimestamp"))
     yield from rows.filter(wanted).to_batches(_ROWS_AT_ONCE)
@@ -57,7 +57,7 @@ def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.Rec
 # ---- levels
 
 
-def _levels(store: OpenStore, options: ReadOptions) -> pa.Table:
+def _levels(store: Snapshot, options: ReadOptions) -> pa.Table:
     parked = picked_table(store, options, of_topics(SCHEDULE_TOPIC), _READ, ["REAL_TOPIC"])
     levels = integers(column(parked, "queueId"), 0) + 1
     due = _due_times(store, parked)
@@ -72,7 +72,7 @@ def _levels(store: OpenStore, options: ReadOptions) -> pa.Table:
     return _table("level", states, due, pa.array(levels.astype(np.int32)), parked)
 
 
-def _due_times(store: OpenStore, parked: pa.Table) -> pa.Array:
+def _due_times(store: Snapshot, parked: pa.Table) -> pa.Array:
     """When messages of delay levels are due: the tagsCode of their ConsumeQueue units. Null where no queue tells: what
     a level stands for is a broker's setting that is in no store."""
     due = np.zeros(len(parked), np.int64)
@@ -97,7 +97,7 @@ def _due_times(store: OpenStore, parked: pa.Table) -> pa.Array:
 # ---- timers
 
 
-def _timers(store: OpenStore, options: ReadOptions) -> pa.Table:
+def _timers(store: Snapshot, options: ReadOptions) -> pa.Table:
     units = picked_table(
         store, options, of_topics(TIMER_TOPIC), _READ, ["REAL_TOPIC", "TIMER_DEL_UNIQKEY", *TIMER_PROPERTIES]
     )
@@ -160,13 +160,13 @@ def _are_cancelled(timed: pa.Table, cancels: pa.Table) -> Bools:
 # ---- both
 
 
-def _is_due(store: OpenStore, due: pa.Array) -> Bools:
+def _is_due(store: Snapshot, due: pa.Array) -> Bools:
     """Which times (ms) are not after the last message of the log."""
     last = None if store.last_message is None else store.last_message.store_timestamp
     return integers(due, 1 << 60) <= (0 if last is None else last // 1000)
 
 
-def _found_delivered(store: OpenStore, options: ReadOptions, parked: pa.Table, asked: Bools) -> Bools:
+def _found_delivered(store: Snapshot, options: ReadOptions, parked: pa.Table, asked: Bools) -> Bools:
     """Which of the messages that are asked for are stored again after they were parked, under the topic that they were
     parked for, and retried as often."""
     found = np.zeros(len(parked), bool)

@@ -14,7 +14,7 @@ from rmqstore_spark.errors import RmqStoreError, counted, one_line
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read.again import again
 from rmqstore_spark.read.explain import size_text
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.registry import read_table
 from rmqstore_spark.times import in_seconds
 
@@ -33,17 +33,17 @@ class Glance:
     html: str
 
 
-def glance(store: OpenStore, options: ReadOptions) -> Glance:
+def glance(store: Snapshot, options: ReadOptions) -> Glance:
     """Look at a store. What cannot be read is told instead."""
     root, commitlogs = one_line(store.root), options.store_path_commit_log
     try:
-        lines, topics = again(lambda: _seen(OpenStore.find(store.root, store.files, commitlogs), options))
+        lines, topics = again(lambda: _seen(Snapshot.find(store.root, store.files, commitlogs), options))
     except RmqStoreError as why:
         return Glance(f"Store({root!r})\n  {why}", f"<b>{escape(root)}</b><p>{escape(str(why))}</p>")
     return Glance(_as_text(root, lines, topics), _as_html(root, lines, topics))
 
 
-def _lines(store: OpenStore, options: ReadOptions) -> Iterator[str]:
+def _lines(store: Snapshot, options: ReadOptions) -> Iterator[str]:
     yield f"{counted(len(store.log.extents), 'commitlog file')}, {size_text(store.log.size)} of messages{_span(store)}"
     if store.layout.abort:
         is_locked = store.files.is_locked(store.layout.lock)
@@ -52,7 +52,7 @@ def _lines(store: OpenStore, options: ReadOptions) -> Iterator[str]:
     yield f"{topics:,} topics, {groups.num_rows:,} consumer groups"
 
 
-def _span(store: OpenStore) -> str:
+def _span(store: Snapshot) -> str:
     """From the first message to the last."""
     extents = store.log.extents
     times = [store.log.timestamp(at) for at in (extents[0].start, extents[-1].stop)] if extents else []
@@ -60,11 +60,11 @@ def _span(store: OpenStore) -> str:
     return f", {known[0]} to {known[1]} UTC" if len(known) == 2 else ""
 
 
-def _seen(store: OpenStore, options: ReadOptions) -> tuple[list[str], list[Row]]:
+def _seen(store: Snapshot, options: ReadOptions) -> tuple[list[str], list[Row]]:
     return list(_lines(store, options)), _largest_topics(store, options)
 
 
-def _largest_topics(store: OpenStore, options: ReadOptions) -> list[Row]:
+def _largest_topics(store: Snapshot, options: ReadOptions) -> list[Row]:
     if len(store.queues.topics) > _MANY_TOPICS or store.layout.consumequeue is None:
         return []
     table = _table(store, options, "topics", _TOPIC)
@@ -73,7 +73,7 @@ def _largest_topics(store: OpenStore, options: ReadOptions) -> list[Row]:
     return sorted((row for row in rows if row["messages"]), key=lambda row: (-row["messages"], row["topic"]))
 
 
-def _table(store: OpenStore, options: ReadOptions, name: str, columns: list[str]) -> pa.Table:
+def _table(store: Snapshot, options: ReadOptions, name: str, columns: list[str]) -> pa.Table:
     return read_table(replace(options, table=name, columns=columns, given=frozenset()), [store])
 
 

@@ -11,13 +11,13 @@ from rmqstore_spark.columns import BOOL, INT, MAP, TEXT, TEXTS, Column
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.store.config import group_entries
 from rmqstore_spark.store.elsewhere import say_if_unread
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.entries import attributes_of, flag_of, number_of
 from rmqstore_spark.tables.table import Part, Table
 
 
-def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
+def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
     entries = group_entries(store.root, store.files)
     if not entries:
         say_if_unread(store, "subscriptionGroup.json", GROUPS.name)

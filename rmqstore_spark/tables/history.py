@@ -19,7 +19,7 @@ from rmqstore_spark.options import MESSAGES, ReadOptions
 from rmqstore_spark.selection import EVERYTHING, Numbers, Selection, words_of
 from rmqstore_spark.store.elsewhere import say_what_is_unknown
 from rmqstore_spark.store.message import TRANSACTION_COMMIT, TRANSACTION_TYPE
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.system_topics import (
     DEAD_PREFIX,
     GIVEN_UP_TOPIC,
@@ -82,7 +82,7 @@ class Event(NamedTuple):
     commit_log_offset: int | None
 
 
-def history(store: OpenStore, options: ReadOptions, name: str) -> pa.Table:
+def history(store: Snapshot, options: ReadOptions, name: str) -> pa.Table:
     """What happened to the messages with a key or id, in order of time; what has no time comes last.
 
     Args:
@@ -114,7 +114,7 @@ def history(store: OpenStore, options: ReadOptions, name: str) -> pa.Table:
 # ---- what there is
 
 
-def _units(store: OpenStore, options: ReadOptions, name: str) -> dict[int, Unit]:
+def _units(store: Snapshot, options: ReadOptions, name: str) -> dict[int, Unit]:
     """All units of the messages with a key or id, and the traces that name them, by physical offset."""
     found: dict[int, Unit] = {}
     words = {name}
@@ -133,7 +133,7 @@ def _units(store: OpenStore, options: ReadOptions, name: str) -> dict[int, Unit]
     return found
 
 
-def _read(store: OpenStore, options: ReadOptions, selection: Selection) -> Iterator[Unit]:
+def _read(store: Snapshot, options: ReadOptions, selection: Selection) -> Iterator[Unit]:
     if options.mode == "PERMISSIVE":
         options = replace(options, mode="DROPMALFORMED")
     for batch in messages(store, options, selection, _READ):
@@ -164,7 +164,7 @@ def _same_message(unit: Unit) -> tuple[Any, ...]:
     return unit["msgId"], unit["realTopic"], unit["reconsumeTimes"]
 
 
-def _event(store: OpenStore, unit: Unit, parked: dict[tuple[Any, ...], int]) -> Event:
+def _event(store: Snapshot, unit: Unit, parked: dict[tuple[Any, ...], int]) -> Event:
     topic, properties = unit["topic"], unit["properties"]
     group = unit["consumerGroup"]
     failed = f"; failed {counted(unit['reconsumeTimes'], 'time')}"
@@ -206,7 +206,7 @@ def _of(unit: Unit, event: str, details: str, group: str | None = None) -> Event
     )
 
 
-def _until(store: OpenStore, unit: Unit) -> str:
+def _until(store: Snapshot, unit: Unit) -> str:
     """When a delayed message is due, as text; nothing where that is not known."""
     if unit["topic"] == TIMER_TOPIC:
         texts = {name: pa.array([unit["properties"].get(name)], TEXT) for name in TIMER_PROPERTIES}
@@ -233,7 +233,7 @@ def _list(name: str, text: str | None) -> str:
 # ---- what only other units tell
 
 
-def _rollbacks(store: OpenStore, options: ReadOptions, units: list[Unit]) -> Iterator[Event]:
+def _rollbacks(store: Snapshot, options: ReadOptions, units: list[Unit]) -> Iterator[Event]:
     """For each transaction without a committed message, what ended it."""
     committed = {unit["msgId"] for unit in units if unit["sysFlag"] & TRANSACTION_TYPE == TRANSACTION_COMMIT}
     halves = [unit for unit in units if unit["topic"] in _HALF_TOPICS and unit["msgId"] not in committed]
@@ -255,7 +255,7 @@ def _rollbacks(store: OpenStore, options: ReadOptions, units: list[Unit]) -> Ite
                 yield told._replace(msg_id=half["msgId"])
 
 
-def _popped(store: OpenStore, options: ReadOptions, units: list[Unit]) -> Iterator[Event]:
+def _popped(store: Snapshot, options: ReadOptions, units: list[Unit]) -> Iterator[Event]:
     """Who has popped it, and not acknowledged."""
     places = {(unit["topic"], unit["queueId"], unit["queueOffset"]): unit for unit in units}
     if not places:
@@ -310,7 +310,7 @@ def _trace_text(record: dict[str, Any]) -> str:
     return f"{record['traceType']}{success}{cost}{_list('on', record['clientHost'])}"
 
 
-def _consumed(store: OpenStore, units: list[Unit]) -> Iterator[Event]:
+def _consumed(store: Snapshot, units: list[Unit]) -> Iterator[Event]:
     """Which groups have got beyond it in a queue, and which have not."""
     groups: dict[str, list[tuple[str, dict[int, int]]]] = {}
     for (group, topic), offsets in sorted(store.consumer_offsets.items()):

@@ -13,8 +13,8 @@ from rmqstore_spark.errors import RmqStoreError, StorageError
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.store.files import Hint
 from rmqstore_spark.store.indexfile import ITEM, Header, IndexReader, index_paths, item_at
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.proofs import Proof, proof_of
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.columns import timestamps
 from rmqstore_spark.tables.table import Table
 
@@ -30,11 +30,11 @@ def tell(why: RmqStoreError, options: ReadOptions) -> None:
     log.warning("%s", why)
 
 
-def _parts(store: OpenStore, options: ReadOptions) -> list[str]:
+def _parts(store: Snapshot, options: ReadOptions) -> list[str]:
     return list(index_paths(store.layout.index, store.files))
 
 
-def _rows(store: OpenStore, options: ReadOptions, path: str) -> Iterator[pa.RecordBatch]:
+def _rows(store: Snapshot, options: ReadOptions, path: str) -> Iterator[pa.RecordBatch]:
     try:
         with IndexReader(path, store.files) as reader:
             if reader.is_empty:
@@ -59,7 +59,7 @@ def _items(path: str, header: Header, first: int, items: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=INDEX.schema)
 
 
-def index_proofs(store: OpenStore) -> Iterator[Proof | None]:
+def index_proofs(store: Snapshot) -> Iterator[Proof | None]:
     """The last item of the newest index file that has one: an older copy does not have it."""
     for path in reversed(index_paths(store.layout.index, store.files)):
         with Hint(), IndexReader(path, store.files) as reader:
@@ -70,7 +70,7 @@ def index_proofs(store: OpenStore) -> Iterator[Proof | None]:
                 return
 
 
-def _seen(store: OpenStore, options: ReadOptions) -> Iterator[Proof | None]:
+def _seen(store: Snapshot, options: ReadOptions) -> Iterator[Proof | None]:
     return index_proofs(store)
 
 

@@ -9,13 +9,13 @@ from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column
 from rmqstore_spark.errors import RmqStoreError, StorageError
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.store.indexfile import Header, IndexReader, index_paths
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.columns import timestamps
 from rmqstore_spark.tables.index import tell
 from rmqstore_spark.tables.table import Table
 
 
-def _rows(store: OpenStore, options: ReadOptions, part: None) -> Iterator[pa.RecordBatch]:
+def _rows(store: Snapshot, options: ReadOptions, part: None) -> Iterator[pa.RecordBatch]:
     headers: list[Header] = []
     paths: list[str] = []
     capacities: list[int | None] = []

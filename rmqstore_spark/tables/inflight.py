@@ -20,7 +20,7 @@ from rmqstore_spark.selection import Numbers, Selection, Texts
 from rmqstore_spark.store.config import order_entries
 from rmqstore_spark.store.elsewhere import say_if_unread
 from rmqstore_spark.store.layout import queue_id_of
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.system_topics import RETRY_PREFIX, REVIVE_PREFIX, TIMER_TOPIC
 from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.picked import HOW_TO_READ, picked
@@ -45,7 +45,7 @@ class _Message(NamedTuple):
     queue_offset: int
 
 
-def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
+def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
     popped = _popped(store, options)
     counts = _reconsumed(store, options, popped)
     rows = [
@@ -58,7 +58,7 @@ def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.Rec
     return batches(INFLIGHT.schema, times)
 
 
-def _now(store: OpenStore) -> int:
+def _now(store: Snapshot) -> int:
     """When the store was written to last (ms)."""
     last = None if store.last_message is None else store.last_message.store_timestamp
     return 0 if last is None else last // 1000
@@ -67,7 +67,7 @@ def _now(store: OpenStore) -> int:
 # ---- checkpoints and acknowledgements
 
 
-def _popped(store: OpenStore, options: ReadOptions) -> dict[_Message, int]:
+def _popped(store: Snapshot, options: ReadOptions) -> dict[_Message, int]:
     """The messages in flight, each with the time (ms) at which it is visible again."""
     now = _now(store)
     found: dict[_Message, int] = {}
@@ -82,7 +82,7 @@ def _popped(store: OpenStore, options: ReadOptions) -> dict[_Message, int]:
     return found
 
 
-def _records(store: OpenStore, options: ReadOptions, tags: set[str]) -> Iterator[dict[str, Any]]:
+def _records(store: Snapshot, options: ReadOptions, tags: set[str]) -> Iterator[dict[str, Any]]:
     """The JSON of checkpoints or acknowledgements. Those whose time has come are there twice."""
     topics = {TIMER_TOPIC} | {topic for topic in store.known_topics() if topic.startswith(REVIVE_PREFIX)}
     selection = Selection(topic=Texts(among=frozenset(topics)), tags=frozenset(tags))
@@ -136,7 +136,7 @@ def _number(record: dict[str, Any], name: str, limit: int = _MOST_OFFSET) -> int
     return found if type(found) is int and 0 <= found < limit else None
 
 
-def _reconsumed(store: OpenStore, options: ReadOptions, popped: dict[_Message, int]) -> Offsets:
+def _reconsumed(store: Snapshot, options: ReadOptions, popped: dict[_Message, int]) -> Offsets:
     """How often each of the messages was given before: what is popped from a topic of its own never was, what comes
     from a retry topic says so."""
     counts: Offsets = {}
@@ -153,7 +153,7 @@ def _reconsumed(store: OpenStore, options: ReadOptions, popped: dict[_Message, i
 # ---- in order
 
 
-def _in_order(store: OpenStore) -> Iterator[tuple[Any, ...]]:
+def _in_order(store: Snapshot) -> Iterator[tuple[Any, ...]]:
     """The rows for messages that were popped in order, their times in ms."""
     now = _now(store)
     entries = order_entries(store.root, store.files)

@@ -9,13 +9,13 @@ from rmqstore_spark.columns import arrow_schema
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read.scan import Scan
 from rmqstore_spark.selection import Numbers, Selection
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 
 _LOOK_BACK = 1024 * 1024  # bytes at the end of the log that are looked at first
 
 
 def messages(
-    store: OpenStore, options: ReadOptions, selection: Selection, columns: list[str]
+    store: Snapshot, options: ReadOptions, selection: Selection, columns: list[str]
 ) -> Iterator[pa.RecordBatch]:
     """The selected messages of a store, in log order.
 
@@ -29,7 +29,7 @@ def messages(
     return Scan(replace(options, selection=selection), columns, (store,)).batches()
 
 
-def last_messages(store: OpenStore, options: ReadOptions, columns: list[str], count: int) -> pa.Table:
+def last_messages(store: Snapshot, options: ReadOptions, columns: list[str], count: int) -> pa.Table:
     """The last messages that options select, up to `count` of them, in log order.
 
     Raises:

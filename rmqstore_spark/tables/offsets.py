@@ -10,14 +10,14 @@ from rmqstore_spark.columns import BOOL, INT, LONG, TEXT, TIME, Column
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.selection import EVERYTHING, Selection
 from rmqstore_spark.store.elsewhere import say_if_unread
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_times import QueueTimes
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.queues import QueueFacts, queue_facts
 from rmqstore_spark.tables.table import Part, Table
 
 
-def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
+def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
     if not store.consumer_offsets:
         say_if_unread(store, "consumerOffset.json", OFFSETS.name)
     wanted = _consumed(store, options.selection)
@@ -31,13 +31,13 @@ def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.Rec
     return batches(OFFSETS.schema, _progress(store, wanted, queues))
 
 
-def progress(store: OpenStore, queues: Iterable[QueueFacts]) -> pa.Table:
+def progress(store: Snapshot, queues: Iterable[QueueFacts]) -> pa.Table:
     """The whole table of a store of which all queues are known."""
     rows = _progress(store, _consumed(store, EVERYTHING), queues)
     return pa.Table.from_batches(batches(OFFSETS.schema, rows), OFFSETS.schema)
 
 
-def _consumed(store: OpenStore, selection: Selection) -> list[tuple[str, str, int, int]]:
+def _consumed(store: Snapshot, selection: Selection) -> list[tuple[str, str, int, int]]:
     """(group, topic, queueId, offset) of all progress in selected queues."""
     return sorted(
         (group, topic, queue_id, offset)
@@ -48,7 +48,7 @@ def _consumed(store: OpenStore, selection: Selection) -> list[tuple[str, str, in
 
 
 def _progress(
-    store: OpenStore, wanted: list[tuple[str, str, int, int]], known: Iterable[QueueFacts]
+    store: Snapshot, wanted: list[tuple[str, str, int, int]], known: Iterable[QueueFacts]
 ) -> Iterator[tuple[Any, ...]]:
     queues = {(facts.topic, facts.queue_id): facts for facts in known}
     times = QueueTimes(store)

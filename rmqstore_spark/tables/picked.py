@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from rmqstore_spark.columns import arrow_schema
 from rmqstore_spark.options import ReadOptions, Use, going_with
 from rmqstore_spark.selection import EVERYTHING, Numbers, Selection, Texts
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.messages import messages
 
 HOW_TO_READ = frozenset(going_with(Use.PICKED))
@@ -24,7 +24,7 @@ _WHOLE_NUMBER = "^-?[0-9]{1,15}$"  # also as milliseconds that fit an Arrow time
 
 
 def picked(
-    store: OpenStore, options: ReadOptions, selection: Selection, columns: Sequence[str], properties: Sequence[str]
+    store: Snapshot, options: ReadOptions, selection: Selection, columns: Sequence[str], properties: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """The selected messages of a store in log order, with these columns and properties. Damage is an error or, in any
     other mode, left out.
@@ -48,7 +48,7 @@ def picked_schema(columns: Sequence[str], properties: Sequence[str]) -> pa.Schem
 
 
 def picked_table(
-    store: OpenStore, options: ReadOptions, selection: Selection, columns: Sequence[str], properties: Sequence[str]
+    store: Snapshot, options: ReadOptions, selection: Selection, columns: Sequence[str], properties: Sequence[str]
 ) -> pa.Table:
     """The same as one table, each column in one piece."""
     batches = picked(store, options, selection, columns, properties)

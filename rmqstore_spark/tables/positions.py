@@ -2,15 +2,15 @@
 
 from rmqstore_spark.read.groups import check_group
 from rmqstore_spark.selection import EVERYTHING
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_bounds import queue_bounds
 from rmqstore_spark.store.queue_times import QueueTimes
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.unqueued import unqueued
 
 Positions = dict[str, dict[str, int]]  # by topic and queueId
 
 
-def positions_at(store: OpenStore, time: int) -> Positions:
+def positions_at(store: Snapshot, time: int) -> Positions:
     """Of each queue the first offset with a store time (microseconds) of `time` or later, else its end. Light queues
     are left out: their messages are in others. What queue files do not have, the log tells, as in table `queues`."""
     store.layout.refuse_dledger()
@@ -34,7 +34,7 @@ def positions_at(store: OpenStore, time: int) -> Positions:
     return found
 
 
-def positions_of(store: OpenStore, group: str) -> Positions:
+def positions_of(store: Snapshot, group: str) -> Positions:
     """The offset of the next message of a consumer group in each queue of the store that it has one for.
 
     Raises:

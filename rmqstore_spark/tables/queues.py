@@ -15,8 +15,8 @@ from rmqstore_spark.read.queue_claims import selected_queues
 from rmqstore_spark.selection import EVERYTHING, Selection
 from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.kinds import kind_with
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.table import Part, Table
 from rmqstore_spark.tables.unqueued import Unqueued, unqueued
@@ -52,7 +52,7 @@ class QueueFacts:
         self.last_position, self.last_time = message.position, message.time
 
 
-def queue_facts(store: OpenStore, selection: Selection = EVERYTHING) -> Iterator[QueueFacts]:
+def queue_facts(store: Snapshot, selection: Selection = EVERYTHING) -> Iterator[QueueFacts]:
     """The queues of a store whose topic and queueId are selected, by topic and queueId.
 
     Raises:
@@ -103,7 +103,7 @@ def _kind(queue: Queue) -> str:
     return "lmq" if queue.is_lmq else "simple"
 
 
-def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
+def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
     rows = (
         (
             *(q.topic, q.queue_id, q.kind, q.least, q.end, q.end - q.least, q.first_position, q.last_position),

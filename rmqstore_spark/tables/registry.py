@@ -23,8 +23,8 @@ from rmqstore_spark.read.stores import files_of, open_stores
 from rmqstore_spark.selection import Selection
 from rmqstore_spark.store.elsewhere import say_what_is_unknown
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.proofs import Proof, hold
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.table import Part, Table
 
 OF_ALL_TABLES = going_with(Use.TABLE).keys()
@@ -129,7 +129,7 @@ def schema_of(table: Table, columns: list[str] | None = None) -> pa.Schema:
     return pa.schema([pa.field(name, types[name]) for name in columns])
 
 
-def plan_table(table: Table, options: ReadOptions, stores: list[OpenStore] | None = None) -> list[TableTask]:
+def plan_table(table: Table, options: ReadOptions, stores: list[Snapshot] | None = None) -> list[TableTask]:
     """The tasks that read a table of the stores that options name, in their order.
 
     Args:
@@ -154,13 +154,13 @@ def plan_table(table: Table, options: ReadOptions, stores: list[OpenStore] | Non
     return tasks
 
 
-def _seen(table: Table, store: OpenStore, options: ReadOptions) -> tuple[Proof, ...]:
+def _seen(table: Table, store: Snapshot, options: ReadOptions) -> tuple[Proof, ...]:
     found = [store.glimpsed, *table.seen(store, options)]
     return tuple(proof for proof in found if proof is not None)
 
 
 def read_part(
-    table: Table, task: TableTask, options: ReadOptions, schema: pa.Schema, store: OpenStore | None = None
+    table: Table, task: TableTask, options: ReadOptions, schema: pa.Schema, store: Snapshot | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a task.
 
@@ -181,16 +181,16 @@ def read_part(
     task.hold(store.files)
 
 
-def _found(task: TableTask, options: ReadOptions) -> OpenStore:
+def _found(task: TableTask, options: ReadOptions) -> Snapshot:
     files = files_of(options)
     try:
-        return OpenStore.find(task.root, files, options.store_path_commit_log)
+        return Snapshot.find(task.root, files, options.store_path_commit_log)
     except NotAStoreError:
         task.hold(files)  # which tells what the plan saw
         raise
 
 
-def read_table(options: ReadOptions, stores: list[OpenStore] | None = None) -> pa.Table:
+def read_table(options: ReadOptions, stores: list[Snapshot] | None = None) -> pa.Table:
     """A whole table of the stores that options name, in this process.
 
     Args:
@@ -210,7 +210,7 @@ def table_batches(options: ReadOptions) -> Iterator[pa.RecordBatch]:
     yield from begun_again(lambda: _batches(options, open_stores(options, files_of(options))))
 
 
-def _batches(options: ReadOptions, stores: list[OpenStore]) -> Iterator[pa.RecordBatch]:
+def _batches(options: ReadOptions, stores: list[Snapshot]) -> Iterator[pa.RecordBatch]:
     found = table_of(options)
     schema = schema_of(found, options.columns)
     tasks = plan_table(found, options, stores)
@@ -243,7 +243,7 @@ def _reading(
     return read
 
 
-def _arranged(batch: pa.RecordBatch, store: OpenStore, schema: pa.Schema) -> pa.RecordBatch:
+def _arranged(batch: pa.RecordBatch, store: Snapshot, schema: pa.Schema) -> pa.RecordBatch:
     """The columns of a batch that a schema names."""
     arrays = [
         pa.repeat(store.root, batch.num_rows) if field.name == _STORE else batch.column(field.name) for field in schema

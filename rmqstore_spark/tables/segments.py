@@ -11,19 +11,19 @@ from rmqstore_spark.selection import ALL, Numbers
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.files import allocated, status_of
 from rmqstore_spark.store.message import Header
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Extent, Segment
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.table import Part, Table
 
 _STEP_BACK = 64 * 1024
 
 
-def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
+def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
     return batches(SEGMENTS.schema, _segments(store, options.selection.store_timestamp))
 
 
-def _segments(store: OpenStore, wanted: Numbers) -> Iterator[tuple[Any, ...]]:
+def _segments(store: Snapshot, wanted: Numbers) -> Iterator[tuple[Any, ...]]:
     extents = {extent.segment.start: extent for extent in store.log.extents}
     for segment in store.segments:
         extent = extents.get(segment.start)
@@ -32,7 +32,7 @@ def _segments(store: OpenStore, wanted: Numbers) -> Iterator[tuple[Any, ...]]:
             yield (*_positions(store, segment, extent), first, last)
 
 
-def _may_hold(store: OpenStore, extent: Extent, wanted: Numbers, first: int | None, last: int | None) -> bool:
+def _may_hold(store: Snapshot, extent: Extent, wanted: Numbers, first: int | None, last: int | None) -> bool:
     """Can an extent have a message of a wanted store time (ms)?
 
     Args:
@@ -43,7 +43,7 @@ def _may_hold(store: OpenStore, extent: Extent, wanted: Numbers, first: int | No
     return store.written.has_any and store.times.may_hold(extent.start, extent.stop, wanted.least, wanted.most)
 
 
-def _positions(store: OpenStore, segment: Segment, extent: Extent | None) -> tuple[Any, ...]:
+def _positions(store: Snapshot, segment: Segment, extent: Extent | None) -> tuple[Any, ...]:
     on_disk = allocated(status_of(segment.path, store.files))
     if extent is None:
         return segment.path, segment.start, segment.start, segment.size, on_disk, "spare"
@@ -51,7 +51,7 @@ def _positions(store: OpenStore, segment: Segment, extent: Extent | None) -> tup
     return segment.path, extent.start, extent.stop, segment.size, on_disk, "last" if is_last else "used"
 
 
-def _outer_times(store: OpenStore, extent: Extent) -> tuple[int | None, int | None]:
+def _outer_times(store: Snapshot, extent: Extent) -> tuple[int | None, int | None]:
     """Store times (microseconds) of the first and the last message."""
     with store.reader(extent.segment) as reader:
         first = reader.header(extent.start)
@@ -59,7 +59,7 @@ def _outer_times(store: OpenStore, extent: Extent) -> tuple[int | None, int | No
     return None if first is None else first.store_timestamp, None if last is None else last.store_timestamp
 
 
-def _last_in(store: OpenStore, extent: Extent, reader: SegmentReader) -> Header | None:
+def _last_in(store: Snapshot, extent: Extent, reader: SegmentReader) -> Header | None:
     """The last message: walked to from where live messages surely reach to, or else from a unit shortly before that."""
     if store.last_message is not None and extent.start <= store.last_message.position < extent.stop:
         return store.last_message

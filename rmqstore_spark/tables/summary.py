@@ -10,7 +10,7 @@ import numpy.typing as npt
 from rmqstore_spark.store.config import topic_entries
 from rmqstore_spark.store.elsewhere import Elsewhere, elsewhere
 from rmqstore_spark.store.message import Header
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.offsets import progress
 from rmqstore_spark.tables.queues import QueueFacts, queue_facts
 from rmqstore_spark.tables.topics import kind_of
@@ -81,7 +81,7 @@ class Summary:
     unknown: list[Elsewhere]
 
 
-def summarize(store: OpenStore) -> Summary:
+def summarize(store: Snapshot) -> Summary:
     """What is in a store, with a few requests for each queue."""
     entries = topic_entries(store.root, store.files)
     facts = [queue for queue in queue_facts(store) if queue.kind != "lmq"]
@@ -119,7 +119,7 @@ def _count(queues: list[QueueFacts]) -> int:
 class _Samples:
     """Some messages of a topic's largest queues, evenly along them."""
 
-    def __init__(self, store: OpenStore, queues: list[QueueFacts]) -> None:
+    def __init__(self, store: Snapshot, queues: list[QueueFacts]) -> None:
         self._all = _count(queues)
         largest = sorted((q for q in queues if q.kind == "simple"), key=lambda queue: queue.least - queue.end)
         self._queues = {queue.queue_id: queue for queue in largest[:_QUEUES_SAMPLED]}
@@ -146,7 +146,7 @@ class _Samples:
         return [float(rate) for rate in total * (self._all / sampled)] if sampled else []
 
 
-def _some(store: OpenStore, facts: QueueFacts) -> Iterator[Header]:
+def _some(store: Snapshot, facts: QueueFacts) -> Iterator[Header]:
     queue = store.queues.queue(facts.topic, facts.queue_id)
     for offset in sorted(set(np.linspace(facts.least, facts.end - 1, _SAMPLES).astype(int).tolist())):
         unit = None if queue is None else queue.unit(offset)
@@ -155,7 +155,7 @@ def _some(store: OpenStore, facts: QueueFacts) -> Iterator[Header]:
             yield header
 
 
-def _groups(store: OpenStore, facts: list[QueueFacts]) -> list[GroupSummary]:
+def _groups(store: Snapshot, facts: list[QueueFacts]) -> list[GroupSummary]:
     table = progress(store, facts).select(["group", "topic", "lag", "lagMillis"])
     topics: dict[str, set[str]] = defaultdict(set)
     lags: dict[str, int] = defaultdict(int)

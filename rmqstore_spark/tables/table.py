@@ -9,18 +9,18 @@ import pyarrow as pa
 from rmqstore_spark.columns import Column, as_schema
 from rmqstore_spark.kept import kept
 from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.proofs import Proof
+from rmqstore_spark.store.snapshot import Snapshot
 
 Part = Any
 
 
-def whole(store: OpenStore, options: ReadOptions) -> Sequence[Part]:
+def whole(store: Snapshot, options: ReadOptions) -> Sequence[Part]:
     """The parts of a small table: one, for the whole store."""
     return [None]
 
 
-def of_the_log_alone(store: OpenStore, options: ReadOptions) -> Iterable[Proof | None]:
+def of_the_log_alone(store: Snapshot, options: ReadOptions) -> Iterable[Proof | None]:
     """What tells a store's other files from those of another time: nothing."""
     return ()
 
@@ -46,11 +46,11 @@ class Table:
     row: str
     columns: tuple[Column, ...]
     options: frozenset[str]
-    rows: Callable[[OpenStore, ReadOptions, Part], Iterator[pa.RecordBatch]]
-    parts: Callable[[OpenStore, ReadOptions], Sequence[Part]] = whole
+    rows: Callable[[Snapshot, ReadOptions, Part], Iterator[pa.RecordBatch]]
+    parts: Callable[[Snapshot, ReadOptions], Sequence[Part]] = whole
     nbytes: Callable[[Part], int] | None = None
     note: str = ""
-    seen: Callable[[OpenStore, ReadOptions], Iterable[Proof | None]] = of_the_log_alone
+    seen: Callable[[Snapshot, ReadOptions], Iterable[Proof | None]] = of_the_log_alone
 
     @kept
     def schema(self) -> pa.Schema:

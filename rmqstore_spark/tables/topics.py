@@ -10,7 +10,7 @@ from rmqstore_spark.columns import BOOL, INT, LONG, MAP, TEXT, TIME, Column
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.store.config import DEFAULT_QUEUES, is_count, topic_entries
 from rmqstore_spark.store.elsewhere import say_if_unread
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.system_topics import (
     DEAD_PREFIX,
     GIVEN_UP_TOPIC,
@@ -64,7 +64,7 @@ def kind_of(topic: str, entry: dict[str, Any] | None) -> str:
     return "system" if is_system or is_brokers else "user"
 
 
-def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
+def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
     entries = topic_entries(store.root, store.files)
     if not entries:
         say_if_unread(store, "topics.json", TOPICS.name)

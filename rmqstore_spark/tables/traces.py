@@ -19,7 +19,7 @@ from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read.batches import ReadSettings, read_task
 from rmqstore_spark.read.planner import plan_stores
 from rmqstore_spark.selection import EVERYTHING, Selection
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.system_topics import TRACE_TOPIC
 from rmqstore_spark.tables.picked import HOW_TO_READ, numbers, of_topics, times
 from rmqstore_spark.tables.table import Part, Table
@@ -78,7 +78,7 @@ _TYPES = pa.array(list(_FIELDS), TEXT)
 _LAYOUTS = [*_FIELDS.values(), _OLD_PUB, {}]  # the last one is of types that are not known
 
 
-def _parts(store: OpenStore, options: ReadOptions) -> Sequence[Part]:
+def _parts(store: Snapshot, options: ReadOptions) -> Sequence[Part]:
     return plan_stores([store], replace(options, selection=_selection(options)), store.files, _READ).tasks
 
 
@@ -89,7 +89,7 @@ def _selection(options: ReadOptions) -> Selection:
     return selection if names_topics else selection.narrowed(of_topics(TRACE_TOPIC))
 
 
-def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
+def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
     mode: Mode = "FAILFAST" if options.mode == "FAILFAST" else "DROPMALFORMED"
     how = replace(options, mode=mode, selection=_selection(options))
     for batch in read_task(part, ReadSettings.of(how, arrow_schema(_READ))):

@@ -21,7 +21,7 @@ from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.store.elsewhere import say_if_unread
 from rmqstore_spark.store.message import TRANSACTION_COMMIT, TRANSACTION_TYPE
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.system_topics import (
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
@@ -50,7 +50,7 @@ Bools = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.int64]
 
 
-def _rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
+def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
     halves = picked_table(
         store,
         options,
@@ -113,7 +113,7 @@ class _Groups:
         return found
 
 
-def _states(store: OpenStore, options: ReadOptions, halves: pa.Table, groups: _Groups) -> npt.NDArray[np.str_]:
+def _states(store: Snapshot, options: ReadOptions, halves: pa.Table, groups: _Groups) -> npt.NDArray[np.str_]:
     """The state of each transaction."""
     committed = groups.any(_are_committed(store, options, halves))
     ended = groups.any(_have_op(store, options, halves))
@@ -121,7 +121,7 @@ def _states(store: OpenStore, options: ReadOptions, halves: pa.Table, groups: _G
     return np.select([committed, ended, given_up], ["committed", "rolledBack", "givenUp"], "open")
 
 
-def _are_committed(store: OpenStore, options: ReadOptions, halves: pa.Table) -> Bools:
+def _are_committed(store: Snapshot, options: ReadOptions, halves: pa.Table) -> Bools:
     """Which half messages a message of their topic names, and has their msgId: 0, which is a physical offset, too, may
     also stand there for none."""
     topics = [topic for topic in column(halves, "realTopic").unique().to_pylist() if topic]
@@ -143,7 +143,7 @@ def _are_committed(store: OpenStore, options: ReadOptions, halves: pa.Table) -> 
     return committed
 
 
-def _have_op(store: OpenStore, options: ReadOptions, halves: pa.Table) -> Bools:
+def _have_op(store: Snapshot, options: ReadOptions, halves: pa.Table) -> Bools:
     """Which half messages op messages name."""
     queues, offsets, positions = [], [], [np.zeros(0, np.int64)]
     columns = ["topic", "queueId", "body", "commitLogOffset"]
@@ -178,7 +178,7 @@ def _pairs_in(queue_ids: Indices, offsets: Indices, named: pa.Table) -> Bools:
     return found
 
 
-def _are_given_up(store: OpenStore, options: ReadOptions, halves: pa.Table, groups: _Groups) -> Bools:
+def _are_given_up(store: Snapshot, options: ReadOptions, halves: pa.Table, groups: _Groups) -> Bools:
     """Which transactions the broker asks for no more: their last half message is before the next one that it looks at,
     or there is a copy among those that were given up."""
     last = halves.take(pa.array(groups.last))

@@ -19,9 +19,9 @@ from rmqstore_spark.read.prune import ranges_of
 from rmqstore_spark.read.task import Range, Scanned, Task
 from rmqstore_spark.selection import Selection
 from rmqstore_spark.store.message import is_queued
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_bounds import QueueBounds
 from rmqstore_spark.store.queue_coverage import coverage
+from rmqstore_spark.store.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Unqueued(NamedTuple):
     time: int
 
 
-def unqueued(store: OpenStore, selection: Selection, found: list[QueueBounds]) -> Iterator[Unqueued]:
+def unqueued(store: Snapshot, selection: Selection, found: list[QueueBounds]) -> Iterator[Unqueued]:
     """The messages of selected topics and queues that queue files do not have, in the order of the log.
 
     Args:
@@ -79,7 +79,7 @@ def has_units(bounds: QueueBounds) -> bool:
     return bounds.last is not None or bounds.queue.last() is not None
 
 
-def _unknown(store: OpenStore, selection: Selection, known: Mapping[tuple[str, int], QueueBounds]) -> Iterator[Range]:
+def _unknown(store: Snapshot, selection: Selection, known: Mapping[tuple[str, int], QueueBounds]) -> Iterator[Range]:
     """The parts of the log that no queue knows, as far as they are to be read."""
     ranges = ranges_of(store)
     queues = store.queues.with_batch
@@ -107,7 +107,7 @@ def _unknown(store: OpenStore, selection: Selection, known: Mapping[tuple[str, i
             yield Scanned(r.segment, start, stop, store)
 
 
-def _is_something_missing(store: OpenStore, selection: Selection, known: Mapping[tuple[str, int], QueueBounds]) -> bool:
+def _is_something_missing(store: Snapshot, selection: Selection, known: Mapping[tuple[str, int], QueueBounds]) -> bool:
     """Is there a directory of a queue without a unit in it, or a group that is farther than the queue is?"""
     if not all(map(has_units, known.values())):
         return True

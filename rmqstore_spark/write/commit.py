@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from rmqstore_spark.errors import OptionError, one_line
 from rmqstore_spark.option_values import Transaction
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.write import disk, transactions
 from rmqstore_spark.write.append import append
 from rmqstore_spark.write.brought import Brought
@@ -137,7 +137,7 @@ def check(root: str, settings: Settings) -> None:
         if settings.overwrite:
             refuse_foreign_files(tree)
         else:
-            sizes_of(OpenStore.find(root, tree), settings.sizes)
+            sizes_of(Snapshot.find(root, tree), settings.sizes)
 
 
 def _not_new(root: str) -> OptionError:

@@ -23,7 +23,7 @@ from rmqstore_spark.store.indexfile import (
     item_at,
     read_header,
 )
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.write import disk
 from rmqstore_spark.write.new_file import BLOCK, NewFile, closed_if_it_fails
 from rmqstore_spark.write.patch import PatchWriter
@@ -52,7 +52,7 @@ class IndexWriter:
         slots: int,
         items: int,
         patches: str | None = None,
-        store: OpenStore | None = None,
+        store: Snapshot | None = None,
     ) -> None:
         if items < 2:
             raise RmqStoreError(f"an index file has to hold an entry: expected at least 2 items, found {items}")
@@ -134,7 +134,7 @@ class IndexWriter:
             self._last_name = _next_name(self._last_name)
             self._file = self._tree.new_file(os.path.join(self._new, self._last_name), size)
 
-    def _compare(self, store: OpenStore, size: int) -> None:
+    def _compare(self, store: Snapshot, size: int) -> None:
         """Make those files anew that end with messages that the log does not have any more, and find out whether the
         last one is gone on with."""
         worn: list[str] = []
@@ -151,7 +151,7 @@ class IndexWriter:
         for path in reversed(worn):
             self._cut_off(store, path, size)
 
-    def _cut_off(self, store: OpenStore, path: str, size: int) -> None:
+    def _cut_off(self, store: Snapshot, path: str, size: int) -> None:
         """Make a file anew without the items of messages that the log no longer has; it may have none then."""
         with IndexReader(path, self._tree) as reader:
             header = reader.header

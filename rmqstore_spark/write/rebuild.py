@@ -22,11 +22,11 @@ from rmqstore_spark.store.consumequeue import MOST_OFFSETS, PRE_BLANK, UNIT, UNI
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.geometry import indexes_tags
 from rmqstore_spark.store.layout import find_store, queue_path
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_bounds import queue_bounds
 from rmqstore_spark.store.queue_ends import WITH_A_BROKER
 from rmqstore_spark.store.segments import Extent
 from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.unit_evidence import unit_at
 from rmqstore_spark.write import disk, topics
 from rmqstore_spark.write.background import Lane
@@ -212,7 +212,7 @@ def _position(units: memoryview) -> int:
     return QueueUnit(*UNIT.unpack_from(units)).position
 
 
-def _kept_ends(store: OpenStore) -> dict[tuple[str, int], int]:
+def _kept_ends(store: Snapshot) -> dict[tuple[str, int], int]:
     """Where queues go on that lack their last messages, but which a salvage has let go on after them."""
     lasts = ((queue, unit_at(queue, queue.end - 1)) for queue in store.queues if not queue.is_lmq)
     return {(queue.topic, queue.queue_id): unit.end for queue, unit in lasts if unit and unit.kind is Kind.LOST}
@@ -228,7 +228,7 @@ def _tell_of(root: str, queues: dict[tuple[str, int], int], what: str) -> None:
         log.warning("%s: and so for %d more queues", one_line(root), len(queues) - _MOST_TOLD)
 
 
-def _keep_others(tree: disk.Tree, store: OpenStore, new: str, queues: QueueWriter, size: int) -> None:
+def _keep_others(tree: disk.Tree, store: Snapshot, new: str, queues: QueueWriter, size: int) -> None:
     """Take over the queues that nothing in the log has made anew. Units after the log's end are of messages that were
     cut off: without them a queue begins where it went on before these. So does one whose files have not the size that
     all have, as brokers do not start with them: no unit of it is of a message that is still there."""
@@ -258,7 +258,7 @@ class _Part:
     nbytes: int
 
 
-def _dispatch_all(store: OpenStore, slots: int) -> Iterator[_Part]:
+def _dispatch_all(store: Snapshot, slots: int) -> Iterator[_Part]:
     """The parts of the log in its order. Segments are worked on side by side, one for each core."""
     workers = cores()
     tags = indexes_tags(store, slots)
@@ -279,7 +279,7 @@ class _Scanner:
         self.scan = self.dispatcher.dispatch
 
 
-def _dispatch(store: OpenStore, extent: Extent, tags: bool) -> Iterator[_Part]:
+def _dispatch(store: Snapshot, extent: Extent, tags: bool) -> Iterator[_Part]:
     scanner = _Scanner(tags)
     with store.reader(extent.segment, verify_crc=True) as reader:
         steps = store.past_damage(reader).decode(extent.start, extent.stop, scanner, lambda: NO_LIMIT)

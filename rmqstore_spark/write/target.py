@@ -10,10 +10,10 @@ from rmqstore_spark.store.files import Hint
 from rmqstore_spark.store.geometry import index_geometry, queue_file_size, segment_size
 from rmqstore_spark.store.kinds import refuse_to_write
 from rmqstore_spark.store.layout import dledger_directory, find_store, refuse_dledger
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_ends import queue_ends
 from rmqstore_spark.store.segments import Segment
 from rmqstore_spark.store.sizes import FileSizes, Sizes
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.written import WORKSHOP, record_path
 from rmqstore_spark.write import checked
 from rmqstore_spark.write.disk import Tree, kind_at, make_directories
@@ -46,7 +46,7 @@ class Target:
 
     root: str
     sizes: FileSizes
-    store: OpenStore | None = None
+    store: Snapshot | None = None
     last_timestamp: int = 0
     queues: dict[tuple[str, int], int] = field(default_factory=dict)
     start: int = 0
@@ -182,7 +182,7 @@ def refuse_foreign_files(tree: Tree) -> None:
         )
 
 
-def sizes_of(store: OpenStore, asked: Sizes, topics: Iterable[str] = ()) -> FileSizes:
+def sizes_of(store: Snapshot, asked: Sizes, topics: Iterable[str] = ()) -> FileSizes:
     """The sizes that a store's files have, else those asked for, else RocketMQ's.
 
     Args:
@@ -210,7 +210,7 @@ def sizes_of(store: OpenStore, asked: Sizes, topics: Iterable[str] = ()) -> File
     ).or_defaults()
 
 
-def sizes_to_rebuild(store: OpenStore, asked: Sizes, may_be_cut: bool = False) -> FileSizes:
+def sizes_to_rebuild(store: Snapshot, asked: Sizes, may_be_cut: bool = False) -> FileSizes:
     """The sizes for files that are made anew: those asked for, else those that most of the files have that are there,
     as some of them may be what is broken, else RocketMQ's.
 
@@ -238,7 +238,7 @@ def inspect(tree: Tree, asked: Sizes, topics: Collection[str]) -> Target:
     Raises:
         DamagedStoreError: messages in it are damaged, or the ConsumeQueues do not know its last ones.
     """
-    store = OpenStore.find(tree.path, tree)
+    store = Snapshot.find(tree.path, tree)
     if store.layout.strays:
         raise DamagedStoreError(
             f"{store.layout.strays[0]}: not a commitlog file; a broker would not start: move it away"
@@ -260,18 +260,18 @@ def inspect_to_rebuild(tree: Tree, asked: Sizes) -> Target:
     Raises:
         DamagedStoreError: a segment is missing, or has another size.
     """
-    store = OpenStore.find(tree.path, tree)
+    store = Snapshot.find(tree.path, tree)
     sizes = sizes_to_rebuild(store, asked)
     _refuse_faults(store)
     return Target(store.root, sizes, store)
 
 
-def _refuse_faults(store: OpenStore) -> None:
+def _refuse_faults(store: Snapshot) -> None:
     if store.faults:
         raise DamagedStoreError(f"{store.faults[0]}; a store that is not whole is not written to")
 
 
-def _check_last_segment(store: OpenStore, sizes: FileSizes) -> int:
+def _check_last_segment(store: Snapshot, sizes: FileSizes) -> int:
     """Read the last segment, after which the log goes on; the store time (ms) of its last message, 0 without one.
 
     Raises:

@@ -13,7 +13,7 @@ from support import reading
 
 from machine.expected import Truth
 from machine.past import Difference, Message, Past, QueueName, known_topics
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables import positions, registry
 
 Row = dict[str, Any]
@@ -38,7 +38,7 @@ class Queue(NamedTuple):
 
 def _table(past: Past, name: str, **options: Any) -> list[Row]:
     understood = reading.options_of(past.root, table=name, **options)
-    store = OpenStore.find(str(past.root), reading.new_files())
+    store = Snapshot.find(str(past.root), reading.new_files())
     rows: list[Row] = registry.read_table(understood, [store]).to_pylist()
     return rows
 
@@ -259,7 +259,7 @@ def offsets_at(past: Past, truth: Truth, rng: random.Random) -> None:
     if times != sorted(times):
         return
     time = rng.choice(times) + rng.choice((0, 0, 1, -1, 10**6))
-    store = OpenStore.find(str(past.root), reading.new_files())
+    store = Snapshot.find(str(past.root), reading.new_files())
     found = positions.positions_at(store, time * 1000)
     in_files = any(True for _ in past.root.glob("consumequeue/*/*/*"))
     for (topic, queue_id), queue in known.items():

@@ -7,7 +7,7 @@ from typing import Any
 
 from support import reading
 
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables import registry
 
 Row = dict[str, Any]
@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 def check(root: Path, **options: Any) -> list[Row]:
     understood = reading.options_of(root, table="check", **options)
-    store = OpenStore.find(str(root), reading.new_files())
+    store = Snapshot.find(str(root), reading.new_files())
     rows: list[Row] = registry.read_table(understood, [store]).to_pylist()
     return rows
 

@@ -38,8 +38,8 @@ from rmqstore_spark.read.planner import plan
 from rmqstore_spark.read.stored import StoredUnits
 from rmqstore_spark.read.task import Task
 from rmqstore_spark.store.files import Files, cannot_read
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.proofs import hold
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.registry import TABLES, plan_table, read_part, schema_of, table
 
 
@@ -258,7 +258,7 @@ def test_what_it_costs_a_table_that_does_not_need_the_log(tmp_path: Path) -> Non
     store.flush()
     for name in ("groups", "checkpoint", "indexfiles"):
         files = Files()
-        opened = OpenStore.find(str(tmp_path / "store"), files)
+        opened = Snapshot.find(str(tmp_path / "store"), files)
         (task,) = plan_table(table(name), reading.options_of(tmp_path / "store", table=name), [opened])
         assert task.seen[0].offset == store.messages[-1].position
         assert files.bytes < 200_000

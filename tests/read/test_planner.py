@@ -20,8 +20,8 @@ from rmqstore_spark.read.planner import plan
 from rmqstore_spark.read.task import Range, Scanned
 from rmqstore_spark.selection import Numbers, Selection, Texts
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Segment
+from rmqstore_spark.store.snapshot import Snapshot
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -89,7 +89,7 @@ def test_small_segments_are_packed(tmp_path: Path) -> None:
 )
 def test_whole_segments_fill_a_partition(tmp_path: Path, given: str, count: int, tasks: int) -> None:
     """Two files of 1 GiB are no more than 2 GiB. None of them is there: nobody looks into them here."""
-    store = OpenStore.find(str(random_stores.random_store(tmp_path, random.Random(0), messages=1).root), Files())
+    store = Snapshot.find(str(random_stores.random_store(tmp_path, random.Random(0), messages=1).root), Files())
     segments = [Segment(f"/{n}", n * GIB, (n + 1) * GIB, GIB) for n in range(count)]
     pieces: pack.Pieces = [(Scanned(s, s.start, s.end, store), GIB) for s in segments]
     planned = pack.pack(pieces, reading.options_of("/store", maxPartitionBytes=given))

@@ -17,7 +17,7 @@ import rmqstore_spark
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.read.stored import StoredUnits
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 
 MIB = 1 << 20
 DELAY = 0.1  # seconds of a request: far more than the work between two of them takes
@@ -47,14 +47,14 @@ def units_of(store: Path) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 )
 def test_the_same_bytes_in_few_rounds(store: Path, every: int, most_rounds: int, most_bytes: float) -> None:
     positions, sizes = (each[::every] for each in units_of(store))
-    with StoredUnits(OpenStore.find(str(store), Files())) as local:
+    with StoredUnits(Snapshot.find(str(store), Files())) as local:
         expected = read(local, positions, sizes)
     log = b"".join(file.read_bytes() for file in sorted((store / "commitlog").iterdir()))
     assert expected == b"".join(log[at : at + size] for at, size in zip(positions, sizes, strict=True))
     found = []
     for _ in range(TRIES):
         slow = remote.Slow(DELAY)
-        opened = OpenStore.find(str(store), slow.files)
+        opened = Snapshot.find(str(store), slow.files)
         end = opened.end
         slow.begun, slow.nbytes = [], 0
         with StoredUnits(opened) as units:
@@ -72,7 +72,7 @@ def test_a_file_that_has_become_shorter(store: Path, tmp_path: Path, every: int,
     positions, sizes = (each[::every] for each in units_of(store))
     copied = shutil.copytree(store, tmp_path / "store")
     last = sorted((copied / "commitlog").iterdir())[-1]
-    opened = OpenStore.find(str(copied), remote.remote_files() if is_remote else Files())
+    opened = Snapshot.find(str(copied), remote.remote_files() if is_remote else Files())
     assert opened.end > positions[-1]
     os.truncate(last, int(positions[-1]) - int(last.name) + 10)
     with StoredUnits(opened) as units, pytest.raises(RmqStoreError, match=r"has become shorter|is another one"):

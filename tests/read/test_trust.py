@@ -23,7 +23,7 @@ from rmqstore_spark.read.planner import plan
 from rmqstore_spark.read.task import Covered, Task
 from rmqstore_spark.selection import ALL, Numbers, Selection
 from rmqstore_spark.store.files import Files, Prices
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 
 COVERED = ["topic", "queueId", "queueOffset", "commitLogOffset", "storeSize", "store"]
 UNIT = struct.Struct(">qiq")
@@ -69,7 +69,7 @@ def test_what_a_small_topic_costs(tmp_path: Path) -> None:
         store = make_store(root, topics)
         store.append(topic="Small", queue_id=0, body=b"x")
         store.close()
-        segments = len(OpenStore.find(str(root), Files()).log.extents)
+        segments = len(Snapshot.find(str(root), Files()).log.extents)
         assert segments > 5
         files = Files(Prices(request=0, search=0))
         assert [row["topic"] for row in read(root, subscribe="Small", files=files)] == ["Small"]
@@ -165,7 +165,7 @@ def test_the_same_rows_where_queues_are_whole(tmp_path: Path, rng: random.Random
 def test_covering_reads_leave_the_log_alone(tmp_path: Path) -> None:
     make_store(tmp_path, topics=2)
     rows = read(tmp_path)
-    size = OpenStore.find(str(tmp_path), Files()).log.size
+    size = Snapshot.find(str(tmp_path), Files()).log.size
     tasks = plan(reading.options_of(tmp_path, trust="queues"), Files(), COVERED).tasks
     files = [piece.store.files for task in tasks for piece in task.ranges]
     before = sum(each.bytes for each in set(files))

@@ -17,7 +17,7 @@ from rmqstore_spark.errors import DamagedStoreError, OptionError
 from rmqstore_spark.read.explain import explained
 from rmqstore_spark.read.twins import kin
 from rmqstore_spark.store.files import Prices
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.stream_options import parse_stream_options
 
 Change = Callable[[stores.StoreBuilder, stores.StoreBuilder], None]
@@ -255,7 +255,7 @@ def test_costs_where_all_have_the_same_address(tmp_path: Path) -> None:
 
     def requests(count: int) -> int:
         files = new_files()
-        opened = [OpenStore.find(str(tmp_path / f"s{number}"), files) for number in range(count)]
+        opened = [Snapshot.find(str(tmp_path / f"s{number}"), files) for number in range(count)]
         for each in opened:
             _ = each.log, each.last_message
         before = files.requests
@@ -275,7 +275,7 @@ def test_costs(tmp_path: Path, rng: random.Random) -> None:
 
     def requests(count: int) -> int:
         files = new_files()
-        opened = [OpenStore.find(str(tmp_path / f"s{number}"), files) for number in range(count)]
+        opened = [Snapshot.find(str(tmp_path / f"s{number}"), files) for number in range(count)]
         for store in opened:
             _ = store.log, store.last_message
         before = files.requests

@@ -20,8 +20,8 @@ from rmqstore_spark import Store
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.read.prune import in_time, ranges_of
 from rmqstore_spark.selection import Numbers
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.written import record_path
 
 NOW = stores.FIRST_TIMESTAMP  # what a broker's clock says
@@ -262,7 +262,7 @@ def test_what_is_noted_down_saves_reading(tmp_path: Path, rng: random.Random, mo
     for day in (20, 180):
         times = Numbers(NOW + day * DAY, NOW + (day + 1) * DAY)
         files = reading.new_files()
-        store = OpenStore.find(str(root), files)
+        store = Snapshot.find(str(root), files)
         assert len(store.log.extents) > 20
         before = files.requests
         assert 0 < len(in_time(store, ranges_of(store), times)) <= 4
@@ -291,7 +291,7 @@ def test_a_cut_before_what_was_written(tmp_path: Path, rng: random.Random) -> No
     store.cut(count // 2)
     for _ in range(3):
         store.go_on_as_a_broker()
-    opened = OpenStore.find(str(root), reading.new_files())
+    opened = Snapshot.find(str(root), reading.new_files())
     (written,) = opened.written.stretches
     rows = reading.read(root, columns=["commitLogOffset", "storeTimestamp"])
     newest = max(_ms(row) for row in rows if row["commitLogOffset"] < written.start)

@@ -11,7 +11,7 @@ from oracle import stores
 from support import reading
 
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 
 
 @pytest.mark.slow
@@ -28,7 +28,7 @@ def test_live_is_what_a_full_scan_gives(
         once = _cut_store(root, rng)
         live = {row["commitLogOffset"] for row in reading.read(root, columns=["commitLogOffset"])}
         for position in rng.sample(sorted(live | once), min(40, len(live | once))):
-            log = OpenStore.find(str(root), Files()).log
+            log = Snapshot.find(str(root), Files()).log
             if log.header(position) is not None:
                 assert position in live or not log.is_live(position)
                 assert log.is_live(position, however_far=True) == (position in live)
@@ -61,7 +61,7 @@ def test_no_walk_where_a_queue_goes_on(tmp_path: Path, queues: int) -> None:
     for number in range(900):
         store.append(topic=f"T{number % queues}", queue_id=0, body=b"b" * 16_000)
     store.close()
-    opened = OpenStore.find(str(tmp_path), Files())
+    opened = Snapshot.find(str(tmp_path), Files())
     assert len(opened.log.extents) > 3
     positions = [row["commitLogOffset"] for row in reading.read(tmp_path, columns=["commitLogOffset"])]
     for extent in opened.log.extents[:-1]:
@@ -87,7 +87,7 @@ def test_a_message_that_was_lost_when_it_closed_a_segment(
         store.append(topic=f"T{number + 1}", body=b"b" * 10)
     store.close()
     live = {message.position for message in store.messages}
-    log = OpenStore.find(str(tmp_path), Files()).log
+    log = Snapshot.find(str(tmp_path), Files()).log
     left_over = [message.position for message in once if message.position not in live]
     assert any(log.header(position) is not None for position in left_over)
     assert not any(log.is_live(position, far) for position in left_over for far in (False, True))
@@ -104,7 +104,7 @@ def test_a_few_requests_say_that_a_unit_is_live(tmp_path: Path) -> None:
             store.append(topic=f"T{number % queues}", body=b"b" * 900)
         store.close()
         for message in store.messages[: count - 200 : 97]:
-            opened = OpenStore.find(str(root), Files())
+            opened = Snapshot.find(str(root), Files())
             log, before = opened.log, opened.files.requests
             assert log.is_live(message.position)
             assert opened.files.requests - before <= 3
@@ -123,7 +123,7 @@ def test_neighbours_answer_for_a_queue_that_has_ended(tmp_path: Path) -> None:
     assert store.end > 3 << 16
     files = Files()
     for position in ended[:-60]:
-        log = OpenStore.find(str(tmp_path), files).log
+        log = Snapshot.find(str(tmp_path), files).log
         before = files.requests, files.bytes
         assert log.is_live(position)
         assert files.requests - before[0] <= 8
@@ -142,11 +142,11 @@ def test_neighbours_of_a_left_over_unit_do_not_prove_it(tmp_path: Path) -> None:
         store.append(topic=f"T{number % 2}", body=b"b" * 20)
     store.close()
     live = {message.position for message in store.messages}
-    log = OpenStore.find(str(tmp_path), Files()).log
+    log = Snapshot.find(str(tmp_path), Files()).log
     left_over = [position for position in sorted(once - live) if log.header(position) is not None]
     assert len(left_over) > 5
     for position in left_over:
-        assert not OpenStore.find(str(tmp_path), Files()).log.is_live(position)
+        assert not Snapshot.find(str(tmp_path), Files()).log.is_live(position)
         assert not log.is_live(position)
 
 
@@ -157,7 +157,7 @@ def test_what_headers_cost(size: int, tmp_path: Path) -> None:
     for _ in range(300 if size < 10_000 else 12):
         store.append(body=b"b" * size)
     store.close()
-    opened = OpenStore.find(str(tmp_path), Files())
+    opened = Snapshot.find(str(tmp_path), Files())
     log, files = opened.log, opened.files
     is_small = size < 2048 - 200
     for one, other in itertools.pairwise(store.messages):

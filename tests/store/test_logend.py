@@ -21,7 +21,7 @@ from rmqstore_spark.store import log_end
 from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.message import Head
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 
 Row = dict[str, Any]
 
@@ -493,7 +493,7 @@ def test_queues_are_asked_once_about_a_damaged_message(tmp_path: Path, monkeypat
         return claim(self, queue, position, head)
 
     monkeypatch.setattr(log_end.LogEnd, "_claim", counting)
-    assert OpenStore.find(str(tmp_path), Files()).end > half
+    assert Snapshot.find(str(tmp_path), Files()).end > half
     assert asked == [(f"T{number}", half) for number in sorted(range(20), key=str)]
 
 

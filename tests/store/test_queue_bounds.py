@@ -10,12 +10,12 @@ from oracle import stores
 from oracle.worn_stores import TOPICS, Worn, worn_store
 
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
+from rmqstore_spark.store.snapshot import Snapshot
 
 
 def bounds_of(root: Path) -> dict[tuple[str, int], QueueBounds]:
-    store = OpenStore.find(str(root), Files())
+    store = Snapshot.find(str(root), Files())
     return {(each.queue.topic, each.queue.queue_id): each for each in queue_bounds(store, store.queues.with_batch)}
 
 

@@ -12,13 +12,13 @@ from oracle import stores
 from support import reading
 
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.queue_coverage import coverage
 from rmqstore_spark.store.segments import Extent
+from rmqstore_spark.store.snapshot import Snapshot
 
 
-def _opened(root: Path) -> OpenStore:
-    return OpenStore.find(str(root), Files())
+def _opened(root: Path) -> Snapshot:
+    return Snapshot.find(str(root), Files())
 
 
 def _cut_store(root: Path, rng: random.Random) -> stores.StoreBuilder:
@@ -41,7 +41,7 @@ def _cut_store(root: Path, rng: random.Random) -> stores.StoreBuilder:
     return store
 
 
-def _pieces(store: OpenStore, positions: list[int], rng: random.Random) -> list[Extent]:
+def _pieces(store: Snapshot, positions: list[int], rng: random.Random) -> list[Extent]:
     """The log, cut here and there where a message begins; now and then a part of it only."""
     pieces = []
     for extent in store.log.extents:

@@ -19,8 +19,8 @@ from support.patience import HANG
 from rmqstore_spark.errors import NotAStoreError, OptionError, StorageError
 from rmqstore_spark.store import read_ahead, remote_files
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.remote_files import PRICES, RemoteFile, RemoteFiles
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.storage import Storage, location
 
 SIZE = 300_000
@@ -166,7 +166,7 @@ def test_what_is_no_store_is_not_listed_for_ever(tmp_path: Path, monkeypatch: py
     remote.DIRECTORY.asked.clear()
     files.survey(str(tmp_path))
     with pytest.raises(NotAStoreError, match="expected a directory commitlog/"):
-        OpenStore.find(str(tmp_path), files)
+        Snapshot.find(str(tmp_path), files)
     assert [what for what, _ in remote.DIRECTORY.asked] == ["below", "inside"]
     root = golden.unpack(golden.VERSIONS[-1], tmp_path / "store")
     assert reading.read(root, files=remote.remote_files(reading.FREE)) == reading.read(root, prices=reading.FREE)

@@ -10,8 +10,8 @@ from oracle.stores import StoreBuilder
 
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.geometry import segment_size
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import usual_size
+from rmqstore_spark.store.snapshot import Snapshot
 
 Row = list[tuple[int, int]]
 
@@ -66,4 +66,4 @@ def test_an_only_segment_that_was_cut(tmp_path: Path, kept: str) -> None:
     path = tmp_path / "commitlog" / f"{0:020d}"
     path.write_bytes(path.read_bytes()[:end])
     expected = {"in the blank": 8192, "in zeros": 8000}.get(kept)
-    assert segment_size(OpenStore.find(str(tmp_path), Files())) == expected
+    assert segment_size(Snapshot.find(str(tmp_path), Files())) == expected

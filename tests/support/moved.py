@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.delayed import DELAYED
 from rmqstore_spark.tables.inflight import INFLIGHT
 from rmqstore_spark.tables.table import Table
@@ -25,7 +25,7 @@ STATES = {"COMMIT_MESSAGE": "committed", "ROLLBACK_MESSAGE": "rolledBack", "UNKN
 def rows_of(table: Table, root: Path, **options: Any) -> list[Row]:
     """The rows of a table; times are microseconds."""
     understood = reading.options_of(root, **options)
-    store = OpenStore.find(str(root), Files())
+    store = Snapshot.find(str(root), Files())
     found: list[Row] = []
     for part in table.parts(store, understood):
         for batch in table.rows(store, understood, part):

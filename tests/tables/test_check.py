@@ -24,7 +24,7 @@ from support.tables import rows_of
 
 import rmqstore_spark
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.check import table
 from rmqstore_spark.tables.check.problems import PROBLEMS
 from rmqstore_spark.tables.check.table import CHECK
@@ -689,7 +689,7 @@ def test_log_is_read_once(tmp_path: Path, rng: random.Random) -> None:
         builder.append(rng.choice("ABC"), rng.randbytes(1000), rng.randrange(2), keys=f"k{number}")
     builder.close()
     files, options = Files(), options_of(tmp_path)
-    opened = OpenStore.find(str(tmp_path), files)
+    opened = Snapshot.find(str(tmp_path), files)
     parts = CHECK.parts(opened, options)
     found = [batch for part in parts for batch in CHECK.rows(opened, options, part)]
     assert sum(batch.num_rows for batch in found) == 0
@@ -798,7 +798,7 @@ def test_tags_in_the_index_need_not_be_asked_for_one_by_one(tagged: int, tmp_pat
     (path, _) = reference.segment_files(tmp_path)
     path.write_bytes(path.read_bytes()[:cut].ljust(1 << 20, b"\0"))
     files, options = Files(), options_of(tmp_path)
-    opened = OpenStore.find(str(tmp_path), files)
+    opened = Snapshot.find(str(tmp_path), files)
     parts = CHECK.parts(opened, options)
     rows = [row for part in parts for batch in CHECK.rows(opened, options, part) for row in batch.to_pylist()]
     assert {row["problem"] for row in rows if row["severity"] != "info"} == {"abort"}

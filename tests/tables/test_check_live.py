@@ -17,7 +17,7 @@ from support.tables import rows_of
 
 from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.files import Files, OpenFile, Pin
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.check.table import CHECK
 
 SLOTS = 13
@@ -70,7 +70,7 @@ def test_a_store_that_grows_between_two_looks(number: int, tmp_path: Path, rng: 
             builder.expire(1)
 
     files = Growing(go_on)
-    store, options = OpenStore.find(str(tmp_path), files), options_of(tmp_path)
+    store, options = Snapshot.find(str(tmp_path), files), options_of(tmp_path)
     parts = CHECK.parts(store, options)
     is_planned = True
     rows = [row for part in parts for batch in CHECK.rows(store, options, part) for row in batch.to_pylist()]

@@ -16,7 +16,7 @@ from rmqstore_spark import NotAStoreError, OptionError, Store
 from rmqstore_spark.cli.findings import show_findings
 from rmqstore_spark.cli.show import show_summary
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.check.table import CHECK
 from rmqstore_spark.tables.registry import TABLES
 from rmqstore_spark.tables.summary import summarize
@@ -249,5 +249,5 @@ def test_screens(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "nothing is wrong in what was looked at" in shown
     assert f"not looked at: {place}\n" in shown
     assert "notLookedAt" not in shown
-    show_summary(summarize(OpenStore.find(str(store), Files())))
+    show_summary(summarize(Snapshot.find(str(store), Files())))
     assert f"  not read: {place}\n" in capsys.readouterr().out

@@ -13,14 +13,14 @@ from oracle import golden, reference, stores
 from support import flavours, reading
 
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.history import history
 
 Row = dict[str, Any]
 
 
 def events(root: Path, name: str, **options: Any) -> list[Row]:
-    table = history(OpenStore.find(str(root), Files()), reading.options_of(root, **options), name)
+    table = history(Snapshot.find(str(root), Files()), reading.options_of(root, **options), name)
     table.validate(full=True)
     rows: list[Row] = table.to_pylist()
     times = [row["timestamp"] for row in rows if row["timestamp"] is not None]
@@ -132,7 +132,7 @@ def test_it_is_found_through_the_index(tmp_path: Path) -> None:
         store.append("Orders", keys=f"l{n}", body=bytes(500))
     store.close()
     files = Files()
-    opened = OpenStore.find(str(tmp_path), files)
+    opened = Snapshot.find(str(tmp_path), files)
     assert opened.end == store.end  # to find it costs the same for every read
     files.bytes = 0
     rows = history(opened, reading.options_of(tmp_path), "k4000").to_pylist()
@@ -140,7 +140,7 @@ def test_it_is_found_through_the_index(tmp_path: Path) -> None:
     assert files.bytes < store.end / 5
 
     shutil.rmtree(tmp_path / "index")
-    again = history(OpenStore.find(str(tmp_path), Files()), reading.options_of(tmp_path), "k4000")
+    again = history(Snapshot.find(str(tmp_path), Files()), reading.options_of(tmp_path), "k4000")
     assert again.to_pylist() == rows
 
 
@@ -165,7 +165,7 @@ def test_many_messages_of_one_key_cost_no_more_each(tmp_path: Path) -> None:
         for number in range(messages):
             store.append(keys="same", msg_id=f"ID{number}", body=b"x")
         store.close()
-        opened = OpenStore.find(str(store.root), Files())
+        opened = Snapshot.find(str(store.root), Files())
         count = 0
 
         def called(frame: Any, event: str, argument: Any) -> None:

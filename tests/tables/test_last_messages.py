@@ -10,7 +10,7 @@ from oracle import stores
 from support import reading
 
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables import messages
 
 COLUMNS = ["topic", "commitLogOffset"]
@@ -27,7 +27,7 @@ def test_they_are_the_last_of_a_full_scan(tmp_path: Path, rng: random.Random) ->
     for options in ({}, {"subscribe": "T1"}, {"subscribe": "Rare"}, {"subscribe": "T2,Rare", "mode": "PERMISSIVE"}):
         understood = reading.options_of(tmp_path, **options)
         rows = reading.read(tmp_path, columns=COLUMNS, **options)
-        store = OpenStore.find(str(tmp_path), Files())
+        store = Snapshot.find(str(tmp_path), Files())
         for count in (1, 5, 700, 1 << 40):
             found = messages.last_messages(store, understood, COLUMNS, count)
             assert found.to_pylist() == rows[-count:]
@@ -39,7 +39,7 @@ def test_little_of_a_log_is_read(tmp_path: Path) -> None:
     for number in range(20_000):
         builder.append(topic="T", queue_id=0, body=b"%d" % number + bytes(1000))
     builder.close()
-    store = OpenStore.find(str(tmp_path), Files())
+    store = Snapshot.find(str(tmp_path), Files())
     found = messages.last_messages(store, reading.options_of(tmp_path), ["body"], 10)
     assert [int(body.as_py().rstrip(b"\0")) for body in found["body"]] == list(range(19_990, 20_000))
     assert store.files.bytes < 3 << 20
@@ -47,5 +47,5 @@ def test_little_of_a_log_is_read(tmp_path: Path) -> None:
 
 def test_of_an_empty_store_there_are_none(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
-    store = OpenStore.find(str(tmp_path), Files())
+    store = Snapshot.find(str(tmp_path), Files())
     assert messages.last_messages(store, reading.options_of(tmp_path), COLUMNS, 10).num_rows == 0

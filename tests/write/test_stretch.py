@@ -24,8 +24,8 @@ from rmqstore_spark.option_values import Transaction
 from rmqstore_spark.read.edge import Edge
 from rmqstore_spark.store import checkpoint
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.write import checked, patch
 from rmqstore_spark.write.commit import Settings, commit
 from rmqstore_spark.write.disk import Tree
@@ -110,10 +110,10 @@ def test_what_a_broker_has_cut_off_stays_so(tmp_path: Path) -> None:
 def test_stopped_at_every_change(home: Path, stop: Stopper, error: type[BaseException]) -> None:
     before = home / "before"
     old_store(before)
-    end = OpenStore.find(str(before), Files()).end
+    end = Snapshot.find(str(before), Files()).end
     for root, all_there in stopped_at_every_change(home, stop, error, rows(3, "New", 1000), SIZES):
         if not all_there:  # who follows the log must not be told that it goes on after the blank
-            assert OpenStore.find(str(root), Files()).end == end
+            assert Snapshot.find(str(root), Files()).end == end
         if error is not Killed and not all_there:
             spare = {name: data for name, data in state(root).items() if "commitlog" not in name or any(data)}
             assert spare == state(before)
@@ -236,7 +236,7 @@ def test_no_journal_takes_a_message(home: Path, rng: random.Random, broker: bool
 def test_no_journal_takes_for_ever(tmp_path: Path) -> None:
     """A stretch of a terabyte no writer makes."""
     old = old_store(tmp_path)
-    end = OpenStore.find(str(tmp_path), Files()).end
+    end = Snapshot.find(str(tmp_path), Files()).end
     trap(tmp_path, end, 1 << 40, end - end % 8192)
     journal = tmp_path / ".rmqstore-spark" / "commit" / "journal"
     journal.write_text(journal.read_text().replace('"segment_size": 8192', '"segment_size": 2199023255552'))
@@ -281,7 +281,7 @@ def test_what_was_checked_is_data(tmp_path: Path, wrong: str) -> None:
     old_store(tmp_path)
     write(tmp_path, rows(1, "New"), sizes=SIZES)
     noted = tmp_path / ".rmqstore-spark" / "checked.json"
-    store = OpenStore.find(str(tmp_path), Files())
+    store = Snapshot.find(str(tmp_path), Files())
     sound = json.loads(noted.read_bytes())
     with Tree(str(tmp_path)) as tree:
         segment = store.log.extents[-1].segment
@@ -363,4 +363,4 @@ def test_who_follows_the_log_misses_nothing(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(Laying, "publish", look_and_publish)
     write(tmp_path, rows(2, "New"), sizes=SIZES)
     assert places == [places[0]] * 3
-    assert edge.look().position == OpenStore.find(str(tmp_path), Files()).end > places[0]
+    assert edge.look().position == Snapshot.find(str(tmp_path), Files()).end > places[0]

@@ -15,7 +15,7 @@ from rmqstore_spark.store.config import (
 )
 from rmqstore_spark.store.consumequeue import Queue, parsed
 from rmqstore_spark.store.kinds import kind_with
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.system_topics import GIVEN_UP_TOPIC, SCHEDULE_TOPIC
 from rmqstore_spark.tables.check.layout import has_queue_files
 from rmqstore_spark.tables.check.problems import Finding
@@ -27,7 +27,7 @@ _LOOKS = 3  # at a file that a broker may be replacing
 _SECONDS_BETWEEN = 0.05
 
 
-def check_config(store: OpenStore, log_start: int) -> Iterator[Finding]:
+def check_config(store: Snapshot, log_start: int) -> Iterator[Finding]:
     """What is wrong with the files of config/, its topics and consumers' offsets.
 
     Args:
@@ -49,7 +49,7 @@ def check_config(store: OpenStore, log_start: int) -> Iterator[Finding]:
     yield from _offsets(store, log_start)
 
 
-def _backup_instead(store: OpenStore, name: str) -> tuple[str, str] | None:
+def _backup_instead(store: Snapshot, name: str) -> tuple[str, str] | None:
     for look in range(_LOOKS):
         time.sleep(_SECONDS_BETWEEN * (look > 0))
         backup = backup_instead(store.root, name, store.files)
@@ -58,7 +58,7 @@ def _backup_instead(store: OpenStore, name: str) -> tuple[str, str] | None:
     return backup
 
 
-def _topics(store: OpenStore) -> Iterator[Finding]:
+def _topics(store: Snapshot) -> Iterator[Finding]:
     path = os.path.join(store.root, "config", "topics.json")
     # Directories alone are no queues: nor does the writer make entries for them (topics.with_queues).
     queues = {topic: store.queues.all_of_topic(topic) for topic in store.queues.topics}
@@ -90,7 +90,7 @@ def _topics(store: OpenStore) -> Iterator[Finding]:
         yield Finding("topicWithoutQueue", path, topic=topic, expected="a queue", found="none")
 
 
-def _offsets(store: OpenStore, log_start: int) -> Iterator[Finding]:
+def _offsets(store: Snapshot, log_start: int) -> Iterator[Finding]:
     # Of a static topic consumers count in other numbers (TopicQueueMappingManager).
     mapped = member_of(store.root, "topicQueueMapping.json", "topicQueueMappingInfoMap", store.files)
     for name in _OFFSETS:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rmqstore_spark.store import checkpoint
 from rmqstore_spark.store.kinds import kind_with
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.check.layout import has_queue_files
 from rmqstore_spark.tables.check.log_view import LogView
 from rmqstore_spark.tables.check.problems import Finding
@@ -19,7 +19,7 @@ class Ends:
     newest: int | None
 
 
-def check_ends(store: OpenStore, view: LogView, part: Ends) -> Iterator[Finding]:
+def check_ends(store: Snapshot, view: LogView, part: Ends) -> Iterator[Finding]:
     """The checkpoint and the ConsumeQueues as a whole. The log is looked through only where something seems wrong."""
     if part.newest is not None and not view.moment.is_unsettled:  # a broker that recovers, or runs, makes it anew
         yield from checkpoint_ahead(store, view, part.newest)
@@ -30,7 +30,7 @@ def check_ends(store: OpenStore, view: LogView, part: Ends) -> Iterator[Finding]
         yield Finding("noQueues", directory, expected="a directory with the ConsumeQueues", found=found)
 
 
-def checkpoint_ahead(store: OpenStore, view: LogView, newest: int) -> Iterator[Finding]:
+def checkpoint_ahead(store: Snapshot, view: LogView, newest: int) -> Iterator[Finding]:
     """What the checkpoint says of messages that the log does not have. Its times are those of any messages, as clocks
     go back."""
     path = store.layout.checkpoint

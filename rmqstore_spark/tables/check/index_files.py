@@ -20,8 +20,8 @@ from rmqstore_spark.store.indexfile import (
     index_paths,
     item_at,
 )
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.sizes import DEFAULT_SIZES, usual_size
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.check.index_items import IndexSpan, number_at
 from rmqstore_spark.tables.check.moment import Moment
 from rmqstore_spark.tables.check.problems import Finding
@@ -33,7 +33,7 @@ _ATTEMPTS = 5  # to read a header that a broker changes just now
 _Ints = npt.NDArray[np.int32]
 
 
-def spans_of(store: OpenStore, moment: Moment, findings: list[Finding]) -> list[IndexSpan]:
+def spans_of(store: Snapshot, moment: Moment, findings: list[Finding]) -> list[IndexSpan]:
     """The index files that have items, in the order of these; what cannot be used is told.
 
     No file says how many slots it has: those of one that is sound are taken for the others.
@@ -186,7 +186,7 @@ def _in_use(reader: IndexReader, slots: int, first: int, count: int) -> npt.NDAr
     return used
 
 
-def beyond(store: OpenStore, spans: list[IndexSpan], moment: Moment) -> Iterator[Finding]:
+def beyond(store: Snapshot, spans: list[IndexSpan], moment: Moment) -> Iterator[Finding]:
     """Items of messages after the log's end, unless a broker may have put them there since."""
     if moment.is_unsettled:
         return

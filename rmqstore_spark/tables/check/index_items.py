@@ -11,8 +11,8 @@ import numpy.typing as npt
 from native_io import Dispatched
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.indexfile import IndexReader, item_at
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Damage
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.check.log_view import LogView
 from rmqstore_spark.tables.check.problems import Finding
 from rmqstore_spark.tables.check.queue_units import is_in, stretches
@@ -76,7 +76,7 @@ class IndexStretch:
     """
 
     def __init__(
-        self, store: OpenStore, view: LogView, spans: tuple[IndexSpan, ...], covered: tuple[int, int] | None
+        self, store: Snapshot, view: LogView, spans: tuple[IndexSpan, ...], covered: tuple[int, int] | None
     ) -> None:
         self.has_tags = False
         self._store = store

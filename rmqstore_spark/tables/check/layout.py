@@ -10,7 +10,7 @@ from rmqstore_spark.store.elsewhere import elsewhere
 from rmqstore_spark.store.files import kind_of
 from rmqstore_spark.store.kinds import kind_with
 from rmqstore_spark.store.layout import queue_id_of, start_in
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.check.moment import RECOVERED_SEGMENTS
 from rmqstore_spark.tables.check.problems import Finding
 
@@ -20,14 +20,14 @@ _FILES = ("checkpoint", "abort", "lock")
 _LONG_TOPIC = 127  # bytes that version 1 of a unit has room for
 
 
-def has_queue_files(store: OpenStore) -> bool:
+def has_queue_files(store: Snapshot) -> bool:
     """Are the store's ConsumeQueues in files, and not only in a RocksDB? Directories alone are no queues."""
     if store.layout.consumequeue is None or not any(queue.in_files for queue in store.queues.with_batch):
         return False
     return kind_with(store.root, store.files, "queues") is None
 
 
-def check_layout(store: OpenStore) -> Iterator[Finding]:
+def check_layout(store: Snapshot) -> Iterator[Finding]:
     """What is wrong with names, sizes, kinds and owners of files; and abort."""
     yield from _segments(store)
     yield from _marks(store)
@@ -41,7 +41,7 @@ def check_layout(store: OpenStore) -> Iterator[Finding]:
             yield Finding("longTopic", topic=topic, expected="at most 127 bytes", found=f"{len(os.fsencode(topic))}")
 
 
-def _segments(store: OpenStore) -> Iterator[Finding]:
+def _segments(store: Snapshot) -> Iterator[Finding]:
     before = None
     for segment in store.segments:
         size = segment.end - segment.start
@@ -66,7 +66,7 @@ def _segments(store: OpenStore) -> Iterator[Finding]:
         yield Finding("longRecovery", expected=f"at most {RECOVERED_SEGMENTS} segments", found=f"{len(store.segments)}")
 
 
-def _marks(store: OpenStore) -> Iterator[Finding]:
+def _marks(store: Snapshot) -> Iterator[Finding]:
     path = os.path.join(store.root, "abort")
     if store.files.is_locked(store.layout.lock):
         yield Finding("brokerRuns", store.layout.lock, expected="no lock on the store", found="a lock")
@@ -74,7 +74,7 @@ def _marks(store: OpenStore) -> Iterator[Finding]:
         yield Finding("abort", path, expected="no file abort, which a clean stop removes", found="one")
 
 
-def _parts(store: OpenStore) -> Iterator[Finding]:
+def _parts(store: Snapshot) -> Iterator[Finding]:
     """What has the name of a part of the store, and is something else."""
     for names, expected, is_right in ((_DIRECTORIES, "a directory", stat.S_ISDIR), (_FILES, "a file", stat.S_ISREG)):
         for name in names:
@@ -84,7 +84,7 @@ def _parts(store: OpenStore) -> Iterator[Finding]:
                 yield Finding("strayFile", path, expected=expected, found=kind_of(found))
 
 
-def _status_at(store: OpenStore, path: str) -> os.stat_result | None:
+def _status_at(store: Snapshot, path: str) -> os.stat_result | None:
     """What is at a path; of a link what it leads to, or the link itself where that is nothing. None where nothing is
     there."""
     for look in (store.files.status, store.files.own_status):
@@ -93,7 +93,7 @@ def _status_at(store: OpenStore, path: str) -> os.stat_result | None:
     return None
 
 
-def _index_directory(store: OpenStore) -> Iterator[Finding]:
+def _index_directory(store: Snapshot) -> Iterator[Finding]:
     directory = store.layout.index
     for name in names_in(store, directory):
         if directory is None:
@@ -105,7 +105,7 @@ def _index_directory(store: OpenStore) -> Iterator[Finding]:
             yield Finding("brokenIndexFile", path, expected="a file", found=kind_of(found))
 
 
-def names_in(store: OpenStore, directory: str | None) -> list[str]:
+def names_in(store: Snapshot, directory: str | None) -> list[str]:
     """The names in a directory; none where that is no directory."""
     try:
         return [] if directory is None else sorted(store.files.names(directory))
@@ -113,7 +113,7 @@ def names_in(store: OpenStore, directory: str | None) -> list[str]:
         return []
 
 
-def _entries(store: OpenStore) -> Iterator[Finding]:
+def _entries(store: Snapshot) -> Iterator[Finding]:
     """Links and foreign owners: of the store's own entries, and of the files of its log and index."""
     owner = store.files.own_status(store.root).st_uid
     paths = [
@@ -126,7 +126,7 @@ def _entries(store: OpenStore) -> Iterator[Finding]:
     yield from kinds(store, paths, owner)
 
 
-def kinds(store: OpenStore, paths: list[str], owner: int) -> Iterator[Finding]:
+def kinds(store: Snapshot, paths: list[str], owner: int) -> Iterator[Finding]:
     """Which of some paths are links, or belong to somebody else than the store; of the latter one row."""
     foreign: list[tuple[str, int]] = []
     for path in paths:
@@ -143,7 +143,7 @@ def kinds(store: OpenStore, paths: list[str], owner: int) -> Iterator[Finding]:
         yield Finding("foreignOwner", path, expected=f"user {owner}", found=f"user {uid}", count=count)
 
 
-def check_queue_directories(store: OpenStore, topics: list[str], is_batch: bool) -> Iterator[Finding]:
+def check_queue_directories(store: Snapshot, topics: list[str], is_batch: bool) -> Iterator[Finding]:
     """What lies in the directories of some topics' queues and is no file of a queue, and links and owners there."""
     above = store.layout.batchconsumequeue if is_batch else store.layout.consumequeue
     if above is None:
@@ -173,13 +173,13 @@ def check_queue_directories(store: OpenStore, topics: list[str], is_batch: bool)
     yield from kinds(store, paths, owner)
 
 
-def not_looked_at(store: OpenStore) -> Iterator[Finding]:
+def not_looked_at(store: Snapshot) -> Iterator[Finding]:
     """What only RocksDB, DLedger or a tiered store knows: a row for each."""
     for place in elsewhere(store):
         yield Finding("notLookedAt", place.path, expected="nothing that only this has", found=place.what)
 
 
-def _timer(store: OpenStore) -> Iterator[Finding]:
+def _timer(store: Snapshot) -> Iterator[Finding]:
     paths = [os.path.join(store.root, name) for name in _TIMER]
     found = [path for path in paths if store.files.exists(path)]
     if found:

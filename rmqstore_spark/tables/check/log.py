@@ -11,8 +11,8 @@ from typing import Any
 from native_io import Dispatched, Dispatcher, Taken
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.commitlog import NO_LIMIT
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Damage, Extent
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.check.index_items import IndexSpan, IndexStretch
 from rmqstore_spark.tables.check.log_view import LogView
 from rmqstore_spark.tables.check.problems import Finding
@@ -65,7 +65,7 @@ class _Scanner:
         return stopped
 
 
-def check_log(store: OpenStore, view: LogView, part: LogPart) -> Iterator[Finding]:
+def check_log(store: Snapshot, view: LogView, part: LogPart) -> Iterator[Finding]:
     """What is wrong in a part of the log, and with what queues and index files say of its messages."""
     queues = QueueStretch(store, view)
     index = IndexStretch(store, view, part.index, part.covered)
@@ -75,7 +75,7 @@ def check_log(store: OpenStore, view: LogView, part: LogPart) -> Iterator[Findin
 
 
 def _check_block(
-    store: OpenStore, view: LogView, block: Block, queues: QueueStretch | None, index: IndexStretch | None
+    store: Snapshot, view: LogView, block: Block, queues: QueueStretch | None, index: IndexStretch | None
 ) -> Iterator[Finding]:
     start, damages = block[0].start, list[Damage]()
     scanner = _Scanner(index is not None and index.has_tags, start)
@@ -112,7 +112,7 @@ def _check_block(
     yield from compared(block[-1].stop)
 
 
-def _dispatched(store: OpenStore, block: Block, start: int, stop: int, tags: bool) -> Dispatched:
+def _dispatched(store: Snapshot, block: Block, start: int, stop: int, tags: bool) -> Dispatched:
     """What follows from the units that begin in [start, stop), once more."""
     scanner = _Scanner(tags, start)
     for piece in block:

@@ -9,8 +9,8 @@ from rmqstore_spark.store.consumequeue import Queue, QueueUnit
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.layout import queue_path
 from rmqstore_spark.store.message import Header
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Damage, Extent
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.units import Run
 from rmqstore_spark.tables.check.moment import Moment, first_segment
 
@@ -35,9 +35,9 @@ class LogView:
         self._damages: dict[int, list[Damage]] = {}
 
     @kept
-    def store(self) -> OpenStore:
+    def store(self) -> Snapshot:
         """The store, with a log that ends where it did."""
-        return OpenStore.find(*self._where, end=self.moment.end)
+        return Snapshot.find(*self._where, end=self.moment.end)
 
     @kept
     def start(self) -> int:
@@ -144,7 +144,7 @@ class LogView:
                         yield run
 
 
-def commitlogs_of(store: OpenStore) -> list[str]:
+def commitlogs_of(store: Snapshot) -> list[str]:
     """The directories of a store's commitlog."""
     found = dict.fromkeys(os.path.dirname(segment.path) for segment in store.layout.segments)
     return list(found) or [os.path.join(store.root, "commitlog")]

@@ -13,7 +13,7 @@ from rmqstore_spark.errors import RmqStoreError, StorageError
 from rmqstore_spark.store import checkpoint
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.layout import start_in
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 
 RECOVERED_SEGMENTS = 10  # MessageStoreConfig.commitLogRecoverMaxNum
 _SLACK = 3000  # milliseconds that a broker goes back behind its checkpoint (StoreCheckpoint.getMinTimestamp)
@@ -41,7 +41,7 @@ class Moment:
         return self.is_unsettled and _is_gone(why, path, files)
 
 
-def moment_of(store: OpenStore) -> Moment:
+def moment_of(store: Snapshot) -> Moment:
     """Now."""
     is_locked = store.files.is_locked(store.layout.lock)
     is_unsettled = store.layout.abort or is_locked
@@ -49,7 +49,7 @@ def moment_of(store: OpenStore) -> Moment:
     return Moment(store.end, is_unsettled, is_left, _dispatched_from(store) if is_unsettled else store.end)
 
 
-def _dispatched_from(store: OpenStore) -> int:
+def _dispatched_from(store: Snapshot) -> int:
     """Where a broker that finds `abort` begins: with the last segment whose first message is older than its checkpoint,
     and since 5.4.0 not more than some segments back."""
     said = checkpoint.fields(store.layout.checkpoint, store.files)

@@ -30,8 +30,8 @@ from rmqstore_spark.store.consumequeue import (
 from rmqstore_spark.store.consumequeue_ext import LAST_ADDRESS, read_ext
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.layout import queue_path
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.segments import Damage
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.tables.check.log_view import LogView, Wanted
 from rmqstore_spark.tables.check.problems import Finding
@@ -68,7 +68,7 @@ class QueueStretch:
         view: its log, where units point elsewhere.
     """
 
-    def __init__(self, store: OpenStore, view: LogView) -> None:
+    def __init__(self, store: Snapshot, view: LogView) -> None:
         self._store = store
         self._view = view
         self._late: list[tuple[Queue, int, Any]] = []  # units that a broker makes yet: the queue offset, and they

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.selection import ALL
 from rmqstore_spark.store.consumequeue import LOST_SIZE, Queue, QueueUnit, parsed
-from rmqstore_spark.store.opened import OpenStore
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.check.log_view import LogView
 from rmqstore_spark.tables.check.problems import Finding
 from rmqstore_spark.tables.check.queue_units import Candidate, extra_units, is_beside_simple, place_of, unconfirmed
@@ -34,7 +34,7 @@ class QueuesPart:
     sizes: tuple[int, int]
 
 
-def check_queues(store: OpenStore, view: LogView, part: QueuesPart) -> Iterator[Finding]:
+def check_queues(store: Snapshot, view: LogView, part: QueuesPart) -> Iterator[Finding]:
     """What is wrong with some queues that no message of the log tells."""
     seen = _Seen()
     for piece in part.queues:
@@ -92,7 +92,7 @@ class _Seen:
     ahead: int = 0
 
 
-def _look_along(store: OpenStore, view: LogView, queue: Queue, piece: QueuePart, seen: _Seen) -> None:
+def _look_along(store: Snapshot, view: LogView, queue: Queue, piece: QueuePart, seen: _Seen) -> None:
     offsets, ends = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     numbers, positions = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for found in used_units(queue, piece.first, piece.stop, ALL, store.files):

@@ -19,9 +19,9 @@ from rmqstore_spark.read.split import Splitter
 from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.files import Hint
 from rmqstore_spark.store.geometry import usual_queue_file
-from rmqstore_spark.store.opened import OpenStore
 from rmqstore_spark.store.proofs import Proof
 from rmqstore_spark.store.segments import Extent, Segment
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.check.config import check_config
 from rmqstore_spark.tables.check.ends import Ends, check_ends
 from rmqstore_spark.tables.check.index_files import beyond, check_index_file, spans_of
@@ -74,7 +74,7 @@ class Part:
     work: _Work
 
 
-def parts(store: OpenStore, options: ReadOptions) -> list[Part]:
+def parts(store: Snapshot, options: ReadOptions) -> list[Part]:
     """The log first, which takes longest. Of a store whose messages are in a log of DLedger only that is told."""
     if store.layout.dledger is not None:
         return [Part([], Moment(0, False, False, 0), tuple(not_looked_at(store)))]
@@ -94,7 +94,7 @@ def parts(store: OpenStore, options: ReadOptions) -> list[Part]:
     return [Part(commitlogs_of(store), moment, each) for each in work]
 
 
-def _log_parts(store: OpenStore, options: ReadOptions, spans: list[IndexSpan]) -> Iterator[LogPart]:
+def _log_parts(store: Snapshot, options: ReadOptions, spans: list[IndexSpan]) -> Iterator[LogPart]:
     growing = next((span for span in spans if span.is_growing), spans[-1] if spans else None)
     covered = (spans[0].first, growing.last) if growing is not None else None
     has_queues = has_queue_files(store)
@@ -105,7 +105,7 @@ def _log_parts(store: OpenStore, options: ReadOptions, spans: list[IndexSpan]) -
         yield LogPart(_pinned(store, blocks), has_queues, index or tuple(spans[:1]), covered)
 
 
-def _pinned(store: OpenStore, blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+def _pinned(store: Snapshot, blocks: tuple[Block, ...]) -> tuple[Block, ...]:
     """The same blocks, the segments of which are held against what was seen where they are entered."""
     entered: dict[int, Segment] = {}
 
@@ -117,7 +117,7 @@ def _pinned(store: OpenStore, blocks: tuple[Block, ...]) -> tuple[Block, ...]:
     return tuple(tuple(map(pin, block)) for block in blocks)
 
 
-def _blocks(store: OpenStore) -> Iterator[Block]:
+def _blocks(store: Snapshot) -> Iterator[Block]:
     """The log in blocks that are the same however it is divided among tasks: so what is found is the same, too."""
     splitter = Splitter(_BLOCK, may_walk=True)
     block: list[Extent] = []
@@ -142,13 +142,13 @@ def _packed(blocks: Iterable[Block], target: int) -> Iterator[tuple[Block, ...]]
         yield tuple(packed)
 
 
-def _queue_parts(store: OpenStore, queues: list[Queue]) -> Iterator[QueuesPart]:
+def _queue_parts(store: Snapshot, queues: list[Queue]) -> Iterator[QueuesPart]:
     usual = usual_queue_file(queues), usual_queue_file(queues, is_batch=True)
     for group in grouped(queues, store.files):
         yield QueuesPart(tuple(group), usual)
 
 
-def rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
+def rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
     """What is wrong with a part of a store."""
     found: list[Finding] = []
     for finding in _findings(store, part):
@@ -160,7 +160,7 @@ def rows(store: OpenStore, options: ReadOptions, part: Part) -> Iterator[pa.Reco
         yield to_batch(found)
 
 
-def _findings(store: OpenStore, part: Part) -> Iterator[Finding]:
+def _findings(store: Snapshot, part: Part) -> Iterator[Finding]:
     view = LogView(store.root, part.commitlogs, store.files, part.moment)
     match part.work:
         case LogPart() as work:
@@ -184,7 +184,7 @@ def nbytes(part: Part) -> int:
     return part.work.size if isinstance(part.work, LogPart) else 0
 
 
-def _seen(store: OpenStore, options: ReadOptions) -> Iterator[Proof | None]:
+def _seen(store: Snapshot, options: ReadOptions) -> Iterator[Proof | None]:
     if store.layout.dledger is None:
         yield from queue_proofs(store, store.queues.with_batch)
         with Hint():

@@ -1,4 +1,4 @@
-"""The one handle on a store: planner and writer begin with an OpenStore, tasks have its StoreRef."""
+"""The one handle on a store: planner and writer begin with a Snapshot, tasks have its StoreRef."""
 
 from dataclasses import replace
 
@@ -76,13 +76,13 @@ class StoreRef:
         return consumer_offsets(self.root, self.files)
 
 
-def opened(store: StoreRef) -> "OpenStore":
+def as_snapshot(store: StoreRef) -> "Snapshot":
     """The store of a range that is planned here: only in a task it is no more than a StoreRef."""
-    assert isinstance(store, OpenStore), f"{store.root}: planned elsewhere"
+    assert isinstance(store, Snapshot), f"{store.root}: planned elsewhere"
     return store
 
 
-class OpenStore(StoreRef):
+class Snapshot(StoreRef):
     """A store as it was found: what it finds out it keeps, so it is a snapshot.
 
     Pickled it becomes a StoreRef: what has been found out stays with who did.
@@ -97,7 +97,7 @@ class OpenStore(StoreRef):
         self._known_end = end
 
     @classmethod
-    def find(cls, root: str, files: Files, commitlogs: list[str] | None = None, end: int | None = None) -> "OpenStore":
+    def find(cls, root: str, files: Files, commitlogs: list[str] | None = None, end: int | None = None) -> "Snapshot":
         """The store in a directory; arguments and errors are those of layout.find_store()."""
         return cls(find_store(root, commitlogs, files), files, end)
 

@@ -1,4 +1,4 @@
-"""OpenStore is the one handle on a store, and Files the one seam under it."""
+"""Snapshot is the one handle on a store, and Files the one seam under it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import rmqstore_spark
 from rmqstore_spark import RmqStoreError
 from rmqstore_spark.read.planner import plan
 from rmqstore_spark.store.files import Files, Prices
-from rmqstore_spark.store.opened import OpenStore, StoreRef, opened
+from rmqstore_spark.store.snapshot import Snapshot, StoreRef, as_snapshot
 
 PACKAGE = Path(rmqstore_spark.__file__).parent
 
@@ -37,7 +37,7 @@ def test_pickled_it_is_small_and_counts_anew(tmp_path: Path) -> None:
     for messages in (60, 600):
         root = tmp_path / str(messages).zfill(4)
         make_store(root, messages)
-        store = OpenStore.find(str(root), Files(Prices(request=7)))
+        store = Snapshot.find(str(root), Files(Prices(request=7)))
         assert len(store.log.extents) > messages / 30
         assert store.files.requests > 0
         sizes.append(len(pickle.dumps(store)))
@@ -52,7 +52,7 @@ def test_pickled_it_is_small_and_counts_anew(tmp_path: Path) -> None:
 def test_what_the_driver_has_found_is_not_there_in_a_task(tmp_path: Path) -> None:
     """Rather than a store that looks empty."""
     make_store(tmp_path)
-    store = OpenStore.find(str(tmp_path), Files())
+    store = Snapshot.find(str(tmp_path), Files())
     for again in (pickle.loads(pickle.dumps(store)), pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(store))))):
         assert type(again) is StoreRef
         for name in ("segments", "faults", "end", "last_message", "log", "times", "seen"):
@@ -60,7 +60,7 @@ def test_what_the_driver_has_found_is_not_there_in_a_task(tmp_path: Path) -> Non
             with pytest.raises(AttributeError, match=name):
                 getattr(again, name)
         with pytest.raises(AssertionError, match="planned elsewhere"):
-            opened(again)
+            as_snapshot(again)
 
 
 def test_a_task_that_was_pickled_reads_the_same(tmp_path: Path) -> None:
