@@ -79,7 +79,7 @@ def waiting_of(store: Snapshot, table: ReadTable, is_one: bool, offsets: Offsets
         RmqStoreError: several stores become one, and this one has popped messages that nobody has acknowledged.
     """
     found = [np.zeros(0, np.int64)]
-    topics = store.known_topics()
+    topics = store.known_topics
     if TIMER_TOPIC in topics or (not is_one and SCHEDULE_TOPIC in topics):
         delayed = table("delayed")
         wanted = pc.equal(delayed["state"], "pending")
@@ -110,7 +110,7 @@ def _popped_timers(store: Snapshot, table: ReadTable) -> npt.NDArray[np.int64]:
 
 
 def _refuse_popped(store: Snapshot, table: ReadTable) -> None:
-    if not any(topic.startswith(REVIVE_PREFIX) for topic in store.known_topics()):
+    if not any(topic.startswith(REVIVE_PREFIX) for topic in store.known_topics):
         return
     popped = table("inflight").num_rows
     if popped:

@@ -325,7 +325,7 @@ class _TaskReader:
     def _arrange(self, batch: pa.RecordBatch, piece: Range, corrupt: pa.Array | None) -> pa.RecordBatch:
         """The columns as they were asked for."""
         arrays = []
-        origins = Origins(batch, piece.store.known_topics) if self._has_origins else None
+        origins = Origins(batch, lambda: piece.store.known_topics) if self._has_origins else None
         for field in self._settings.schema:
             match field.name:
                 case "file":

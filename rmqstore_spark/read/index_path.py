@@ -133,7 +133,7 @@ class IndexPath:
         """
         if any(REPLACEMENT in text for text in (*self._names.names, *self._names.topics)):
             raise NoIndexError("index: no text in it has U+FFFD")
-        if not self._names.topics and not self._store.known_topics():
+        if not self._names.topics and not self._store.known_topics:
             raise NoIndexError("index: it is by topic, and no topic of the store is known (RocksDB has them, or none)")
         try:
             self._paths = index_paths(self._store.layout.index, self._store.files)

@@ -57,12 +57,9 @@ class StoreRef:
         """The topics that the broker was told of, each with its number of queues."""
         return topic_queues(self.root, self.files)
 
+    @kept
     def known_topics(self) -> set[str]:
         """The topics that the broker was told of, or that have a queue."""
-        return self._known_topics
-
-    @kept
-    def _known_topics(self) -> set[str]:
         return {*self.topics, *self.queues.topics}
 
     @kept

@@ -84,7 +84,7 @@ def _popped(store: Snapshot, options: ReadOptions) -> dict[_Message, int]:
 
 def _records(store: Snapshot, options: ReadOptions, tags: set[str]) -> Iterator[dict[str, Any]]:
     """The JSON of checkpoints or acknowledgements. Those whose time has come are there twice."""
-    topics = {TIMER_TOPIC} | {topic for topic in store.known_topics() if topic.startswith(REVIVE_PREFIX)}
+    topics = {TIMER_TOPIC} | {topic for topic in store.known_topics if topic.startswith(REVIVE_PREFIX)}
     selection = Selection(topic=Texts(among=frozenset(topics)), tags=frozenset(tags))
     for batch in picked(store, options, selection, ["body"], ["REAL_TOPIC"]):
         for body, topic in zip(*(column.to_pylist() for column in batch.columns), strict=True):

@@ -54,7 +54,7 @@ def unqueued(store: Snapshot, selection: Selection, found: list[QueueBounds]) ->
         return
     wanted = Selection(topic=selection.topic, assigned=selection.assigned)
     settings = ReadSettings(arrow_schema(_COLUMNS), "DROPMALFORMED", False, False, wanted)
-    topics = {*store.known_topics(), *store.consumed_topics} if store.topics else None
+    topics = {*store.known_topics, *store.consumed_topics} if store.topics else None
     for batch in read_task(Task(tuple(ranges)), settings):
         columns = [*batch.columns[:5], batch.column(5).cast(pa.int64())]
         for topic, queue_id, offset, flags, position, time in zip(*(c.to_pylist() for c in columns), strict=True):
