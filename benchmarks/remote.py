@@ -175,7 +175,7 @@ def longest_chain(root: Path, word: str) -> int:
     for path in (root / "index").iterdir():
         with IndexReader(str(path), store.files) as reader:
             slots = reader.check().slots
-            hashes = [key_hash(topic, word) for topic in store.known_topics()]
+            hashes = [key_hash(topic, word) for topic in store.known_topics]
             longest = max(longest, *(len(reader.walk(slots, each)) for each in hashes))
     return longest
 
