@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore_spark.store.consumequeue import Kind, Queue, kinds, parsed
+from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.message import Header
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.unit_evidence import Evidence, Unit, UnitEvidence, unit_at, unit_in
+from rmqstore_spark.store.unit_evidence import Unit, UnitEvidence, unit_at, unit_in
 
 _QUEUES_AT_ONCE = 4096  # so that the log is read in its order
 _UNITS_AT_ONCE = 128  # so many are read in one request rather than searched
@@ -277,9 +278,9 @@ class _Tail:
         if after is not None and unit is not None and unit.kind is Kind.MESSAGE and unit.position <= after.position:
             return False
         found = self._evidence.of(self._queue, unit, None if after is None else after.position)
-        if found is Evidence.BEFORE and after is not None and after.position >= self._evidence.begin:
+        if found is Evidence.EXPIRED and after is not None and after.position >= self._evidence.begin:
             return False
-        return {Evidence.LIVE: True, Evidence.BEFORE: True, Evidence.LEFT_OVER: False}.get(found)
+        return {Evidence.LIVE: True, Evidence.EXPIRED: True, Evidence.LEFT_OVER: False}.get(found)
 
     def _after(self, low: Unit | None, start: int, refuted: int) -> int:
         """The queue offset after the last of the units that are not decided, from a number on, and still ascend."""

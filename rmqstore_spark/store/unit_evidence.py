@@ -7,13 +7,13 @@ any reader does, from a place on where a unit surely begins.
 """
 
 import bisect
-import enum
 import itertools
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from native_io import Filter
 from rmqstore_spark.store.consumequeue import Kind, Queue, kinds, parsed
+from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.message import Header
 from rmqstore_spark.store.segments import Damage, Extent
 from rmqstore_spark.store.snapshot import Snapshot
@@ -21,16 +21,6 @@ from rmqstore_spark.store.units import BatchBuilder
 
 _HEADERS_AT_ONCE = 256  # are asked for before the first of them is needed
 _DISPATCH = "INNER_MULTI_DISPATCH"  # the light queues of a message, with commas between them (MessageConst)
-
-
-class Evidence(enum.Enum):
-    """What the log says of a unit."""
-
-    BEFORE = enum.auto()  # its message has expired, or there never was one: it fills up a file's beginning
-    LIVE = enum.auto()
-    DAMAGED = enum.auto()  # no message can be read there, but one may have been there
-    LEFT_OVER = enum.auto()  # the live log has something else there, or ends before it
-    NOTHING = enum.auto()  # it is not used
 
 
 class Unit(NamedTuple):
@@ -113,9 +103,9 @@ class UnitEvidence:
             known: a physical offset before that of the unit, at which a live unit begins.
         """
         if unit is None or unit.kind is Kind.NOTHING:
-            return Evidence.NOTHING
+            return Evidence.ABSENT
         if unit.kind is Kind.PRE_BLANK or unit.position < self.begin:
-            return Evidence.BEFORE
+            return Evidence.EXPIRED
         if unit.position >= self._store.end:
             return Evidence.LEFT_OVER
         if unit.kind is Kind.LOST:
