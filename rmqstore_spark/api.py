@@ -45,8 +45,8 @@ from rmqstore_spark.store.storage import is_storage_option
 from rmqstore_spark.tables.methods import TableMethods
 
 if TYPE_CHECKING:
-    from rmqstore_spark.copying.copy import Copied
-    from rmqstore_spark.tables.glance import Glance
+    from rmqstore_spark.jobs.copy import Copied
+    from rmqstore_spark.jobs.glance import Glance
     from rmqstore_spark.writing import WriteMode
 
 
@@ -132,7 +132,7 @@ class Store(TableMethods):
         Args:
             name: a word of `keys`, a `msgId`, or an `offsetMsgId`.
         """
-        from rmqstore_spark.tables.history import history
+        from rmqstore_spark.jobs.history import history
 
         options, wanted = self._options({}), required("name", name)
         found = again(lambda: [(store.root, history(store, options, wanted)) for store in self._open(options)])
@@ -221,7 +221,7 @@ class Store(TableMethods):
         return self._copy(target, options, messageIndexEnable, is_salvage=True)
 
     def _copy(self, target: Path, options: MessageOptions, index: Flag, is_salvage: bool) -> "Copied":
-        from rmqstore_spark.copying.copy import copy
+        from rmqstore_spark.jobs.copy import copy
         from rmqstore_spark.store.layout import place_to_write
 
         place = place_to_write(text_of("target", target, PATH))
@@ -253,7 +253,7 @@ class Store(TableMethods):
         return "\n".join(glance.html for glance in self._glances())
 
     def _glances(self) -> "list[Glance]":
-        from rmqstore_spark.tables.glance import glance
+        from rmqstore_spark.jobs.glance import glance
 
         options = self._options({})
         return [glance(store, options) for store in self._open(options)]

@@ -50,9 +50,15 @@ ROOMS = (
         "face",
         "what a user calls",
         "#c2571a",
-        ("pyspark_rmqstore", "rmqstore_spark", *_modules("__main__ api writing cli. copying.")),
+        ("pyspark_rmqstore", "rmqstore_spark", *_modules("__main__ api writing cli.")),
     ),
     Room("spark", "what Spark calls; the only room that knows pyspark", "#d4a017", ("rmqstore_spark.spark.",)),
+    Room(
+        "jobs",
+        "what is done with whole stores: copies, salvages, histories, summaries",
+        "#0e8a8a",
+        ("rmqstore_spark.jobs.",),
+    ),
     Room(
         "tables",
         "what else is in a store: topics, queues, groups and what is wrong",

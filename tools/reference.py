@@ -18,7 +18,7 @@ import screenshot
 from rmqstore_spark.cli.commands import Rmqstore
 from rmqstore_spark.cli.exit_codes import EXIT_CODES
 from rmqstore_spark.columns import COLUMNS
-from rmqstore_spark.copying.report import LOST
+from rmqstore_spark.jobs.copying.report import LOST
 from rmqstore_spark.options import OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS, Option, Use, refused_for
 from rmqstore_spark.store.storage import STORAGE_OPTIONS
 from rmqstore_spark.tables.check.problems import PROBLEMS, Problem

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from rmqstore_spark.cli.reading import stores_of
 from rmqstore_spark.cli.show import show_summary
-from rmqstore_spark.tables.summary import summarize
+from rmqstore_spark.jobs.summary import summarize
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = Path("docs/show.svg")

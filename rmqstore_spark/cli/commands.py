@@ -213,7 +213,7 @@ def _show_store() -> click.Command:
         from rmqstore_spark.cli.progress_bar import progress_bars
         from rmqstore_spark.cli.reading import stores_of
         from rmqstore_spark.cli.show import show_summary
-        from rmqstore_spark.tables.summary import summarize
+        from rmqstore_spark.jobs.summary import summarize
 
         for number, store in enumerate(stores_of(paths, _given(options))):
             if number:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from rmqstore_spark.cli.screen import console
 from rmqstore_spark.errors import counted, one_line
-from rmqstore_spark.tables.summary import Summary, TopicSummary
+from rmqstore_spark.jobs.summary import Summary, TopicSummary
 from rmqstore_spark.times import in_seconds
 
 _BARS = " ▁▂▃▄▅▆▇█"

@@ -14,8 +14,8 @@ import pytest
 from support.patience import HANG
 
 from rmqstore_spark import cores as cores_module
-from rmqstore_spark.copying.told_once import told_once
 from rmqstore_spark.cores import cores
+from rmqstore_spark.jobs.copying.told_once import told_once
 from rmqstore_spark.kept import kept
 from rmqstore_spark.progress import Progress, shown
 from rmqstore_spark.read import batches

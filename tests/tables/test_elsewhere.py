@@ -15,11 +15,11 @@ import rmqstore_spark
 from rmqstore_spark import NotAStoreError, OptionError, Store
 from rmqstore_spark.cli.findings import show_findings
 from rmqstore_spark.cli.show import show_summary
+from rmqstore_spark.jobs.summary import summarize
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.check.table import CHECK
 from rmqstore_spark.tables.registry import TABLES
-from rmqstore_spark.tables.summary import summarize
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -12,9 +12,9 @@ import pytest
 from oracle import golden, reference, stores
 from support import flavours, reading
 
+from rmqstore_spark.jobs.history import history
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.tables.history import history
 
 Row = dict[str, Any]
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from rmqstore_spark.copying.config import Config, config_files, say_what_stays_behind
-from rmqstore_spark.copying.index import say_what_is_not_used
-from rmqstore_spark.copying.lost import after_log, bounds_of, lost_outside
-from rmqstore_spark.copying.report import report
-from rmqstore_spark.copying.rows import BODY_COLUMNS, COLUMNS, DAMAGE_COLUMNS, Chunks, Halves, Source, merged
-from rmqstore_spark.copying.told_once import told_once
-from rmqstore_spark.copying.waiting import Offsets, waiting_of
 from rmqstore_spark.errors import DamagedStoreError, OptionError, counted
+from rmqstore_spark.jobs.copying.config import Config, config_files, say_what_stays_behind
+from rmqstore_spark.jobs.copying.index import say_what_is_not_used
+from rmqstore_spark.jobs.copying.lost import after_log, bounds_of, lost_outside
+from rmqstore_spark.jobs.copying.report import report
+from rmqstore_spark.jobs.copying.rows import BODY_COLUMNS, COLUMNS, DAMAGE_COLUMNS, Chunks, Halves, Source, merged
+from rmqstore_spark.jobs.copying.told_once import told_once
+from rmqstore_spark.jobs.copying.waiting import Offsets, waiting_of
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read.copies import Copies, alone, copies_of
 from rmqstore_spark.read.scan import Scan

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from rmqstore_spark.copying.config import Config
-from rmqstore_spark.copying.rows import Source
+from rmqstore_spark.jobs.copying.config import Config
+from rmqstore_spark.jobs.copying.rows import Source
 from rmqstore_spark.store.config import offsets_by_number
 from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
 from rmqstore_spark.store.snapshot import Snapshot

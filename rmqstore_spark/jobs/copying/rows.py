@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rmqstore_spark.copying.misplaced import Misplaced
-from rmqstore_spark.copying.waiting import Waiting
 from rmqstore_spark.errors import NotAStoreError, RmqStoreError
+from rmqstore_spark.jobs.copying.misplaced import Misplaced
+from rmqstore_spark.jobs.copying.waiting import Waiting
 from rmqstore_spark.read.stored import StoredUnits
 from rmqstore_spark.store.layout import queue_path
 from rmqstore_spark.store.message import TRANSACTION_COMMIT, TRANSACTION_TYPE, are_queued

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rmqstore_spark.copying.rows import Source
 from rmqstore_spark.errors import DamagedStoreError, one_line
+from rmqstore_spark.jobs.copying.rows import Source
 from rmqstore_spark.store.clock import milliseconds_now
 from rmqstore_spark.store.config import (
     MEMBERS,

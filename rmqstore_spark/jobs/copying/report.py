@@ -6,9 +6,9 @@ import os
 
 import pyarrow as pa
 
-from rmqstore_spark.copying.config import Config
-from rmqstore_spark.copying.rows import Source
 from rmqstore_spark.errors import one_line
+from rmqstore_spark.jobs.copying.config import Config
+from rmqstore_spark.jobs.copying.rows import Source
 from rmqstore_spark.tables.check.problems import SCHEMA, Finding, Problem
 from rmqstore_spark.write.kept_offsets import Lost
 

@@ -1,1 +1,0 @@
-"""Copies of stores: what `Store.copy` and `Store.salvage` do, with `read/`, `tables/` and `write/`."""
