@@ -24,6 +24,7 @@ from rmqstore_spark.read.stream_start import check_word, start_of_new, starts_of
 from rmqstore_spark.read.task import Range, Task
 from rmqstore_spark.read.twins import refuse_twins
 from rmqstore_spark.selection import Numbers, Selection, Texts
+from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.guest import Manners
 from rmqstore_spark.store.layout import expand
@@ -465,7 +466,9 @@ def _has_passed(store: Snapshot, name: Queue, first: int) -> bool:
     """Does a log have the message with a queue offset? One that a cut has left over is not it: it comes yet."""
     queue = store.queues.queue(*name)
     unit = None if queue is None else queue.unit(first)
-    return queue is not None and unit is not None and store.log.holds(queue, first, unit)
+    if queue is None or unit is None:
+        return False
+    return store.log.evidence(queue, first, unit) is Evidence.LIVE
 
 
 def _meet(start: int, stop: int, begin: int, end: int) -> bool:

@@ -7,7 +7,7 @@ of the log is live. What goes wrong here goes wrong there again.
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -86,6 +86,11 @@ def _look_up(store: Snapshot, selection: Selection) -> None:
             ahead.read(list(paths)[: store.files.prices.at_once + 1], {}, store.whole_log())
 
 
+def _places(log: LiveLog, positions: Iterable[int]) -> set[tuple[str, int]]:
+    extents = ((log.extent_at(position), position) for position in positions)
+    return {(e.segment.path, at - e.segment.start) for e, at in extents if e is not None}
+
+
 def _done(work: Callable[[], LiveLog]) -> LiveLog:
     return work()
 
@@ -122,13 +127,13 @@ class IndexAhead:
                 if not reader.is_empty and self._is_asked(reader.header):
                     asked.append((path, self._slots.get(reader.size) or likely_slots(reader.size)[0], reader.header))
         ends = {position for *_, header in asked for position in (header.begin_position, header.end_position)}
-        self._files.soon(log.places(ends))
+        self._files.soon(_places(log, ends))
         self._files.soon((path, item_at(slots, header.index_count - 1)) for path, slots, header in asked)
         led: set[str] = set()  # files in which a chain is
         works = list(IndexEnds(log).studies([header for *_, header in asked]))
         works += [functools.partial(self._walk, log, led, *each, number) for each in asked for number in self._hashes]
-        for found in self._files.each(_done, works):
-            log.adopt(found)
+        for _ in self._files.each(_done, works):
+            pass
         # Of the first file, and where there is no chain, it is to be seen besides that they have so many slots.
         sure = [each for number, each in enumerate(asked) if number == 0 or each[0] not in led]
         for _ in self._files.each(self._see_slots, sure):
@@ -136,14 +141,14 @@ class IndexAhead:
 
     def _walk(self, log: LiveLog, led: set[str], path: str, slots: int, header: Header, number: int) -> LiveLog:
         """Along the chain of a hash, and to the messages that are found."""
-        own = log.again()
+        own = log
         with contextlib.suppress(RmqStoreError, ValueError), IndexReader(path, self._files, header) as reader:
             chain = reader.walk(slots, number)
             led |= {path} if chain else set()
             positions = [item.position for item in chain if item.key_hash == number][:_FEW]
-            self._files.soon(own.places(positions))
+            self._files.soon(_places(log, positions))
             for position in positions:
-                own.is_live(position)
+                own.liveness(position)
         return own
 
     def _see_slots(self, file: tuple[str, int, Header]) -> None:

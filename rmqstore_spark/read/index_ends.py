@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.indexfile import Header
 from rmqstore_spark.store.live_log import LiveLog
 from rmqstore_spark.store.message import Header as UnitHeader
@@ -47,7 +48,7 @@ class IndexEnds:
         """
         self._ends[position] = None
         timestamp = headers[0].store_timestamp if headers else None
-        if timestamp is not None and self._log.is_live(position, headers=headers):
+        if timestamp is not None and self._log.liveness(position, headers=headers) is Evidence.LIVE:
             self._ends[position] = position + headers[0].size, timestamp // 1000
 
     def studies(self, headers: Sequence[Header]) -> Iterator[Callable[[], LiveLog]]:
@@ -65,7 +66,7 @@ class IndexEnds:
             yield functools.partial(self._study, header.end_position, begin)
 
     def _study(self, last: int | None, following: int | None) -> LiveLog:
-        log = self._log.again()
+        log = self._log
         ends = IndexEnds(log)
         with contextlib.suppress(RmqStoreError):
             if last is not None and following is not None:

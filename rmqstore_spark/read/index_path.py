@@ -33,6 +33,7 @@ from rmqstore_spark.read.prune import around
 from rmqstore_spark.read.split import SplitPoints
 from rmqstore_spark.read.task import Indexed, Range
 from rmqstore_spark.selection import ALL, REPLACEMENT, Selection, words_of
+from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.index_live import first_named
 from rmqstore_spark.store.indexfile import (
     Hashes,
@@ -350,7 +351,8 @@ class IndexPath:
     def _trusted_to(self, part: Range, positions: Positions) -> int:
         """All of a part, where all that is to be looked at in it is live. Else an old message may stand there."""
         log = self._store.log
-        return part.stop if log.is_live(int(positions[-1])) else log.live_end(part)
+        is_live = log.liveness(int(positions[-1])) is Evidence.LIVE
+        return part.stop if is_live else log.live_end(part)
 
 
 class _Proof:
@@ -420,7 +422,7 @@ class _Proof:
         """Is there the live message that an item is of?"""
         item, log, header = self._item(number), self._store.log, self._file.header
         there = log.header(item.position)
-        if there is None or there.store_timestamp is None or not log.is_live(item.position):
+        if there is None or there.store_timestamp is None or log.liveness(item.position) is not Evidence.LIVE:
             return False
         seconds = (there.store_timestamp // 1000 - header.begin_timestamp) // 1000
         if number > 1 and min(max(seconds, 0), (1 << 31) - 1) != item.seconds:

@@ -9,6 +9,7 @@ from rmqstore_spark.read.split import SplitPoints
 from rmqstore_spark.read.task import Range
 from rmqstore_spark.selection import ALL, Numbers, Selection
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit
+from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.snapshot import Snapshot
 
 _MOST_OFFSETS = 1000  # more of them are looked for in one stretch
@@ -143,7 +144,7 @@ def _messages(store: Snapshot, queue: Queue, offsets: Numbers) -> list[tuple[int
     # Before a queue's first message there may be those of a topic that was deleted and made anew, with its offsets.
     if not numbers or len(numbers) > _MOST_OFFSETS or numbers[0] <= queue.first:
         return None
-    units = _confirmed_all(store, queue, numbers)
+    units = _units_of(store, queue, numbers)
     if not units:
         return None
     start, stop = units[0].position, units[-1].position + units[-1].size
@@ -152,16 +153,16 @@ def _messages(store: Snapshot, queue: Queue, offsets: Numbers) -> list[tuple[int
     return [(unit.position, unit.position + unit.size) for unit in units]
 
 
-def _confirmed_all(store: Snapshot, queue: Queue, numbers: list[int]) -> list[QueueUnit] | None:
+def _units_of(store: Snapshot, queue: Queue, numbers: list[int]) -> list[QueueUnit] | None:
     """The units of some queue offsets, if the log agrees on all of them. If the last is live, so are those before."""
     found: list[QueueUnit] = []
     for number in numbers[::-1]:
         unit = queue.unit(number)
         if unit is None or (found and unit.position + unit.size > found[-1].position):
             return None
-        if not store.log.confirms(queue, number, unit):
+        if not store.log.has_message(queue, number, unit):
             return None
-        if not found and not store.log.is_live(unit.position, however_far=True):
+        if not found and store.log.liveness(unit.position, may_walk_far=True) is not Evidence.LIVE:
             return None
         found.append(unit)
     return found[::-1]
@@ -172,19 +173,20 @@ def _part(store: Snapshot, queue: Queue, offsets: Numbers) -> list[tuple[int, in
     start, stop = 0, (1 << 63) - 1
     first = min(offsets.least, queue.end - 1)  # what is not in the queue yet comes after its last message
     if first > queue.first:
-        unit = _confirmed(store, queue, first)
+        unit = _live_unit(store, queue, first)
         if unit is None:
             return None
         start = unit.position
     if offsets.most < queue.end:
-        unit = _confirmed(store, queue, offsets.most)
+        unit = _live_unit(store, queue, offsets.most)
         if unit is None:
             return None
         stop = unit.position + unit.size
     return [(start, stop)]
 
 
-def _confirmed(store: Snapshot, queue: Queue, queue_offset: int) -> QueueUnit | None:
-    """The unit of a queue offset, when the log agrees."""
+def _live_unit(store: Snapshot, queue: Queue, queue_offset: int) -> QueueUnit | None:
+    """The unit of a queue offset, when its message is live."""
     unit = queue.unit(queue_offset)
-    return unit if unit is not None and store.log.holds(queue, queue_offset, unit) else None
+    is_live = unit is not None and store.log.evidence(queue, queue_offset, unit) is Evidence.LIVE
+    return unit if is_live else None

@@ -10,6 +10,7 @@ from rmqstore_spark.progress import Progress
 from rmqstore_spark.read.task import Range
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit
+from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.live_log import LiveLog
 from rmqstore_spark.store.queue_search import QueueSearch
 from rmqstore_spark.store.snapshot import Snapshot, as_snapshot
@@ -105,7 +106,9 @@ class Splitter:
 def _message_at(whole: Range, position: int, reader: SegmentReader) -> Range | None:
     """The one unit at a physical offset, if it is live and its queue knows it; else None."""
     header = reader.header(position)
-    if header is None or not whole.store.queues.vouch_for(header) or not as_snapshot(whole.store).log.is_live(position):
+    if header is None or not whole.store.queues.vouch_for(header):
+        return None
+    if as_snapshot(whole.store).log.liveness(position) is not Evidence.LIVE:
         return None
     return replace(whole, start=position, stop=position + header.size)
 
@@ -148,7 +151,7 @@ class _Named:
     def holds(self, reader: SegmentReader) -> bool:
         """Does the log confirm it? A message's body could hold what looks like a unit, but only the broker writes the
         queue."""
-        return reader.holds(self.queue, self.number, self.unit)
+        return reader.has_message(self.queue, self.number, self.unit)
 
 
 class _Along:

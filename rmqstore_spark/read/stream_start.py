@@ -11,6 +11,7 @@ from rmqstore_spark.read.groups import of_group, refuse_unread
 from rmqstore_spark.read.prune import in_time, ranges_of
 from rmqstore_spark.read.stream_offset import Queue, StoreOffset
 from rmqstore_spark.selection import Numbers, Selection
+from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.queue_bounds import queue_bounds
 from rmqstore_spark.store.queue_ends import queued_messages
 from rmqstore_spark.store.snapshot import Snapshot
@@ -160,7 +161,7 @@ def _first_unit(
         if offset >= bounds.end:
             continue
         unit = queue.unit(offset)
-        if unit is None or not store.log.holds(queue, offset, unit, however_far=True):
+        if unit is None or store.log.evidence(queue, offset, unit, may_walk_far=True) is not Evidence.LIVE:
             return None
         if unit.position < first.position:
             first = StoreOffset(unit.position)

@@ -41,4 +41,4 @@ def _are_held(store: Snapshot, queue: Queue) -> bool:
 
 def _confirmed(store: Snapshot, queue: Queue, units: QueueUnits, at: int) -> bool:
     unit = QueueUnit(int(units.positions[at]), int(units.sizes[at]), int(units.tags_codes[at]))
-    return store.log.confirms(queue, int(units.queue_offsets[at]), unit)
+    return store.log.has_message(queue, int(units.queue_offsets[at]), unit)

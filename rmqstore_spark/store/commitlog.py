@@ -255,7 +255,7 @@ class SegmentReader:
         header = self.header(first, after=_PEEK_SIZE)
         return [] if header is None else [header], self.headers_at(second)
 
-    def holds(self, queue: Queue, queue_offset: int, unit: QueueUnit) -> bool:
+    def has_message(self, queue: Queue, queue_offset: int, unit: QueueUnit) -> bool:
         """Is there the message that a ConsumeQueue has this unit for?"""
         self.window.show(unit.position, 0, unit.position + min(max(unit.size, HEAD_SIZE), _PEEK_SIZE))
         there = self.header(unit.position)

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.indexfile import IndexReader, key_hash
 from rmqstore_spark.store.message import TRANSACTION_ROLLBACK, TRANSACTION_TYPE
 from rmqstore_spark.store.snapshot import Snapshot
@@ -106,7 +107,7 @@ def _names_of(run: Run) -> list[_Names]:
 def _time_of(store: Snapshot, position: int, wanted: int) -> int | None:
     """The store time (ms) of the live message at a physical offset; None where none has a key of that hash."""
     extent = store.log.extent_at(position)
-    if extent is None or not store.log.is_live(position, however_far=True):
+    if extent is None or store.log.liveness(position, may_walk_far=True) is not Evidence.LIVE:
         return None
     with store.reader(extent.segment) as reader:
         run = reader.run_at(position, extent.segment.end)

@@ -21,12 +21,15 @@ of them: an offset up to which they surely reach. How that is known, the cheapes
 
 import bisect
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from native_io import FORMAT
+from native_io import FORMAT, Status
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.consumequeue import UNIT, UNIT_SIZE, ConsumeQueues, Queue, QueueUnit
-from rmqstore_spark.store.message import HEAD_SIZE, Head, Header
+from rmqstore_spark.store.evidence import Evidence
+from rmqstore_spark.store.message import Header
 from rmqstore_spark.store.segments import Extent, Segment
 
 _LARGEST_SENT = 16 * 1024 * 1024  # bytes of a message (remoting.netty.NettySystemConfig: frameMaxLength)
@@ -39,8 +42,46 @@ _QUEUES_TO_KEEP = 256
 _WORTH_WALKING = 128 * 1024  # bytes, where the answer may be "not sure" as well
 
 
+class _Proved(NamedTuple):
+    """What is known of a segment: it only grows.
+
+    Attributes:
+        to: the physical offset up to which its units are proved live.
+        asked: whether all was asked that proves a segment as a whole without a walk from message to message.
+        asked_near: whether neighbours of a message were asked about.
+    """
+
+    to: int = 0
+    asked: bool = False
+    asked_near: bool = False
+
+    def and_also(self, other: "_Proved") -> "_Proved":
+        return _Proved(max(self.to, other.to), self.asked or other.asked, self.asked_near or other.asked_near)
+
+
+@dataclass
+class _Seen:
+    """What was seen of a queue.
+
+    Attributes:
+        queue: with its files as they were then; None where there is none.
+        later: number and physical offset of a unit whose message the log has.
+        last_live: likewise of the last one that is live; None until it is asked for, (-1, -1) where none is sure to be.
+    """
+
+    queue: Queue | None
+    later: tuple[int, int] = (0, 0)
+    last_live: tuple[int, int] | None = None
+
+
+_NOT_SEEN = _Seen(None)
+
+
 class LiveLog:
     """The segments of a log as far as they hold messages.
+
+    What it finds out it keeps. Several threads may ask: what is known of a segment only grows, so two of them may find
+    out the same, and no more.
 
     Attributes:
         extents: by start.
@@ -61,144 +102,21 @@ class LiveLog:
     ) -> None:
         self.extents = extents
         self.size = sum(extent.stop - extent.start for extent in extents)
-        self._end = extents[-1].stop if extents else 0
+        self._last_timestamp = last_timestamp
         self._queues = queues
         self._reader = reader
-        self._starts = [extent.start for extent in extents]
-        self._timestamps = {self._end: last_timestamp} if extents else {}
-        self._first_sizes: dict[int, int] = {}  # of the message that a segment begins with, by where that is
-        self._live_ends: dict[int, int] = {}  # by where the segment starts, as _find_live_end() knows them
-        self._asked_near: set[int] = set()  # likewise: where neighbours of a message were asked about
-        self._reached: dict[int, int] = {}  # likewise: how far units were found to be live besides
-        self._confirmed: dict[tuple[str, int], tuple[int, int]] = {}  # by queue: a unit that the log was found to have
-        self._asked_queues: dict[tuple[str, int], Queue | None] = {}
-        self._live_units: dict[tuple[str, int], tuple[int, int]] = {}  # by queue, as last_live_unit() gives them
+        self._proved: dict[int, _Proved] = {}  # by where the segment starts
+        self._firsts: dict[int, Header | None] = {}  # messages that segments begin with, likewise
+        self._seen: dict[tuple[str, int], _Seen] = {}  # queues, by name
 
-    def again(self) -> "LiveLog":
-        """The same log, of which nothing is known yet: one for another thread."""
-        return LiveLog(self.extents, self._timestamps.get(self._end), self._queues, self._reader)
-
-    def adopt(self, other: "LiveLog") -> None:
-        """Know what another one of the same log has found to be live."""
-        for start, end in other._reached.items():
-            self._reach(start, end)
-
-    def places(self, positions: Iterable[int]) -> set[tuple[str, int]]:
-        """Where in which files is_live() looks in any case: at the messages, and at the beginnings of the segments
-        after theirs."""
-        found = set()
-        for position in positions:
-            following = self._index_at(position) + 1
-            for at in (position, *self._starts[following : following + 1]):
-                extent = self.extent_at(at)
-                if extent is not None:
-                    found.add((extent.segment.path, at - extent.segment.start))
-        return found
+    @property
+    def _end(self) -> int:
+        return self.extents[-1].stop if self.extents else 0
 
     def extent_at(self, position: int) -> Extent | None:
         """The extent that holds a physical offset, or None."""
         index = self._index_at(position)
         return self.extents[index] if index >= 0 and position < self.extents[index].stop else None
-
-    def know_live(self, extent: Extent, end: int) -> None:
-        """The units of an extent's segment are live up to a physical offset: who has walked along all queues knows."""
-        self._reach(self.extents[self._index_at(extent.start)].start, end)
-
-    def live_end(self, extent: Extent, enough: int | None = None) -> int:
-        """Up to which physical offset a part of an extent has live units only: its start, its stop, or where a unit
-        begins. Accelerators can be trusted no further.
-
-        Args:
-            enough: whether it is further than that need not be known.
-        """
-        index = self._index_at(extent.start)
-        live = max(self._known_live(self.extents[index]), extent.start)
-        if enough is None or live < enough:
-            live = max(live, self._live_end(index))
-        return min(live, extent.stop)
-
-    def is_live(self, position: int, however_far: bool = False, headers: Sequence[Header] = ()) -> bool:
-        """Is the unit at a physical offset sure to be live?
-
-        Args:
-            however_far: whether to walk as far as it takes. Else False means "not sure" where that is far.
-            headers: of the unit, and of some that come after it, if that is known.
-        """
-        extent = self.extent_at(position)
-        if extent is None:
-            return False
-        if position < self._known_live(extent):
-            return True
-        if extent is self.extents[-1]:
-            return position < self._live_end(len(self.extents) - 1)
-        headers = headers or self.headers_at(position)
-        if not headers:
-            return False
-        is_first = position == extent.start
-        if not (
-            is_first
-            or self._is_before_left_over(position)
-            or self._is_one_followed(headers, extent.segment.end)
-            or self._is_one_followed(self._more_headers(headers, extent), extent.segment.end)
-        ):
-            end = self.live_end(extent)
-            if position < end:
-                return True
-            if position - end > _WORTH_WALKING and not however_far:
-                return False
-            with self._reader(extent.segment) as reader:
-                reached = reader.walk(end, position)[1]
-            if reached != position:
-                self._reached[extent.start] = reached
-                return False
-        self._reached[extent.start] = position + headers[0].size
-        return True
-
-    def last_live_unit(self, queue: Queue) -> tuple[int, int] | None:
-        """The last unit of a simple queue that points into the log, as its number and its physical offset; None where
-        it is not sure to be of a live message. Those before it in the queue are live, if the log confirms them."""
-        name = queue.topic, queue.queue_id
-        if name not in self._live_units:
-            number = queue.search(self._end) - 1
-            unit = queue.unit(number)
-            is_live = unit is not None and self._is_surely_live(queue, number, unit)
-            self._live_units[name] = (number, unit.position) if unit is not None and is_live else (-1, -1)
-        number, position = self._live_units[name]
-        return (number, position) if number >= 0 else None
-
-    def holds(self, queue: Queue, queue_offset: int, unit: QueueUnit, however_far: bool = False) -> bool:
-        """Is there the live message that a ConsumeQueue has this unit for?
-
-        Args:
-            however_far: as of is_live().
-        """
-        return self.confirms(queue, queue_offset, unit) and self.is_live_unit(unit.position, unit.size, however_far)
-
-    def is_live_unit(self, position: int, size: int, however_far: bool = False) -> bool:
-        """is_live() of a unit of which the size is known, too. An old one can begin in the last bytes of a live one, if
-        these are what the old one began with; but then it ends after it."""
-
-        extent = self.extent_at(position)
-        if extent is None or position + size > extent.stop or not self.is_live(position, however_far):
-            return False
-        return not position < self._known_live(extent) < position + size
-
-    def confirms(self, queue: Queue, queue_offset: int, unit: QueueUnit) -> bool:
-        """Is there the message that a ConsumeQueue has this unit for, live or not?"""
-        extent = self.extent_at(unit.position)
-        if extent is None:
-            return False
-        with self._reader(extent.segment) as reader:
-            return reader.holds(queue, queue_offset, unit)
-
-    def timestamp(self, position: int) -> int | None:
-        """The store time (ms) of the message at a physical offset, or after a segment's end; at the log's end of the
-        last message. None when there is none."""
-        if position not in self._timestamps:
-            header = self.header(position)
-            microseconds = None if header is None else header.store_timestamp
-            self._timestamps[position] = None if microseconds is None else microseconds // 1000
-        return self._timestamps[position]
 
     def header(self, position: int) -> Header | None:
         """The unit at a physical offset, live or not; None when there is none."""
@@ -207,7 +125,7 @@ class LiveLog:
             return None
         with self._reader(extent.segment) as reader:
             header = reader.header(position)
-        self._note(extent, position, header)
+        self._keep_first(extent, position, header)
         return header
 
     def headers_at(self, position: int) -> list[Header]:
@@ -218,7 +136,7 @@ class LiveLog:
             return []
         with self._reader(extent.segment) as reader:
             found = reader.headers_at(position)
-        self._note(extent, position, found[0] if found else None)
+        self._keep_first(extent, position, found[0] if found else None)
         return found
 
     def two_headers(self, first: int, second: int) -> tuple[list[Header], list[Header]]:
@@ -230,38 +148,136 @@ class LiveLog:
         with self._reader(extent.segment) as reader:
             return reader.two_headers(first, second)
 
-    def _note(self, extent: Extent, position: int, header: Header | None) -> None:
-        if header is not None and position == extent.start:
-            self._first_sizes[position] = header.size
+    def timestamp(self, position: int) -> int | None:
+        """The store time (ms) of the message that a segment begins with, or at the log's end of the last message. None
+        when there is none."""
+        if position == self._end:
+            return self._last_timestamp
+        header = self._firsts[position] if position in self._firsts else self.header(position)
+        return None if header is None or header.store_timestamp is None else header.store_timestamp // 1000
+
+    def has_message(self, queue: Queue, queue_offset: int, unit: QueueUnit) -> bool:
+        """Is there the message that a ConsumeQueue has this unit for, live or not?"""
+        extent = self.extent_at(unit.position)
+        if extent is None:
+            return False
+        with self._reader(extent.segment) as reader:
+            return reader.has_message(queue, queue_offset, unit)
+
+    def evidence(self, queue: Queue, queue_offset: int, unit: QueueUnit, may_walk_far: bool = False) -> Evidence:
+        """How sure it is that the message is there, and live, that a ConsumeQueue has this unit for.
+
+        Args:
+            may_walk_far: as of liveness().
+        """
+        if not self.has_message(queue, queue_offset, unit):
+            return Evidence.ABSENT
+        return self.liveness(unit.position, unit.size, may_walk_far=may_walk_far)
+
+    def liveness(
+        self, position: int, size: int = 0, headers: Sequence[Header] = (), may_walk_far: bool = False
+    ) -> Evidence:
+        """How sure it is that the unit is live that stands at a physical offset.
+
+        Args:
+            size: of the unit, if that is known: an old one can begin in the last bytes of a live one, if these are what
+                the old one began with. But then it ends after it.
+            headers: of the unit, and of some that come after it, if that is known.
+            may_walk_far: whether to walk as far as it takes. Else the answer is UNSURE where that is far.
+        """
+        extent = self.extent_at(position)
+        if extent is None or position + size > extent.stop:
+            return Evidence.ABSENT
+        if position >= self.proved_to(extent):
+            found = self._prove(extent, position, headers, may_walk_far)
+            if found is not Evidence.LIVE:
+                return found
+        return Evidence.LEFT_OVER if position < self.proved_to(extent) < position + size else Evidence.LIVE
+
+    def proved_to(self, extent: Extent) -> int:
+        """live_end() as far as it is known by now."""
+        return min(max(self._known(self._whole(extent)).to, extent.start), extent.stop)
+
+    def prove(self, extent: Extent, end: int) -> None:
+        """The units of an extent's segment are live up to a physical offset: who has walked along all queues knows."""
+        self._learn(self._whole(extent), _Proved(end))
+
+    def live_end(self, extent: Extent) -> int:
+        """Up to which physical offset a part of an extent has live units only: its start, its stop, or where a unit
+        begins. Accelerators can be trusted no further. What proves a segment as a whole is asked for once."""
+        whole = self._whole(extent)
+        if not self._known(whole).asked:
+            end = self._end_of_last(whole) if whole is self.extents[-1] else self._end_by_queues(whole)
+            self._learn(whole, _Proved(end, asked=True))
+        return self.proved_to(extent)
+
+    def last_live_unit(self, queue: Queue) -> tuple[int, int] | None:
+        """The last unit of a simple queue that points into the log, as its number and its physical offset; None where
+        it is not sure to be of a live message. Those before it in the queue are live, if the log has their messages."""
+        seen = self._seen_of(queue.topic, queue.queue_id)
+        if seen.last_live is None:
+            number = queue.search(self._end) - 1
+            unit = queue.unit(number)
+            extent = None if unit is None else self.extent_at(unit.position)
+            seen.last_live = (-1, -1)
+            if unit is not None and extent is not None and self.has_message(queue, number, unit):
+                # An old unit can begin in the last live bytes, but then it ends after them.
+                is_live = unit.position + unit.size <= self.live_end(extent)
+                seen.last_live = (number, unit.position) if is_live else (-1, -1)
+        return seen.last_live if seen.last_live[0] >= 0 else None
 
     def _index_at(self, position: int) -> int:
-        return bisect.bisect_right(self._starts, position) - 1
+        return bisect.bisect_right(self.extents, position, key=lambda extent: extent.start) - 1
 
-    def _reach(self, start: int, end: int) -> None:
-        self._reached[start] = max(end, self._reached.get(start, 0))
+    def _whole(self, part: Extent) -> Extent:
+        return self.extents[self._index_at(part.start)]
 
-    def _known_live(self, extent: Extent) -> int:
-        return max(self._live_ends.get(extent.start, 0), self._reached.get(extent.start, 0))
+    def _known(self, whole: Extent) -> _Proved:
+        return self._proved.get(whole.start, _Proved())
 
-    def _live_end(self, index: int) -> int:
-        if index + 1 == len(self.extents):
-            return self._last_live_end()
-        extent, following = self.extents[index : index + 2]
-        if extent.start not in self._live_ends:
-            with self._reader(extent.segment) as reader:
-                self._live_ends[extent.start] = self._find_live_end(reader, following.segment)
-        return self._live_ends[extent.start]
+    def _learn(self, whole: Extent, more: _Proved) -> None:
+        self._proved[whole.start] = self._known(whole).and_also(more)
 
-    def _last_live_end(self) -> int:
-        """That of the last segment: the log's end. Where that is the beginning of another segment, of which nothing is
+    def _keep_first(self, extent: Extent, position: int, header: Header | None) -> None:
+        if position == extent.start:
+            self._firsts[position] = header
+
+    def _prove(self, extent: Extent, position: int, headers: Sequence[Header], may_walk_far: bool) -> Evidence:
+        """How sure it is that a unit is live that is not among those that are proved to be."""
+        if extent is self.extents[-1]:
+            return Evidence.LIVE if position < self.live_end(extent) else Evidence.LEFT_OVER
+        headers = headers or self.headers_at(position)
+        if not headers:
+            return Evidence.ABSENT
+        if (
+            position == extent.start
+            or self._is_before_left_over(position)
+            or self._is_one_followed(headers, extent.segment.end)
+            or self._is_one_followed(self._more_headers(headers, extent), extent.segment.end)
+        ):
+            self._learn(extent, _Proved(position + headers[0].size))
+            return Evidence.LIVE
+        end = self.live_end(extent)
+        if position < end:
+            return Evidence.LIVE
+        if position - end > _WORTH_WALKING and not may_walk_far:
+            return Evidence.UNSURE
+        with self._reader(extent.segment) as reader:
+            _, reached, status = reader.walk(end, position)
+        is_there = reached == position
+        self._learn(extent, _Proved(position + headers[0].size if is_there else reached))
+        if is_there:
+            return Evidence.LIVE
+        # A walk ends at damage as well, and what comes after that may be live.
+        return Evidence.LEFT_OVER if status in (Status.BLANK, Status.CROSSES_STOP) else Evidence.UNSURE
+
+    def _end_of_last(self, extent: Extent) -> int:
+        """Of the last segment: the log's end. Where that is the beginning of another segment, of which nothing is
         whole, this one may be closed, and hold left-over units."""
-        extent = self.extents[-1]
         if extent.stop < extent.segment.end:
             return self._end
-        if extent.start not in self._live_ends:
-            with self._reader(extent.segment) as reader:
-                self._live_ends[extent.start] = reader.walk(extent.start, extent.stop)[1]
-        return self._live_ends[extent.start]
+        with self._reader(extent.segment) as reader:
+            return reader.walk(extent.start, extent.stop)[1]
 
     def _is_before_left_over(self, position: int) -> bool:
         """Is a physical offset so far before the end of its segment, not the last one, that no left-over unit can begin
@@ -270,29 +286,24 @@ class LiveLog:
         left = extent.segment.end - position - FORMAT["BLANK_SIZE"]
         if left <= _LARGEST_SENT or following.start != extent.segment.end:
             return False
-        if following.start not in self._first_sizes:
-            with self._reader(following.segment) as reader:
-                head = Head.of(reader.window.read(following.start, HEAD_SIZE))
-            is_unit = head.magic in (FORMAT["MAGIC_V1"], FORMAT["MAGIC_V2"]) and head.physical_offset == following.start
-            self._first_sizes[following.start] = head.size if is_unit else following.segment.end
-        return left > self._first_sizes[following.start]
+        first = self._firsts[following.start] if following.start in self._firsts else self.header(following.start)
+        return first is not None and left > first.size
 
     def _is_followed(self, header: Header) -> bool:
         """Does its queue know this message, and after it one in a later segment that the log has?"""
-        name = header.topic, header.queue_id
-        queue, extent = self._queue(*name), self.extent_at(header.position)
-        if queue is None or extent is None:
+        seen, extent = self._seen_of(header.topic, header.queue_id), self.extent_at(header.position)
+        if seen.queue is None or extent is None:
             return False
-        number, end = header.queue_offset, extent.segment.end
+        queue, number, end = seen.queue, header.queue_offset, extent.segment.end
         units = [QueueUnit(*each) for each in UNIT.iter_unpack(queue.read_units(number, _UNITS_TO_LOOK_AT))]
         if not units or (units[0].position, units[0].size) != (header.position, header.size):
             return False
-        known, position = self._confirmed.get(name, (0, 0))
+        known, position = seen.later
         if known > number and position >= end:
             return True
         for later, unit in self._later_units(queue, number, units, end):
-            if later > number and unit is not None and unit.position >= end and self.confirms(queue, later, unit):
-                self._confirmed[name] = later, unit.position
+            if later > number and unit is not None and unit.position >= end and self.has_message(queue, later, unit):
+                seen.later = later, unit.position
                 return True
         return False
 
@@ -326,43 +337,37 @@ class LiveLog:
         # First those of whose queue it is known that it goes on, then those of long queues, as they mostly do.
         asked = sorted(
             by_queue,
-            key=lambda name: (self._confirmed.get(name, (0, 0))[1] < end, -by_queue[name].queue_offset),
+            key=lambda name: (self._seen.get(name, _NOT_SEEN).later[1] < end, -by_queue[name].queue_offset),
         )
         return any(self._is_followed(by_queue[name]) for name in asked[:_QUEUES_NEAR])
 
     def _more_headers(self, headers: Sequence[Header], extent: Extent) -> list[Header]:
         """Those of other queues that come soon after. Once for a segment: live_end() answers for all of it."""
-        if extent.start in self._live_ends or extent.start in self._asked_near:
+        proved = self._known(extent)
+        if proved.asked or proved.asked_near:
             return []
-        self._asked_near.add(extent.start)
+        self._learn(extent, _Proved(asked_near=True))
         known = {(header.topic, header.queue_id) for header in headers}
         with self._reader(extent.segment) as reader:
             near = reader.first_headers(headers[-1].position, _NEAR)
         return [header for header in near if (header.topic, header.queue_id) not in known]
 
-    def _is_surely_live(self, queue: Queue, number: int, unit: QueueUnit) -> bool:
-        """Does the log hold the message of a unit, before the end of what is live there? An old unit can begin in the
-        last live bytes, but then it ends after them."""
-        extent = self.extent_at(unit.position)
-        return (
-            extent is not None
-            and self.confirms(queue, number, unit)
-            and unit.position + unit.size <= self.live_end(extent)
-        )
-
-    def _find_live_end(self, reader: SegmentReader, later: Segment) -> int:
-        """By the queues of the first units of the next segment that has messages."""
-        with self._reader(later) as following:
-            first = following.first_headers(later.start)
+    def _end_by_queues(self, extent: Extent) -> int:
+        """Of a segment before the last one: by the queues of the first units of the next segment that has messages."""
+        following, segment = self.extents[self._index_at(extent.start) + 1], extent.segment
+        with self._reader(following.segment) as later:
+            first = later.first_headers(following.segment.start)
         by_queue = {(header.topic, header.queue_id): header for header in reversed(first)}
         asked = itertools.islice(by_queue.values(), _QUEUES_TO_ASK)
-        named = [before for header in asked if (before := self._before(header, reader.segment)) is not None]
+        named = [before for header in asked if (before := self._before(header, segment)) is not None]
         named.sort(key=lambda each: each[2].position, reverse=True)
-        return next((u.position + u.size for queue, n, u in named if reader.holds(queue, n, u)), reader.segment.start)
+        with self._reader(segment) as reader:
+            ends = (u.position + u.size for queue, n, u in named if reader.has_message(queue, n, u))
+            return next(ends, segment.start)
 
     def _before(self, header: Header, segment: Segment) -> tuple[Queue, int, QueueUnit] | None:
         """The unit that comes before that of a message in its queue, with its number, if it points into a segment."""
-        queue = self._queue(header.topic, header.queue_id)
+        queue = self._seen_of(header.topic, header.queue_id).queue
         units = b"" if queue is None else queue.read_units(header.queue_offset - 1, 2)
         if queue is None or len(units) < 2 * UNIT_SIZE:
             return None
@@ -371,11 +376,11 @@ class LiveLog:
         is_in_it = segment.start <= unit.position < segment.end
         return (queue, header.queue_offset - 1, unit) if is_known and is_in_it else None
 
-    def _queue(self, topic: str, queue_id: int) -> Queue | None:
-        """A queue, with its files as they were when it was asked for lately."""
-        name = topic, queue_id
-        if name not in self._asked_queues:
-            if len(self._asked_queues) >= _QUEUES_TO_KEEP:
-                self._asked_queues.clear()
-            self._asked_queues[name] = self._queues.queue(*name)
-        return self._asked_queues[name]
+    def _seen_of(self, topic: str, queue_id: int) -> _Seen:
+        """What was seen of a queue lately."""
+        seen = self._seen.get((topic, queue_id))
+        if seen is None:
+            if len(self._seen) >= _QUEUES_TO_KEEP:
+                self._seen.clear()
+            seen = self._seen[topic, queue_id] = _Seen(self._queues.queue(topic, queue_id))
+        return seen

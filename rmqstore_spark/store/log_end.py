@@ -380,7 +380,7 @@ class LogEnd:
         if index is None:
             return True
         with self._open(index) as reader:
-            return reader.holds(queue, number, unit)
+            return reader.has_message(queue, number, unit)
 
     def _later_unit(self, stop: _Stop) -> _Stop | None:
         """A later unit that proves that the log goes on."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from rmqstore_spark.kept import kept
 from rmqstore_spark.store import clock
+from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.live_log import LiveLog
 from rmqstore_spark.store.message import Mark
 from rmqstore_spark.store.written import Record, Written
@@ -79,7 +80,7 @@ class LogTimes:
         """Has the log all of what was written? It has where it has the last message: it only grows, or is cut."""
         last = written.last
         is_there = last is not None and self._mark(last.position) == last
-        return last is not None and is_there and self._log.is_live(last.position, however_far=True)
+        return last is not None and is_there and self._log.liveness(last.position, may_walk_far=True) is Evidence.LIVE
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int | None]]:
         """[start, stop) in pieces, each with its start, its stop and by how much (ms) a message is older than one

@@ -198,7 +198,7 @@ def _are_held(store: Snapshot, extent: Extent, queues: list[Queue], places: _Arr
     with store.reader(extent.segment) as reader:
         for at in np.flatnonzero(~is_small).tolist():
             position, size, queue_offset = places[at].tolist()
-            are_held[at] = reader.holds(queues[at], queue_offset, QueueUnit(position, size, 0))
+            are_held[at] = reader.has_message(queues[at], queue_offset, QueueUnit(position, size, 0))
         small = np.flatnonzero(is_small)
         are_held[small] = _are_messages_of([queues[at] for at in small.tolist()], places[small], reader)
     return are_held
@@ -299,11 +299,10 @@ def _live_ends(store: Snapshot, extents: Sequence[Extent], sound: list[int], fou
     for at in reversed(sound):  # the end of a segment tells of what comes before it
         extent, log = extents[at], store.log
         followed, furthest = int(found[_FOLLOWED, at]), int(found[_FURTHEST, at])
-        log.know_live(extent, followed)
-        live = log.live_end(extent, enough=furthest)
-        if live < furthest and log.is_live(int(found[_LATEST, at])):
-            live = log.live_end(extent, enough=furthest)
-        lives.append(live)
+        log.prove(extent, followed)
+        if log.proved_to(extent) < furthest and log.live_end(extent) < furthest:
+            log.liveness(int(found[_LATEST, at]))
+        lives.append(log.proved_to(extent))
     return lives[::-1]
 
 

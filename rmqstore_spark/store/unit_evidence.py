@@ -139,7 +139,8 @@ class UnitEvidence:
         if extent is None or end > extent.stop:
             return False
         # What is known of a whole segment answers for all queues.
-        if end <= log.live_end(extent) or log.is_live_unit(header.position, header.size, however_far=True):
+        is_known = end <= log.live_end(extent)
+        if is_known or log.liveness(header.position, header.size, may_walk_far=True) is Evidence.LIVE:
             return True
         return self._survey(header.position, None).has(header.position)  # a walk does not get over damage
 

@@ -10,6 +10,7 @@ import pytest
 from oracle import stores
 from support import reading
 
+from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
 
@@ -30,8 +31,8 @@ def test_live_is_what_a_full_scan_gives(
         for position in rng.sample(sorted(live | once), min(40, len(live | once))):
             log = Snapshot.find(str(root), Files()).log
             if log.header(position) is not None:
-                assert position in live or not log.is_live(position)
-                assert log.is_live(position, however_far=True) == (position in live)
+                assert position in live or log.liveness(position) is not Evidence.LIVE
+                assert (log.liveness(position, may_walk_far=True) is Evidence.LIVE) == (position in live)
                 left_over += position not in live
     assert left_over > 0
 
@@ -67,7 +68,7 @@ def test_no_walk_where_a_queue_goes_on(tmp_path: Path, queues: int) -> None:
     for extent in opened.log.extents[:-1]:
         last = max(position for position in positions if position < extent.stop)
         before = opened.files.bytes
-        assert opened.log.is_live(last)
+        assert opened.log.liveness(last) is Evidence.LIVE
         assert opened.files.bytes - before < 700_000
 
 
@@ -90,9 +91,11 @@ def test_a_message_that_was_lost_when_it_closed_a_segment(
     log = Snapshot.find(str(tmp_path), Files()).log
     left_over = [message.position for message in once if message.position not in live]
     assert any(log.header(position) is not None for position in left_over)
-    assert not any(log.is_live(position, far) for position in left_over for far in (False, True))
+    assert not any(
+        log.liveness(position, may_walk_far=far) is Evidence.LIVE for position in left_over for far in (False, True)
+    )
     early = [message.position for message in once if message.position < 8192 - 3100]
-    assert all(log.is_live(position) for position in early)
+    assert all(log.liveness(position) is Evidence.LIVE for position in early)
 
 
 def test_a_few_requests_say_that_a_unit_is_live(tmp_path: Path) -> None:
@@ -106,7 +109,7 @@ def test_a_few_requests_say_that_a_unit_is_live(tmp_path: Path) -> None:
         for message in store.messages[: count - 200 : 97]:
             opened = Snapshot.find(str(root), Files())
             log, before = opened.log, opened.files.requests
-            assert log.is_live(message.position)
+            assert log.liveness(message.position) is Evidence.LIVE
             assert opened.files.requests - before <= 3
 
 
@@ -125,7 +128,7 @@ def test_neighbours_answer_for_a_queue_that_has_ended(tmp_path: Path) -> None:
     for position in ended[:-60]:
         log = Snapshot.find(str(tmp_path), files).log
         before = files.requests, files.bytes
-        assert log.is_live(position)
+        assert log.liveness(position) is Evidence.LIVE
         assert files.requests - before[0] <= 8
         assert files.bytes - before[1] < 16 * 1024
 
@@ -146,8 +149,8 @@ def test_neighbours_of_a_left_over_unit_do_not_prove_it(tmp_path: Path) -> None:
     left_over = [position for position in sorted(once - live) if log.header(position) is not None]
     assert len(left_over) > 5
     for position in left_over:
-        assert not Snapshot.find(str(tmp_path), Files()).log.is_live(position)
-        assert not log.is_live(position)
+        assert Snapshot.find(str(tmp_path), Files()).log.liveness(position) is not Evidence.LIVE
+        assert log.liveness(position) is not Evidence.LIVE
 
 
 @pytest.mark.parametrize("size", [100, 1500, 3000, 100_000])
