@@ -1,10 +1,10 @@
 """Apache RocketMQ store directories as a Spark data source, without a broker.
 
->>> spark.read.format("rmqstore").load("/data/broker-a/store").groupBy("topic", "queueId").count().show()
+>>> spark.read.format("rmqstore").load("sample_store").groupBy("topic", "queueId").count().show()
 
-The same without Spark, as Arrow tables:
+The same store without Spark, as Arrow tables:
 
->>> rmqstore_spark.Store("/data/broker-a/store").topics()
+>>> rmqstore_spark.Store("sample_store").topics()
 """
 
 from typing import TYPE_CHECKING, Literal
@@ -48,7 +48,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """What takes long to load is loaded when it is asked for."""
+    """Load slow modules only when their names are first used."""
     if name == "Store":
         from rmqstore_spark.api import Store
 
@@ -72,21 +72,24 @@ def __dir__() -> list[str]:
 
 
 def rebuild(store: "Path", **options: object) -> int:
-    """Make ConsumeQueue and IndexFile anew from the commitlog, as a broker would have built them.
+    """Rebuild the ConsumeQueue and index files of a store from its commitlog, as a broker would have built them.
 
-    No broker may run on the store. It may be what a crashed one left (`abort`): afterwards a broker starts on it as
-    after a clean stop. All is made beside what is there, and takes its place at once; the commitlog is only read.
+    No broker may run on the store. A store that a crashed broker left (`abort`) is accepted: afterwards a broker starts
+    on it as after a clean stop. The new files are built beside the old ones and replace them in one step. The commitlog
+    is only read.
+
+    >>> rmqstore_spark.rebuild("copy_of_sample_store")
 
     Args:
         store: the store directory.
-        options: of the write options those that give sizes (mappedFileSizeConsumeQueue, maxHashSlotNum, maxIndexNum),
-            as in broker.conf, where there are no files left to tell; and messageIndexEnable=False for no index files.
+        options: `mappedFileSizeConsumeQueue`, `maxHashSlotNum` and `maxIndexNum`, as in broker.conf, where no old files
+            show the sizes; `messageIndexEnable=False` builds no index files.
 
     Returns:
-        How many messages the queues have got.
+        The number of messages in the new queues.
 
     Raises:
-        RmqStoreError: it cannot be done; the store is as it was.
+        RmqStoreError: the rebuild is not possible. The store is unchanged.
     """
     from rmqstore_spark.api import rebuild as rebuild_store
 
@@ -99,25 +102,26 @@ def write_store(
     mode: "Literal['append', 'overwrite']" = "append",
     **options: object,
 ) -> int:
-    """Write messages into a store, or make one of them: what `df.write.format("rmqstore")` does, without Spark.
+    """Append messages to a store, or create a store of them: `df.write.format("rmqstore")` without Spark.
 
-    >>> rmqstore_spark.write_store("/data/test-store", pa.table({"topic": ["Orders"], "body": [b"1"]}))
+    >>> orders = pa.table({"topic": ["Orders"] * 2, "keys": ["o-1", "o-2"], "body": ["paid", "shipped"]})
+    >>> rmqstore_spark.write_store("test_store", orders)
 
-    All of them are written, or none. Memory does not grow with their number.
+    Either all messages are written or none. Memory use does not grow with their number.
 
     Args:
-        path: the store directory; it is made if it is not there.
-        data: an Arrow table, a reader (as `Store.messages` gives), record batches, or anything that is an Arrow stream,
-            such as a DataFrame of Polars or pandas. The columns are those of a read; docs/writing.md tells which.
-        mode: `append` adds to a store; `overwrite` replaces all of it.
-        options: the write options; docs/options.md has the table of them.
+        path: the store directory; created if missing.
+        data: an Arrow table, a reader (as `Store.messages` returns), record batches, or anything with the Arrow stream
+            interface, such as a Polars or pandas DataFrame. docs/writing.md says which columns it may have.
+        mode: `append` adds to the store; `overwrite` replaces all of it.
+        options: write options, see docs/options.md.
 
     Returns:
-        How many messages were written: 0 where `txnVersion` says that they have been before.
+        The number of messages written: 0 if `txnVersion` shows that this write has been done before.
 
     Raises:
-        BadRowError: naming row and column.
-        RmqStoreError: it cannot be done. Nothing was written.
+        BadRowError: a row cannot become a message; the text names row and column. Nothing was written.
+        RmqStoreError: the write is not possible. Nothing was written, unless the text says so.
     """
     from rmqstore_spark.api import write_store as write_rows
 
@@ -125,11 +129,13 @@ def write_store(
 
 
 def register(spark: "SparkSession") -> None:
-    """Make `format("rmqstore")` known to a session.
+    """Register `format("rmqstore")` with a session.
 
-    Not needed after `pip install`: Spark finds the source by itself, through the module `pyspark_rmqstore`. It is for
-    the places where Spark does not look: a checkout that is only on the driver's sys.path, or a session whose first
-    look-up failed because of another package.
+    After `pip install` this is not needed: Spark finds the source through the module `pyspark_rmqstore`. Call it where
+    Spark does not look: for a checkout that is only on the driver's sys.path, in a session whose first look-up failed
+    because of another package, or where `PYSPARK_DRIVER_PYTHON` names a Python without this package.
+
+    >>> rmqstore_spark.register(spark)
     """
     _check_session(spark)
     from rmqstore_spark.spark.datasource import RmqStoreDataSource
@@ -138,21 +144,23 @@ def register(spark: "SparkSession") -> None:
 
 
 def storage_options(spark: "SparkSession", bucket: str | None = None) -> dict[str, str]:
-    """What a session says of S3 in `fs.s3a.*` (keys, token, endpoint, region), as options of ours.
+    """Translate a session's S3 settings (`fs.s3a.*`: keys, token, endpoint, region) into options for reads and `Store`.
 
-    They are for the reader, which does not see a session's configuration, and for Store.
+    A source written in Python does not see the session's configuration, so these settings have to be passed on.
 
-    >>> spark.read.format("rmqstore").options(**storage_options(spark)).load("s3a://bucket/store")
+    >>> options = rmqstore_spark.storage_options(spark)
+    >>> spark.read.format("rmqstore").options(**options).load("s3a://stores/broker")
 
     Args:
-        bucket: with it `fs.s3a.bucket.<bucket>.*` counts, too.
+        spark: the session; not one of Spark Connect, which hides these settings.
+        bucket: if given, settings of `fs.s3a.bucket.<bucket>.*` override the others.
 
     Returns:
-        Options with secrets in them: never print or log them. What a credential provider would find out is not there;
-        environment variables serve the workers as well.
+        Options that contain secrets: never print or log them. Credentials from a credential provider are not among
+        them; set environment variables on the workers for those.
 
     Raises:
-        OptionError: the session is one of Spark Connect's.
+        OptionError: the session is one of Spark Connect.
     """
     _check_session(spark)
     from rmqstore_spark.option_texts import TEXT, text_of
@@ -167,12 +175,18 @@ def _check_session(spark: object) -> None:
 
 
 def explain(path: "Paths", **options: object) -> None:
-    """Print how `spark.read.format("rmqstore").options(**options).load(path)` would find its messages, and why so.
+    """Print how a read with these options would find its messages, why, and how many bytes it would read.
 
-    Needs no Spark. The plan is made as for the read, so it also shows what planning itself costs.
+    Needs no Spark. Planning is done as for the read itself, so the output also shows what planning costs.
+
+    >>> rmqstore_spark.explain("sample_store", key="retried-0")
+
+    Args:
+        path: the store directory, a glob, or a list of them.
+        options: read options, see docs/options.md.
 
     Raises:
-        RmqStoreError: as the read itself would.
+        RmqStoreError: the read itself would fail with the same error.
     """
     from rmqstore_spark.read.explain import explanation
 

@@ -51,22 +51,23 @@ if TYPE_CHECKING:
 
 
 class Store(TableMethods):
-    """A store directory, or several whose rows are to come together.
+    """A store directory, or several that are read together.
 
-    Each call sees the store as it is then. Nothing in it is ever changed, but by `write` and `rebuild`.
+    Each call sees the store as it is at that moment. Only `write` and `rebuild` change anything in it. A Store can be
+    used by several threads at once, and pickled; its options, secrets included, are pickled with it.
 
-    >>> store = rmqstore_spark.Store("/data/broker-a/store")
-    >>> store.topics().to_pandas()
-    >>> for batch in store.messages(columns=["keys", "body"], subscribe="Orders"):
+    >>> store = rmqstore_spark.Store("sample_store")
+    >>> store.topics().to_pylist()
+    >>> for batch in store.messages(columns=["keys", "body"], subscribe="Plain"):
     ...     print(batch.to_pylist())
 
     Args:
-        path: the directory, or a glob, or a list of them.
-        options: where its files are, and how they are read, in all calls that this is of use for.
+        path: the directory, a glob, or a list of them.
+        options: options for every call of this Store: where its files are and how they are read (docs/options.md).
 
     Raises:
-        NotAStoreError: a path is no store; the text says what to give instead.
-        OptionError: an option cannot be understood.
+        NotAStoreError: a path is not a store; the text says what to give instead.
+        OptionError: an option is unknown or has a wrong value.
     """
 
     def __init__(self, path: Paths, **options: Unpack[StoreOptions]) -> None:
@@ -75,14 +76,18 @@ class Store(TableMethods):
         self._open(self._options({}))
 
     def table(self, name: str, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
-        """A table by its name, as the method of that name gives it.
+        """Read a table by its name. Each table is also a method of that name: `store.topics()`.
 
         Args:
-            columns: which, in this order; all but `store` if none are named.
-            options: the read options that go with the table.
+            name: one of the tables of docs/columns.md.
+            columns: the columns to read, in this order; default: all but `store`.
+            options: the read options that the table takes, see docs/columns.md.
+
+        Returns:
+            A `pyarrow.Table`.
 
         Raises:
-            OptionError: there is no such table or column, or an option does not go with the table.
+            OptionError: no such table or column, or an option that the table does not take.
             RmqStoreError: the store cannot be read.
         """
         from rmqstore_spark.tables.registry import read_table
@@ -93,18 +98,21 @@ class Store(TableMethods):
         return read_table(self._options({"columns": columns, **options}, name))
 
     def messages(self, columns: Names | None = None, **options: Unpack[MessageOptions]) -> pa.RecordBatchReader:
-        """The messages, in the order of the log: docs/columns.md and docs/options.md have the tables.
+        """Read messages, in the order of the log, as a stream of record batches.
 
-        All cores work ahead of what is taken, up to a limit. DuckDB, Polars and pandas read it as it is. It can be
-        read once.
+        All cores decode ahead of the consumer, up to a limit. DuckDB, Polars and pandas take the result as it is. The
+        result can be read once, by one thread.
 
         Args:
-            columns: which, in this order; without it all but those that come only by name.
-            options: which messages, and how they are read.
+            columns: the columns to read, in this order; default: all but those marked in docs/columns.md.
+            options: options that select messages and say how to read them, see docs/options.md.
+
+        Returns:
+            A `pyarrow.RecordBatchReader`.
 
         Raises:
-            OptionError: an option cannot be understood, or names what no store has.
-            RmqStoreError: the store cannot be read. Reading on may raise one, too.
+            OptionError: an option is unknown, has a wrong value, or names a topic or group that no store has.
+            RmqStoreError: the store cannot be read. Reading from the result may raise this, too.
         """
         from rmqstore_spark.columns import DEFAULT_COLUMNS
         from rmqstore_spark.read.scan import Scan
@@ -114,8 +122,18 @@ class Store(TableMethods):
         return pa.RecordBatchReader.from_batches(scan.schema, scan.batches())
 
     def get(self, id: str, columns: Names | None = None, **options: Unpack[MessageOptions]) -> pa.Table:
-        """The messages with this `msgId` or `offsetMsgId`: mostly one, or none. A client's msgId stays the same in all
-        that is stored of a message: half, delayed, retried, dead."""
+        """Find messages by `msgId` or `offsetMsgId`.
+
+        Usually one or none is found. All stored forms of a message (half, delayed, retried, dead) share one `msgId`.
+
+        Args:
+            id: the client's `msgId`, or the broker's `offsetMsgId`.
+            columns: as for `messages`.
+            options: as for `messages`, without `msgId`.
+
+        Returns:
+            A `pyarrow.Table`, empty if nothing was found.
+        """
         wanted = option_texts({"columns": columns, **options}, CALL_OPTIONS)
         if "msgId" in wanted:
             raise OptionError("option 'msgId' is given beside the id that is asked for; remove it")
@@ -123,14 +141,19 @@ class Store(TableMethods):
         return again(lambda: self.messages(**wanted).read_all())  # type: ignore[arg-type]
 
     def history(self, name: str) -> pa.Table:
-        """What happened to the messages with a key or id, in order of time: one row for each event, such as `produced`,
-        `committed`, `delayed`, `delivered`, `retried`, `dead`, `consumed`.
+        """Tell what happened to the messages with a key or id, in order of time.
 
-        Columns: timestamp, event, topic, queueId, queueOffset, group, msgId, details, commitLogOffset; `store` where
-        there are several.
+        Each event is a row: `produced`, `committed`, `delayed`, `delivered`, `retried`, `dead`, `consumed` and so on.
+        The columns are timestamp, event, topic, queueId, queueOffset, group, msgId, details and commitLogOffset, and
+        `store` if several stores are read.
+
+        >>> store.history("retried-0").to_pylist()
 
         Args:
             name: a word of `keys`, a `msgId`, or an `offsetMsgId`.
+
+        Returns:
+            A `pyarrow.Table`, empty if nothing was found.
         """
         from rmqstore_spark.jobs.history import history
 
@@ -142,18 +165,24 @@ class Store(TableMethods):
         return pa.concat_tables(tables).sort_by("timestamp")
 
     def explain(self, columns: Names | None = None, **options: Unpack[MessageOptions]) -> None:
-        """Print how `messages` with these options would find them, and why so."""
+        """Print how `messages` with these options would find its rows, why, and how many bytes it would read.
+
+        >>> store.explain(key="retried-0")
+        """
         from rmqstore_spark.read.explain import explained
 
         print(explained(self._options({"columns": columns, **options})))
 
     def offsets_at(self, time: Time) -> str:
-        """Of each queue the first offset with this store time or a later one, else its end: as JSON that option
-        `startingOffsets` takes. Of what a broker wrote that is a binary search, so where its clock was set back it
-        may be another one.
+        """Find where each queue stood at a time, as JSON for the option `startingOffsets`.
+
+        Each queue gets the offset of its first message with this store time or a later one, or its end. For messages
+        written by a broker the search is binary: if the broker's clock was set back, the result may be a neighbour.
+
+        >>> store.messages(startingOffsets=store.offsets_at("2026-11-21T00:45:30"))
 
         Args:
-            time: as of `startingTimestamp`.
+            time: as for `startingTimestamp`.
         """
         from rmqstore_spark.tables.positions import positions_at
 
@@ -166,8 +195,12 @@ class Store(TableMethods):
         return json.dumps(again(lambda: positions_at(self._one("offsets_at"), microseconds)))
 
     def offsets_of(self, group: str) -> str:
-        """Where a consumer group goes on in each queue that it has consumed, as JSON that option `startingOffsets`
-        takes. Queues that are not in it are read whole; `startingOffsets=group:NAME` leaves other topics out.
+        """Return where a consumer group goes on in each queue that it has consumed, as JSON for `startingOffsets`.
+
+        A read with that JSON reads all other queues whole. `startingOffsets=group:NAME` reads only the group's topics.
+
+        Args:
+            group: the consumer group.
 
         Raises:
             OptionError: the group has no offset in this store.
@@ -178,45 +211,56 @@ class Store(TableMethods):
         return json.dumps(again(lambda: positions_of(self._one("offsets_of"), wanted)))
 
     def rebuild(self, **options: object) -> int:
-        """rmqstore_spark.rebuild() of this store: ConsumeQueue and IndexFile anew from the commitlog. This changes it.
+        """Rebuild this store's ConsumeQueue and index files: `rmqstore_spark.rebuild`. This changes the store.
 
         Returns:
-            How many messages the queues have got.
+            The number of messages in the new queues.
         """
         return rebuild(self._one("rebuild").root, **options)
 
     def write(self, data: object, mode: "WriteMode" = "append", **options: object) -> int:
-        """rmqstore_spark.write_store() to this store. This changes it.
+        """Append messages to this store, or replace all of it: `rmqstore_spark.write_store`. This changes the store.
 
         Returns:
-            How many messages were written: 0 where `txnVersion` says that they have been before.
+            The number of messages written: 0 if `txnVersion` shows that this write has been done before.
         """
         return write_store(self._one("write").root, data, mode, **options)
 
     def copy(self, target: Path, *, messageIndexEnable: Flag = True, **options: Unpack[MessageOptions]) -> "Copied":
-        """Make a new store of this one, or of several one. No Spark, no broker; the store is only read.
+        """Copy this store, or merge several into one. The sources are only read.
 
-        Each message keeps its queue offset, and each consumer group its place: what config/ says of topics and groups
-        comes along. Where several stores become one, the queues of a topic come one after the other: the second store's
-        queue 0 gets the number after the first one's last, and its groups' offsets go with it. With `deduplicate=True`
-        copies of one store become that one, with what is whole in any of them. docs/copying.md tells what becomes of
-        delayed and half messages.
+        Each message keeps its queue offset and each consumer group its position; the configuration of topics and groups
+        is copied. When several stores are merged, the queues of a topic follow one another: queue 0 of the second store
+        gets the number after the last queue of the first, and the groups' offsets move with it. With
+        `deduplicate=True`, replicas of one store become that store, with every message that is whole in one of them.
+        docs/copying.md says what happens to delayed and half messages.
+
+        >>> store.copy("new_store")
 
         Args:
-            target: the new store's directory, which does not exist yet or is empty.
-            messageIndexEnable: whether to make index files.
-            options: which messages, as of `messages`; without them all. Not those that say what comes of a message.
+            target: the directory of the new store, which must not exist or must be empty.
+            messageIndexEnable: False to build no index files.
+            options: options that select messages, as for `messages`; default: all messages.
+
+        Returns:
+            An object with `messages`, the number of messages copied, and `lost`, a table like that of `check`, here
+            always empty.
 
         Raises:
-            RmqStoreError: it cannot be done; nothing was written.
+            RmqStoreError: the copy is not possible. Nothing was written.
         """
         return self._copy(target, options, messageIndexEnable, is_salvage=False)
 
     def salvage(self, target: Path, *, messageIndexEnable: Flag = True, **options: Unpack[MessageOptions]) -> "Copied":
-        """The same with a damaged store: what is whole comes along, with its queue offsets. Consumers pass over what is
-        lost, as over messages that have expired; `lost` of the result tells what that is.
+        """Copy what is whole of a damaged store. Arguments and errors are those of `copy`.
 
-        Args and errors as of `copy`.
+        Messages keep their queue offsets. Consumers skip lost messages as they skip expired ones.
+
+        >>> store.salvage("salvaged_store").lost.to_pylist()
+
+        Returns:
+            An object with `messages`, the number of messages copied, and `lost`, a table like that of `check` with a
+            row for each kind of loss.
         """
         return self._copy(target, options, messageIndexEnable, is_salvage=True)
 

@@ -1,6 +1,6 @@
-"""What goes wrong, in one line each: what, where, expected, found, and what to do.
+"""The errors of this package. Each text is one line: what, where, expected, found, and what to do.
 
-The classes call themselves rmqstore_spark's, where users import them from: Spark prints that name before the text.
+The classes give rmqstore_spark as their module, where users import them from: Spark prints that name before the text.
 """
 
 import re
@@ -15,24 +15,24 @@ _MOST_QUOTED = 200  # characters
 
 
 def one_line(text: object) -> str:
-    """A text that may have names from a store in it, fit to be shown: control characters are escaped as in Python."""
+    """The text with its control characters escaped as in Python: names from a store may contain them."""
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), str(text))
 
 
 def quoted(text: str) -> str:
-    """A text that a user gave, as an error shows it: in quotes, and of a long one the beginning."""
+    """A user's text as an error shows it: in quotes, and cut if it is long."""
     if len(text) <= _MOST_QUOTED:
         return repr(text)
     return f"{text[:_MOST_QUOTED]!r}... ({len(text):,} characters)"
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things in words."""
+    """A number and its noun: `1 row`, `2,000 rows`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 class RmqStoreError(Exception):
-    """Base of every error this package raises on purpose; its text is one line, complete without a traceback."""
+    """Base of all errors that this package raises on purpose. The text is one line, complete without a traceback."""
 
     __module__ = "rmqstore_spark"
 
@@ -41,48 +41,47 @@ class RmqStoreError(Exception):
 
 
 class OptionError(RmqStoreError):
-    """An option, a column or a path that was asked for cannot be understood."""
+    """An option, a column or an argument is unknown, has a wrong value, or does not fit the call or the store."""
 
     __module__ = "rmqstore_spark"
 
 
 class NotAStoreError(RmqStoreError):
-    """The path is not a store directory that can be read."""
+    """The path is not a store directory, or a kind of store that this call cannot read or write."""
 
     __module__ = "rmqstore_spark"
 
 
 class DamagedStoreError(RmqStoreError):
-    """The store's bytes are not what the format demands."""
+    """The store is damaged: bytes or files of it contradict the format."""
 
     __module__ = "rmqstore_spark"
 
 
 class DeletedMeanwhileError(RmqStoreError):
-    """A file that was there when a read began has been deleted since, as a broker does with what has expired.
+    """A file was deleted while it was read, as brokers do with expired segments. This is no damage: read again.
 
-    That is no damage. What has not given any row yet begins again by itself, with what is left; who gets this error has
-    had some of the rows, or was to have those of that file, and reads again.
+    Calls that have not returned any row yet start again by themselves, with the files that are left.
     """
 
     __module__ = "rmqstore_spark"
 
 
 class StorageError(RmqStoreError):
-    """The storage of a remote store refuses, or does not answer; or the store is another one than a read was planned
-    with, on a disk as well."""
+    """The storage of a remote store refuses or does not answer; or the store, also a local one, is not the one that the
+    read was planned on."""
 
     __module__ = "rmqstore_spark"
 
 
 class DataLossError(RmqStoreError):
-    """What a stream has still to read, or has read already, is no longer in the store."""
+    """Messages that a stream has yet to read, or has read, are no longer in the store."""
 
     __module__ = "rmqstore_spark"
 
 
 class BadRowError(RmqStoreError):
-    """A row that no message can be made of."""
+    """A row cannot become a message."""
 
     __module__ = "rmqstore_spark"
 
@@ -90,8 +89,8 @@ class BadRowError(RmqStoreError):
 def nearest(name: str, known: list[str]) -> str:
     """' Did you mean ...?', or '' when nothing known is near.
 
-    To compare with one that is near takes a third of a millisecond, and a store may have 100,000 topics. So of many
-    only those are compared that begin and end most like the name: a typo leaves both as they are, or one of them.
+    Comparing with a similar name takes a third of a millisecond, and a store may have 100,000 topics. So only those
+    names are compared that share most with the name at its beginning and end: a typo spares at least one of the two.
     """
     import difflib
     import heapq
@@ -104,6 +103,6 @@ def nearest(name: str, known: list[str]) -> str:
 
 
 def _same_ends(one: str, other: str) -> int:
-    """How many letters two texts have in common at their beginning and at their end."""
+    """The number of letters that two texts share at their beginning plus at their end."""
     begin, end = map(eq, one, other), map(eq, reversed(one), reversed(other))
     return len([*takewhile(bool, begin), *takewhile(bool, end)])

@@ -12,11 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import click
+import docstrings
 import figures
 import screenshot
+from docstrings import plain
 
+import rmqstore_spark
 from rmqstore_spark.cli.commands import Rmqstore
-from rmqstore_spark.cli.exit_codes import EXIT_CODES
+from rmqstore_spark.cli.exit_codes import EXIT_CODES, exit_code_of
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.jobs.copying.report import LOST
 from rmqstore_spark.options import OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS, Option, Use, refused_for
@@ -68,9 +71,9 @@ def tables() -> str:
     parts = []
     for found in map(table, TABLES):
         fit = ", ".join(f"`{name}`" for name in sorted(found.options)) or "none"
-        rows = [f"| `{column.name}` | `{column.spark}` | {_plain(column.meaning)} |" for column in found.columns]
+        rows = [f"| `{column.name}` | `{column.spark}` | {plain(column.meaning)} |" for column in found.columns]
         head = [f"### {found.name}", "", f"One row is {found.row}. Options of its own: {fit}.", ""]
-        after = ["", _plain(found.note)] if found.note else []
+        after = ["", plain(found.note)] if found.note else []
         parts.append("\n".join([*head, "| column | type | what it is |", "|---|---|---|", *rows, *after]))
     return "\n\n".join(parts)
 
@@ -150,43 +153,103 @@ def methods() -> str:
 def problems(found: dict[str, Problem] = PROBLEMS) -> str:
     """What `check` can find, or another table of problems."""
     rows = [
-        f"| `{name}` | {problem.severity} | {problem.area} | {_plain(problem.advice)} |"
+        f"| `{name}` | {problem.severity} | {problem.area} | {plain(problem.advice)} |"
         for name, problem in found.items()
     ]
     return "\n".join(["| problem | severity | area | what to do |", "|---|---|---|---|", *rows])
 
 
+# The options that many commands have, by what they are for. The rest stands with the command that has it.
+_GROUPS = {
+    "Selecting messages": (
+        "subscribe subscribePattern assign tags key msgId offsetMsgId startingTimestamp endingTimestamp "
+        "startingOffsets endingOffsets"
+    ),
+    "Reading": "storePathCommitLog mode deduplicate verifyCrc decompress trust dropCache maxTaskBytesPerSecond",
+    "Output": "columns format output limit",
+}
+
+
+def command_options() -> str:
+    """The options that commands share, in groups."""
+    options = {_option_name(option): option for command in _commands().values() for option in _options(command)}
+    parts = []
+    for group, names in _GROUPS.items():
+        rows = [_option_row(options[name]) for name in names.split()]
+        parts.append("\n".join([f"### {group}", "", "| option | meaning |", "|---|---|", *rows]))
+    return "\n\n".join(parts)
+
+
 def commands() -> str:
-    """Each command of `rmqstore`, and a table of all their options."""
+    """Each command of `rmqstore`: what it does, which of the common options it takes, and its own."""
+    parts = []
+    for name, command in _commands().items():
+        arguments = [each.metavar or (each.name or "").upper() for each in command.params if _is_argument(each)]
+        about = [f"### {name}", "", plain(_without_columns(command.help or "")), ""]
+        about += [f"`{' '.join(['rmqstore', name, *arguments])}`", "", *_taken(command)]
+        parts.append("\n".join([*about, _example(command)]))
+    return "\n\n".join(parts)
+
+
+def _commands() -> dict[str, click.Command]:
     group = Rmqstore()
     context = click.Context(group)
-    parts = []
-    spellings: dict[str, dict[str, list[str]]] = {}  # of an option, and in which commands it means what
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command is not None
-        words = ["rmqstore", name]
-        names = []
-        for parameter in command.params:
-            if isinstance(parameter, click.Option):
-                spelling = ", ".join(f"`{each}`" for each in [*parameter.opts, *parameter.secondary_opts])
-                spellings.setdefault(spelling, {}).setdefault(parameter.help or "", []).append(name)
-                names.append(f"`{parameter.opts[0]}`")
-            else:
-                words.append(parameter.metavar or (parameter.name or "").upper())
-        about = [f"### {name}", "", _plain(command.help or ""), "", f"`{' '.join(words)}`", ""]
-        about += [f"Options: {', '.join(names)}.", "", f"{_example(command)}"]
-        parts.append("\n".join(about))
-    rows = [f"| {spelling} | {_meaning(meanings)} |" for spelling, meanings in spellings.items()]
-    table = ["### The options of the commands", "", "| option | meaning |", "|---|---|", *rows]
-    return "\n\n".join([*parts, "\n".join(table)])
+    found = {name: group.get_command(context, name) for name in group.list_commands(context)}
+    return {name: command for name, command in found.items() if command is not None}
 
 
-def _meaning(meanings: dict[str, list[str]]) -> str:
-    """What an option means: first what most commands say of it."""
-    most, *others = sorted(meanings, key=lambda meaning: -len(meanings[meaning]))
-    told = [f"{', '.join(f'`{name}`' for name in meanings[other])}: {_plain(other)}" for other in others]
-    return "; ".join([_plain(most), *told])
+def _is_argument(parameter: click.Parameter) -> bool:
+    return isinstance(parameter, click.Argument)
+
+
+def _options(command: click.Command) -> list[click.Option]:
+    return [each for each in command.params if isinstance(each, click.Option)]
+
+
+def _option_name(option: click.Option) -> str:
+    return option.opts[0].removeprefix("--")
+
+
+def _taken(command: click.Command) -> list[str]:
+    """The lines that say which options a command takes."""
+    own = {_option_name(option): option for option in _options(command)}
+    lines = []
+    for group, joined in _GROUPS.items():
+        names = joined.split()
+        has = [name for name in names if name in own]
+        lacks = [name for name in names if name not in own]
+        if not has:
+            continue
+        said = "all" if not lacks else ", ".join(f"`--{name}`" for name in has)
+        if lacks and len(lacks) < len(has):
+            said = f"all but {', '.join(f'`--{name}`' for name in lacks)}"
+        lines.append(f"* [{group}](#{group.lower().replace(' ', '-')}): {said}")
+    common = {name for joined in _GROUPS.values() for name in joined.split()}
+    lines += [f"* `{option.opts[0]}`: {plain(option.help or '')}" for name, option in own.items() if name not in common]
+    different = _different_limit(own)
+    return [*lines, *different, ""] if lines else []
+
+
+def _different_limit(own: dict[str, click.Option]) -> list[str]:
+    """What --limit means to a command, where that is not what the table of options says."""
+    if "limit" not in own or own["limit"].help == _usual_limit():
+        return []
+    return [f"* `--limit`: {plain(own['limit'].help or '')}"]
+
+
+def _usual_limit() -> str | None:
+    return {_option_name(option): option for option in _options(_commands()["messages"])}["limit"].help
+
+
+def _option_row(option: click.Option) -> str:
+    spelling = ", ".join(f"`{each}`" for each in [*option.opts, *option.secondary_opts])
+    text = _usual_limit() if _option_name(option) == "limit" else option.help
+    return f"| {spelling} | {plain(text or '')} |"
+
+
+def _without_columns(text: str) -> str:
+    """A help text without its list of columns, which docs/columns.md has with their meanings."""
+    return re.sub(r" (Its|Their) columns: [^.]*\.", "", text)
 
 
 def exit_codes() -> str:
@@ -200,9 +263,36 @@ def _example(command: click.Command) -> str:
     return f"{before}: `{line}`"
 
 
-def _plain(text: str) -> str:
-    """Text in which nothing means anything to Markdown."""
-    return re.sub(r"([*|<_])", r"\\\1", text)
+def functions() -> str:
+    """The functions of the package."""
+    names = ["write_store", "rebuild", "explain", "register", "storage_options"]
+    return "\n\n".join(
+        docstrings.callable_part(f"rmqstore_spark.{name}", getattr(rmqstore_spark, name)) for name in names
+    )
+
+
+def store_class() -> str:
+    """The class Store: what it is, and its methods but for those that are tables."""
+    store = rmqstore_spark.Store
+    made = [
+        (name, getattr(store, name)) for name in ("table", *vars(store)) if not name.startswith("_") and name != "table"
+    ]
+    methods = [docstrings.callable_part(f"Store.{name}", method) for name, method in [("table", store.table), *made]]
+    head = ["`rmqstore_spark.Store(path, **options)`", *docstrings.text_of(store)]
+    names = ", ".join(f"[`{name}`](columns.md#{name})" for name in TABLES)
+    tables = f"### Methods for tables\n\nEach of these gives the table of its name, as `Store.table` does: {names}."
+    return "\n\n".join([*head, *methods, tables])
+
+
+def errors() -> str:
+    """The errors, what each means, and the exit code of a command that ends with it."""
+    rows = []
+    for name in rmqstore_spark.__all__:
+        kind = getattr(rmqstore_spark, name)
+        if isinstance(kind, type) and issubclass(kind, rmqstore_spark.RmqStoreError):
+            meaning = " ".join(docstrings.text_of(kind))
+            rows.append(f"| `{name}` | {meaning} | {exit_code_of(kind)} |")
+    return "\n".join(["| error | meaning | exit code |", "|---|---|---|", *rows])
 
 
 def _figures(area: str) -> str:
@@ -220,8 +310,10 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/writing.md": {"ignored": ignored},
     "docs/remote.md": {"storage-options": storage_options},
     "docs/columns.md": {"columns": columns, "tables": tables},
-    "docs/damage.md": {"problems": problems, "lost": lambda: problems(LOST)},
-    "docs/command-line.md": {"exit-codes": exit_codes, "commands": commands},
+    "docs/problems.md": {"problems": problems, "lost": lambda: problems(LOST)},
+    "docs/command-line.md": {"command-options": command_options, "commands": commands},
+    "docs/api.md": {"functions": functions, "store-class": store_class},
+    "docs/errors.md": {"errors": errors, "exit-codes": exit_codes},
     "docs/performance.md": {
         "reading": lambda: _figures("reading"),
         "selecting": lambda: _figures("selecting"),

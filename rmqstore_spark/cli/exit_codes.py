@@ -1,6 +1,8 @@
-"""The exit codes, and what each says: the help, docs/command-line.md and the commands have them from here."""
+"""The exit codes, and what each says: the help, docs/errors.md and the commands have them from here."""
 
 import signal
+
+from rmqstore_spark.errors import NotAStoreError, OptionError, RmqStoreError
 
 FINE, WRONG, WRONG_USE, NOT_ALL, NOT_FOUND = range(5)
 INTERRUPTED = 128 + signal.SIGINT
@@ -13,3 +15,8 @@ EXIT_CODES = {
     NOT_FOUND: "no message was found (messages, tail, get, history)",
     INTERRUPTED: "interrupted",
 }
+
+
+def exit_code_of(error: type[RmqStoreError]) -> int:
+    """The exit code of a command that ends with such an error."""
+    return WRONG_USE if issubclass(error, OptionError | NotAStoreError) else WRONG

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING, NoReturn
 
-from rmqstore_spark.cli.exit_codes import FINE, INTERRUPTED, WRONG, WRONG_USE
+from rmqstore_spark.cli.exit_codes import FINE, INTERRUPTED, WRONG, WRONG_USE, exit_code_of
 from rmqstore_spark.cli.streams import open_streams, restart_in_utf8
-from rmqstore_spark.errors import NotAStoreError, OptionError, RmqStoreError, one_line
+from rmqstore_spark.errors import RmqStoreError, one_line
 
 if TYPE_CHECKING:
     import click
@@ -40,7 +40,7 @@ def exit_code(arguments: Sequence[str]) -> int:
         return INTERRUPTED
     except RmqStoreError as why:
         print(f"rmqstore: {why}", file=sys.stderr)
-        return WRONG_USE if isinstance(why, OptionError | NotAStoreError) else WRONG
+        return exit_code_of(type(why))
     except OSError as why:
         print(f"rmqstore: {one_line(why)}", file=sys.stderr)
         return WRONG

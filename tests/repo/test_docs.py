@@ -47,8 +47,10 @@ def test_without_spark(page: str, kitchen: Path) -> None:
         run_block(block, names)
     if page == "cookbook.md":
         assert pq.read_table(kitchen / "plain.parquet").num_rows == 60
+        retried = Store("copy_of_sample_store").messages(["keys"], subscribe="Retried").read_all()
+        assert [retried["keys"].to_pylist().count(key) for key in ("retried-0", "retried-3")] == [2, 2]
     if page == "writing.md":
-        assert Store("arrow_store").topics(columns=["messages"]).to_pylist() == [{"messages": 3}]
+        assert Store("arrow_store").topics(columns=["messages"]).to_pylist() == [{"messages": 6}]
 
 
 @pytest.mark.parametrize("page", pages_with("shell"))

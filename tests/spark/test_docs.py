@@ -18,7 +18,7 @@ pytestmark = pytest.mark.spark
 
 # The stores that a page's blocks write, with the number of their messages.
 WRITES = {
-    "cookbook.md": {"salvaged_store": 305, "merged_store": 65, "test_store": 100},
+    "cookbook.md": {"salvaged_store": 305, "merged_store": 65, "test_store": 100, "copy_of_sample_store": 307},
     "writing.md": {"new_store": 62, "streamed_store": 5},
 }
 
@@ -37,7 +37,7 @@ def with_paths(text: str, kitchen: Path) -> str:
 
 @pytest.mark.parametrize("page", pages_with("python spark"))
 def test_every_example_runs(page: str, spark: SparkSession, kitchen: Path) -> None:
-    names: dict[str, object] = {"spark": spark}
+    names: dict[str, object] = {"spark": spark, "rmqstore_spark": rmqstore_spark}
     for block in blocks(page, "python spark"):
         run_block(replace(block, text=with_paths(block.text, kitchen)), names)
     for store, count in WRITES.get(page, {}).items():
@@ -48,7 +48,8 @@ def test_every_example_runs(page: str, spark: SparkSession, kitchen: Path) -> No
 
 
 def test_examples_with_a_bucket(spark: SparkSession, kitchen: Path) -> None:
-    assert pages_with("python spark needs-s3") == ["remote.md"]
+    pages = pages_with("python spark needs-s3")
+    assert pages == ["api.md", "remote.md"]
     configuration = spark._jsc.hadoopConfiguration()
     with bucket(kitchen) as server:
         said = {
@@ -62,8 +63,9 @@ def test_examples_with_a_bucket(spark: SparkSession, kitchen: Path) -> None:
         try:
             for name, value in said.items():
                 configuration.set(name, value)
-            for block in blocks("remote.md", "python spark needs-s3"):
-                run_block(block, {"spark": spark, "rmqstore_spark": rmqstore_spark})
+            names = {"spark": spark, "rmqstore_spark": rmqstore_spark}
+            for block in [block for page in pages for block in blocks(page, "python spark needs-s3")]:
+                run_block(block, names)
         finally:
             for name, value in before.items():
                 configuration.unset(name) if value is None else configuration.set(name, value)
