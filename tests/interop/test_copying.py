@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from support import writing
-from support.killing import Killed, Stopper
+from support.killing import Killed, Stopper, stopped_at_every_change
 
 from interop.ours import SMALL
 from interop.rocketmq import ALL_VERSIONS, NEWEST, OLDEST, Broker, Client, runtime, usually
@@ -208,15 +208,15 @@ def test_a_brokers_own_store(
 
     def copy(other: str, root: Path) -> None:
         source = Store(store_of(other).root)
-        stop.at(None)
-        source.copy(tmp_path / other / "whole")
-        for number in range(stop.calls - 1, 0, -1):
-            stop.at(number)
-            with contextlib.suppress(Killed):
-                source.copy(tmp_path / other / f"{number}")
-            if not (tmp_path / other / f"{number}" / "commitlog").exists():
-                break
-        stop.at(number + 1)
+        made: list[Path] = []
+
+        def begin() -> Callable[[], object]:
+            made.append(tmp_path / other / f"{len(made)}")
+            return lambda: source.copy(made[-1])
+
+        tries = stopped_at_every_change(stop, begin, backwards=True)
+        too_early = next(each for each in tries if not (made[-1] / "commitlog").exists())
+        stop.at(too_early.number + 1)
         with pytest.raises(Killed):
             source.copy(root)
         stop.at(None)

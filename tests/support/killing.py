@@ -1,4 +1,4 @@
-"""Writes that are killed, or fail, at the n-th change they make; and what they write."""
+"""What is killed, or fails, at the n-th change it makes on disk; and what it has left."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import contextlib
 import itertools
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -116,11 +117,71 @@ def assert_all_or_none(root: Path, none: list[str], all_: list[str]) -> bool:
     return found == all_
 
 
+@dataclass(frozen=True)
+class Try:
+    """An act that was stopped, or came to its end.
+
+    Attributes:
+        number: how many changes it was allowed.
+        told: the error that it ended with; None where it ended without one.
+        has_stopped: whether one change more was tried, so that it failed.
+    """
+
+    number: int
+    told: str | None
+    has_stopped: bool
+
+
 def stopped_at_every_change(
+    stop: Stopper,
+    begin: Callable[[], Callable[[], object]],
+    error: type[BaseException] = Killed,
+    *,
+    raises: type[BaseException] | None = None,
+    for_ever: bool = False,
+    backwards: bool = False,
+) -> Iterator[Try]:
+    """An act is done again and again: stopped at its first change on disk, at its second, and so on to a whole one.
+    What each has left is for the loop to look at, and to clear away.
+
+    Args:
+        begin: makes ready for one more, and gives the act.
+        error: what the change fails with.
+        raises: what the act makes of that; where nothing is said, it lets it through.
+        for_ever: all later changes fail as well; a kill's always do.
+        backwards: the whole one comes first, then the one that lacks only the last change, and so on.
+    """
+
+    caught = error if raises is None else (error, raises)
+
+    def tried(number: int | None) -> Try:
+        act = begin()
+        stop.at(number, error, for_ever)
+        told = None
+        try:
+            act()
+        except caught as why:
+            told = str(why)
+        finally:
+            made = stop.calls
+            stop.at(None)
+        return Try(made if number is None else number, told, number is not None and made > number)
+
+    if backwards:
+        whole = tried(None)
+        yield whole
+        yield from map(tried, reversed(range(whole.number)))
+        return
+    for number in itertools.count():
+        yield (found := tried(number))
+        if not found.has_stopped:
+            return
+
+
+def stopped_writes(
     home: Path, stop: Stopper, error: type[BaseException], new: list[Row], sizes: Sizes = SIZES
 ) -> Iterator[tuple[Path, bool]]:
-    """A write to a copy of `home`/before, or to a new store where there is none, that is stopped at its first change,
-    at its second, and so on to a whole one.
+    """A write to a copy of `home`/before, or to a new store where there is none, that is stopped at every change.
 
     Yields:
         What it left: the store, and whether all of the messages are there, or none.
@@ -128,30 +189,23 @@ def stopped_at_every_change(
     before, root = home / "before", home / "store"
     none = ids(before)
     all_ = none + [row["msgId"] for row in new]
-    outcomes: list[bool] = []
-    for number in itertools.count():
+
+    def begin() -> Callable[[], object]:
         if before.exists():
             shutil.copytree(before, root)
         _, staged = writing.stage_rows(root, [new])
-        stop.at(number, error)
-        done = True
-        try:
-            commit(str(root), staged, Settings(sizes))
-        except error:
-            done = False
-        finally:
-            calls = stop.calls
-            stop.at(None)
+        return lambda: commit(str(root), staged, Settings(sizes))
+
+    outcomes: list[bool] = []
+    for each in stopped_at_every_change(stop, begin, error):
         outcomes.append(assert_all_or_none(root, none, all_))
         if error is not Killed:
             # What fails has left nothing. What has been published does not fail any more.
             assert open_files(home) == []
-            assert done == outcomes[-1]
+            assert (each.told is None) == outcomes[-1]
         yield root, outcomes[-1]
         assert_goes_on(root, sizes)
         shutil.rmtree(root)
-        if calls <= number:
-            break
     assert outcomes == sorted(outcomes)  # first none, then all
     assert outcomes.count(False) > 30
     assert outcomes.count(True) > 10

@@ -96,18 +96,28 @@ class Ground:
 
     def outside(self) -> dict[str, tuple[Any, ...]]:
         """What must stay as it is: names, inodes, kinds, owners, times and contents of all that is not the store's."""
-        found: dict[str, tuple[Any, ...]] = {}
-        for directory, names, files in os.walk(self.home):
-            names[:] = [name for name in names if Path(directory, name) != self.root]
-            for name in (*names, *files):
-                path = Path(directory, name)
-                if path == self.root:
-                    continue
-                status = path.lstat()
-                digest = hashlib.sha256(path.read_bytes()).hexdigest() if stat.S_ISREG(status.st_mode) else ""
-                times = status.st_mtime_ns if Path(directory) != self.home or path == self.victim else 0
-                found[str(path)] = (status.st_ino, status.st_mode, status.st_uid, status.st_gid, times, digest)
-        return found
+        found = entries(self.home, but=self.root)
+        return {
+            path: entry if Path(path).parent != self.home or path == str(self.victim) else (*entry[:4], 0, entry[5])
+            for path, entry in found.items()
+        }
+
+
+def entries(top: Path, but: Path | None = None) -> dict[str, tuple[Any, ...]]:
+    """All below a directory, but for one: the inode, kind, owner, group, time and content of each."""
+    found: dict[str, tuple[Any, ...]] = {}
+    for directory, names, files in os.walk(top):
+        names[:] = [name for name in names if Path(directory, name) != but]
+        for path in (Path(directory, name) for name in (*names, *files)):
+            if path == but:
+                continue
+            status = path.lstat()
+            digest = hashlib.sha256(path.read_bytes()).hexdigest() if stat.S_ISREG(status.st_mode) else ""
+            found[str(path)] = (
+                *(status.st_ino, status.st_mode, status.st_uid, status.st_gid),
+                *(status.st_mtime_ns, digest),
+            )
+    return found
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ import pytest
 from oracle import reference
 from support import writing
 from support.attacking import ACTIONS, append, messages, overwrite
-from support.killing import Killed, Stopper
+from support.killing import Killed, Stopper, stopped_at_every_change
 from support.prepared import (
     IS_ROOT,
     LINKS,
@@ -70,7 +70,7 @@ def test_links(ground: Ground, place: str, writer: str) -> None:
         assert told is not None
         assert "found a link" in told, (action, told)
         assert ground.root.stat().st_mtime_ns == before
-    for action in ("check", "prepare", "read", "select"):
+    for action in ("check", "prepare", "read", "select", "copy", "salvage"):
         attempt(ground, action, writer)
     assert messages(ground.root) == expected
 
@@ -185,7 +185,8 @@ def test_what_is_no_regular_file(ground: Ground, place: str, kind: Callable[[Pat
     """Never opened for real: nobody waits. For a reader it is a hint less, or a segment less."""
     expected = messages(ground.root)
     ground.put(place, kind)
-    for action, writer in itertools.product(("read", "select", "check", "append", "rebuild"), WRITERS):
+    steps = [*itertools.product(("read", "select", "check"), WRITERS), ("copy", WRITERS[0]), ("salvage", WRITERS[0])]
+    for action, writer in [*steps, *itertools.product(("append", "rebuild"), WRITERS)]:
         told = attempt(ground, action, writer)
         if action == "read":
             assert (told is None) == (place != "commitlog/*" or kind is directory)
@@ -788,32 +789,25 @@ def test_what_fails_after_the_commit_point_is_told(
     expected = [*(old if how != "overwrite" else []), b"new"]
     _, staged = writing.stage_rows(ground.root, [[{"topic": "New", "queueId": 0, "body": b"new"}]])
     shutil.copytree(ground.root, ground.home / "before")
-    stop.at(None)
-    commit(str(ground.root), staged, settings)
-    total = stop.calls
-    outcomes = []
-    for number in range(total):
+
+    def begin() -> Callable[[], object]:
         shutil.rmtree(ground.root)
         shutil.copytree(ground.home / "before", ground.root)
-        stop.at(number, error, for_ever=True)
         caplog.clear()
-        told = ""
-        try:
-            commit(str(ground.root), staged, settings)
-        except RmqStoreError as why:
-            told = str(why)
-        has_failed = stop.calls > number
-        stop.at(None)
+        return lambda: commit(str(ground.root), staged, settings)
+
+    outcomes = []
+    for each in stopped_at_every_change(stop, begin, error, raises=RmqStoreError, for_ever=True):
         is_written = messages(ground.root) == expected
         assert is_written or messages(ground.root) == old
-        if told:
+        if each.told:
             outcomes.append("not sure" if is_written else "none")
-            assert ("the messages are all written, do not write them again" in told) == is_written
+            assert ("the messages are all written, do not write them again" in each.told) == is_written
         else:
             outcomes.append("all")
             assert is_written
             is_told = "is not tidy" in caplog.text or "is not deleted" in caplog.text
-            assert is_told or not has_failed or "checked.json" in stop.last
+            assert is_told or not each.has_stopped or "checked.json" in stop.last
         rmqstore_spark.rebuild(ground.root)
         assert messages(ground.root) == (expected if is_written else old)
         append(ground.root)

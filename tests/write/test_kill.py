@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import random
 import re
@@ -14,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -33,6 +33,7 @@ from support.killing import (
     rows,
     state,
     stopped_at_every_change,
+    stopped_writes,
 )
 from support.writing import write
 
@@ -51,7 +52,7 @@ def test_stopped_at_every_change(home: Path, stop: Stopper, existing: int, error
     before = home / "before"
     if existing:
         write(before, rows(existing, "Old"), sizes=SIZES)
-    for root, all_there in stopped_at_every_change(home, stop, error, rows(40, "New", 1000)):
+    for root, all_there in stopped_writes(home, stop, error, rows(40, "New", 1000)):
         if error is not Killed and existing and not all_there:
             assert state(root) == state(before)
 
@@ -103,27 +104,21 @@ def test_overwrite_stopped_at_every_change(home: Path, stop: Stopper, error: typ
     write(before, rows(40, "Old"), sizes=SIZES)
     none, new = ids(before), rows(40, "New", 1000)
     all_ = [row["msgId"] for row in new]
-    outcomes = []
-    for number in itertools.count():
+
+    def begin() -> Callable[[], object]:
         shutil.copytree(before, root)
         _, staged = writing.stage_rows(root, [new])
-        stop.at(number, error)
-        told = None
-        try:
-            commit(str(root), staged, Settings(SIZES, overwrite=True))
-        except error as why:
-            told = str(why)
-        calls = stop.calls
-        stop.at(None)
+        return lambda: commit(str(root), staged, Settings(SIZES, overwrite=True))
+
+    outcomes = []
+    for each in stopped_at_every_change(stop, begin, error):
         outcomes.append(assert_all_or_none(root, none, all_))
         if error is not Killed:
             assert open_files(home) == []
-            assert outcomes[-1] == (told is None or "the messages are all written" in told)
+            assert outcomes[-1] == (each.told is None or "the messages are all written" in each.told)
         assert_goes_on(root)
         assert [path.name for path in sorted(home.iterdir())] == ["before", "store"]
         shutil.rmtree(root)
-        if calls <= number:
-            break
     assert outcomes == sorted(outcomes)
     assert set(outcomes) == {False, True}
 
@@ -134,20 +129,17 @@ def test_rebuild_stopped_at_every_change(home: Path, stop: Stopper, error: type[
     before, root = home / "before", home / "store"
     write(before, rows(40, "Old"), sizes=SIZES)
     found = ids(before)
-    for number in itertools.count():
+
+    def begin() -> Callable[[], object]:
         shutil.copytree(before, root)
-        stop.at(number, error)
-        with contextlib.suppress(error):
-            rmqstore_spark.rebuild(root)
-        calls = stop.calls
-        stop.at(None)
+        return lambda: rmqstore_spark.rebuild(root)
+
+    for _ in stopped_at_every_change(stop, begin, error):
         if error is not Killed:
             assert open_files(home) == []
         assert ids(root) == ours(root) == found
         assert_goes_on(root)
         shutil.rmtree(root)
-        if calls <= number:
-            break
 
 
 @pytest.mark.slow
@@ -160,13 +152,12 @@ def test_the_next_write_clears_all_that_is_left(
     write(before, rows(3, "Old"), sizes=SIZES)
     row = pa.table({"topic": ["New"], "body": [b"new"]})
     left = set()
-    for number in itertools.count():
+
+    def begin() -> Callable[[], object]:
         shutil.copytree(before, root)
-        stop.at(number)
-        with contextlib.suppress(Killed):
-            rmqstore_spark.write_store(root, row, mode=mode)
-        calls = stop.calls
-        stop.at(None)
+        return lambda: rmqstore_spark.write_store(root, row, mode=mode)
+
+    for _ in stopped_at_every_change(stop, begin):
         left |= {re.sub("[0-9a-f]{16,}", "*", path.name) for path in root.glob(".rmqstore-spark/*")}
         job, _ = writing.stage_rows(root, [rows(1, "Other")])  # of somebody else
         with prepared(str(root), "mine"):
@@ -176,8 +167,6 @@ def test_the_next_write_clears_all_that_is_left(
             assert {path.name for path in root.glob(".rmqstore-spark/staging-*")} == staged
         assert [path.name for path in sorted(home.iterdir())] == ["before", "store"]
         shutil.rmtree(root)
-        if calls <= number:
-            break
     assert {"staging-*", "staging-*.part", *(["staging-*-gone", "commit"] if mode == "append" else [])} <= left
 
 
@@ -194,25 +183,24 @@ def test_no_broker_keeps_half_an_index_file(
     sizes = Sizes(segment=1 << 16, queue_file=6000, slots=3000, items=1000)  # slots in several blocks
     before, root = home / "before", home / "store"
     write(before, rows(40, "Old"), sizes=sizes)
-    outcomes = Counter[str]()
-    whole = {path.read_bytes() for path in (before / "index").iterdir()}
-    for number in itertools.chain([None], itertools.count()):
+
+    def begin() -> Callable[[], object]:
         shutil.rmtree(root, ignore_errors=True)
         shutil.copytree(before, root)
-        staged = writing.stage_rows(root, [rows(40, "New", 1000)])[1] if how != "rebuild" else []
-        stop.at(number)
-        with contextlib.suppress(Killed):
-            commit(str(root), staged, Settings(sizes)) if staged else rmqstore_spark.rebuild(root)
-        is_through = number is not None and stop.calls <= number
-        stop.at(None)
+        if how == "rebuild":
+            return lambda: rmqstore_spark.rebuild(root)
+        _, staged = writing.stage_rows(root, [rows(40, "New", 1000)])
+        return lambda: commit(str(root), staged, Settings(sizes))
+
+    outcomes = Counter[str]()
+    whole = {path.read_bytes() for path in (before / "index").iterdir()}
+    for each in stopped_at_every_change(stop, begin, backwards=True):
         for path in (root / "index").iterdir():
-            if number is None:
+            if not each.has_stopped:
                 whole.add(path.read_bytes())
             is_kept = not (root / "abort").exists() or _indexed(root) >= _end_of(path)
             is_whole = path.read_bytes() in whole
             outcomes[f"{'kept' if is_kept else 'deleted'}, {'whole' if is_whole else 'half'}"] += 1
-        if is_through:
-            break
     assert outcomes["kept, half"] == 0
     assert outcomes["kept, whole"] > 50
     assert (outcomes["deleted, half"] > 0) == (how == "stretch")  # else what is not whole is not there

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 from pathlib import Path
 
 import pytest
 from oracle import reference
-from support.killing import SIZES, Killed, Stopper, rows
+from support.killing import SIZES, Killed, Stopper, assert_goes_on, rows, stopped_at_every_change
 from support.writing import assert_whole, write
 
 from rmqstore_spark import RmqStoreError, Store
@@ -22,29 +21,19 @@ def test_stopped_at_every_change(home: Path, stop: Stopper, error: type[BaseExce
     write(source, rows(40, "Some"), sizes=SIZES)
     expected = [row["msgId"] for row in reference.read_store(source)]
     outcomes = []
-    for number in itertools.count():
-        stop.at(number, error)
-        done = True
-        try:
-            Store(source).copy(target)
-        except error:
-            done = False
-        finally:
-            calls = stop.calls
-            stop.at(None)
+    for each in stopped_at_every_change(stop, lambda: lambda: Store(source).copy(target), error):
         is_there = (target / "commitlog").exists()
         outcomes.append(is_there)
         if is_there:
             assert [row["msgId"] for row in reference.read_store(target)] == expected
         elif error is not Killed:
             assert not target.exists()
-        assert is_there or not done
+        assert is_there or each.told is not None
         if not is_there:
             Store(source).copy(target)
         assert [row["msgId"] for row in assert_whole(target, SIZES)] == expected
+        assert_goes_on(target)
         shutil.rmtree(target)
         shutil.rmtree(home / ".target.rmqstore-spark-new", ignore_errors=True)
-        if calls <= number:
-            break
     assert outcomes == sorted(outcomes)
     assert outcomes.count(False) > 20

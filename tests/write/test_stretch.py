@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
@@ -15,7 +14,7 @@ from pathlib import Path
 import pytest
 from oracle import reference
 from support import writing
-from support.killing import Killed, Stopper, ids, rows, state, stopped_at_every_change
+from support.killing import Killed, Stopper, ids, rows, state, stopped_at_every_change, stopped_writes
 from support.writing import write
 
 import rmqstore_spark
@@ -111,7 +110,7 @@ def test_stopped_at_every_change(home: Path, stop: Stopper, error: type[BaseExce
     before = home / "before"
     old_store(before)
     end = Snapshot.find(str(before), Files()).end
-    for root, all_there in stopped_at_every_change(home, stop, error, rows(3, "New", 1000), SIZES):
+    for root, all_there in stopped_writes(home, stop, error, rows(3, "New", 1000), SIZES):
         if not all_there:  # who follows the log must not be told that it goes on after the blank
             assert Snapshot.find(str(root), Files()).end == end
         if error is not Killed and not all_there:
@@ -147,17 +146,15 @@ def test_a_broker_goes_on_after_a_kill(home: Path, stop: Stopper) -> None:
     units = dict(reference.read_units(root))
     unit = units[sorted(units)[len(none)]]
     assert reference.decode_unit(unit, 0)["msgId"] == all_[len(none)]
-    outcomes = set()
-    calls = 0
-    for left in range(50):
+
+    def begin() -> Callable[[], object]:
         shutil.rmtree(root)
         shutil.copytree(before, root)
         _, staged = writing.stage_rows(root, [new])
-        stop.at(calls - left if left else None)
-        with contextlib.suppress(Killed):
-            commit(str(root), staged, Settings(SIZES))
-        calls = calls if left else stop.calls
-        stop.at(None)
+        return lambda: commit(str(root), staged, Settings(SIZES))
+
+    outcomes = set()
+    for _ in itertools.islice(stopped_at_every_change(stop, begin, backwards=True), 50):
         found = ids(root)
         outcomes.add(found == all_)
         if found == all_:

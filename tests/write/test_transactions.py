@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import json
 import logging
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from oracle import reference
 from support import writing
-from support.killing import SIZES, Killed, Stopper, rows
+from support.killing import SIZES, Stopper, rows, stopped_at_every_change
 from support.writing import write
 
 import rmqstore_spark
@@ -140,17 +141,17 @@ def test_killed_anywhere_and_tried_again(home: Path, stop: Stopper, how: str) ->
         put(before, rows(3, "Old"), "one", 1)
     new = rows(3, "New", 1000)
     expected = [*([] if overwrite else old), *(row["msgId"] for row in new)]
-    outcomes = []
-    total = 0
-    for left in (0, *range(1, 40)):
+
+    def begin() -> Callable[[], object]:
         if old:
             shutil.copytree(before, root)
         _, staged = writing.stage_rows(root, [new])
-        stop.at(total - left if left else None)
-        with contextlib.suppress(Killed):
-            commit(str(root), staged, Settings(SIZES, overwrite=overwrite, transaction=Transaction("one", 2)))
-        total = total if left else stop.calls
-        stop.at(None)
+        return lambda: commit(
+            str(root), staged, Settings(SIZES, overwrite=overwrite, transaction=Transaction("one", 2))
+        )
+
+    outcomes = []
+    for _ in itertools.islice(stopped_at_every_change(stop, begin, backwards=True), 40):
         outcomes.append(ids(root) == expected if (root / "commitlog").exists() else False)
         if "broker" in how:
             a_broker_comes(root)
