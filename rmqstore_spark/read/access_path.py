@@ -18,7 +18,7 @@ from rmqstore_spark.read.queue_rows import can_answer
 from rmqstore_spark.read.split import Splitter
 from rmqstore_spark.read.task import Covered, Queued, Range, Scanned
 from rmqstore_spark.selection import ALL, Selection
-from rmqstore_spark.store.consumequeue import Queue
+from rmqstore_spark.store.consumequeue import UNIT_SIZE, Queue
 from rmqstore_spark.store.queue_coverage import claimed, coverage
 from rmqstore_spark.store.snapshot import Snapshot
 
@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 _LARGE_PIECE = 512 * 1024 * 1024
 _WHOLE = 1 << 62
 _MUCH = 64 * 1024 * 1024  # bytes to read in a segment, above which several tasks share it
+TAG_SELECTIVITY = 4  # one message in so many is taken to have a selected tag
 _PROOF_REQUESTS = 3  # a queue: its units, and the first and the last of them in the log
 # What the size of large stores is told by:
 _TOPICS_TO_LOOK_AT = 256
@@ -175,7 +176,7 @@ class _QueuePath:
         is_any_time = selection.store_timestamp == ALL
         for part, found in zip(parts, known, strict=True):
             size = part.stop - part.start
-            expected = found.count * self.store.files.prices.queue_unit + found.nbytes // matching
+            expected = found.count * UNIT_SIZE + found.nbytes // matching
             expected += sum(stop - start for start, stop in found.gaps or ())
             if found.gaps is None or (self.trust == "log" and expected >= size):
                 contradicted += found.gaps is None
@@ -210,7 +211,7 @@ class _CoveringPath:
         for whole in _joined(self.ranges):
             units = in_all * (whole.stop - whole.start) // self.store.log.size
             covered = Covered(whole.segment, whole.start, whole.stop, whole.store, first, last, queues, units)
-            pieces.append((covered, units * self.store.files.prices.queue_unit))
+            pieces.append((covered, units * UNIT_SIZE))
         return pieces
 
 
@@ -309,7 +310,7 @@ class _InQueues:
         nbytes, parts = self._bytes_and_parts
         proof = 0 if trust == "queues" else self.queues * _PROOF_REQUESTS * prices.request
         walked = self.selected if trust == "queues" else self.messages
-        to_read = walked * prices.queue_unit + min(store.log.size, matching * (self.size + prices.request))
+        to_read = walked * UNIT_SIZE + min(store.log.size, matching * (self.size + prices.request))
         return int(proof + self.asked * parts * prices.search + nbytes / store.log.size * to_read)
 
 
@@ -351,7 +352,7 @@ def _selected_in(queue: Queue, selection: Selection) -> int:
 
 def _matching(store: Snapshot, selection: Selection) -> int:
     """One message in how many of selected queues is likely to be selected."""
-    return store.files.prices.tagged if selection.tags is not None else 1
+    return TAG_SELECTIVITY if selection.tags is not None else 1
 
 
 def _in_queues(store: Snapshot) -> tuple[int, int, bool]:

@@ -43,7 +43,7 @@ class Parts:
         if len(task.ranges) != 1 or task.faults or task.selection is not None:
             return False
         (piece,) = task.ranges
-        return isinstance(piece, Scanned) and piece.store.files.prices.at_once == 1 and task.nbytes >= _FEWEST * size
+        return isinstance(piece, Scanned) and not piece.store.files.is_slow and task.nbytes >= _FEWEST * size
 
     def cut(self, number: int) -> int:
         """The physical offset from which on a part begins; that of `count` is the end."""

@@ -24,6 +24,10 @@ from rmqstore_spark.store.snapshot import Snapshot
 
 Batches = Iterator[pa.RecordBatch]
 
+DECODING_WHERE_SLOW = 0.5  # of the cores
+# Of the log in a task: small, so that threads do not run far ahead of what is taken next.
+TASK_BYTES = 32 * 1024 * 1024
+TASK_BYTES_WHERE_SLOW = 64 * 1024 * 1024
 _LARGE_TASK = 1024 * 1024 * 1024  # bytes of the log: of a task in parts, and of one that nobody waits for
 
 
@@ -63,21 +67,22 @@ class Scan:
 
     def _begun(self) -> Batches:
         files = files_of(self.options) if self.stores is None else self.stores[0].files
-        prices = files.prices
-        threads = max(1, int(workers() * prices.decoding))
+        # What is slow keeps some of the cores busy with what brings the bytes.
+        threads = max(1, int(workers() * (DECODING_WHERE_SLOW if files.is_slow else 1)))
+        task_bytes = TASK_BYTES_WHERE_SLOW if files.is_slow else TASK_BYTES
         # So large a task is no more work to plan than its segments are.
-        are_cut = threads > 1 and prices.at_once == 1 and self.options.is_everything
+        are_cut = threads > 1 and not files.is_slow and self.options.is_everything
         options = self.options
         if options.max_partition_bytes is None:
-            waits = prices.at_once > 1 or (threads > 1 and not are_cut)
-            options = replace(options, max_partition_bytes=prices.task if waits else _LARGE_TASK)
+            waits = files.is_slow or (threads > 1 and not are_cut)
+            options = replace(options, max_partition_bytes=task_bytes if waits else _LARGE_TASK)
         if self.stores is None:
             tasks = plan(options, files, columns=self.columns).tasks
         else:
             tasks = plan_stores(list(self.stores), options, files, self.columns).tasks
         settings = ReadSettings.of(options, self.schema, BATCH_BYTES if threads > 1 else 0)
         # Where little is decoded, larger parts give larger batches.
-        part_bytes = (PART_BYTES if "body" in self.columns else prices.task) if are_cut else 0
+        part_bytes = (PART_BYTES if "body" in self.columns else task_bytes) if are_cut else 0
         return _read_all(tasks, settings, threads, part_bytes)
 
 

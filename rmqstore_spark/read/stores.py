@@ -35,7 +35,7 @@ def open_stores(options: ReadOptions, files: Files) -> list[Snapshot]:
         OptionError: storePathCommitLog is given for more than one store.
     """
     roots = expand(options.paths, files)
-    if files.prices.at_once > 1:
+    if files.is_slow:
         for root in roots:
             files.survey(root)
             files.soon((path, 0) for path in read_first(root, files, options.selection.names or options.selection.ids))

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from native_io import read_short_queues
 from rmqstore_spark.kept import kept
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.store.files import Files, Hint, OpenFile, allocated, file_status
@@ -364,9 +365,9 @@ class Queue:
     def end(self) -> int:
         """The number after the last unit that is not all zeros, when it was first asked for. It may be left over from a
         truncated log."""
-        # Where a request takes long, a search comes first. Zeros in the middle can fool it: where it finds no unit in
+        # Where no hole can be seen, a search comes first. Zeros in the middle can fool it: where it finds no unit in
         # the last file, it is not believed.
-        found = self.search(1 << 62) if self.in_files and self._files.prices.at_once > 1 else 0
+        found = self.search(1 << 62) if self.in_files and not self._files.has_holes else 0
         return found if self.in_files and found > self.in_files[-1].first else self._read_end()
 
     def _read_end(self) -> int:
@@ -406,9 +407,7 @@ def all_chunks(
     buffer = memoryview(bytearray(_QUEUES_AT_ONCE * _SHORT))
     for first in range(0, len(queues), _QUEUES_AT_ONCE):
         some = queues[first : first + _QUEUES_AT_ONCE]
-        is_batch = any(queue.is_batch for queue in some)
-        short = [None] * len(some) if is_batch else files.short_queues([queue.directory for queue in some], buffer)
-        for queue, known in zip(some, short, strict=True):
+        for queue, known in zip(some, _short_queues(some, buffer, files), strict=True):
             if known is not None:
                 yield queue, known[0], known[1:]
             elif begin is None:
@@ -416,6 +415,29 @@ def all_chunks(
             else:
                 number = queue.search(begin)
                 yield queue, number, queue.chunks(number, count=_LEAST_AT_ONCE)
+
+
+def _short_queues(queues: Sequence[Queue], buffer: memoryview, files: Files) -> Sequence[tuple[int, memoryview] | None]:
+    """The units of short queues, read with one call of the kernel.
+
+    Args:
+        buffer: where their units stand then, each queue's in an equal share.
+
+    Returns:
+        of each queue the number of the first unit, and the units up to one that is not used at least. None where the
+        queue has to be looked at in another way.
+    """
+    if not files.are_paths_the_systems or any(queue.is_batch for queue in queues):
+        return [None] * len(queues)
+    numbers, sizes = np.empty((2, len(queues)), np.int64)
+    paths = b"".join(os.fsencode(queue.directory) + b"\0" for queue in queues)
+    nbytes, requests = read_short_queues(paths, numbers, sizes, buffer)
+    files.count(requests, nbytes)
+    share = len(buffer) // len(queues)
+    return [
+        None if size < 0 else (number, buffer[at * share : at * share + size])
+        for at, (number, size) in enumerate(zip(numbers.tolist(), sizes.tolist(), strict=True))
+    ]
 
 
 class ConsumeQueues:

@@ -9,14 +9,14 @@ import os
 import stat
 import struct
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from native_io import SLIDE, Decoder, Taken, follow_chains, gather, read_short_queues
+from native_io import gather
 from rmqstore_spark.errors import DamagedStoreError, DeletedMeanwhileError, NotAStoreError, RmqStoreError, StorageError
 from rmqstore_spark.store.guest import Guest, Manners, Pace, Traces
 from rmqstore_spark.store.read_ahead import ReadAhead
@@ -26,7 +26,6 @@ _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
 
 _FLOCK = struct.Struct("hhqqi")  # l_type, l_whence, l_start, l_len, l_pid
-_BASE, _, _, _BYTES, _REQUESTS = range(len(SLIDE))
 # As Linux has them: a Python that was built with headers older than Linux 3.15 lacks the names.
 F_OFD_GETLK, F_OFD_SETLK = 36, 37
 FIRST_BYTE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)  # as fcntl() takes a lock on it
@@ -40,24 +39,15 @@ class Prices:
         request: one request more, apart from others.
         gap: to read over this much that is not needed costs less than one request more to one that is open.
         search: to find where in a ConsumeQueue a physical offset comes, and to read on there.
-        queue_unit: a ConsumeQueue unit that is read with its neighbours.
         narrow: so many units of a queue are read rather than searched.
-        tagged: one message in so many is taken to have a selected tag.
         at_once: so many requests that do not need each other's answers are made at a time.
-        task: bytes of the log in a task of a read without Spark: small, so that threads do not run far ahead of what is
-            taken next.
-        decoding: such a part of the cores decodes; the others are busy with what brings the bytes.
     """
 
     request: int = 16 * 1024
     gap: int = 4 * 1024
     search: int = 8 * 16 * 1024
-    queue_unit: int = 20
     narrow: int = 64
-    tagged: int = 4
     at_once: int = 1
-    task: int = 32 * 1024 * 1024
-    decoding: float = 1
 
 
 @dataclass(frozen=True)
@@ -93,9 +83,11 @@ class Files:
         manners: towards others who work on the same disk.
         requests, bytes: what was read by now: what pruning saves is measured here.
         is_snapshot: whether files stay as they were when they were seen first: fresh() shows them as they are now.
+        has_holes: whether it can be seen where the data of a file ends.
     """
 
     is_snapshot: ClassVar[bool] = False
+    has_holes: ClassVar[bool] = True
 
     def __init__(self, prices: Prices | None = None, manners: Manners | None = None) -> None:
         self.prices = prices or Prices()
@@ -104,6 +96,16 @@ class Files:
         self.requests = 0
         self.bytes = 0
         self._lock = threading.Lock()
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether a request takes long, however little it brings, and many of them go on at once."""
+        return self.prices.at_once > 1
+
+    @property
+    def are_paths_the_systems(self) -> bool:
+        """Whether the kernel may open and read files by their paths. Requests and bytes are to be counted then."""
+        return self._pace is None
 
     def count(self, requests: int, nbytes: int) -> None:
         """So much more was read. Several threads may say so."""
@@ -148,29 +150,6 @@ class Files:
         """The function's answers to all items, in their order. None may need the answer to another one: where a request
         takes long, several are worked on at a time."""
         return map(function, items)
-
-    def short_queues(self, directories: Sequence[str], buffer: memoryview) -> list[tuple[int, memoryview] | None]:
-        """What stands in ConsumeQueues of 20-byte units: where a request takes little, short ones are read all at once.
-
-        Args:
-            directories: of each queue.
-            buffer: where their units stand then, each queue's in an equal share.
-
-        Returns:
-            of each the number of the first unit, and the units up to one that is not used at least. None where the
-            queue has to be looked at in another way.
-        """
-        if self._pace is not None:
-            return [None] * len(directories)
-        numbers, sizes = np.empty((2, len(directories)), np.int64)
-        paths = b"".join(os.fsencode(directory) + b"\0" for directory in directories)
-        nbytes, requests = read_short_queues(paths, numbers, sizes, buffer)
-        self.count(requests, nbytes)
-        share = len(buffer) // len(directories)
-        return [
-            None if size < 0 else (number, buffer[at * share : at * share + size])
-            for at, (number, size) in enumerate(zip(numbers.tolist(), sizes.tolist(), strict=True))
-        ]
 
     def first_not(self, least: int, most: int, holds: Callable[[int], bool], guess: int | None = None) -> int:
         """A binary search: the first number in [least, most) for which `holds` is false, else `most`. What `holds`
@@ -323,7 +302,7 @@ def file_status(path: str, files: Files) -> os.stat_result | None:
 
 
 class OpenFile(Protocol):
-    """One file, open read-only. A context manager.
+    """One file, open read-only, to be closed. A context manager, which closes it.
 
     Attributes:
         path: the file.
@@ -334,6 +313,13 @@ class OpenFile(Protocol):
     def __enter__(self) -> "OpenFile": ...
 
     def __exit__(self, *_: object) -> None: ...
+
+    def close(self) -> None: ...
+
+    @property
+    def descriptor(self) -> int | None:
+        """The file descriptor, if the kernel may read from it by itself: requests and bytes are to be counted then
+        (Files.count). None of a remote file, and where something is to be done before each read (Manners)."""
 
     @property
     def size(self) -> int:
@@ -356,10 +342,6 @@ class OpenFile(Protocol):
     def read(self, offset: int, size: int) -> bytes:
         """At most `size` bytes from `offset` on, fewer only where the file ends."""
 
-    @property
-    def plain(self) -> "ReadFile | None":
-        """This file, if the kernel may read on in it by itself."""
-
     def gather(
         self,
         offsets: npt.NDArray[np.int64],
@@ -369,11 +351,6 @@ class OpenFile(Protocol):
         lengths: npt.NDArray[np.int64],
     ) -> int:
         """native_io.gather() from this file: how many of the offsets were read."""
-
-    def follow_chains(
-        self, start: memoryview, hashes: npt.NDArray[np.int32], **shape: int
-    ) -> npt.NDArray[np.int64] | None:
-        """native_io.follow_chains() in this file: the physical offsets found."""
 
     def extents(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """The parts of [start, stop) that are not holes."""
@@ -412,6 +389,9 @@ class ReadFile:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         if self._guest is not None:
             self._guest.leave()
         os.close(self._fd)
@@ -425,9 +405,9 @@ class ReadFile:
         """See OpenFile. The system reads ahead by itself."""
 
     @property
-    def plain(self) -> "ReadFile | None":
-        """See OpenFile. A guest has something to do before each window."""
-        return self if self._guest is None else None
+    def descriptor(self) -> int | None:
+        """See OpenFile."""
+        return self._fd if self._guest is None else None
 
     def load(self, offset: int, size: int, buffer: Callable[[int], memoryview]) -> memoryview:
         """See OpenFile."""
@@ -455,17 +435,6 @@ class ReadFile:
         buffer = bytearray(size)
         return bytes(buffer[: self.read_into(memoryview(buffer), offset)])
 
-    def decode(
-        self, decoder: Decoder, window: memoryview, state: npt.NDArray[np.int64], *, start: int, **walk: Any
-    ) -> Taken:
-        """native_io.Decoder.read() from this file."""
-        try:
-            return decoder.read(self._fd, window, state, start=start, **walk)
-        except OSError as why:
-            raise cannot_read(self.path, why, int(state[_BASE]) - start) from None
-        finally:
-            self._files.count(int(state[_REQUESTS]), int(state[_BYTES]))
-
     def gather(
         self,
         offsets: npt.NDArray[np.int64],
@@ -485,17 +454,6 @@ class ReadFile:
             raise cannot_read(self.path, why) from None
         self._files.count(requests, size)
         return count
-
-    def follow_chains(
-        self, start: memoryview, hashes: npt.NDArray[np.int32], **shape: int
-    ) -> npt.NDArray[np.int64] | None:
-        """native_io.follow_chains() in this file: the physical offsets found."""
-        try:
-            found, size, requests = follow_chains(self._fd, start, hashes, **shape)
-        except OSError as why:
-            raise cannot_read(self.path, why) from None
-        self._files.count(requests, size)
-        return found
 
     def extents(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """The parts of [start, stop) that are not holes."""

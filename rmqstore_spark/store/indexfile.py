@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from native_io import java_hash
+from native_io import follow_chains, java_hash
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
 from rmqstore_spark.store.files import Files, OpenFile, allocated, cannot_read
 from rmqstore_spark.store.sizes import DEFAULT_SIZES
@@ -138,14 +138,14 @@ class IndexReader:
                 )
             self.header = header or Header(*HEADER.unpack(data))
         except RmqStoreError:
-            self.__exit__()
+            self._file.close()
             raise
 
     def __enter__(self) -> "IndexReader":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.__exit__()
+        self._file.close()
 
     @property
     def is_empty(self) -> bool:
@@ -246,7 +246,7 @@ class IndexReader:
             slots are not where they were expected. Then nothing that the file says is to be believed.
         """
         try:
-            if len(hashes) <= max(_FEW, self._files.prices.at_once) or self._is_too_large(index):
+            if len(hashes) <= max(_FEW, self._files.prices.at_once) or not self._may_read_all_at_once(index, hashes):
                 items = list(self._one_by_one(index, hashes.tolist()))
                 wanted = set(hashes.tolist())
                 found = np.array([item.position for item in items if item.key_hash in wanted], np.int64)
@@ -284,24 +284,32 @@ class IndexReader:
         for found in self._files.each(items, hashes):
             yield from found
 
-    def _is_too_large(self, index: IndexFile) -> bool:
-        """To be held in memory, where it cannot be read here and there at little cost."""
-        return self._files.prices.at_once > 1 and item_at(index.slots, self.header.index_count) > _READ_WHOLE
+    def _may_read_all_at_once(self, index: IndexFile, hashes: Hashes) -> bool:
+        """Can the kernel read here and there in the file, or have all that is used of it in memory?"""
+        return self._file.descriptor is not None or self._is_read_whole(index, hashes)
+
+    def _is_read_whole(self, index: IndexFile, hashes: Hashes) -> bool:
+        size = item_at(index.slots, self.header.index_count)
+        return size <= min(_READ_WHOLE, _STEPS * len(hashes) * self._files.prices.gap)
 
     def _all_at_once(self, index: IndexFile, hashes: Hashes) -> Positions:
         """As _chain() does, and with all its checks (native_io/chains.h)."""
-        size = item_at(index.slots, self.header.index_count)
-        is_worth_it = size <= min(_READ_WHOLE, _STEPS * len(hashes) * self._files.prices.gap)
-        start = np.empty(size if is_worth_it else 0, np.uint8).data
-        found = self._file.follow_chains(
-            start[: self._file.read_into(start, 0)],
-            hashes,
-            slots=index.slots,
-            items=min(index.items, 1 << 31),
-            count=self.header.index_count,
-            begin_offset=self.header.begin_position,
-            end_offset=self.header.end_position,
-        )
+        size = item_at(index.slots, self.header.index_count) if self._is_read_whole(index, hashes) else 0
+        start, fd = np.empty(size, np.uint8).data, self._file.descriptor
+        try:
+            found, nbytes, requests = follow_chains(
+                -1 if fd is None else fd,
+                start[: self._file.read_into(start, 0)],
+                hashes,
+                slots=index.slots,
+                items=min(index.items, 1 << 31),
+                count=self.header.index_count,
+                begin_offset=self.header.begin_position,
+                end_offset=self.header.end_position,
+            )
+        except OSError as why:
+            raise cannot_read(self.path, why) from None
+        self._files.count(requests, nbytes)
         if found is None:
             raise _BrokenError
         return found

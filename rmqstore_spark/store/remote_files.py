@@ -17,7 +17,7 @@ import re
 import stat
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NoReturn, TypeVar
@@ -25,7 +25,6 @@ from typing import NoReturn, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from native_io import follow_chains
 from rmqstore_spark.errors import DamagedStoreError, StorageError
 from rmqstore_spark.store import hdfs, objects
 from rmqstore_spark.store.files import Files, OpenFile, Pin, Prices, cannot_read
@@ -47,19 +46,13 @@ _LOOK = 8 * _MIB  # after the log's end, so much is looked at whole
 _PROBES = 64  # and of the rest, so many places
 _SURVEYED = 100_000  # objects of a directory that are listed before it is known to be a store
 
-_UNIT = 20  # of a ConsumeQueue
-
 # At 30 ms a request and 80 MB/s a connection, a request costs as much as 2.4 MB more of another one.
 PRICES = Prices(
     request=2 * _MIB,
     gap=_MIB,
     search=4 * 2 * _MIB,
-    queue_unit=_UNIT,
-    narrow=_PAGE // _UNIT,  # a search has seen the pages in which it ends
-    tagged=4,
+    narrow=_PAGE // 20,  # units of a ConsumeQueue: a search has seen the pages in which it ends
     at_once=64,
-    task=64 * _MIB,
-    decoding=0.5,
 )
 _GATHERED_AT_ONCE = 16  # requests of one task
 _PROBED_AT_ONCE = 32  # of one search
@@ -99,6 +92,8 @@ class RemoteFiles(Files):
     """
 
     is_snapshot = True
+    has_holes = False
+    are_paths_the_systems = False
 
     def __init__(
         self,
@@ -278,9 +273,6 @@ class RemoteFiles(Files):
         futures = [_pools(os.getpid())[1].submit(_marked, function, item) for item in waiting]
         return _answers(futures)
 
-    def short_queues(self, directories: Sequence[str], buffer: memoryview) -> list[tuple[int, memoryview] | None]:
-        return [None] * len(directories)
-
     def first_not(self, least: int, most: int, holds: Callable[[int], bool], guess: int | None = None) -> int:
         # Where many searches go on beside each other, each of them better asks for little.
         at_once = 1 if getattr(_inside, "each", False) else _PROBED_AT_ONCE
@@ -437,7 +429,7 @@ class _Page:
 class RemoteFile:
     """One object: an OpenFile."""
 
-    plain = None
+    descriptor = None
 
     def __init__(self, path: str, pin: Pin, files: RemoteFiles) -> None:
         self.path = path
@@ -451,6 +443,9 @@ class RemoteFile:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._blocks.clear()
 
     @property
@@ -582,12 +577,6 @@ class RemoteFile:
         for number in range(*span):
             to, at, count = int(window_offsets[number]), int(starts[number]) - base, int(counts[number])
             buffer[to : to + count] = data[at : at + count]
-
-    def follow_chains(
-        self, start: memoryview, hashes: npt.NDArray[np.int32], **shape: int
-    ) -> npt.NDArray[np.int64] | None:
-        """See OpenFile. All of the file that is in use must be at hand in `start`."""
-        return follow_chains(-1, start, hashes, **shape)[0]
 
     def extents(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """See OpenFile. What is behind the first megabytes counts as a hole where all places that are looked at have

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from native_io import FORMAT, Decoder, Filter, Taken
-from rmqstore_spark.store.files import Files
+from native_io import FORMAT, SLIDE, Decoder, Filter, Taken
+from rmqstore_spark.store.files import Files, cannot_read
 from rmqstore_spark.store.message import LONGEST_HEAD, body_end
 from rmqstore_spark.store.proofs import hold
 from rmqstore_spark.store.segments import Segment
@@ -20,6 +20,7 @@ FIRST_WINDOW = 16 * 1024
 _BLOCK = 4 * 1024
 _TAIL_SIZE = 2 * (32767 + 2)  # the most that can stand after a body
 _NOTHING = memoryview(bytearray())
+_BASE, _, _, _BYTES, _REQUESTS = range(len(SLIDE))
 
 # Buffers of closed windows, for the next ones: new memory costs as much as to decode 100 KiB.
 _spares: list[memoryview] = []
@@ -45,6 +46,7 @@ class Window:
     def __init__(self, segment: Segment, files: Files) -> None:
         self.segment = segment
         hold(segment.proofs, files)
+        self._files = files
         self._file = files.file(segment.path, is_log=True, pin=segment.pin)
         self.file_end = segment.start + min(self._file.size, segment.end - segment.start)
         self._buffer = self.data = _NOTHING
@@ -53,7 +55,7 @@ class Window:
 
     def close(self) -> None:
         """Close the file. What was in memory is lost."""
-        self._file.__exit__()
+        self._file.close()
         buffer, self._buffer, self.data = self._buffer, _NOTHING, _NOTHING
         if len(buffer) == WINDOW_SIZE and len(_spares) < _MOST_SPARES:
             _spares.append(buffer)
@@ -81,15 +83,15 @@ class Window:
         self, decoder: Decoder, at: int, stop: int, verify_crc: bool, most: int, enough: int, chosen: Filter | None
     ) -> Taken | None:
         """native_io.Decoder.read() from `at` on, the window sliding along; None where the file is not read so."""
-        file = self._file.plain
-        if file is None:
+        fd = self._file.descriptor
+        if fd is None:
             return None
         if self.data.obj is not self._buffer.obj or len(self._buffer) < WINDOW_SIZE:
             self.data = self._of_size(WINDOW_SIZE)[:0]
-        state = np.array([self.base, len(self.data), self._ahead, 0, 0], np.int64)  # native_io.SLIDE
+        state = np.array([self.base, len(self.data), self._ahead, 0, 0], np.int64)  # SLIDE
         try:
-            return file.decode(
-                decoder,
+            return decoder.read(
+                fd,
                 self._buffer,
                 state,
                 start=self.segment.start,
@@ -102,7 +104,10 @@ class Window:
                 enough=enough,
                 chosen=chosen,
             )
+        except OSError as why:
+            raise cannot_read(self.segment.path, why, int(state[_BASE]) - self.segment.start) from None
         finally:
+            self._files.count(int(state[_REQUESTS]), int(state[_BYTES]))
             self.base, shown, self._ahead = state[:3].tolist()
             self.data = self._buffer[:shown]
 

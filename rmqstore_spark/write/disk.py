@@ -88,6 +88,8 @@ class Tree(Files):
         RmqStoreError: there is none.
     """
 
+    are_paths_the_systems = False  # every file is opened below a descriptor
+
     def __init__(self, path: str, like: "Tree | None" = None, inside: "Tree | None" = None) -> None:
         super().__init__()
         self.path = path
@@ -124,10 +126,6 @@ class Tree(Files):
     def is_locked(self, path: str) -> bool:
         """False: who changes a store holds its lock, so nobody else does."""
         return False
-
-    def short_queues(self, directories: Sequence[str], buffer: memoryview) -> list[tuple[int, memoryview] | None]:
-        """None of them: they would be opened by their paths."""
-        return [None] * len(directories)
 
     def names(self, path: str) -> list[str]:
         """The names in a directory; errors as of os.listdir."""

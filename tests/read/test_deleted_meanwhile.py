@@ -19,11 +19,15 @@ from oracle import reference, stores
 
 from rmqstore_spark import DamagedStoreError, DeletedMeanwhileError, Store
 from rmqstore_spark.read import again
+from rmqstore_spark.store import consumequeue
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.tables.registry import TABLES
 
 SEGMENT = 2048
-LOOKS = ("names", "status", "own_status", "exists", "open", "short_queues")  # how a file is reached
+LOOKS: list[tuple[Any, str]] = [
+    (Files, name) for name in ("names", "status", "own_status", "exists", "open")
+]  # how a file is reached
+LOOKS.append((consumequeue, "read_short_queues"))
 KEY = "order-5"  # of a message that stays
 
 
@@ -63,17 +67,17 @@ class Deleting:
         self.root: Path | None = None
         self.left = -1
         self.often: int | None = None
-        for name in LOOKS:
-            monkeypatch.setattr(Files, name, self._watched(getattr(Files, name)))
+        for owner, name in LOOKS:
+            monkeypatch.setattr(owner, name, self._watched(getattr(owner, name)))
 
     def _watched(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        def look(files: Files, *arguments: Any) -> Any:
+        def look(*arguments: Any) -> Any:
             self.left -= 1
             if self.root is not None and self.left == -1:
                 expire(self.root, 2 if self.often is None else 1)
                 has_more = len(list((self.root / "commitlog").iterdir())) > 5
                 self.left = self.often if self.often is not None and has_more else -1
-            return real(files, *arguments)
+            return real(*arguments)
 
         return look
 

@@ -32,7 +32,6 @@ from support.selecting import Row, Wanted
 from rmqstore_spark.errors import DamagedStoreError, OptionError
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read import access_path, find
-from rmqstore_spark.read.planner import plan
 from rmqstore_spark.store.clock import CLOCK_SLACK
 from rmqstore_spark.store.files import Prices
 
@@ -66,7 +65,7 @@ def paths(monkeypatch: pytest.MonkeyPatch) -> Paths:
 
 def _read(options: ReadOptions, paths: Paths | None = None, prices: Prices | None = None) -> list[Row]:
     rows = []
-    for task in plan(options, reading.new_files(prices)).tasks:
+    for task in reading.forced_plan(options, reading.new_files(prices)).tasks:
         if paths is None:
             rows += reading.read_one(task, options, COLUMNS)
             continue

@@ -13,7 +13,6 @@ import pytest
 from oracle import golden, reference, truth
 from support import reading
 
-from rmqstore_spark.read.planner import plan
 from rmqstore_spark.read.task import Indexed, Queued
 from rmqstore_spark.store import clock
 
@@ -39,7 +38,7 @@ class Golden:
     def read(self, forced: bool, **options: object) -> tuple[list[Row], set[type]]:
         """The rows of a selection in log order, and which kinds of pieces were read."""
         understood = reading.options_of(self.store, **options)
-        tasks = plan(understood, reading.new_files(reading.FREE if forced else None)).tasks
+        tasks = reading.forced_plan(understood, reading.new_files(reading.FREE if forced else None)).tasks
         rows = [row for task in tasks for row in reading.read_one(task, understood, COLUMNS)]
         kinds = {type(piece) for task in tasks for piece in task.ranges}
         return sorted(rows, key=lambda row: row["commitLogOffset"]), kinds

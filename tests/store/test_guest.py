@@ -22,7 +22,6 @@ from support.reading import options_of
 from native_io import resident
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.options import parse_options
-from rmqstore_spark.read.planner import plan
 from rmqstore_spark.store import guest
 from rmqstore_spark.store.files import Files, Prices, ReadFile
 from rmqstore_spark.store.guest import Manners, Pace, Traces
@@ -127,7 +126,7 @@ def assert_is_left(before: list[Pages], after: list[Pages]) -> None:
 def scan(store: Path, prices: Prices | None = None, **given: Any) -> list[reading.Row]:
     """Each task as an executor reads it."""
     options = options_of(store, **given)
-    planned = plan(options, Files(prices, options.manners))
+    planned = reading.forced_plan(options, Files(prices, options.manners))
     return [row for task in planned.tasks for row in reading.read_one(pickle.loads(pickle.dumps(task)), options)]
 
 
@@ -221,7 +220,7 @@ def test_a_task_reads_no_faster_than_told(store: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(guest, "time", clock)
     options = options_of(store, maxTaskBytesPerSecond="1m", maxPartitionBytes="8m", **given)
     rows = []
-    for task in plan(options, Files(reading.FREE, options.manners)).tasks:
+    for task in reading.forced_plan(options, Files(reading.FREE, options.manners)).tasks:
         task = pickle.loads(pickle.dumps(task))
         files = task.ranges[0].store.files
         begin = clock.now

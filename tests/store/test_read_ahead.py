@@ -13,7 +13,8 @@ from oracle.stores import StoreBuilder
 from support.s3_server import Server
 
 import rmqstore_spark
-from rmqstore_spark.store import read_ahead, remote_files
+from rmqstore_spark.read import scan
+from rmqstore_spark.store import read_ahead
 from rmqstore_spark.store.read_ahead import AT_ONCE, ReadAhead
 
 SIZE = 10
@@ -115,8 +116,8 @@ def test_a_scan_has_all_connections_busy_from_task_to_task(
     block = 150_000
     for name, size in {"BLOCK": block, "_FIRST_BLOCK": block, "_SMALL_BLOCK": 1}.items():
         monkeypatch.setattr(read_ahead, name, size)
-    prices = remote_files.PRICES.__class__(**{**vars(remote_files.PRICES), "task": 1_000_000, "decoding": decoders})
-    monkeypatch.setattr(remote_files, "PRICES", prices)
+    monkeypatch.setattr(scan, "TASK_BYTES_WHERE_SLOW", 1_000_000)
+    monkeypatch.setattr(scan, "DECODING_WHERE_SLOW", decoders)
     store = StoreBuilder(server.root / "broker", segment_size=2 * block + 10_000)
     for _ in range(300):
         store.append("T", bytes(25_000), 0)

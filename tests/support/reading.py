@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 
 from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
 from rmqstore_spark.options import ReadOptions, parse_options
+from rmqstore_spark.read import access_path
 from rmqstore_spark.read.batches import ReadSettings, read_task
 from rmqstore_spark.read.planner import Plan, plan
 from rmqstore_spark.read.task import Task
@@ -35,7 +37,7 @@ def options_of(*roots: str | Path, **options: Any) -> ReadOptions:
 
 
 # Accelerators are taken wherever they can be; searching in time begins with few messages.
-FREE = Prices(request=0, gap=4096, search=0, queue_unit=0, narrow=2, tagged=1 << 40)
+FREE = Prices(request=0, gap=4096, search=0, narrow=2)
 
 
 def new_files(prices: Any = None) -> Files:
@@ -46,8 +48,16 @@ def new_files(prices: Any = None) -> Files:
 STORAGE = "disk"
 
 
+def forced_plan(options: ReadOptions, files: Files, columns: Sequence[str] | None = None) -> Plan:
+    """plan(), where with FREE prices ConsumeQueues cost nothing, and tags are taken to select next to nothing."""
+    if files.prices.request:
+        return plan(options, files, columns)
+    with mock.patch.multiple(access_path, UNIT_SIZE=0, TAG_SELECTIVITY=1 << 40):
+        return plan(options, files, columns)
+
+
 def make_plan(*roots: str | Path, prices: Any = None, **options: Any) -> Plan:
-    return plan(options_of(*roots, **options), new_files(prices))
+    return forced_plan(options_of(*roots, **options), new_files(prices))
 
 
 def read(
@@ -72,7 +82,7 @@ def read_by_tasks(
     understood = options_of(*roots, **options)
     if columns is None:
         columns = [*DEFAULT_COLUMNS, "corrupt"] if understood.mode == "PERMISSIVE" else DEFAULT_COLUMNS
-    for task in plan(understood, files or new_files(prices), columns).tasks:
+    for task in forced_plan(understood, files or new_files(prices), columns).tasks:
         yield from read_one(task, understood, columns)
 
 
