@@ -1,10 +1,10 @@
-"""Compiled kernels: buffers in, arrays out. No policy, no Spark."""
+"""Compiled kernels: buffers in, arrays out. No policy, no Spark; and files only in _io, by their descriptors."""
 
 try:
-    from native_io._common import FORMAT, Status, crc32, crc32_between, java_hash, java_hashes
+    from native_io._common import FORMAT, Status, Walked, crc32, crc32_between, java_hash, java_hashes
+    from native_io._io import Slide, exchange, follow_chains, gather, mount_of, read_short_queues, resident
     from native_io._read import (
         COLUMNS,
-        SLIDE,
         TILING_ROWS,
         Decoder,
         Filter,
@@ -13,10 +13,6 @@ try:
         array_address,
         find_unit,
         fingerprint,
-        follow_chains,
-        gather,
-        read_short_queues,
-        resident,
         scan,
     )
     from native_io._write import (
@@ -25,8 +21,6 @@ try:
         Dispatcher,
         EncodeError,
         Encoder,
-        exchange,
-        mount_of,
         put_index,
     )
 except ModuleNotFoundError as missing:
@@ -43,13 +37,10 @@ except ModuleNotFoundError as missing:
         "or run from another one"
     ) from missing
 
-Taken = tuple[int, int, Status, int, int]  # units, position, why it ended, bytes expected and found: of each walk
-
 __all__ = [
     "COLUMNS",
     "ENCODE_COLUMNS",
     "FORMAT",
-    "SLIDE",
     "TILING_ROWS",
     "Decoder",
     "Dispatched",
@@ -58,9 +49,10 @@ __all__ = [
     "Encoder",
     "Filter",
     "QueueWalk",
+    "Slide",
     "Status",
-    "Taken",
     "Tiling",
+    "Walked",
     "array_address",
     "crc32",
     "crc32_between",

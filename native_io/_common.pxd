@@ -62,9 +62,9 @@ cdef class OneAtATime:
 # Sets out on a walk: 1, or 0 when the window ends before the position; then its answer stands already.
 cdef int begin_walk(rmq_walk *walk, const uint8_t *window, int64_t size, int64_t base, int64_t position, int64_t stop,
                     int64_t segment_end, bint verify_crc) except -1
-# The answer of a walk: (count, position, status, expected, found).
-cdef tuple end_walk(const rmq_walk *walk)
-cdef object status_of(int status)
+# The answers of walks: Walked.
+cdef object end_walk(const rmq_walk *walk)
+cdef object walked(int64_t count, int64_t at, int status, int64_t expected, int64_t found)
 cdef int check_offsets(int64_t size, int64_t base, int64_t position, int64_t segment_end) except -1
 cdef object text_of(const char *text)
 cdef object not_sound()

@@ -1,11 +1,11 @@
-"""What both parts of the kernel offer. Reading is in _read.pyi, writing in _write.pyi.
+"""What the parts of the kernel share. Reading is in _read.pyi, writing in _write.pyi, files are in _io.pyi.
 
 A *window* is any contiguous bytes-like object that holds the bytes of a segment from physical offset `base` on.
 Positions, stops and ends are physical offsets (int64), never indices into the window.
 """
 
 import enum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,22 @@ class Status(enum.IntEnum):
     BAD_BODY_CRC = ...
     CROSSES_STOP = ...  # a unit reaches over the stop, so the stop is not a unit's start
     CONTRADICTED = ...  # a unit, but not the one that was claimed to be there (Filter.pick only)
+
+class Walked(NamedTuple):
+    """Where a walk along units stopped, and why.
+
+    Attributes:
+        units: how many it gave.
+        at: the physical offset of the first byte not passed; of Filter.pick() the first claim not looked at.
+        status: why it stopped there.
+        expected, found: of the check that failed. MORE: `expected` bytes from there on are needed.
+    """
+
+    units: int
+    at: int
+    status: Status
+    expected: int
+    found: int
 
 def crc32(data: Buffer, *, before: int = 0, portable: bool = False) -> int:
     """zlib.crc32 as the kernel computes it, `before` being that of the bytes before; `portable` takes the way without

@@ -1,13 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
 """What reading and writing share: the format's numbers, its two hashes, how a walk begins and ends, and the guard.
 
-The kernel is three modules: this one, _read and _write. The loops are C (see README.md); these are their Python face. They
-know the wire layout of a message unit and Arrow's layout, and nothing of files, options or Spark. Every function is safe on
-any bytes, releases the GIL while it works, and keeps no state outside the objects it is given.
+The kernel is four modules: this one, _read, _write and _io. The loops are C (see README.md); these are their Python face.
+They know the wire layout of a message unit and Arrow's layout, and nothing of options or Spark; of files only _io knows.
+Every function is safe on any bytes, releases the GIL while it works, and keeps no state outside the objects it is given.
 """
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+import collections
 import enum
 
 import numpy as np
@@ -75,8 +76,15 @@ class Status(enum.IntEnum):
 cdef tuple _STATUS = tuple(Status)  # by value: an enum look-up by number costs more than a whole unit
 
 
-cdef object status_of(int status):
-    return _STATUS[status]
+class Walked(collections.namedtuple("Walked", ("units", "at", "status", "expected", "found"))):
+    __slots__ = ()
+
+
+cdef object _new_tuple = tuple.__new__  # a third of what Walked() takes, of which some are made for each unit looked up
+
+
+cdef object walked(int64_t count, int64_t at, int status, int64_t expected, int64_t found):
+    return _new_tuple(Walked, (count, at, _STATUS[status], expected, found))
 
 
 # ---- walks
@@ -101,8 +109,8 @@ cdef int begin_walk(rmq_walk *walk, const uint8_t *window, int64_t size, int64_t
     return 0
 
 
-cdef tuple end_walk(const rmq_walk *walk):
-    return walk.count, walk.position, _STATUS[walk.status], walk.why.expected, walk.why.found
+cdef object end_walk(const rmq_walk *walk):
+    return walked(walk.count, walk.position, walk.status, walk.why.expected, walk.why.found)
 
 
 # ---- one thread at a time

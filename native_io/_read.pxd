@@ -1,7 +1,7 @@
-"""What _read.pyx uses of the C headers."""
+"""What _read.pyx uses of the C headers, and what _io.pyx uses of its classes."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from native_io._common cimport ArrowArray, rmq_finding, rmq_unit, rmq_walk
+from native_io._common cimport ArrowArray, OneAtATime, rmq_finding, rmq_unit, rmq_walk
 
 
 cdef extern from "memory.h" nogil:
@@ -100,42 +100,6 @@ cdef extern from "tiling.h" nogil:
     uint64_t rmq_fingerprint(int64_t offset)
     int rmq_add_units(rmq_tiling *t, const uint8_t *units, int64_t count)
 
-cdef extern from "file.h" nogil:
-    ctypedef struct rmq_file:
-        int fd
-        int64_t bytes
-        int64_t requests
-        int error
-
-cdef extern from "short_queues.h" nogil:
-    int64_t rmq_read_short_queue(const char *path, uint8_t *to, int64_t room, int64_t *number, rmq_file *cost)
-
-cdef extern from "gather.h" nogil:
-    ctypedef struct rmq_gathered:
-        uint8_t *buffer
-        int64_t capacity
-        int64_t *window_offsets
-        int64_t *lengths
-    int64_t rmq_gather(rmq_file *f, const int64_t *offsets, const int32_t *sizes, int64_t count, int64_t slack,
-                       rmq_gathered *out)
-
-cdef extern from "residency.h" nogil:
-    int rmq_resident(int fd, int64_t offset, uint8_t *pages, int64_t count)
-
-cdef extern from "chains.h" nogil:
-    ctypedef struct rmq_index_file:
-        const uint8_t *memory
-        int64_t size
-        rmq_file file
-        int64_t begin_offset
-        int64_t end_offset
-        int64_t count
-        int64_t items
-        uint32_t slots
-    enum:
-        RMQ_CHAINS_FOLLOWED, RMQ_CHAINS_NO_MEMORY, RMQ_CHAINS_BROKEN
-    int rmq_follow_chains(rmq_index_file *f, const int32_t *hashes, int64_t n, rmq_list *found)
-
 cdef extern from "decode.h" nogil:
     enum:
         RMQ_COLUMNS
@@ -150,19 +114,22 @@ cdef extern from "decode.h" nogil:
     int64_t rmq_decoded_bytes(const rmq_decoder *d)
     int rmq_not_ascii(const rmq_decoder *d)
 
-cdef extern from "slide.h" nogil:
-    ctypedef struct rmq_slide:
-        rmq_file file
-        int64_t start
-        int64_t end
-        uint8_t *buffer
-        int64_t capacity
-        int64_t base
-        int64_t shown
-        int64_t ahead
-    int rmq_decode_file(rmq_decoder *d, rmq_filter *f, rmq_walk *w, rmq_slide *s, int64_t most, int64_t enough,
-                        rmq_unit *asked)
-
 cdef extern from "arrow.h" nogil:
     int rmq_export(ArrowArray *array, rmq_decoder *d, const int *order, int64_t n)
     void rmq_free_decoder(rmq_decoder *d)
+
+
+cdef class Filter(OneAtATime):
+    cdef rmq_filter filter
+    cdef object judge
+    cdef int _add(self, int number, int field, values) except -1
+    # Have the judge decide on the queue of a unit, where a walk ended with ASK.
+    cdef int ask(self, const rmq_unit *unit) except -1
+
+
+cdef class Decoder(OneAtATime):
+    cdef rmq_decoder *decoder
+    cdef int *order
+    cdef readonly tuple columns
+    # The end of a method that enter() began, with what C answered; `wrong` is where there is no unit.
+    cdef int done(self, int status, int64_t wrong) except -1

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from native_io._common import Buffer, Status
+from native_io._common import Buffer, Walked
 
 COLUMNS: tuple[str, ...]
 
@@ -19,7 +19,7 @@ def scan(
     segment_end: int,
     verify_crc: bool,
     positions: npt.NDArray[np.int64],
-) -> tuple[int, int, Status, int, int]:
+) -> Walked:
     """Walk the chain of units from `position` to `stop`, checking each one (CommitLog.checkMessageAndReturnSize, and
     physicalOffset against the position).
 
@@ -27,21 +27,18 @@ def scan(
         positions: where to put the starts; its length is the most units to return.
 
     Returns:
-        (count, position, status, expected, found): positions[:count] are the starts of the units; `position` is the
-        first byte not passed, and `status` with `expected` and `found` says why.
+        Walked: positions[:units] are the starts of the units.
 
     Raises:
         ValueError: offsets are negative or beyond 2**63, or `position` lies before `base`.
     """
 
-def find_unit(
-    window: Buffer, *, base: int, position: int, stop: int, segment_end: int, verify_crc: bool
-) -> tuple[int, Status, int]:
+def find_unit(window: Buffer, *, base: int, position: int, stop: int, segment_end: int, verify_crc: bool) -> Walked:
     """Search for the first whole unit that starts in [position, stop).
 
     Returns:
-        (position, status, needed): status OK: there it is; LIMIT: there is none; MORE: go on from `position` with a
-        window of at least `needed` bytes.
+        Walked: status OK: a unit is `at` there; LIMIT: there is none; MORE: to be gone on with `at` there, with a
+        window of at least `expected` bytes.
 
     Raises:
         ValueError: as scan().
@@ -82,7 +79,7 @@ class Filter:
         segment_end: int,
         verify_crc: bool,
         positions: npt.NDArray[np.int64],
-    ) -> tuple[int, int, Status, int, int]:
+    ) -> Walked:
         """As the function scan, but only selected units are listed, and only their CRC is checked."""
     def pick(
         self,
@@ -96,7 +93,7 @@ class Filter:
         sizes: npt.NDArray[np.int32] | None,
         queue_offsets: npt.NDArray[np.int64] | None,
         chosen: npt.NDArray[np.int64],
-    ) -> tuple[int, int, Status, int, int]:
+    ) -> Walked:
         """Which of the units that are claimed to be at some physical offsets are selected. They are checked as by scan.
 
         Args:
@@ -106,56 +103,10 @@ class Filter:
             chosen: where to put the indices of selected ones; at least as long as `positions`.
 
         Returns:
-            (count, taken, status, expected, found): positions[:taken] were looked at; chosen[:count] are the indices of
-            those that are selected. Status LIMIT: that is all; MORE: unit `taken` has `expected` bytes, which are not
-            all there; CONTRADICTED: another unit is there; else: none is.
+            Walked: positions[:at] were looked at; chosen[:units] are the indices of those that are selected. Status
+            LIMIT: that is all; MORE: unit `at` has `expected` bytes, which are not all there; CONTRADICTED: another
+            unit is there; else: none is.
         """
-
-def gather(
-    fd: int,
-    offsets: npt.NDArray[np.int64],
-    sizes: npt.NDArray[np.int32],
-    buffer: Buffer,
-    window_offsets: npt.NDArray[np.int64],
-    lengths: npt.NDArray[np.int64],
-    *,
-    slack: int,
-) -> tuple[int, int, int]:
-    """Read from many offsets of a file into one buffer.
-
-    Args:
-        offsets: where, ascending.
-        sizes: how many bytes from each.
-        buffer: what is read goes here, as much as fits.
-        window_offsets, lengths: filled: where in the buffer each offset's bytes begin, and how many are there (fewer
-            than asked for where the file ends, more where neighbours were read with them).
-        slack: offsets no further apart than so many bytes are read in one request.
-
-    Returns:
-        (count, bytes, requests): offsets[:count] were read.
-
-    Raises:
-        OSError: the system's.
-    """
-
-def read_short_queues(
-    paths: bytes, numbers: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], buffer: Buffer
-) -> tuple[int, int]:
-    """Read the units of many queues of 20-byte units that have one short file each. All shares of the buffer are equal.
-
-    Args:
-        paths: their directories, a NUL byte after each.
-        numbers: filled: of the unit that the queue's file begins with.
-        sizes: filled: how many bytes of units stand in the queue's share, up to one that is not used at least; -1 where
-            the queue is another one, or cannot be read: nothing is said of it then.
-        buffer: the units.
-
-    Returns:
-        (bytes, requests): what was read.
-
-    Raises:
-        ValueError: the arguments do not fit each other.
-    """
 
 class QueueWalk:
     """Walks along queues, and takes the fields of the units that count into arrays.
@@ -204,7 +155,6 @@ class QueueWalk:
             ValueError: there are not so many.
         """
 
-SLIDE: tuple[str, ...]
 TILING_ROWS: tuple[str, ...]
 
 class Tiling:
@@ -246,47 +196,6 @@ class Tiling:
 def fingerprint(offsets: npt.NDArray[np.int64]) -> int:
     """A number that other offsets would hardly have, in whatever order they come. Of two sets it is the sum of theirs,
     modulo 2**64."""
-
-def resident(fd: int, offset: int, pages: Buffer) -> None:
-    """Which pages of a file are in memory. Nothing is read.
-
-    Whoever neither owns the file nor may write to it is told that all are. Source: mincore(2).
-
-    Args:
-        offset: where the first page begins.
-        pages: filled: for each page from there on 1 where it is in memory, else 0.
-
-    Raises:
-        OSError: the system's; `offset` is none where a page begins, or the file can't be mapped.
-    """
-
-def follow_chains(
-    fd: int,
-    start: Buffer,
-    hashes: npt.NDArray[np.int32],
-    *,
-    slots: int,
-    items: int,
-    count: int,
-    begin_offset: int,
-    end_offset: int,
-) -> tuple[npt.NDArray[np.int64] | None, int, int]:
-    """Look many key hashes up in an index file.
-
-    Args:
-        start: as many of the file's first bytes as are in memory; of the rest, what is needed is read.
-        hashes: not negative; those that share a slot are side by side.
-        slots, items: how many the file can hold.
-        count, begin_offset, end_offset: indexCount, beginPhyOffset and endPhyOffset of its header.
-
-    Returns:
-        (offsets, bytes, requests): the physical offsets of the items with one of the hashes, slot by slot and newest
-            first, or None where a chain is broken; and what was read.
-
-    Raises:
-        OSError: the system's.
-        ValueError: a hash is negative, or no file has so many slots or items.
-    """
 
 def array_address(capsule: Any) -> int:
     """Where the ArrowArray of a PyCapsule "arrow_array" is in memory, as long as the capsule lives.
@@ -345,53 +254,16 @@ class Decoder:
         segment_end: int,
         verify_crc: bool,
         most: int,
-    ) -> tuple[int, int, Status, int, int]:
+    ) -> Walked:
         """The function scan and append in one, and faster than the two: walk from `position`, decode what is found.
 
         Args:
             most: the most units to decode.
 
         Returns:
-            (count, position, status, expected, found), as of the function scan; the units are decoded, not listed.
+            Walked, as of the function scan; the units are decoded, not listed.
 
         Raises:
-            OverflowError: a column of one batch would pass 2 GiB.
-        """
-    def read(
-        self,
-        fd: int,
-        window: Buffer,
-        state: npt.NDArray[np.int64],
-        *,
-        start: int,
-        end: int,
-        position: int,
-        stop: int,
-        segment_end: int,
-        verify_crc: bool,
-        most: int,
-        enough: int,
-        chosen: Filter | None = None,
-    ) -> tuple[int, int, Status, int, int]:
-        """The method scan over as many windows as it takes, each read from a file: one call makes a batch.
-
-        Args:
-            fd: a file of the log.
-            window: is overwritten with what is read.
-            state: SLIDE; it is kept up to date. `base`, `shown`: the physical offset of the window's first byte, and
-                how many of its bytes are of the file; `ahead`: how many are read next, and after that as many as the
-                window has; `bytes`, `requests`: what this call has read.
-            start, end: the physical offsets of the file's first byte, and where it ends or is not to be read on.
-            most: the most units to decode.
-            enough: bytes of Arrow data; where there are so many after a window, it ends.
-            chosen: which units are decoded; None: all. It ends after 32 MiB of the log in any case.
-
-        Returns:
-            (count, position, status, expected, found), as of the function scan. FULL: it only has to be called again.
-            MORE: the unit at the position is longer than the window, or than the file shows; nothing was passed.
-
-        Raises:
-            OSError: the file cannot be read at state's `base`.
             OverflowError: a column of one batch would pass 2 GiB.
         """
     def finish(self) -> Any:

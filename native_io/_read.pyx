@@ -7,19 +7,13 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, strlen
 
 from native_io._common cimport (
-    RMQ_ASK, RMQ_AT_QUEUE_ID, RMQ_FULL, RMQ_MORE, ArrowArray, OneAtATime, address, begin_walk, check_offsets,
-    end_walk, rmq_finding, rmq_i32, rmq_unit, rmq_walk, status_of,
+    RMQ_ASK, RMQ_AT_QUEUE_ID, RMQ_LIMIT, RMQ_MORE, RMQ_OK, ArrowArray, OneAtATime, address, begin_walk, check_offsets, end_walk,
+    rmq_finding, rmq_i32, rmq_unit, rmq_walk, walked,
 )
 
-import os
 import re
-
-import numpy as np
-
-from native_io._common import Status
 
 # In the order of decode.h.
 COLUMNS = (
@@ -31,9 +25,6 @@ assert len(COLUMNS) == RMQ_COLUMNS
 # Of the array that a Tiling fills.
 TILING_ROWS = ("open_ends", "furthest", "counts", "crossed", "asked_counts", "asked_prints", "asked_bytes", "latest",
                "followed")
-
-# What Decoder.read() goes on from.
-SLIDE = ("base", "shown", "ahead", "bytes", "requests")
 
 # In the order of conditions.h.
 _FIELDS = ("queueOffset", "commitLogOffset", "storeTimestamp", "offsetMsgId", "tags", "keys", "word", "msgId")
@@ -60,7 +51,10 @@ def find_unit(const uint8_t[::1] window not None, *, int64_t base, int64_t posit
     begin_walk(&walk, address(window), window.shape[0], base, position, stop, segment_end, verify_crc)
     with nogil:
         rmq_find(&walk)
-    return walk.position, status_of(walk.status), walk.why.expected if walk.status == RMQ_MORE else 0
+    walk.count = walk.status == RMQ_OK
+    if walk.status != RMQ_MORE:  # else what was compared last says nothing of the answer
+        walk.why = rmq_finding(0, 0)
+    return end_walk(&walk)
 
 
 _ANY = -(1 << 63), (1 << 63) - 1
@@ -83,9 +77,6 @@ def _as_stored(int field, values):
 
 
 cdef class Filter(OneAtATime):
-    cdef rmq_filter filter
-    cdef object judge
-
     def __cinit__(self, *, store_timestamp=_ANY, commit_log_offset=_ANY, judge=None, conditions=()):
         self.filter.store_timestamp = _bounds(store_timestamp)
         self.filter.physical_offset = _bounds(commit_log_offset)
@@ -113,7 +104,7 @@ cdef class Filter(OneAtATime):
                 raise MemoryError()
         return 0
 
-    cdef int _ask(self, const rmq_unit *unit) except -1:
+    cdef int ask(self, const rmq_unit *unit) except -1:
         cdef int32_t queue_id = rmq_i32(unit.start + RMQ_AT_QUEUE_ID)
         selected = self.judge(unit.topic[:unit.topic_length], queue_id)
         cdef rmq_bounds bounds = rmq_bounds(0, -1) if selected is None else _bounds(selected)
@@ -136,7 +127,7 @@ cdef class Filter(OneAtATime):
                     rmq_select(&self.filter, &walk, out, capacity, &asked)
                 if walk.status != RMQ_ASK:
                     return end_walk(&walk)
-                self._ask(&asked)
+                self.ask(&asked)
         finally:
             self.leave()
 
@@ -156,7 +147,7 @@ cdef class Filter(OneAtATime):
             raise ValueError(f"{n} positions need as many window_offsets, lengths, sizes, queue offsets and answers")
         check_offsets(window.shape[0], 0, 0, segment_end)
         if n == 0:
-            return 0, 0, Status.LIMIT, 0, 0
+            return walked(0, 0, RMQ_LIMIT, 0, 0)
         if sizes is not None:
             sizes_at = &sizes[0]
         if queue_offsets is not None:
@@ -169,50 +160,10 @@ cdef class Filter(OneAtATime):
                 with nogil:
                     status = rmq_pick(&self.filter, &claims, &chosen[0], &asked)
                 if status == RMQ_ASK:
-                    self._ask(&asked)
+                    self.ask(&asked)
         finally:
             self.leave()
-        return claims.selected, claims.taken, status_of(status), claims.why.expected, claims.why.found
-
-
-cdef int check_read(int error) except -1:
-    if error != 0:
-        raise OSError(error, os.strerror(error))
-    return 0
-
-
-def gather(int fd, const int64_t[::1] offsets not None, const int32_t[::1] sizes not None,
-           uint8_t[::1] buffer not None, int64_t[::1] window_offsets not None, int64_t[::1] lengths not None, *,
-           int64_t slack):
-    cdef int64_t n = offsets.shape[0], done = 0
-    cdef rmq_file file = rmq_file(fd, 0, 0, 0)
-    cdef rmq_gathered out
-    if min(sizes.shape[0], window_offsets.shape[0], lengths.shape[0]) < n:
-        raise ValueError(f"{n} offsets need as many sizes, window_offsets and lengths")
-    if n == 0 or buffer.shape[0] == 0:
-        return 0, 0, 0
-    out = rmq_gathered(&buffer[0], buffer.shape[0], &window_offsets[0], &lengths[0])
-    with nogil:
-        done = rmq_gather(&file, &offsets[0], &sizes[0], n, slack, &out)
-    check_read(file.error)
-    return done, file.bytes, file.requests
-
-
-def read_short_queues(bytes paths not None, int64_t[::1] numbers not None, int64_t[::1] sizes not None,
-                      uint8_t[::1] buffer not None):
-    cdef int64_t n = numbers.shape[0], room, i
-    cdef const char *path = paths
-    cdef rmq_file cost = rmq_file(-1, 0, 0, 0)
-    if paths.count(b"\0") != n or not paths.endswith(b"\0") or sizes.shape[0] != n:
-        raise ValueError(f"{n} numbers need as many sizes, and paths that end with a NUL each")
-    room = buffer.shape[0] // n
-    if room == 0:
-        raise ValueError(f"a buffer of {buffer.shape[0]} bytes has no share for each of {n} queues")
-    with nogil:
-        for i in range(n):
-            sizes[i] = rmq_read_short_queue(path, &buffer[i * room], room, &numbers[i], &cost)
-            path += strlen(path) + 1
-    return cost.bytes, cost.requests
+        return walked(claims.selected, claims.taken, status, claims.why.expected, claims.why.found)
 
 
 cdef class QueueWalk(OneAtATime):
@@ -331,47 +282,6 @@ def fingerprint(const int64_t[::1] offsets not None):
     return <int64_t>total
 
 
-def resident(int fd, int64_t offset, uint8_t[::1] pages not None):
-    cdef int error = 0
-    if pages.shape[0]:
-        with nogil:
-            error = rmq_resident(fd, offset, &pages[0], pages.shape[0])
-    check_read(error)
-
-
-def follow_chains(int fd, const uint8_t[::1] start not None, const int32_t[::1] hashes not None, *, int64_t slots,
-                  int64_t items, int64_t count, int64_t begin_offset, int64_t end_offset):
-    cdef rmq_index_file file
-    cdef rmq_list found
-    cdef int64_t[::1] view
-    cdef int64_t i, n = hashes.shape[0]
-    cdef int status
-    if not (0 < slots < 1 << 31 and 0 <= items <= 1 << 31):
-        raise ValueError(f"no file has {slots} slots and {items} items")
-    for i in range(n):
-        if hashes[i] < 0:
-            raise ValueError(f"a key hash is not negative, found {hashes[i]}")
-    file = rmq_index_file(address(start), start.shape[0], rmq_file(fd, 0, 0, 0), begin_offset, end_offset, count, items,
-                          <uint32_t>slots)
-    found.data = NULL
-    found.size = found.capacity = 0
-    try:
-        with nogil:
-            status = rmq_follow_chains(&file, &hashes[0] if n else NULL, n, &found)
-        if status == RMQ_CHAINS_NO_MEMORY:
-            raise MemoryError()
-        check_read(file.file.error)
-        if status == RMQ_CHAINS_BROKEN:
-            return None, file.file.bytes, file.file.requests
-        offsets = np.empty(found.size, np.int64)
-        view = offsets
-        if found.size:
-            memcpy(&view[0], found.data, found.size * sizeof(int64_t))
-        return offsets, file.file.bytes, file.file.requests
-    finally:
-        free(found.data)
-
-
 cdef void _free_array(object capsule) noexcept:
     cdef ArrowArray *array = <ArrowArray *>PyCapsule_GetPointer(capsule, "arrow_array")
     if array.release != NULL:
@@ -384,10 +294,6 @@ def array_address(capsule):
 
 
 cdef class Decoder(OneAtATime):
-    cdef rmq_decoder *decoder
-    cdef int *order
-    cdef readonly tuple columns
-
     def __cinit__(self, columns):
         self.columns = tuple(columns)
         unknown = [name for name in self.columns if name not in COLUMNS]
@@ -461,43 +367,6 @@ cdef class Decoder(OneAtATime):
             with nogil:
                 failed = rmq_decode(self.decoder, NULL, &walk, most, NULL)
             self.done(failed, 0)
-        return end_walk(&walk)
-
-    def read(self, int fd, uint8_t[::1] window not None, int64_t[::1] state not None, *, int64_t start, int64_t end,
-             int64_t position, int64_t stop, int64_t segment_end, bint verify_crc, int64_t most, int64_t enough,
-             Filter chosen=None):
-        cdef rmq_filter *filter = NULL
-        cdef rmq_unit asked
-        cdef rmq_walk walk
-        cdef rmq_slide slide
-        cdef int failed
-        if state.shape[0] != len(SLIDE) or not 0 < state[2] <= window.shape[0] or not 0 <= state[1] <= window.shape[0]:
-            raise ValueError(f"expected a state {SLIDE} of a window of {window.shape[0]} bytes")
-        if not 0 <= start <= min(end, position):
-            raise ValueError(f"position {position} lies before the file, which begins at {start} and ends at {end}")
-        check_offsets(state[1], state[0], max(state[0], position), segment_end)
-        walk = rmq_walk(NULL, 0, position, stop, segment_end, verify_crc, position, 0, RMQ_MORE, rmq_finding(0, 0))
-        slide = rmq_slide(rmq_file(fd, 0, 0, 0), start, end, &window[0], window.shape[0], state[0], state[1], state[2])
-        if chosen is not None:
-            chosen.enter()
-            filter = &chosen.filter
-        try:
-            self.enter()
-            while True:
-                with nogil:
-                    failed = rmq_decode_file(self.decoder, filter, &walk, &slide, most, enough, &asked)
-                if failed or walk.status != RMQ_ASK:
-                    break
-                chosen._ask(&asked)
-        finally:
-            if chosen is not None:
-                chosen.leave()
-            state[0], state[1], state[2] = slide.base, slide.shown, slide.ahead
-            state[3], state[4] = slide.file.bytes, slide.file.requests
-        if walk.status == RMQ_MORE and walk.position > position:
-            walk.status = RMQ_FULL
-        self.done(failed, 0)
-        check_read(slide.file.error)
         return end_walk(&walk)
 
     def finish(self):

@@ -4,10 +4,6 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from native_io._common cimport ArrowArray, ArrowSchema, rmq_walk
 
 
-cdef extern from "system.h" nogil:
-    int rmq_exchange(int above, const char *name, int other_above, const char *other)
-    int64_t rmq_mount_of(int fd)
-
 cdef extern from "memory.h" nogil:
     enum:
         RMQ_SLACK

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from native_io._common import ArrowArrayExporter, Buffer, Status
+from native_io._common import ArrowArrayExporter, Buffer, Walked
 
 ENCODE_COLUMNS: tuple[str, ...]
 
@@ -116,7 +116,7 @@ class Dispatcher:
         """
     def place(
         self, window: Buffer, *, position: int, segment_end: int, store_timestamp: int, keep: bool = False
-    ) -> tuple[int, int, Status, int, int]:
+    ) -> Walked:
         """Give the staged units in a window their positions, in the order in which they lie there, back to back.
 
         Their physicalOffset is written from `position` on, their queueOffset as the queue's next one (0 for transaction
@@ -132,9 +132,9 @@ class Dispatcher:
                 anew.
 
         Returns:
-            (count, position, status, expected, found): `count` units were placed, the next one's position is
-            `position`. status LIMIT: those were all; FULL: the next one does not fit into the segment (into none,
-            should `position` be a segment's start); MORE: it goes on after the window; anything else: it is no unit.
+            Walked: `units` were placed, the next one's position is `at`. Status LIMIT: those were all; FULL: the next
+            one does not fit into the segment (into none, should `position` be a segment's start); MORE: a unit goes on
+            after the window; anything else: there is no unit.
 
         Raises:
             ValueError: the position is negative, or after the segment's end.
@@ -149,7 +149,7 @@ class Dispatcher:
         segment_end: int,
         verify_crc: bool,
         most: int,
-    ) -> tuple[int, int, Status, int, int]:
+    ) -> Walked:
         """Collect what follows from the units of a log as it stands. Arguments and answer as of Decoder.scan."""
     def finish(self) -> Dispatched:
         """All that was collected since the last time."""
@@ -181,13 +181,3 @@ def put_index(
         ValueError: the file has another size, the entries differ in number, or a key hash is negative (what comes
             before that entry is in the file).
     """
-
-def exchange(above: int, name: bytes, other_above: int, other: bytes) -> None:
-    """Swap two names in one step, each below the descriptor of a directory (renameat2 with RENAME_EXCHANGE).
-
-    Raises:
-        OSError: as the call says; ENOSYS where Linux is older than 3.15, EINVAL where the file system cannot.
-    """
-
-def mount_of(fd: int) -> int | None:
-    """The id of the mount that an open file is on (statx); None where Linux does not tell, before 5.8."""

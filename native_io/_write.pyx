@@ -4,7 +4,6 @@
 What is declared from C stands in _write.pxd and _common.pxd, what the functions answer in _write.pyi.
 """
 from cpython.buffer cimport PyBuffer_FillInfo
-from cpython.exc cimport PyErr_SetFromErrno
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc
@@ -281,13 +280,3 @@ def put_index(uint8_t[::1] file not None, *, int32_t slots, int32_t items, const
     if end < 0:
         raise ValueError(f"a key hash is 0 or more, found {key_hash[-1 - end]} at {-1 - end}")
     return end
-
-
-def exchange(int above, bytes name not None, int other_above, bytes other not None):
-    if rmq_exchange(above, name, other_above, other) != 0:
-        PyErr_SetFromErrno(OSError)
-
-
-def mount_of(int fd):
-    mount = rmq_mount_of(fd)
-    return None if mount < 0 else mount

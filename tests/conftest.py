@@ -64,9 +64,9 @@ if threading.current_thread() is threading.main_thread() and signal.getsignal(si
 
 
 def pytest_report_header() -> list[str]:
-    from native_io import _common, _read, _write
+    from native_io import _common, _io, _read, _write
 
-    kernel = [Path(str(module.__file__)) for module in (_common, _read, _write)]
+    kernel = [Path(str(module.__file__)) for module in (_common, _io, _read, _write)]
     plain = [path for path in kernel if b"__asan_init" not in path.read_bytes()]
     if os.environ.get("RMQ_SANITIZED") and plain:
         pytest.exit(f"RMQ_SANITIZED is set, but {plain[0]} was not built with AddressSanitizer", returncode=2)

@@ -63,7 +63,7 @@ def _cut_near(whole: Range, size: int) -> Reached | None:
             with whole.store.reader(whole.segment) as reader:
                 return place_after(reader, parts[1].start)
     with whole.store.reader(whole.segment) as reader:
-        last, _, _ = reader.walk(whole.start, min(whole.stop, whole.start + size))
+        last, _ = reader.walk(whole.start, min(whole.stop, whole.start + size))
         if last is None and reader.header(whole.start) is None:
             return None
         return place_after(reader, whole.start if last is None else last)

@@ -22,11 +22,11 @@ from rmqstore_spark.read.queue_rows import QueueRows
 from rmqstore_spark.read.task import Covered, Indexed, Queued, Range, Scanned, Task
 from rmqstore_spark.selection import EVERYTHING, Selection
 from rmqstore_spark.store.bodies import BadBodyError, decompress
-from rmqstore_spark.store.commitlog import Room, SegmentReader
+from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.read_ahead import ReadAhead
 from rmqstore_spark.store.segments import Damage, damage_in
 from rmqstore_spark.store.storage import Storage
-from rmqstore_spark.store.units import BatchBuilder, Positions
+from rmqstore_spark.store.units import BatchBuilder, Budget, Positions
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +164,6 @@ class _TaskReader:
         self._copied: Task | None = None
         self._copy = Task()
         self._open: SegmentReader | None = None  # of the task that is read in parts
-        self._most_rows = FIRST_BATCH_ROWS
         self._batch_bytes = settings.batch_bytes or BATCH_BYTES
         names = settings.schema.names
         # Bodies can be decompressed only with the flag that tells how, and told where they fail.
@@ -173,7 +172,8 @@ class _TaskReader:
         helpers = ["sysFlag", "commitLogOffset", "storeSize"] if self._decompresses else []
         self._has_origins = not ORIGIN_COLUMNS.isdisjoint(names)
         helpers += ORIGIN_NEEDS if self._has_origins else []
-        self._builder = BatchBuilder(of_units + [name for name in helpers if name not in of_units])
+        columns = of_units + [name for name in helpers if name not in of_units]
+        self._builder = BatchBuilder(columns, Budget(BATCH_ROWS, self._batch_bytes), FIRST_BATCH_ROWS)
         everything = settings.selection.is_everything
         self._selected_units = None if everything else SelectedUnits(settings.selection, settings.verify_crc)
         self._queue_rows = QueueRows(names, settings.selection)
@@ -190,7 +190,7 @@ class _TaskReader:
     def close(self) -> None:
         """Close the file whose parts were read."""
         if self._open is not None:
-            self._open.window.close()
+            self._open.close()
             self._open = None
 
     def read_part(self, parts: Parts, number: int) -> Iterator[pa.RecordBatch]:
@@ -260,12 +260,6 @@ class _TaskReader:
         if stop < damage.stop:
             yield from self._mended(piece, damage.after(stop), others, given)
 
-    def _free_rows(self) -> int:
-        return self._most_rows - self._builder.decoder.rows
-
-    def _room(self) -> Room:
-        return Room(self._free_rows(), self._batch_bytes)
-
     def _decoded(self, piece: Range, chosen: Filter | None) -> Iterator[Damage | None]:
         """Decode the units of a piece, all or those that a filter chooses; yields after each step, and what is
         damaged."""
@@ -274,7 +268,7 @@ class _TaskReader:
 
     def _decoded_by(self, reader: SegmentReader, piece: Range, chosen: Filter | None) -> Iterator[Damage | None]:
         damage = piece.store.past_damage(reader)
-        return damage.decode(piece.start, piece.stop, self._builder.decoder, self._room, chosen)
+        return damage.decode(piece.start, piece.stop, self._builder, chosen)
 
     def _selected(self, piece: Range, units: SelectedUnits, given: list[Positions]) -> Iterator[Damage | None]:
         """The same with the selected units alone."""
@@ -287,7 +281,7 @@ class _TaskReader:
             elif given:
                 found = found.only(~np.isin(found.positions, np.concatenate(given)))
             while len(found.positions):
-                free = self._free_rows()
+                free = self._builder.budget.rows
                 found.only(slice(free)).add_to(self._builder)
                 found = found.only(slice(free, None))
                 yield None
@@ -304,9 +298,8 @@ class _TaskReader:
 
     def _finish_full(self, piece: Range, spares: Sequence[Range]) -> Iterator[pa.RecordBatch]:
         """The rows decoded so far, if they are enough for a batch."""
-        if self._free_rows() <= 0 or self._builder.decoder.nbytes >= self._batch_bytes:
+        if self._builder.is_full:
             yield from self._finish(piece, spares)
-            self._most_rows = min(self._most_rows * 4, BATCH_ROWS)
 
     def _finish(self, piece: Range, spares: Sequence[Range]) -> Iterator[pa.RecordBatch]:
         """The rows decoded so far, which all are of one segment."""

@@ -256,7 +256,7 @@ def unequal(one: Log, other: Log, region: Region) -> list[Span]:
     with one.store.reader(region.one.segment) as reader, other.store.reader(region.other.segment) as reader_of_other:
         for at in range(region.start, region.stop, _EQUAL):
             stop = min(at + _EQUAL, region.stop)
-            if reader.window.read(at, stop - at) != reader_of_other.window.read(at, stop - at):
+            if reader.read(at, stop - at) != reader_of_other.read(at, stop - at):
                 found.append(Span(at, stop))
     return found
 
@@ -354,13 +354,6 @@ def _units_at(reader: SegmentReader, position: int, stop: int) -> Iterator[Unit]
     for header in reader.headers_at(position):
         if header.position + header.size > stop:
             return
-        yield Unit(header.position, header.size, header.topic, Fixed.of(_head(reader, header.position)))
-
-
-def _head(reader: SegmentReader, position: int) -> bytes:
-    """What a unit begins with, out of memory where that shows it."""
-    window = reader.window
-    at = position - window.base
-    if 0 <= at <= len(window.data) - FIXED_SIZE:
-        return bytes(window.data[at : at + FIXED_SIZE])
-    return window.read(position, FIXED_SIZE)
+        yield Unit(
+            header.position, header.size, header.topic, Fixed.of(bytes(reader.seen(header.position, FIXED_SIZE)))
+        )

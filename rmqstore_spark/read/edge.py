@@ -86,8 +86,9 @@ def after_loss(store: Snapshot, position: int) -> Reached:
     if found.position <= position or segment is None:
         return found
     with store.reader(segment) as reader:
-        last, at, status = reader.walk(segment.start, position)
-        if at < position and status is Status.BLANK:
+        last, walked = reader.walk(segment.start, position)
+        at = walked.at
+        if at < position and walked.status is Status.BLANK:
             return Reached(segment.end, None if last is None else _mark_in(reader, last))
         if at < position and reader.header(at) is not None:
             return place_after(reader, at)
@@ -103,8 +104,8 @@ def before_loss(store: Snapshot, position: int) -> Reached:
     if found.position <= position or segment is None:
         return min(found, Reached(position, None), key=lambda place: place.position)
     with store.reader(segment) as reader:
-        last, at, _ = reader.walk(segment.start, position)
-        return Reached(at, None if last is None else _mark_in(reader, last))
+        last, walked = reader.walk(segment.start, position)
+        return Reached(walked.at, None if last is None else _mark_in(reader, last))
 
 
 class Edge:
@@ -327,7 +328,7 @@ def _reached_by(store: Snapshot, end: End, known: Reached | None) -> Reached:
         return Reached(end.position, None)
     start = segment.start if known is None else max(segment.start, known.position)
     with store.reader(segment) as reader:
-        position, _, _ = reader.walk(start, end.position)
+        position, _ = reader.walk(start, end.position)
         if position is None:
             return known if is_behind_blank and known is not None else Reached(end.position, None)
         return place_after(reader, position) if is_behind_blank else Reached(end.position, _mark_in(reader, position))
@@ -350,9 +351,9 @@ def _meet(store: Snapshot, place: Reached, end: int, since: int) -> None:
     if segment is None:
         return
     with store.reader(segment) as reader:
-        _, at, status = reader.walk(max(since, segment.start), position)
-        if at != position and (status is Status.BLANK or reader.header(at) is not None):
-            raise _changed(store, place, f"now what begins at {at} reaches beyond that")
+        _, walked = reader.walk(max(since, segment.start), position)
+        if walked.at != position and (walked.status is Status.BLANK or reader.header(walked.at) is not None):
+            raise _changed(store, place, f"now what begins at {walked.at} reaches beyond that")
 
 
 def _mark_at(store: Snapshot, position: int) -> Mark | None:
@@ -381,16 +382,16 @@ def _peek(reader: SegmentReader, reached: Reached) -> tuple[bool, bytes]:
     """Is the last message still there, if it is in this segment; and what stands after it."""
     position, last = reached
     if last is None or last.position < reader.segment.start:
-        return True, reader.window.read(position, _NEXT_SIZE)
+        return True, reader.read(position, _NEXT_SIZE)
     size = position - last.position
     if size <= _NEAR:
-        data = reader.window.read(last.position, size + _NEXT_SIZE)
+        data = reader.read(last.position, size + _NEXT_SIZE)
         return mark_of(data[:size], last.position) == last, data[size:]
-    return _mark_in(reader, last.position) == last, reader.window.read(position, _NEXT_SIZE)
+    return _mark_in(reader, last.position) == last, reader.read(position, _NEXT_SIZE)
 
 
 def _mark_in(reader: SegmentReader, position: int) -> Mark | None:
-    return mark_of(reader.window.read(position, MARK_SIZE), position)
+    return mark_of(reader.read(position, MARK_SIZE), position)
 
 
 def place_after(reader: SegmentReader, position: int) -> Reached:

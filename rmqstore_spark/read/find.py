@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from native_io import Filter
+from native_io import Filter, Status
 from rmqstore_spark.read.kernel_filter import kernel_filter
 from rmqstore_spark.read.queue_claims import ContradictedError, QueueClaims, no_message
 from rmqstore_spark.read.task import Indexed, Queued, Range
@@ -92,10 +92,11 @@ class SelectedUnits:
         """The selected ones of the units that are claimed."""
         first = 0
         while first < len(claims):
-            run, first, hold = reader.pick(claims, first, self._filter)
+            run, walked = reader.pick(claims, first, self._filter)
+            first = walked.at
             if run is not None:
                 yield run
-            if not hold:
+            if walked.status is not Status.LIMIT:
                 raise no_message(reader, int(claims.positions[first]))
 
     def _scanned(self, piece: Range, start: int, stop: int, reader: SegmentReader) -> Iterator[Run | Damage]:

@@ -458,7 +458,7 @@ def _with_proof(r: Range, last: Mark | None) -> Range:
     if pin is None or not 0 <= at < r.segment.size:
         return r
     with r.store.reader(r.segment) as reader:
-        proof = at, reader.window.read(r.segment.start + at, MARK_SIZE)
+        proof = at, reader.read(r.segment.start + at, MARK_SIZE)
     return replace(r, segment=replace(r.segment, pin=replace(pin, proof=proof)))
 
 

@@ -431,7 +431,7 @@ class _Proof:
         assert extent is not None
         with self._store.reader(extent.segment) as reader:
             sizes = np.array([there.size], np.int32)
-            run, _, _ = reader.pick(Claims(np.array([item.position]), sizes), 0, self._all_units)
+            run, _ = reader.pick(Claims(np.array([item.position]), sizes), 0, self._all_units)
             if run is None:
                 return False
             run.add_to(self._builder)

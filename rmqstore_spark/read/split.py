@@ -130,7 +130,8 @@ def _walked_starts(whole: Range, target: int, reader: SegmentReader) -> Iterator
     """Unit starts found by walking from unit to unit; none after damage."""
     at, least = whole.start, whole.stop - target // 2
     while at + target < least:
-        last, at, _ = reader.walk(at, at + target)
+        last, walked = reader.walk(at, at + target)
+        at = walked.at
         unit = reader.header(at)
         if last is None and unit is not None:  # larger than a partition should be
             at += unit.size

@@ -8,17 +8,17 @@ Source: org.apache.rocketmq.store.CommitLog.
 import contextlib
 import functools
 from collections.abc import Callable, Generator, Iterator
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
-from native_io import FORMAT, Decoder, Filter, Status, Taken, find_unit, scan
+from native_io import FORMAT, Filter, Status, Walked, find_unit, scan
 from rmqstore_spark.store.body_sums import BodySums
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.message import HEAD_SIZE, Header, body_crc, body_in, header_in
 from rmqstore_spark.store.segments import Segment
-from rmqstore_spark.store.units import Claims, Positions, Run
+from rmqstore_spark.store.units import BatchBuilder, Claims, Positions, Run
 from rmqstore_spark.store.window import FIRST_WINDOW, WINDOW_SIZE, Window
 
 WINDOW_UNITS = 8192
@@ -27,15 +27,16 @@ _FAR = WINDOW_SIZE // 2  # a search does that above this: what it shows it then 
 _PEEK_SIZE = 2048  # read first where one unit is asked for: the header of a message with a kilobyte
 _NEAR = 4096  # bytes between two units that are cheaper to read than to ask for twice (Prices.gap)
 _MOST = (1 << 63) - 1
+_ALL_UNITS = 1 << 30
 
 _Given = TypeVar("_Given")
-Step = Callable[..., Taken]
+Step = Callable[..., Walked]
 
 
-class Scans(Protocol):
-    """What takes units from a window, as a native_io.Decoder does."""
+class UnitSink(Protocol):
+    """What takes the units of one window after the other, as a native_io.Dispatcher does."""
 
-    def scan(
+    def dispatch(
         self,
         window: memoryview,
         *,
@@ -45,38 +46,8 @@ class Scans(Protocol):
         segment_end: int,
         verify_crc: bool,
         most: int,
-    ) -> Taken:
-        """Take units from `position` on; see native_io.Decoder.scan."""
-
-
-class Room(NamedTuple):
-    """How much a decoder may be given before it is emptied.
-
-    Attributes:
-        units: no more.
-        nbytes: of Arrow data; not much more.
-    """
-
-    units: int
-    nbytes: int
-
-
-NO_LIMIT = Room(1 << 30, 1 << 30)
-
-
-class Stop(NamedTuple):
-    """Where walking came to.
-
-    Attributes:
-        at: the first physical offset not passed.
-        status: why: LIMIT at the end that was given, BLANK at a segment's closing blank, else what failed.
-        expected, found: of the check that failed.
-    """
-
-    at: int
-    status: Status
-    expected: int
-    found: int
+    ) -> Walked:
+        """Take units from `position` on; see native_io.Dispatcher.dispatch."""
 
 
 class SegmentReader:
@@ -93,9 +64,9 @@ class SegmentReader:
 
     def __init__(self, segment: Segment, files: Files, verify_crc: bool = False) -> None:
         self.segment = segment
-        self.window = Window(segment, files)
+        self._window = Window(segment, files)
         self._verify_crc = verify_crc
-        self._sums = BodySums(self.window)
+        self._sums = BodySums(self._window)
         self._outline, self._outlined = memoryview(b""), (0, 0)  # the last one, its position and size
         self._positions: Positions = np.empty(WINDOW_UNITS, np.int64)
 
@@ -103,7 +74,38 @@ class SegmentReader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.window.close()
+        self.close()
+
+    def close(self) -> None:
+        """Close the file. Runs that were read are lost."""
+        self._window.close()
+
+    # ---- bytes
+
+    @property
+    def file_end(self) -> int:
+        """The physical offset where the segment's file ends, or the segment does if that is earlier."""
+        return self._window.file_end
+
+    def read(self, at: int, size: int) -> bytes:
+        """The bytes at a physical offset, fewer where the file ends."""
+        return self._window.read(at, size)
+
+    def seen(self, at: int, size: int) -> bytes | memoryview:
+        """read(), out of memory where the bytes are in it just now."""
+        return self._window.seen(at, size)
+
+    def expect(self, start: int, stop: int) -> None:
+        """The bytes [start, stop) are read next, one after the other, if nothing in them stops that."""
+        self._window.expect(start, stop)
+
+    def data_extents(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """The parts of [start, stop) that are not holes in the file."""
+        return self._window.data_extents(start, stop)
+
+    def data_end(self) -> int:
+        """Where the last data of the file ends; all bytes after it are zeros."""
+        return self._window.data_end()
 
     @contextlib.contextmanager
     def unchecked(self) -> Iterator[None]:
@@ -117,54 +119,65 @@ class SegmentReader:
     # ---- units one after the other
 
     def decode(
-        self, start: int, stop: int, decoder: Scans, room: Callable[[], Room], chosen: Filter | None = None
-    ) -> Generator[int, None, Stop]:
+        self, start: int, stop: int, builder: BatchBuilder, chosen: Filter | None = None
+    ) -> Generator[int, None, Walked]:
         """Decode the units that begin in [start, stop), step by step, up to the first thing that is none.
 
         Args:
             start: a unit's start.
             stop: the log's end, another unit's start, or the segment's end, where there must be a blank.
-            decoder: where the units go.
-            room: says before each step how much may be added.
-            chosen: which units a native_io.Decoder takes; None: all.
+            builder: where the units go: in each step no more than its budget.
+            chosen: which units are decoded; None: all.
 
         Yields:
-            after each step how many units it gave, so that the decoder can be emptied.
+            after each step how many units it gave, so that the builder can be emptied.
         """
 
-        def step(at: int) -> Taken:
-            return self._decoded(at, stop, decoder, room(), chosen)
+        def step(at: int) -> Walked:
+            return self._decoded(at, stop, builder, chosen)
 
         return self._steps(start, stop, step, lambda count: count)
 
-    def select(self, start: int, stop: int, chosen: Filter, last: int = _MOST) -> Generator[Run, None, Stop]:
+    def feed(self, start: int, stop: int, sink: UnitSink) -> Generator[int, None, Walked]:
+        """The same with units that are not decoded: each window's go to a sink."""
+        step = functools.partial(sink.dispatch, most=_ALL_UNITS)
+        return self._steps(start, stop, lambda at: self._scan(at, stop, step), lambda count: count)
+
+    def select(self, start: int, stop: int, chosen: Filter, last: int = _MOST) -> Generator[Run, None, Walked]:
         """The units that a filter chooses among those that begin in [start, stop), run by run; bounds as of decode().
         None after `last` is chosen, so that reading need not go on there."""
         step = functools.partial(chosen.scan, positions=self._positions)
         return self._steps(start, stop, lambda at: self._scan(at, stop, step), self._run_of, last)
 
-    def walk(self, start: int, stop: int) -> tuple[int | None, int, Status]:
+    def walk(self, start: int, stop: int) -> tuple[int | None, Walked]:
         """Step over the units from `start` on, up to `stop`.
 
         Returns:
-            (last, at, status): the start of the last unit, or None; the first byte not passed; and why.
+            the start of the last unit, or None; and where that stopped, and why (of `units`: the last window's units).
         """
         last, at = None, start
         while True:
-            run, at, status, _, _ = self._run(at, stop)
+            run, walked = self._run(at, stop)
             if run is not None:
                 last = int(run.positions[-1])
-            if status is not Status.FULL:
-                return last, at, status
+            if walked.status is not Status.FULL:
+                return last, walked
+            at = walked.at
 
-    def run_at(self, start: int, stop: int) -> Run | None:
-        """The units from `start` on, as many as a window shows; None when there is none."""
+    def run_at(self, start: int, stop: int, size: int = 0) -> Run | None:
+        """The units from `start` on, as many as a window shows; None when there is none.
+
+        Args:
+            size: so many bytes are shown at least, if the file has them.
+        """
+        if size:
+            self._window.show(start, 0, start + size)
         return self._run(start, stop)[0]
 
     def first_headers(self, start: int, size: int = FIRST_WINDOW) -> list[Header]:
         """The headers of the units from `start` on that one read of so many bytes shows, and of the first one in any
         case."""
-        self.window.show(start, 0, start + size)
+        self._window.show(start, 0, start + size)
         run = self._run(start, self.segment.end, may_load=False)[0]
         if run is not None:
             return run.headers()
@@ -181,27 +194,28 @@ class SegmentReader:
 
     # ---- single units
 
-    def pick(self, claims: Claims, first: int, chosen: Filter) -> tuple[Run | None, int, bool]:
+    def pick(self, claims: Claims, first: int, chosen: Filter) -> tuple[Run | None, Walked]:
         """Look at claims from `first` on, as many as go into a window.
 
         Returns:
-            (run, next, hold): those of them that the filter chooses; the first claim not looked at; and False when the
-            log has something else where that one should be.
+            those of them that the filter chooses, or None; and `at`: the first claim not looked at. Another status than
+            LIMIT: the log has something else where that one should be.
         """
         some = claims.part(first, first + WINDOW_UNITS)
         offsets, lengths = np.empty((2, len(some)), np.int64)
         sizes = np.full(len(some), _PEEK_SIZE, np.int32) if some.sizes is None else some.sizes
-        count = self.window.gather(some.positions, sizes, offsets, lengths)
-        run, taken, status, need = self._picked(some.part(0, count), offsets, lengths, chosen)
-        if taken == 0 and (count == 0 or status is Status.MORE):
-            need, at = (int(sizes[0]) if count == 0 else need), int(some.positions[0])
-            if not 0 < need <= self.window.file_end - at or (need > BIG_UNIT and not self._outline_fits(at, need)):
-                return None, first, False
-            self.window.load(at, need)
-            one = np.array([0]), np.array([len(self.window.data)])
-            run, taken, status, need = self._picked(some.part(0, 1), *one, chosen)
-            return run, first + taken, status is Status.LIMIT
-        return run, first + taken, status in (Status.LIMIT, Status.MORE)
+        count = self._window.gather(some.positions, sizes, offsets, lengths)
+        run, walked = self._picked(some.part(0, count), offsets, lengths, chosen)
+        if walked.at > 0 and walked.status is Status.MORE:
+            walked = walked._replace(status=Status.LIMIT)  # the next claim comes with the next window
+        elif walked.at == 0 and (count == 0 or walked.status is Status.MORE):
+            need, at = int(sizes[0]) if count == 0 else walked.expected, int(some.positions[0])
+            if not 0 < need <= self._window.file_end - at or (need > BIG_UNIT and not self._outline_fits(at, need)):
+                return None, Walked(0, first, Status.MORE, need, self._window.file_end - at)
+            self._window.load(at, need)
+            one = np.array([0]), np.array([len(self._window.data)])
+            run, walked = self._picked(some.part(0, 1), *one, chosen)
+        return run, walked._replace(at=first + walked.at)
 
     def header(self, position: int, after: int = 0) -> Header | None:
         """The unit at a physical offset, or None when there is none. Without verify_crc its body is not read: one
@@ -221,12 +235,12 @@ class SegmentReader:
         """
         step = functools.partial(scan, positions=self._positions[:1])
         _, _, status, size, _ = self._scan(position, self.segment.end, step, peek=True)
-        data, at = self.window.data, position - self.window.base
-        if status is Status.MORE and position + size <= self.window.file_end:
+        data, at = self._window.data, position - self._window.base
+        if status is Status.MORE and position + size <= self._window.file_end:
             if after or self._outlined != (position, size):
-                self._outline, self._outlined = self.window.outline(position, size, after), (position, size)
+                self._outline, self._outlined = self._window.outline(position, size, after), (position, size)
             data, at = self._outline, 0
-            status = self._check_outline(data, position, self.segment.end)[0]
+            status = self._check_outline(data, position, self.segment.end).status
         if status is not Status.FULL:
             return status, None
         header = header_in(data, at, position)
@@ -251,13 +265,13 @@ class SegmentReader:
         """headers_at() of two units, of the first alone, for the price of one where the second comes soon after it."""
         near = second + _PEEK_SIZE - first
         if _PEEK_SIZE < near <= _PEEK_SIZE + _NEAR:
-            self.window.show(first, near, first + near)
+            self._window.show(first, near, first + near)
         header = self.header(first, after=_PEEK_SIZE)
         return [] if header is None else [header], self.headers_at(second)
 
     def has_message(self, queue: Queue, queue_offset: int, unit: QueueUnit) -> bool:
         """Is there the message that a ConsumeQueue has this unit for?"""
-        self.window.show(unit.position, 0, unit.position + min(max(unit.size, HEAD_SIZE), _PEEK_SIZE))
+        self._window.show(unit.position, 0, unit.position + min(max(unit.size, HEAD_SIZE), _PEEK_SIZE))
         there = self.header(unit.position)
         return there is not None and (there.topic, there.queue_id, there.queue_offset, there.size) == (
             queue.topic,
@@ -268,7 +282,7 @@ class SegmentReader:
 
     def is_closed_at(self, at: int) -> bool:
         """Is the segment's closing blank at a physical offset? No more than that is read."""
-        self.window.show(at, FORMAT["BLANK_SIZE"], at + FORMAT["BLANK_SIZE"])
+        self._window.show(at, FORMAT["BLANK_SIZE"], at + FORMAT["BLANK_SIZE"])
         return self.status_at(at, self.segment.end) is Status.BLANK
 
     def status_at(self, at: int, stop: int) -> Status:
@@ -284,10 +298,10 @@ class SegmentReader:
         It takes as long as the bytes are many, whatever they are."""
         at, need = start, 0
         while at < stop:
-            self.window.show(at, need, stop)
-            at, status, need = find_unit(
-                self.window.data,
-                base=self.window.base,
+            self._window.show(at, need, stop)
+            _, at, status, need, _ = find_unit(
+                self._window.data,
+                base=self._window.base,
                 position=at,
                 stop=stop,
                 segment_end=self.segment.end,
@@ -297,7 +311,7 @@ class SegmentReader:
                 return at
             if status is Status.LIMIT:
                 return None
-            if at + need > self.window.file_end:
+            if at + need > self._window.file_end:
                 if need <= FORMAT["BLANK_SIZE"]:
                     return None
                 at, need = at + 1, 0  # something that names more bytes than the file has is no unit
@@ -310,43 +324,43 @@ class SegmentReader:
     # ---- one step
 
     def _steps(
-        self, start: int, stop: int, step: Callable[[int], Taken], given: Callable[[int], _Given], last: int = _MOST
-    ) -> Generator[_Given, None, Stop]:
+        self, start: int, stop: int, step: Callable[[int], Walked], given: Callable[[int], _Given], last: int = _MOST
+    ) -> Generator[_Given, None, Walked]:
         """Let the kernel walk from `start` to `stop`, or over `last`; what `given` makes of the number of units of each
         step that gave any."""
         at = start
-        self.window.expect(start, min(stop, last + 1))
+        self._window.expect(start, min(stop, last + 1))
         while at < stop and at <= last:
-            count, at, status, expected, found = step(at)
-            if count > 0:
-                yield given(count)
-            if status not in (Status.FULL, Status.LIMIT):
-                return Stop(at, status, expected, found)
-        return Stop(at, Status.LIMIT, 0, 0)
+            walked = step(at)
+            if walked.units > 0:
+                yield given(walked.units)
+            if walked.status not in (Status.FULL, Status.LIMIT):
+                return walked
+            at = walked.at
+        return Walked(0, at, Status.LIMIT, 0, 0)
 
-    def _decoded(self, at: int, stop: int, decoder: Scans, room: Room, chosen: Filter | None) -> Taken:
+    def _decoded(self, at: int, stop: int, builder: BatchBuilder, chosen: Filter | None) -> Walked:
         """Units from `at` on: of one window, and of more where the kernel may read the file itself."""
-        if isinstance(decoder, Decoder):
-            taken = self.window.decode(decoder, at, stop, self._verify_crc, room.units, room.nbytes, chosen)
-            if taken is not None and taken[2] is not Status.MORE:
-                return taken
-            if chosen is not None:
-                taken = self._scan(at, stop, functools.partial(chosen.scan, positions=self._positions[: room.units]))
-                decoder.append(self.window.data, self._positions[: taken[0]], base=self.window.base)
-                return taken
-        assert chosen is None
-        return self._scan(at, stop, functools.partial(decoder.scan, most=room.units))
+        budget, decoder = builder.budget, builder.decoder
+        walked = self._window.decode(decoder, at, stop, self._verify_crc, budget, chosen)
+        if walked is not None and walked.status is not Status.MORE:
+            return walked
+        if chosen is None:
+            return self._scan(at, stop, functools.partial(decoder.scan, most=budget.rows))
+        walked = self._scan(at, stop, functools.partial(chosen.scan, positions=self._positions[: budget.rows]))
+        decoder.append(self._window.data, self._positions[: walked.units], base=self._window.base)
+        return walked
 
     def _run_of(self, count: int) -> Run:
-        return Run(self.window.data, self.window.base, self._positions[:count])
+        return Run(self._window.data, self._window.base, self._positions[:count])
 
-    def _run(self, at: int, stop: int, may_load: bool = True) -> tuple[Run | None, int, Status, int, int]:
+    def _run(self, at: int, stop: int, may_load: bool = True) -> tuple[Run | None, Walked]:
         """_scan, with the units as a run, or None."""
         step = functools.partial(scan, positions=self._positions)
-        count, at, status, expected, found = self._scan(at, stop, step, may_load=may_load)
-        return self._run_of(count) if count else None, at, status, expected, found
+        walked = self._scan(at, stop, step, may_load=may_load)
+        return self._run_of(walked.units) if walked.units else None, walked
 
-    def _scan(self, at: int, stop: int, step: Step, peek: bool = False, may_load: bool = True) -> Taken:
+    def _scan(self, at: int, stop: int, step: Step, peek: bool = False, may_load: bool = True) -> Walked:
         """Let the kernel step over units from `at` on as far as one window shows them.
 
         Args:
@@ -357,11 +371,11 @@ class SegmentReader:
         Returns:
             What the kernel returns; FULL means that it only has to be called again.
         """
-        need, window = 0, self.window
+        need, window = 0, self._window
         may_load, verify_crc = may_load and not peek, self._verify_crc and not peek
         while True:
             window.show(at, need, at + _PEEK_SIZE if peek else stop)
-            count, reached, status, expected, found = step(
+            walked = step(
                 window.data,
                 base=window.base,
                 position=at,
@@ -369,27 +383,28 @@ class SegmentReader:
                 segment_end=self.segment.end,
                 verify_crc=verify_crc,
             )
-            if status is not Status.MORE:
-                return count, reached, status, expected, found
-            if reached > at:
-                return count, reached, Status.FULL, expected, found
+            if walked.status is not Status.MORE:
+                return walked
+            if walked.at > at:
+                return walked._replace(status=Status.FULL)
+            expected = walked.expected
             if at + expected > window.file_end or (expected > _PEEK_SIZE and not may_load):
-                return 0, at, status, expected, window.file_end - at
+                return Walked(0, at, Status.MORE, expected, window.file_end - at)
             if expected <= need:  # the file has become shorter since it was opened
-                return 0, at, status, expected, len(window.data)
+                return Walked(0, at, Status.MORE, expected, len(window.data))
             need = expected
             if need > BIG_UNIT:
-                status, expected, found = self._check_outline(window.outline(at, need), at, stop)
-                if status is not Status.FULL:
-                    return 0, at, status, expected, found
+                outlined = self._check_outline(window.outline(at, need), at, stop)
+                if outlined.status is not Status.FULL:
+                    return outlined._replace(units=0, at=at)
 
     def _picked(
         self, claims: Claims, offsets: Positions, lengths: Positions, chosen: Filter
-    ) -> tuple[Run | None, int, Status, int]:
-        """Filter.pick() on the window: chosen units, how many claims were looked at, why it stopped, what it needs."""
+    ) -> tuple[Run | None, Walked]:
+        """Filter.pick() on the window, and the chosen units."""
         answers = np.empty(len(claims), np.int64)
-        count, taken, status, expected, _ = chosen.pick(
-            self.window.data,
+        walked = chosen.pick(
+            self._window.data,
             segment_end=self.segment.end,
             verify_crc=self._verify_crc,
             positions=claims.positions,
@@ -399,13 +414,12 @@ class SegmentReader:
             queue_offsets=claims.queue_offsets,
             chosen=answers,
         )
-        which = answers[:count]
-        run = Run(self.window.data, 0, claims.positions[which], offsets[which]) if count else None
-        return run, taken, status, expected
+        which = answers[: walked.units]
+        return Run(self._window.data, 0, claims.positions[which], offsets[which]) if walked.units else None, walked
 
-    def _check_outline(self, outline: memoryview, at: int, stop: int) -> tuple[Status, int, int]:
+    def _check_outline(self, outline: memoryview, at: int, stop: int) -> Walked:
         """Do its lengths fit together? Status FULL says so."""
-        _, _, status, expected, found = scan(
+        return scan(
             outline,
             base=at,
             position=at,
@@ -414,7 +428,6 @@ class SegmentReader:
             verify_crc=False,
             positions=np.empty(1, np.int64),
         )
-        return status, expected, found
 
     def _outline_fits(self, at: int, size: int) -> bool:
-        return self._check_outline(self.window.outline(at, size), at, self.segment.end)[0] is Status.FULL
+        return self._check_outline(self._window.outline(at, size), at, self.segment.end).status is Status.FULL

@@ -42,8 +42,8 @@ def segment_size(store: Snapshot, may_be_cut: bool = False) -> int | None:
         return size
     with store.reader(segment) as reader:
         last = store.last_message
-        _, at, status = reader.walk(segment.start if last is None else last.position, segment.end)
-        head = Head.of(reader.window.read(at, HEAD_SIZE))
+        _, (_, at, status, *_) = reader.walk(segment.start if last is None else last.position, segment.end)
+        head = Head.of(reader.read(at, HEAD_SIZE))
     if status is Status.BAD_BLANK and 0 < head.size <= MOST_BYTES:
         return at + head.size - segment.start  # the blank says where its file ends
     reaches_over = at + head.size + FORMAT["BLANK_SIZE"] > segment.end and head.size <= MOST_BYTES

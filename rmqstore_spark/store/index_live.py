@@ -84,8 +84,7 @@ def first_named(store: Snapshot) -> tuple[int, int] | None:
     """
     first = store.log.extents[0]
     with store.reader(first.segment) as reader:
-        reader.window.show(first.start, 0, first.start + _BEGIN)
-        run = reader.run_at(first.start, first.start + _BEGIN)
+        run = reader.run_at(first.start, first.start + _BEGIN, _BEGIN)
         headers = [] if run is None else run.headers()
         names = [] if run is None else _names_of(run)
     for header, (flag, topic, words, _) in zip(headers, names, strict=True):

@@ -263,7 +263,8 @@ class LiveLog:
         if position - end > _WORTH_WALKING and not may_walk_far:
             return Evidence.UNSURE
         with self._reader(extent.segment) as reader:
-            _, reached, status = reader.walk(end, position)
+            _, walked = reader.walk(end, position)
+        reached, status = walked.at, walked.status
         is_there = reached == position
         self._learn(extent, _Proved(position + headers[0].size if is_there else reached))
         if is_there:
@@ -277,7 +278,7 @@ class LiveLog:
         if extent.stop < extent.segment.end:
             return self._end
         with self._reader(extent.segment) as reader:
-            return reader.walk(extent.start, extent.stop)[1]
+            return reader.walk(extent.start, extent.stop)[1].at
 
     def _is_before_left_over(self, position: int) -> bool:
         """Is a physical offset so far before the end of its segment, not the last one, that no left-over unit can begin

@@ -173,7 +173,8 @@ class LogEnd:
         while True:
             segment = self._segments[index]
             with self._open(index) as reader:
-                position, at, status = reader.walk(at, segment.end)
+                position, walked = reader.walk(at, segment.end)
+                at, status = walked.at, walked.status
                 if position is not None:
                     last = reader.header(position)
             newest = newest if last is None or last.store_timestamp is None else last.store_timestamp
@@ -189,7 +190,7 @@ class LogEnd:
         leads to it: it may go on there (write/stretch.py; or a broker that was killed just then)."""
         segment = self._segments[index]
         with self._open(index) as reader:
-            return any(reader.window.read(segment.start, FORMAT["BLANK_SIZE"]))
+            return any(reader.read(segment.start, FORMAT["BLANK_SIZE"]))
 
     def _walk_from_hint(self, started: int) -> _Stop | None:
         """Walk from a unit near the end that its ConsumeQueue knows; None where that may lead astray.
@@ -211,7 +212,7 @@ class LogEnd:
         and looks like one, no queue knows."""
         segment = self._segments[index]
         with self._open(index) as reader:
-            end = reader.window.data_end()
+            end = reader.data_end()
             at = max(segment.start, end - _TAIL_SIZE)
             for _ in range(_UNITS_TO_TRY):
                 found_at = reader.find(at, end)
@@ -256,7 +257,7 @@ class LogEnd:
             if self._must_prove or (is_written and not may_wait):
                 break
             with self._open(self._segment_of(last.position), verify_crc=True) as reader:
-                data = reader.window.read(last.position, last.size)
+                data = reader.read(last.position, last.size)
                 if data == seen and not is_written and reader.header(last.position) is not None:
                     return stop.at
             seen = data
@@ -282,7 +283,7 @@ class LogEnd:
         if stop.is_damage or stop.status in (Status.NO_BLANK, Status.MORE, Status.BAD_BLANK):
             return damaged
         with self._open(stop.segment) as reader:
-            data = reader.window.read(stop.at, HEAD_SIZE)
+            data = reader.read(stop.at, HEAD_SIZE)
         if stop.status is Status.BAD_TOTAL_SIZE:
             head = Head.of(data)
             over = stop.at + head.size + FORMAT["BLANK_SIZE"] - segment.end
@@ -307,10 +308,10 @@ class LogEnd:
         segment, at = self._segments[stop.segment], stop.at
         with self._open(stop.segment) as reader:
             while at + FORMAT["SMALLEST_UNIT"] + FORMAT["BLANK_SIZE"] <= segment.end:
-                extents = reader.window.data_extents(at, at + _LOOK_SIZE)
-                if not any(reader.window.read(start, end - start).strip(b"\0") for start, end in extents):
+                extents = reader.data_extents(at, at + _LOOK_SIZE)
+                if not any(reader.read(start, end - start).strip(b"\0") for start, end in extents):
                     return None  # only zeros, whatever a queue says
-                found = reader.window.read(at, _LOOK_SIZE)
+                found = reader.read(at, _LOOK_SIZE)
                 after = None
                 for claim in self._claims(at, Head.of(found)):
                     size = claim[0]
@@ -431,7 +432,7 @@ class LogEnd:
         if page <= last.position - segment.start:
             return False
         with self._open(self._segment_of(last.position)) as reader:
-            return not any(reader.window.read(segment.start + page, end - page))
+            return not any(reader.read(segment.start + page, end - page))
 
     def _is_whole(self, index: int, header: Header) -> bool:
         with self._open(index, verify_crc=True) as reader:
@@ -447,7 +448,7 @@ class LogEnd:
             while True:
                 end = past.end_of(at, segment.end)
                 if end is None:
-                    claims = self._claims(at, Head.of(reader.window.read(at, HEAD_SIZE)))
+                    claims = self._claims(at, Head.of(reader.read(at, HEAD_SIZE)))
                     end = next((at + size for size, _, _ in claims), segment.end)
                 if end >= segment.end:
                     break
@@ -463,7 +464,7 @@ class LogEnd:
         if stop.status is Status.BLANK:
             return None
         with self._open(stop.segment) as reader:
-            data = reader.window.read(at, FORMAT["SMALLEST_UNIT"])
+            data = reader.read(at, FORMAT["SMALLEST_UNIT"])
         head = Head.of(data)
         if head.magic not in (FORMAT["MAGIC_V1"], FORMAT["MAGIC_V2"]) or head.physical_offset != at:
             return None
@@ -484,7 +485,7 @@ class LogEnd:
                 continue
             with self._open(index) as reader:
                 for begin, end in self._extents(reader, at, stop):
-                    reader.window.expect(max(at, begin), end)
+                    reader.expect(max(at, begin), end)
                     found_at = reader.find(max(at, begin), end)
                     while found_at is not None:
                         run = reader.run_at(found_at, segment.end)
@@ -498,8 +499,8 @@ class LogEnd:
         """The parts of a segment from `at` on in which something may be. Where holes cannot be seen, far away is only
         looked at here and there; but at all of it where the checkpoint knows a later message than was found."""
         if self._files.is_snapshot and not self._layout.abort and self._newest > (stop.newest or 0) // 1000:
-            return iter([(at, reader.window.file_end)])
-        return reader.window.data_extents(at, reader.segment.end)
+            return iter([(at, reader.file_end)])
+        return reader.data_extents(at, reader.segment.end)
 
     @kept
     def _newest(self) -> int:

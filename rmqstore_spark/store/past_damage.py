@@ -18,13 +18,13 @@ import struct
 from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple, TypeVar
 
-from native_io import FORMAT, Filter, Status
-from rmqstore_spark.store.commitlog import Room, Scans, SegmentReader, Stop
+from native_io import FORMAT, Filter, Status, Walked
+from rmqstore_spark.store.commitlog import SegmentReader, UnitSink
 from rmqstore_spark.store.consumequeue import ConsumeQueues
 from rmqstore_spark.store.message import HEAD_SIZE, Head, Header, failed_check, size_of_parts
 from rmqstore_spark.store.queue_sizes import QueueSizes
 from rmqstore_spark.store.segments import Damage, damage_in
-from rmqstore_spark.store.units import Run
+from rmqstore_spark.store.units import BatchBuilder, Run
 
 _ENOUGH = 256  # units in a row prove each other
 _BLOCK = 512 * 1024
@@ -82,10 +82,15 @@ class PastDamage:
         self._rows: dict[int, _Row] = {}  # by where they begin, for one stop
 
     def decode(
-        self, start: int, stop: int, decoder: Scans, room: Callable[[], Room], chosen: Filter | None = None
+        self, start: int, stop: int, builder: BatchBuilder, chosen: Filter | None = None
     ) -> Iterator[Damage | None]:
         """SegmentReader.decode() with what is damaged between two units. None comes after each step."""
-        for found in self._all(start, stop, _MOST, lambda at: self._reader.decode(at, stop, decoder, room, chosen)):
+        for found in self._all(start, stop, _MOST, lambda at: self._reader.decode(at, stop, builder, chosen)):
+            yield found if isinstance(found, Damage) else None
+
+    def feed(self, start: int, stop: int, sink: UnitSink) -> Iterator[Damage | None]:
+        """SegmentReader.feed() with what is damaged between two units. None comes after each step."""
+        for found in self._all(start, stop, _MOST, lambda at: self._reader.feed(at, stop, sink)):
             yield found if isinstance(found, Damage) else None
 
     def select(self, start: int, stop: int, chosen: Filter, last: int = _MOST) -> "Iterator[Run | Damage]":
@@ -93,9 +98,9 @@ class PastDamage:
         yield from self._all(start, stop, last, lambda at: self._reader.select(at, stop, chosen, last))
 
     def _all(
-        self, start: int, stop: int, last: int, read: Callable[[int], Generator[_Found, None, Stop]]
+        self, start: int, stop: int, last: int, read: Callable[[int], Generator[_Found, None, Walked]]
     ) -> "Iterator[_Found | Damage]":
-        at, file_end, segment = start, self._reader.window.file_end, self._reader.segment
+        at, file_end, segment = start, self._reader.file_end, self._reader.segment
         self._rows.clear()
         while at < stop and at <= last:
             stopped = yield from read(at)
@@ -113,11 +118,11 @@ class PastDamage:
 
     def _after(self, at: int, status: Status, stop: int) -> int:
         """Where to read on after what is no unit: at the next one that can be believed, or at `stop`."""
-        window = self._reader.window
+        reader = self._reader
         if status is Status.BLANK:
             return self._found_from(at + FORMAT["BLANK_SIZE"], stop)
-        total = Head.of(window.read(at, HEAD_SIZE)).size
-        if status is Status.BAD_BLANK or (status is Status.BAD_MAGIC and total == self._reader.segment.end - at):
+        total = Head.of(reader.read(at, HEAD_SIZE)).size
+        if status is Status.BAD_BLANK or (status is Status.BAD_MAGIC and total == reader.segment.end - at):
             return stop  # a blank it was; what comes after one is not part of the log
         least = at + FORMAT["SMALLEST_UNIT"]
         first = self._next(least, stop).unit
@@ -128,7 +133,7 @@ class PastDamage:
             if end is not None:
                 return end
             after = stop if first is None else self._found_from(first.position, stop)
-        return stop if stop == window.file_end and self._has_blank(at, after) else after
+        return stop if stop == reader.file_end and self._has_blank(at, after) else after
 
     def end_of(self, at: int, stop: int) -> int | None:
         """Where a damaged message ends, by what is left of it or by its ConsumeQueue, if the log goes on just there."""
@@ -140,7 +145,7 @@ class PastDamage:
 
     def _claimed(self, at: int, stop: int) -> set[int]:
         """Where a damaged message ends, by what is left of it; more than one place where that says different things."""
-        read = self._reader.window.read
+        read = self._reader.read
         sizes = (Head.of(read(at, HEAD_SIZE)).size, size_of_parts(read, at))
         return {at + size for size in sizes if size is not None and self._goes_on_after(at, size, stop)}
 
@@ -154,7 +159,7 @@ class PastDamage:
             return at == stop
         if self._reader.status_at(at, stop) in (Status.FULL, Status.LIMIT, Status.BLANK, Status.BAD_BODY_CRC):
             return True
-        return Head.of(self._reader.window.read(at, HEAD_SIZE)).physical_offset == at > 0
+        return Head.of(self._reader.read(at, HEAD_SIZE)).physical_offset == at > 0
 
     def _next(self, start: int, stop: int) -> _Next:
         """The next unit from there on, which may have a wrong bodyCRC."""
@@ -223,7 +228,7 @@ class PastDamage:
         """Does a blank that reaches exactly to the segment's end begin in [start, stop)?"""
         magic = struct.pack(">i", FORMAT["MAGIC_BLANK"])
         for base in range(start, stop, _BLOCK):
-            data = self._reader.window.read(base, min(_BLOCK, stop - base) + FORMAT["BLANK_SIZE"] - 1)
+            data = self._reader.read(base, min(_BLOCK, stop - base) + FORMAT["BLANK_SIZE"] - 1)
             hit = data.find(magic, 4)
             while hit >= 0:
                 if struct.unpack_from(">i", data, hit - 4)[0] == self._reader.segment.end - (base + hit - 4):

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from native_io import TILING_ROWS, Filter, QueueWalk, Tiling, fingerprint
+from native_io import TILING_ROWS, Filter, QueueWalk, Status, Tiling, fingerprint
 from rmqstore_spark.cores import cores
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.store.commitlog import SegmentReader
@@ -210,10 +210,10 @@ def _are_messages_of(queues: list[Queue], places: _Array, reader: SegmentReader)
     positions, sizes, queue_offsets = places.T.copy()
     claims, every, at = Claims(positions, sizes.astype(np.int32), queue_offsets), Filter(), 0
     while at < len(claims):
-        run, at, hold = reader.pick(claims, at, every)
+        run, walked = reader.pick(claims, at, every)
         if run is not None:
             run.add_to(builder)
-        at += not hold
+        at = walked.at + (walked.status is not Status.LIMIT)
     *numbers, topics = builder.finish().columns
     if len(topics) == 0:
         return np.zeros(len(queues), np.bool_)

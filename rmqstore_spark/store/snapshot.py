@@ -176,7 +176,7 @@ class Snapshot(StoreRef):
         if extent is None:
             return None
         with self.reader(extent.segment) as reader:
-            return mark_of(reader.window.read(position, MARK_SIZE), position)
+            return mark_of(reader.read(position, MARK_SIZE), position)
 
     def proof(self, segment: Segment, position: int, stop: int) -> Proof | None:
         """What stands at a physical offset of a segment, and up to `stop` is there to stay. None where that is nothing,

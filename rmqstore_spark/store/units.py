@@ -5,7 +5,7 @@ The kernel looks at them and decodes them; nothing here reads a file.
 
 import itertools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,20 +18,56 @@ from rmqstore_spark.store.message import Header, header_in
 Positions = npt.NDArray[np.int64]  # physical offsets, or distances from the start of a buffer
 
 
+class Budget(NamedTuple):
+    """How much goes into one record batch.
+
+    Attributes:
+        rows: no more.
+        nbytes: of Arrow data; not much more.
+    """
+
+    rows: int
+    nbytes: int
+
+
+UNLIMITED = Budget(1 << 30, 1 << 30)
+_GROWTH = 4  # of a batch's rows from one that is full to the next
+
+
 class BatchBuilder:
     """Decodes runs of units into record batches of these columns.
 
     Args:
         names: columns that a unit gives (native_io.COLUMNS), in the order of the batch.
+        budget: of a batch.
+        first_rows: of the first batch; each that is full is followed by one of four times as many, up to the budget.
+
+    Attributes:
+        decoder: where units go.
+        schema: of the batches.
     """
 
-    def __init__(self, names: list[str]) -> None:
+    def __init__(self, names: list[str], budget: Budget = UNLIMITED, first_rows: int = 0) -> None:
         self.decoder = Decoder(names)
         self.append = self.decoder.append
         self.schema = arrow_schema(names)
+        self._budget = budget
+        self._most_rows = min(first_rows or budget.rows, budget.rows)
+
+    @property
+    def budget(self) -> Budget:
+        """How much may be added before finish() is called."""
+        return Budget(self._most_rows - self.decoder.rows, self._budget.nbytes)
+
+    @property
+    def is_full(self) -> bool:
+        """Is there enough for a batch?"""
+        return self.decoder.rows >= self._most_rows or self.decoder.nbytes >= self._budget.nbytes
 
     def finish(self) -> pa.RecordBatch:
         """Everything appended so far. Text that is not UTF-8 has U+FFFD in the place of the wrong bytes."""
+        if self.is_full:
+            self._most_rows = min(_GROWTH * self._most_rows, self._budget.rows)
         may_be_invalid = self.decoder.non_ascii
         array = self.decoder.finish()
         # With a schema that is there already: through pa.record_batch() it would be made anew each time, for 17 us.

@@ -8,19 +8,18 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from native_io import FORMAT, SLIDE, Decoder, Filter, Taken
+from native_io import FORMAT, Decoder, Filter, Slide, Walked
 from rmqstore_spark.store.files import Files, cannot_read
 from rmqstore_spark.store.message import LONGEST_HEAD, body_end
 from rmqstore_spark.store.proofs import hold
 from rmqstore_spark.store.segments import Segment
-from rmqstore_spark.store.units import Positions
+from rmqstore_spark.store.units import Budget, Positions
 
 WINDOW_SIZE = 512 * 1024  # stays in the second-level cache between reading, checking and decoding
 FIRST_WINDOW = 16 * 1024
 _BLOCK = 4 * 1024
 _TAIL_SIZE = 2 * (32767 + 2)  # the most that can stand after a body
 _NOTHING = memoryview(bytearray())
-_BASE, _, _, _BYTES, _REQUESTS = range(len(SLIDE))
 
 # Buffers of closed windows, for the next ones: new memory costs as much as to decode 100 KiB.
 _spares: list[memoryview] = []
@@ -80,36 +79,35 @@ class Window:
         self.base = at
 
     def decode(
-        self, decoder: Decoder, at: int, stop: int, verify_crc: bool, most: int, enough: int, chosen: Filter | None
-    ) -> Taken | None:
-        """native_io.Decoder.read() from `at` on, the window sliding along; None where the file is not read so."""
+        self, decoder: Decoder, at: int, stop: int, verify_crc: bool, budget: Budget, chosen: Filter | None
+    ) -> Walked | None:
+        """native_io.Slide.decode() from `at` on, the window sliding along; None where the file is not read so."""
         fd = self._file.descriptor
         if fd is None:
             return None
         if self.data.obj is not self._buffer.obj or len(self._buffer) < WINDOW_SIZE:
             self.data = self._of_size(WINDOW_SIZE)[:0]
-        state = np.array([self.base, len(self.data), self._ahead, 0, 0], np.int64)  # SLIDE
+        slide = Slide(self._buffer, base=self.base, shown=len(self.data), ahead=self._ahead)
         try:
-            return decoder.read(
+            return slide.decode(
+                decoder,
                 fd,
-                self._buffer,
-                state,
                 start=self.segment.start,
                 end=self.file_end,
                 position=at,
                 stop=stop,
                 segment_end=self.segment.end,
                 verify_crc=verify_crc,
-                most=most,
-                enough=enough,
+                most=budget.rows,
+                enough=budget.nbytes,
                 chosen=chosen,
             )
         except OSError as why:
-            raise cannot_read(self.segment.path, why, int(state[_BASE]) - self.segment.start) from None
+            raise cannot_read(self.segment.path, why, slide.base - self.segment.start) from None
         finally:
-            self._files.count(int(state[_REQUESTS]), int(state[_BYTES]))
-            self.base, shown, self._ahead = state[:3].tolist()
-            self.data = self._buffer[:shown]
+            self._files.count(slide.requests, slide.bytes)
+            self.base, self._ahead = slide.base, slide.ahead
+            self.data = self._buffer[: slide.shown]
 
     def gather(self, positions: Positions, sizes: npt.NDArray[np.int32], offsets: Positions, lengths: Positions) -> int:
         """Have as many of these stretches as fit, one after the other.

@@ -64,7 +64,7 @@ def _last_in(store: Snapshot, extent: Extent, reader: SegmentReader) -> Header |
     if store.last_message is not None and extent.start <= store.last_message.position < extent.stop:
         return store.last_message
     end = store.log.live_end(extent)
-    last, _, _ = reader.walk(end, extent.stop)
+    last, _ = reader.walk(end, extent.stop)
     start, step = end, _STEP_BACK
     while last is None and start > extent.start:
         start, step = max(extent.start, end - step), 8 * step

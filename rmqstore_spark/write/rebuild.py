@@ -16,7 +16,6 @@ from rmqstore_spark.cores import cores
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, one_line
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.store.clock import milliseconds_now
-from rmqstore_spark.store.commitlog import NO_LIMIT
 from rmqstore_spark.store.config import Table
 from rmqstore_spark.store.consumequeue import MOST_OFFSETS, PRE_BLANK, UNIT, UNIT_SIZE, Kind, QueueUnit, lost_unit
 from rmqstore_spark.store.files import Files
@@ -271,26 +270,18 @@ def _dispatch_all(store: Snapshot, slots: int) -> Iterator[_Part]:
             yield from waiting.popleft().result()
 
 
-class _Scanner:
-    """A dispatcher that is handed windows as a decoder is."""
-
-    def __init__(self, tags: bool) -> None:
-        self.dispatcher = Dispatcher(index_tags=tags)
-        self.scan = self.dispatcher.dispatch
-
-
 def _dispatch(store: Snapshot, extent: Extent, tags: bool) -> Iterator[_Part]:
-    scanner = _Scanner(tags)
+    dispatcher = Dispatcher(index_tags=tags)
     with store.reader(extent.segment, verify_crc=True) as reader:
-        steps = store.past_damage(reader).decode(extent.start, extent.stop, scanner, lambda: NO_LIMIT)
+        steps = store.past_damage(reader).feed(extent.start, extent.stop, dispatcher)
         for step, damage in enumerate(steps, 1):
             if damage is not None:
                 raise DamagedStoreError(
                     f"{damage}; nothing was changed: copy what can be read into a new store instead"
                 )
             if step % _STEPS == 0:
-                yield _part(scanner.dispatcher, store.root)
-    yield _part(scanner.dispatcher, store.root)
+                yield _part(dispatcher, store.root)
+    yield _part(dispatcher, store.root)
 
 
 def _part(dispatcher: Dispatcher, root: str) -> _Part:

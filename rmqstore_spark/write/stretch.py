@@ -210,8 +210,8 @@ class Laying:
         size = self._tree.status(self._path).st_size
         segment = Segment(self._path, stretch.segment, stretch.segment + stretch.segment_size, size)
         with SegmentReader(segment, self._tree, verify_crc=False) as reader:
-            _, at, status = reader.walk(segment.start, segment.end)
-        return at if status is not Status.LIMIT else -1
+            _, walked = reader.walk(segment.start, segment.end)
+        return walked.at if walked.status is not Status.LIMIT else -1
 
 
 def _pieces(start: int, stop: int) -> Generator[tuple[int, int], None, None]:

@@ -281,7 +281,8 @@ def _check_last_segment(store: Snapshot, sizes: FileSizes) -> int:
         return 0
     segment = store.log.extents[-1].segment
     with store.reader(segment, verify_crc=True) as reader:
-        last, at, status = reader.walk(segment.start, store.end)
+        last, walked = reader.walk(segment.start, store.end)
+        at, status = walked.at, walked.status
         if at != store.end or segment.end != segment.start + sizes.segment:
             raise DamagedStoreError(
                 f"{segment.path}: position {at - segment.start} (commitLogOffset {at}): damaged ({status.name}): "

@@ -160,7 +160,8 @@ def test_what_lies_behind_the_end_of_the_segment_is_not_looked_at() -> None:
         scanned = scan_units(window, BASE, stop=I64 - 1, segment_end=end)
         assert scanned.positions == [at for at in positions.tolist() if at + SIZE + 8 <= end]
         assert scanned.status in (Status.BAD_TOTAL_SIZE, Status.NO_BLANK)
-        _, status, _ = find_unit(window, base=BASE, position=BASE + 1, stop=I64 - 1, segment_end=end, verify_crc=True)
+        where = {"base": BASE, "position": BASE + 1, "stop": I64 - 1, "segment_end": end}
+        status = find_unit(window, **where, verify_crc=True).status
         assert (status is Status.OK) == (end >= BASE + 2 * SIZE + 8)
         assert status in (Status.OK, Status.LIMIT)
 
@@ -246,7 +247,7 @@ def test_find_unit_goes_on_from_window_to_window(size: int) -> None:
     at, needed = BASE, 0
     for _ in range(2000):
         window = log[at - BASE :][: max(needed, size)]
-        at, status, needed = find_unit(
+        _, at, status, needed, _ = find_unit(
             window, base=at, position=at, stop=BASE + 600, segment_end=BASE + 700, verify_crc=True
         )
         if status is not Status.MORE:
@@ -267,7 +268,7 @@ def test_find_unit_makes_progress_or_asks_for_more() -> None:
     log = (b"\xda\xa3\x20\xa7" * 30).ljust(200, b"\0") + bytes(200)
     for start in range(200):
         for size in range(64):
-            at, status, needed = find_unit(
+            _, at, status, needed, _ = find_unit(
                 log[start : start + size], base=start, position=start, stop=400, segment_end=400, verify_crc=True
             )
             assert status is Status.MORE
@@ -282,7 +283,7 @@ def test_a_position_behind_the_window_wants_another_window() -> None:
         answer = find_unit(
             window, base=BASE, position=position, stop=I64 - 1, segment_end=BASE + (1 << 51), verify_crc=True
         )
-        assert answer == (position, Status.MORE, 8)
+        assert (answer.units, answer.at, answer.status, answer.expected) == (0, position, Status.MORE, 8)
 
 
 # ---- arguments
@@ -307,7 +308,7 @@ def test_offsets_at_the_end_of_all_numbers() -> None:
                 scanned = scan_units(unit, base, position, stop=stop, segment_end=segment_end)
                 whole = position == base and stop == I64 - 1 and segment_end >= base + SIZE + 8
                 assert scanned.positions == ([base] if whole else [])
-                at, status, _ = find_unit(
+                _, at, status, *_ = find_unit(
                     unit, base=base, position=position, stop=stop, segment_end=segment_end, verify_crc=True
                 )
                 assert (at, status) == (base, Status.OK) if whole else status is not Status.OK

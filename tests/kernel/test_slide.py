@@ -1,4 +1,4 @@
-"""Decoder.read(): a file window after window, equal to a scan of all its bytes at once."""
+"""Slide.decode(): a file window after window, equal to a scan of all its bytes at once."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from oracle import random_stores, reference
 from oracle.stores import StoreBuilder
 from support.kernels import rows_of
 
-from native_io import COLUMNS, SLIDE, Filter, Status
+from native_io import COLUMNS, Filter, Slide, Status, Walked
 from rmqstore_spark.store.units import BatchBuilder
 
 PLENTY = 1 << 40
-_, _, _, BYTES, REQUESTS = range(len(SLIDE))
 
 
 class Reading:
@@ -28,7 +27,7 @@ class Reading:
         self.decoder = self.builder.decoder
         self.start, self.size = start, path.stat().st_size
         self.window = bytearray(size)
-        self.state = np.array([start, 0, ahead or size, 0, 0], np.int64)
+        self.slide = Slide(self.window, base=start, shown=0, ahead=ahead or size)
         self._fd = os.open(path, os.O_RDONLY)
 
     def __enter__(self) -> Reading:
@@ -37,10 +36,10 @@ class Reading:
     def __exit__(self, *_: object) -> None:
         os.close(self._fd)
 
-    def read(self, position: int, stop: int, **more: Any) -> tuple[int, int, Status, int, int]:
+    def read(self, position: int, stop: int, **more: Any) -> Walked:
         here: dict[str, Any] = {"start": self.start, "end": self.start + self.size, "verify_crc": True}
         here |= {"segment_end": self.start + self.size, "most": PLENTY, "enough": PLENTY}
-        return self.decoder.read(self._fd, self.window, self.state, position=position, stop=stop, **(here | more))
+        return self.slide.decode(self.decoder, self._fd, position=position, stop=stop, **(here | more))
 
 
 class Asking:
@@ -153,11 +152,11 @@ def test_a_judge_that_fails(store: StoreBuilder) -> None:
         raise KeyError(topic)
 
     with Reading(store.segment(0), 0, 1 << 20) as reading:
-        reading.state[0] = 17
+        reading.slide = Slide(reading.window, base=17, shown=0, ahead=1 << 20)
         with pytest.raises(KeyError):
             reading.read(0, store.end, start=0, chosen=Filter(judge=judge))
-        assert reading.state[0] == 0
-        assert bytes(reading.window[: reading.state[1]]) == store.segment(0).read_bytes()[: reading.state[1]]
+        assert reading.slide.base == 0
+        assert bytes(reading.window[: reading.slide.shown]) == store.segment(0).read_bytes()[: reading.slide.shown]
         with pytest.raises(RuntimeError, match="in use by another thread, or failed earlier"):
             reading.read(0, store.end)
 
@@ -167,17 +166,17 @@ def test_what_is_read_is_counted(store: StoreBuilder) -> None:
     size = longest(store)
     with Reading(store.segment(0), 0, size) as reading:
         reading.read(0, store.end)
-        assert store.end <= reading.state[BYTES] <= 2 * store.end
-        assert store.end / size <= reading.state[REQUESTS] <= 2 * store.end / size + 1
+        assert store.end <= reading.slide.bytes <= 2 * store.end
+        assert store.end / size <= reading.slide.requests <= 2 * store.end / size + 1
         reading.read(store.end, store.end)
-        assert reading.state[REQUESTS] == 0
+        assert reading.slide.requests == 0
 
 
 def test_it_ends_after_the_window_that_makes_enough(store: StoreBuilder) -> None:
     size = longest(store)
     with Reading(store.segment(0), 0, size) as reading:
         reading.read(0, store.end, enough=1)
-        assert reading.state[REQUESTS] == 1
+        assert reading.slide.requests == 1
         assert reading.decoder.nbytes >= 1
 
 
@@ -228,23 +227,18 @@ def test_what_cannot_be_read(store: StoreBuilder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "more"),
-    [
-        ([0, 0, 0, 0, 0], {}),
-        ([0, 0, 101, 0, 0], {}),
-        ([0, 101, 100, 0, 0], {}),
-        ([0, -1, 100, 0, 0], {}),
-        ([-1, 0, 100, 0, 0], {}),
-        ([(1 << 63) - 1, 1, 100, 0, 0], {}),
-        ([0, 0, 100, 0], {}),
-        ([0, 0, 100, 0, 0], {"start": -1}),
-        ([0, 0, 100, 0, 0], {"start": 1}),
-        ([0, 0, 100, 0, 0], {"end": -1}),
-        ([0, 0, 100, 0, 0], {"segment_end": -1}),
-    ],
+    ("base", "shown", "ahead"),
+    [(0, 0, 0), (0, 0, 101), (0, 101, 100), (0, -1, 100), (-1, 0, 100), ((1 << 63) - 1, 1, 100), (0, 0, -1)],
 )
-def test_states_that_there_are_not(store: StoreBuilder, state: list[int], more: dict[str, int]) -> None:
-    with Reading(store.segment(0), 0, 100) as reading:
-        reading.state = np.array(state, np.int64)
-        with pytest.raises(ValueError, match=r"expected a state|lies before|offsets reach"):
-            reading.read(0, store.end, **more)
+def test_windows_that_there_are_not(base: int, shown: int, ahead: int) -> None:
+    with pytest.raises(ValueError, match="to fit into a window of 100 bytes"):
+        Slide(bytearray(100), base=base, shown=shown, ahead=ahead)
+    with pytest.raises(ValueError, match="to fit into a window of 0 bytes"):
+        Slide(bytearray(), base=0, shown=0, ahead=1)
+
+
+@pytest.mark.parametrize("more", [{"start": -1}, {"start": 1}, {"end": -1}, {"segment_end": -1}])
+def test_places_that_there_are_not(store: StoreBuilder, more: dict[str, int]) -> None:
+    refused = pytest.raises(ValueError, match=r"lies before|offsets reach")
+    with Reading(store.segment(0), 0, 100) as reading, refused:
+        reading.read(0, store.end, **more)

@@ -38,8 +38,8 @@ def test_the_kernels_search_is_linear() -> None:
     def search(size: int) -> None:
         data = made[size]
         end = len(data) + 8
-        _, status, _ = find_unit(data, base=0, position=0, stop=len(data), segment_end=end, verify_crc=True)
-        assert status is Status.LIMIT
+        walked = find_unit(data, base=0, position=0, stop=len(data), segment_end=end, verify_crc=True)
+        assert walked.status is Status.LIMIT
 
     assert _growth(list(made), lambda size: _seconds(lambda: search(size))) < GROWTH
 
@@ -51,7 +51,7 @@ def test_the_right_one_is_found_among_many(number: int) -> None:
     body = int.from_bytes(data[at + 84 : at + 88])
     data[at + 8 : at + 12] = (zlib.crc32(data[at + 88 : at + 88 + body]) & 0x7FFFFFFF).to_bytes(4)
     found = find_unit(data, base=0, position=0, stop=len(data), segment_end=len(data) + 8, verify_crc=True)
-    assert found[:2] == (at, Status.OK)
+    assert found[:3] == (1, at, Status.OK)
 
 
 def _store(root: Path, size: int, kind: str, queues: str) -> int:

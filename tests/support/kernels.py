@@ -128,7 +128,7 @@ def find(
 ) -> tuple[int, Status, int]:
     """find_unit(), by default in the whole window, which ends where the segment does."""
     end = base + memoryview(window).nbytes
-    return find_unit(
+    walked = find_unit(
         window,
         base=base,
         position=base if position is None else position,
@@ -136,6 +136,8 @@ def find(
         segment_end=end,
         verify_crc=verify_crc,
     )
+    assert walked.units == (walked.status is Status.OK)
+    return walked.at, walked.status, walked.expected
 
 
 def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from native_io import Dispatched, Dispatcher, Taken
+from native_io import Dispatched, Dispatcher, Walked
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.commitlog import NO_LIMIT
 from rmqstore_spark.store.segments import Damage, Extent
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.check.index_items import IndexSpan, IndexStretch
@@ -58,11 +57,11 @@ class _Scanner:
         self.dispatcher = Dispatcher(index_tags=index_tags)
         self.reached = start
 
-    def scan(self, window: memoryview, **bounds: Any) -> Taken:
-        """As of commitlog.Scans."""
-        stopped = self.dispatcher.dispatch(window, **bounds)
-        self.reached = stopped[1]
-        return stopped
+    def dispatch(self, window: memoryview, **bounds: Any) -> Walked:
+        """As of commitlog.UnitSink."""
+        walked = self.dispatcher.dispatch(window, **bounds)
+        self.reached = walked.at
+        return walked
 
 
 def check_log(store: Snapshot, view: LogView, part: LogPart) -> Iterator[Finding]:
@@ -98,7 +97,7 @@ def _check_block(
     for piece in block:
         try:
             with store.reader(piece.segment, verify_crc=True) as reader:
-                for damage in store.past_damage(reader).decode(piece.start, piece.stop, scanner, lambda: NO_LIMIT):
+                for damage in store.past_damage(reader).feed(piece.start, piece.stop, scanner):
                     if damage is not None:
                         damages.append(damage)
                         yield _damaged(damage, problem_of(reader, damage, view.moment))
@@ -119,7 +118,7 @@ def _dispatched(store: Snapshot, block: Block, start: int, stop: int, tags: bool
         if start < piece.stop and piece.start < stop:
             with store.reader(piece.segment, verify_crc=True) as reader:
                 first, last = max(start, piece.start), min(stop, piece.stop)
-                for _ in store.past_damage(reader).decode(first, last, scanner, lambda: NO_LIMIT):
+                for _ in store.past_damage(reader).feed(first, last, scanner):
                     pass
     return scanner.dispatcher.finish()
 

@@ -25,11 +25,11 @@ def problem_of(reader: SegmentReader, damage: Damage, moment: Moment) -> str:
     """
     if not moment.is_left:
         return "damagedUnit"
-    zeros = _torn_at(reader, damage) if any(reader.window.read(damage.start, _SURELY)) else damage.start
+    zeros = _torn_at(reader, damage) if any(reader.read(damage.start, _SURELY)) else damage.start
     if zeros is None:
         return "damagedUnit"
     is_last = damage.stop >= moment.end
-    stop = min(_page_from(damage.stop), reader.window.file_end)  # more zeros in the page are damage by themselves
+    stop = min(_page_from(damage.stop), reader.file_end)  # more zeros in the page are damage by themselves
     end = _end_of_zeros(reader, zeros, stop)
     if is_last and end >= damage.stop and end == stop > zeros:
         return "unwrittenEnd"
@@ -39,14 +39,14 @@ def problem_of(reader: SegmentReader, damage: Damage, moment: Moment) -> str:
 def _torn_at(reader: SegmentReader, damage: Damage) -> int | None:
     """The first page of zeros inside a message of which the head is there, as far as that page allows; None where there
     is none."""
-    head = Head.of(reader.window.read(damage.start, HEAD_SIZE))
+    head = Head.of(reader.read(damage.start, HEAD_SIZE))
     has_head = damage.start + HEAD_SIZE <= _page_from(damage.start + 1)
     if has_head and head.physical_offset != damage.start:
         return None
     end = min(damage.stop, damage.start + head.size) if has_head else damage.stop
     for page in range(_page_from(damage.start + 1), end, PAGE):
-        size = min(PAGE, reader.window.file_end - page)
-        if not any(reader.window.read(page, size)):
+        size = min(PAGE, reader.file_end - page)
+        if not any(reader.read(page, size)):
             return page
     return None
 
@@ -54,7 +54,7 @@ def _torn_at(reader: SegmentReader, damage: Damage) -> int | None:
 def _end_of_zeros(reader: SegmentReader, at: int, stop: int) -> int:
     """The first physical offset from `at` on, up to `stop`, where something else is."""
     while at < stop:
-        data = reader.window.read(at, min(_AT_ONCE, stop - at))
+        data = reader.read(at, min(_AT_ONCE, stop - at))
         rest = data.lstrip(b"\0")
         if rest or not data:
             return at + len(data) - len(rest)

@@ -1,0 +1,59 @@
+"""What _io.pyx uses of the C headers."""
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+
+from native_io._common cimport rmq_unit, rmq_walk
+from native_io._read cimport rmq_decoder, rmq_filter, rmq_list
+
+
+cdef extern from "file.h" nogil:
+    ctypedef struct rmq_file:
+        int fd
+        int64_t bytes
+        int64_t requests
+        int error
+
+cdef extern from "short_queues.h" nogil:
+    int64_t rmq_read_short_queue(const char *path, uint8_t *to, int64_t room, int64_t *number, rmq_file *cost)
+
+cdef extern from "gather.h" nogil:
+    ctypedef struct rmq_gathered:
+        uint8_t *buffer
+        int64_t capacity
+        int64_t *window_offsets
+        int64_t *lengths
+    int64_t rmq_gather(rmq_file *f, const int64_t *offsets, const int32_t *sizes, int64_t count, int64_t slack,
+                       rmq_gathered *out)
+
+cdef extern from "residency.h" nogil:
+    int rmq_resident(int fd, int64_t offset, uint8_t *pages, int64_t count)
+
+cdef extern from "chains.h" nogil:
+    ctypedef struct rmq_index_file:
+        const uint8_t *memory
+        int64_t size
+        rmq_file file
+        int64_t begin_offset
+        int64_t end_offset
+        int64_t count
+        int64_t items
+        uint32_t slots
+    enum:
+        RMQ_CHAINS_FOLLOWED, RMQ_CHAINS_NO_MEMORY, RMQ_CHAINS_BROKEN
+    int rmq_follow_chains(rmq_index_file *f, const int32_t *hashes, int64_t n, rmq_list *found)
+
+cdef extern from "slide.h" nogil:
+    ctypedef struct rmq_slide:
+        rmq_file file
+        int64_t start
+        int64_t end
+        uint8_t *buffer
+        int64_t capacity
+        int64_t base
+        int64_t shown
+        int64_t ahead
+    int rmq_decode_file(rmq_decoder *d, rmq_filter *f, rmq_walk *w, rmq_slide *s, int64_t most, int64_t enough,
+                        rmq_unit *asked)
+
+cdef extern from "system.h" nogil:
+    int rmq_exchange(int above, const char *name, int other_above, const char *other)
+    int64_t rmq_mount_of(int fd)

@@ -1,0 +1,177 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
+"""Files, by descriptors that the caller has opened: read in one call where Python would need many, and system calls that
+Python lacks. The rest of the kernel knows nothing of files.
+
+What is declared from C stands in _io.pxd, what the functions answer in _io.pyi.
+"""
+from cpython.exc cimport PyErr_SetFromErrno
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free
+from libc.string cimport memcpy, strlen
+
+from native_io._common cimport (
+    RMQ_ASK, RMQ_FULL, RMQ_MORE, address, check_offsets, end_walk, rmq_finding, rmq_unit, rmq_walk,
+)
+from native_io._read cimport Decoder, Filter, rmq_filter, rmq_list
+
+import os
+
+import numpy as np
+
+
+cdef int check_read(int error) except -1:
+    if error != 0:
+        raise OSError(error, os.strerror(error))
+    return 0
+
+
+cdef class Slide:
+    cdef uint8_t[::1] window
+    cdef rmq_slide slide
+
+    def __cinit__(self, uint8_t[::1] window not None, *, int64_t base, int64_t shown, int64_t ahead):
+        cdef int64_t size = window.shape[0]
+        if not (0 < ahead <= size and 0 <= shown <= size and 0 <= base <= INT64_MAX - shown):
+            raise ValueError(
+                f"expected {ahead} bytes ahead and {shown} shown from {base} on to fit into a window of {size} bytes"
+            )
+        self.window = window
+        self.slide = rmq_slide(rmq_file(-1, 0, 0, 0), 0, 0, &window[0], size, base, shown, ahead)
+
+    @property
+    def base(self):
+        return self.slide.base
+
+    @property
+    def shown(self):
+        return self.slide.shown
+
+    @property
+    def ahead(self):
+        return self.slide.ahead
+
+    @property
+    def bytes(self):
+        return self.slide.file.bytes
+
+    @property
+    def requests(self):
+        return self.slide.file.requests
+
+    def decode(self, Decoder decoder not None, int fd, *, int64_t start, int64_t end, int64_t position, int64_t stop,
+               int64_t segment_end, bint verify_crc, int64_t most, int64_t enough, Filter chosen=None):
+        cdef rmq_filter *filter = NULL
+        cdef rmq_unit asked
+        cdef rmq_walk walk
+        cdef rmq_slide slide = self.slide
+        cdef int failed
+        if not 0 <= start <= min(end, position):
+            raise ValueError(f"position {position} lies before the file, which begins at {start} and ends at {end}")
+        check_offsets(slide.shown, slide.base, max(slide.base, position), segment_end)
+        walk = rmq_walk(NULL, 0, position, stop, segment_end, verify_crc, position, 0, RMQ_MORE, rmq_finding(0, 0))
+        slide.file, slide.start, slide.end = rmq_file(fd, 0, 0, 0), start, end
+        if chosen is not None:
+            chosen.enter()
+            filter = &chosen.filter
+        try:
+            decoder.enter()
+            while True:
+                with nogil:
+                    failed = rmq_decode_file(decoder.decoder, filter, &walk, &slide, most, enough, &asked)
+                if failed or walk.status != RMQ_ASK:
+                    break
+                chosen.ask(&asked)
+        finally:
+            if chosen is not None:
+                chosen.leave()
+            self.slide = slide
+        if walk.status == RMQ_MORE and walk.position > position:
+            walk.status = RMQ_FULL
+        decoder.done(failed, 0)
+        check_read(slide.file.error)
+        return end_walk(&walk)
+
+
+def gather(int fd, const int64_t[::1] offsets not None, const int32_t[::1] sizes not None,
+           uint8_t[::1] buffer not None, int64_t[::1] window_offsets not None, int64_t[::1] lengths not None, *,
+           int64_t slack):
+    cdef int64_t n = offsets.shape[0], done = 0
+    cdef rmq_file file = rmq_file(fd, 0, 0, 0)
+    cdef rmq_gathered out
+    if min(sizes.shape[0], window_offsets.shape[0], lengths.shape[0]) < n:
+        raise ValueError(f"{n} offsets need as many sizes, window_offsets and lengths")
+    if n == 0 or buffer.shape[0] == 0:
+        return 0, 0, 0
+    out = rmq_gathered(&buffer[0], buffer.shape[0], &window_offsets[0], &lengths[0])
+    with nogil:
+        done = rmq_gather(&file, &offsets[0], &sizes[0], n, slack, &out)
+    check_read(file.error)
+    return done, file.bytes, file.requests
+
+
+def read_short_queues(bytes paths not None, int64_t[::1] numbers not None, int64_t[::1] sizes not None,
+                      uint8_t[::1] buffer not None):
+    cdef int64_t n = numbers.shape[0], room, i
+    cdef const char *path = paths
+    cdef rmq_file cost = rmq_file(-1, 0, 0, 0)
+    if paths.count(b"\0") != n or not paths.endswith(b"\0") or sizes.shape[0] != n:
+        raise ValueError(f"{n} numbers need as many sizes, and paths that end with a NUL each")
+    room = buffer.shape[0] // n
+    if room == 0:
+        raise ValueError(f"a buffer of {buffer.shape[0]} bytes has no share for each of {n} queues")
+    with nogil:
+        for i in range(n):
+            sizes[i] = rmq_read_short_queue(path, &buffer[i * room], room, &numbers[i], &cost)
+            path += strlen(path) + 1
+    return cost.bytes, cost.requests
+
+
+def resident(int fd, int64_t offset, uint8_t[::1] pages not None):
+    cdef int error = 0
+    if pages.shape[0]:
+        with nogil:
+            error = rmq_resident(fd, offset, &pages[0], pages.shape[0])
+    check_read(error)
+
+
+def follow_chains(int fd, const uint8_t[::1] start not None, const int32_t[::1] hashes not None, *, int64_t slots,
+                  int64_t items, int64_t count, int64_t begin_offset, int64_t end_offset):
+    cdef rmq_index_file file
+    cdef rmq_list found
+    cdef int64_t[::1] view
+    cdef int64_t i, n = hashes.shape[0]
+    cdef int status
+    if not (0 < slots < 1 << 31 and 0 <= items <= 1 << 31):
+        raise ValueError(f"no file has {slots} slots and {items} items")
+    for i in range(n):
+        if hashes[i] < 0:
+            raise ValueError(f"a key hash is not negative, found {hashes[i]}")
+    file = rmq_index_file(address(start), start.shape[0], rmq_file(fd, 0, 0, 0), begin_offset, end_offset, count, items,
+                          <uint32_t>slots)
+    found.data = NULL
+    found.size = found.capacity = 0
+    try:
+        with nogil:
+            status = rmq_follow_chains(&file, &hashes[0] if n else NULL, n, &found)
+        if status == RMQ_CHAINS_NO_MEMORY:
+            raise MemoryError()
+        check_read(file.file.error)
+        if status == RMQ_CHAINS_BROKEN:
+            return None, file.file.bytes, file.file.requests
+        offsets = np.empty(found.size, np.int64)
+        view = offsets
+        if found.size:
+            memcpy(&view[0], found.data, found.size * sizeof(int64_t))
+        return offsets, file.file.bytes, file.file.requests
+    finally:
+        free(found.data)
+
+
+def exchange(int above, bytes name not None, int other_above, bytes other not None):
+    if rmq_exchange(above, name, other_above, other) != 0:
+        PyErr_SetFromErrno(OSError)
+
+
+def mount_of(int fd):
+    mount = rmq_mount_of(fd)
+    return None if mount < 0 else mount
