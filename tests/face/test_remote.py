@@ -78,31 +78,6 @@ def as_local(table: pa.Table, server: Server) -> list[dict[str, Any]]:
 # ---- the same as on a disk
 
 
-def test_messages(server: Server) -> None:
-    there, here = opened(server), Store(server.root / "broker")
-    word = next(key for key in here.messages(columns=["keys"]).read_all()["keys"].to_pylist() if key).split()[0]
-    options: list[dict[str, Any]] = [{}, {"key": word}, {"startingTimestamp": "2000-01-01"}, {"minPartitions": 5}]
-    for given in options:
-        found = there.messages(columns=[*reading.ALL_COLUMNS], **given).read_all()
-        assert as_local(found, server) == here.messages(columns=[*reading.ALL_COLUMNS], **given).read_all().to_pylist()
-
-
-@pytest.mark.parametrize("name", [name for name in TABLES if name != "messages"])
-def test_tables(server: Server, name: str) -> None:
-    found = as_local(opened(server).table(name), server)
-    expected = Store(server.root / "broker").table(name).to_pylist()
-    if name == "segments":  # what a file takes on the disk, nobody can see there
-        for row in (*found, *expected):
-            del row["allocated"]
-    if name == "queues":
-        for row in (*found, *expected):
-            del row["sizeOnDisk"]
-    if name == "checkpoint":  # a lock, likewise
-        for row in (*found, *expected):
-            del row["locked"]
-    assert found == expected
-
-
 def test_glance_and_command(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"Store('{URI}')" in repr(opened(server))
     for name, value in server.options.items():
@@ -244,6 +219,7 @@ def test_replaced_or_deleted_since_it_was_planned(server: Server) -> None:
         plan_and_read(server, lambda path: path.unlink())
 
 
+@pytest.mark.slow
 def test_tables_replaced_since_they_were_planned(server: Server) -> None:
     """Each task lists the store anew, so that only what the plan saw of it tells that it is another one."""
     sent = {name: pickle.dumps(table_tasks(server, name)) for name in TABLES}

@@ -19,12 +19,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from email.utils import formatdate
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
+from support.backends import Backend
 from support.patience import HANG
 
 from interop.child import Process
@@ -42,35 +42,6 @@ _AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1S
 
 _BUILD_SECONDS = 600
 _START_SECONDS = HANG
-
-
-class Client(Protocol):
-    """Who writes into a bucket."""
-
-    def put(self, key: str, content: bytes) -> None: ...
-
-    def delete(self, key: str) -> None: ...
-
-
-@dataclass(frozen=True)
-class Bucket:
-    """A bucket, and how it is reached.
-
-    Attributes:
-        uri: of the bucket.
-        options: of the package.
-        client: of the same server.
-    """
-
-    uri: str
-    options: dict[str, str]
-    client: Client
-
-    def upload(self, root: Path, key: str) -> str:
-        """A directory's files, below a key. Answers its URI."""
-        for path in sorted(path for path in root.rglob("*") if path.is_file()):
-            self.client.put(f"{key}/{path.relative_to(root)}", path.read_bytes())
-        return f"{self.uri}/{key}"
 
 
 class _Obstore:
@@ -115,7 +86,7 @@ class _GcsApi:
 
 
 @contextmanager
-def s3(home: Path) -> Iterator[Bucket]:
+def s3(home: Path) -> Iterator[Backend]:
     """A bucket of versitygw.
 
     Args:
@@ -135,11 +106,11 @@ def s3(home: Path) -> Iterator[Bucket]:
     with _running("versitygw", command, home, f"{url}/health", keys):
         options = {**S3_KEYS, "aws_endpoint_url": url}
         store = S3Store(BUCKET, config={**options}, client_options={"allow_http": True})  # type: ignore[arg-type]
-        yield Bucket(f"s3://{BUCKET}", options, _Obstore(store))
+        yield Backend(f"s3://{BUCKET}", options, _Obstore(store))
 
 
 @contextmanager
-def gcs(home: Path) -> Iterator[Bucket]:
+def gcs(home: Path) -> Iterator[Backend]:
     """A bucket of fake-gcs-server; see s3()."""
     program = PROGRAMS["gs"]()
     url = _free_url()
@@ -151,11 +122,11 @@ def gcs(home: Path) -> Iterator[Bucket]:
         api.make()
         # The server checks no signature, and a key that could sign one would be a key.
         key = {"gcs_base_url": url, "disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
-        yield Bucket(f"gs://{BUCKET}", {"google_service_account_key": json.dumps(key), "allow_http": "true"}, api)
+        yield Backend(f"gs://{BUCKET}", {"google_service_account_key": json.dumps(key), "allow_http": "true"}, api)
 
 
 @contextmanager
-def azure(home: Path) -> Iterator[Bucket]:
+def azure(home: Path) -> Iterator[Backend]:
     """A container of azurite; see s3()."""
     from obstore.store import AzureStore
 
@@ -169,7 +140,7 @@ def azure(home: Path) -> Iterator[Bucket]:
         options = {"azure_storage_account_key": _AZURE_KEY, "azure_endpoint": f"{url}/{_AZURE_ACCOUNT}"}
         config: Any = {**options, "azure_storage_account_name": _AZURE_ACCOUNT}
         store = AzureStore(BUCKET, config=config, client_options={"allow_http": True})
-        yield Bucket(f"abfss://{BUCKET}@{_AZURE_ACCOUNT}.dfs.core.windows.net", options, _Obstore(store))
+        yield Backend(f"abfss://{BUCKET}@{_AZURE_ACCOUNT}.dfs.core.windows.net", options, _Obstore(store))
 
 
 SERVERS: dict[str, Callable[[Path], Any]] = {"s3": s3, "gs": gcs, "abfss": azure}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import queue
+import tempfile
 import threading
 from pathlib import Path
 from typing import IO
 
+from support.backends import Backend
 from support.patience import HANG
 
 from interop.child import SMALL_JVM, ChildError, Process
@@ -79,6 +81,20 @@ class Cluster:
         self._process.popen.stdin.write(("\t".join(map(str, words)) + "\n").encode())
         self._process.popen.stdin.flush()
         self._answer(_ANSWER_SECONDS)
+
+    @property
+    def backend(self) -> Backend:
+        """The whole of it, for those whose right to read is anybody's."""
+        return Backend(self.uri, {}, self)
+
+    def put(self, key: str, content: bytes) -> None:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(content)
+            file.flush()
+            self.run("put", f"/{key}", file.name)
+
+    def delete(self, key: str) -> None:
+        self.run("delete", f"/{key}")
 
     def kill(self) -> None:
         self._process.kill()

@@ -9,10 +9,9 @@ import sys
 from pathlib import Path
 
 from oracle import golden
+from support.contract import assert_pinned, assert_same, assert_told
 
 from interop import buckets
-from interop.same import assert_pinned, assert_same, assert_told
-from rmqstore_spark import Store
 
 VERSION = golden.VERSIONS[-1]
 # Options with keys that are well-formed and wrong. fake-gcs-server checks none.
@@ -23,7 +22,7 @@ def main(kind: str, home: Path) -> None:
     root = golden.unpack(VERSION, home / "store")
     with buckets.SERVERS[kind](home) as bucket:
         uri = bucket.upload(root, VERSION)
-        assert_same(Store(uri, **bucket.options), uri, root)
+        assert_same(bucket, VERSION, root)
         assert_pinned(bucket, root)
         assert_told(bucket, uri, WRONG[kind])
     print("done")

@@ -16,11 +16,11 @@ from oracle import golden
 from oracle.stores import StoreBuilder
 from support import reading
 from support.command import run
+from support.contract import assert_pinned, assert_same
 from support.following import assert_followed
 
 from interop import jars
 from interop.hdfs_cluster import Cluster
-from interop.same import assert_same
 from rmqstore_spark import NotAStoreError, OptionError, StorageError, Store
 from rmqstore_spark.read.stores import files_of
 from rmqstore_spark.store import tries
@@ -72,8 +72,12 @@ def broker(cluster: Cluster, tmp_path: Path) -> Iterator[tuple[str, Path]]:
 
 @pytest.mark.parametrize("version", golden.VERSIONS)
 def test_a_store(cluster: Cluster, version: str, tmp_path: Path) -> None:
-    uri, root = f"{cluster.uri}/{version}", golden.unpack(version, tmp_path / "store")
-    assert_same(Store(uri), uri, root)
+    assert_same(cluster.backend, version, golden.unpack(version, tmp_path / "store"))
+
+
+def test_a_file_that_changes(cluster: Cluster, tmp_path: Path) -> None:
+    assert_pinned(cluster.backend, golden.unpack(VERSION, tmp_path / "store"))
+    cluster.run("delete", "/changing")
 
 
 def test_commands_globs_and_copies(cluster: Cluster, tmp_path: Path) -> None:

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 from oracle import golden
+from support.backends import Backend
+from support.contract import assert_pinned, assert_same, assert_told
 
 from interop import buckets
 from interop.jars import Unavailable
-from interop.same import assert_pinned, assert_same, assert_told
-from rmqstore_spark import Store
 
 pytestmark = pytest.mark.interop
 
 
 @pytest.fixture(scope="module")
-def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[buckets.Bucket]:
+def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
     """With the golden stores in it."""
     home = tmp_path_factory.mktemp("s3")
     try:
@@ -34,15 +34,14 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[buckets.Bucket]
 
 
 @pytest.mark.parametrize("version", golden.VERSIONS)
-def test_a_store(bucket: buckets.Bucket, version: str, tmp_path: Path) -> None:
-    uri, root = f"{bucket.uri}/{version}", golden.unpack(version, tmp_path / "store")
-    assert_same(Store(uri, **bucket.options), uri, root)  # type: ignore[arg-type]
+def test_a_store(bucket: Backend, version: str, tmp_path: Path) -> None:
+    assert_same(bucket, version, golden.unpack(version, tmp_path / "store"))
 
 
-def test_an_object_that_changes(bucket: buckets.Bucket, tmp_path: Path) -> None:
+def test_an_object_that_changes(bucket: Backend, tmp_path: Path) -> None:
     assert_pinned(bucket, golden.unpack(golden.VERSIONS[0], tmp_path / "store"))
 
 
-def test_what_is_wrong(bucket: buckets.Bucket) -> None:
+def test_what_is_wrong(bucket: Backend) -> None:
     wrong = dict.fromkeys(("aws_access_key_id", "aws_secret_access_key"), "WRONGMARKER")
     assert_told(bucket, f"{bucket.uri}/{golden.VERSIONS[0]}", wrong)

@@ -135,19 +135,6 @@ def test_the_end_of_data_costs_few_rounds(tmp_path: Path, rng: random.Random) ->
     assert list(file.extents(0, size)) == [(0, 8 << 20), (8 << 20, size)]
 
 
-@pytest.mark.parametrize("version", golden.VERSIONS)
-def test_golden_stores(version: str, tmp_path: Path) -> None:
-    root = golden.unpack(version, tmp_path / "store")
-    expected = reading.read(root, columns=reading.ALL_COLUMNS)
-    files = remote.remote_files()
-    assert reading.read(root, columns=reading.ALL_COLUMNS, files=files) == expected
-    word = next(word for row in expected for word in (row["keys"] or "").split() if word)
-    for options in ({"key": word}, {"subscribe": expected[-1]["topic"]}):
-        rows = reading.read(root, prices=reading.FREE, **options)
-        assert rows
-        assert reading.read(root, files=remote.remote_files(reading.FREE), **options) == rows
-
-
 def test_a_store_is_listed_once(tmp_path: Path) -> None:
     root = golden.unpack(golden.VERSIONS[-1], tmp_path / "store")
     remote.DIRECTORY.asked.clear()

@@ -70,8 +70,10 @@ class Directory:
     def get(self, key: str, start: int, stop: int, pin: Any) -> memoryview:
         self._note("get", key)
         assert 0 <= start < stop <= pin.size, (key, start, stop, pin)
+        if not os.path.exists(f"/{key}"):
+            raise StorageError(f"{key}: the object is gone since the read was planned; load the store again")
         if self._pin(f"/{key}") != pin:
-            raise StorageError(f"{key}: the object is another one since the read was planned")
+            raise StorageError(f"{key}: the object is another one since the read was planned; load the store again")
         with open(f"/{key}", "rb") as file:
             data = os.pread(file.fileno(), stop - start, start)
         assert len(data) == stop - start
