@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
-from support import distribution, jvm
+from support import distribution, failed_draws, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # A merge must not fail by chance over what it did not touch: in CI the random examples are always the same, those of
 # Hypothesis too. Everywhere else each run has its own.
 IN_CI = "CI" in os.environ
+IS_DRAWN = not IN_CI and "RMQ_TEST_SEED" not in os.environ  # the seed is this run's own
 SEED = os.environ.get("RMQ_TEST_SEED") or ("1" if IN_CI else str(secrets.randbelow(10**9)))
 os.environ["RMQ_TEST_SEED"] = SEED  # for the workers of pytest-xdist, which must agree, and for pytest in a test
 ROOT = Path(__file__).resolve().parents[1]
@@ -127,9 +128,22 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """How tests that have failed with what they drew are run again. In CI, and with a seed that was given, it is known
+    what they draw; else it is written down."""
+    failed = [report for report in terminalreporter.getreports("failed") if "rng" in dict(report.user_properties)]
+    draws = [failed_draws.Draw(SEED, report.nodeid) for report in failed]
+    if draws:
+        terminalreporter.section("what was drawn, again")
+        terminalreporter.write("".join(f"{draw.again()}\n" for draw in draws))
+    if IS_DRAWN:
+        failed_draws.keep(draws)
+
+
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> random.Random:
     """Randomness of this test alone: the same with the same RMQ_TEST_SEED, whatever other tests run."""
+    request.node.user_properties.append(("rng", True))
     return random.Random(f"{SEED} {request.node.nodeid}")
 
 

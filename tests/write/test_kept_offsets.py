@@ -1,11 +1,14 @@
-"""KeptOffsets against the same rule said message by message."""
+"""Which messages of a copy begin a segment, so that their queue offsets stay: KeptOffsets says it of whole batches, and
+here a loop says it message by message."""
 
 from __future__ import annotations
 
-import random
+import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.write.kept_offsets import KeptOffsets, Lost
@@ -30,25 +33,36 @@ def expected(messages: list[Message], forced: int) -> tuple[list[int], list[Lost
     return begins, lost
 
 
-@pytest.mark.parametrize("_", range(30))
-def test_gaps(rng: random.Random, _: int) -> None:
-    queues = [(f"T{n % 3}", n % 4) for n in range(rng.randrange(1, 9))]
-    ends = {queue: rng.randrange(5) for queue in queues}
-    messages = []
-    for _number in range(rng.randrange(1, 200)):
-        queue = rng.choice(queues)
-        ends[queue] += rng.choice((1,) * 9 + (rng.randrange(1, 9),))
+# Of each message which queue it is for, and how far its offset is beyond the one before; mostly it is the next.
+_MESSAGES = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 3), st.one_of(st.just(1), st.just(1), st.integers(1, 8))),
+    min_size=1,
+    max_size=200,
+)
+
+
+@given(_MESSAGES, st.lists(st.integers(1, 60), min_size=1), st.integers(-1, 199))
+def test_gaps(drawn: list[tuple[int, int, int]], sizes: list[int], forced: int) -> None:
+    """Looked at in pieces of these sizes."""
+    ends: dict[tuple[str, int], int] = {}
+    messages: list[Message] = []
+    for topic, queue_id, step in drawn:
+        queue = f"T{topic}", queue_id
+        ends[queue] = ends.get(queue, topic + queue_id) + step
         messages.append((*queue, ends[queue]))
     order = KeptOffsets("store", 1 << 30)
-    begins, at, forced = [], 0, rng.randrange(-1, len(messages))
-    while at < len(messages):
-        some = messages[at : at + rng.randrange(1, 60)]
+    begins: list[int] = []
+    at = 0
+    for size in itertools.cycle(sizes):
+        some = messages[at : at + size]
         topics = sorted({topic for topic, _, _ in some})
         codes = np.array([topics.index(topic) for topic, _, _ in some], np.int64)
         ids, offsets = (np.array([each[i] for each in some], np.int64) for i in (1, 2))
         here = forced - at if at <= forced < at + len(some) else None
         begins += [at + row for row in order.look(topics, codes, ids, offsets, here)]
         at += len(some)
+        if at == len(messages):
+            break
     assert (begins, order.lost) == expected(messages, forced)
     assert order.ends == {queue: ends[queue] + 1 for queue in order.ends}
 

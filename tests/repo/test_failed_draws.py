@@ -1,0 +1,57 @@
+"""What failed once with the numbers that it drew is tried with them ever after, and no such draw is lost."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.failed_draws import MOST, Draw, keep, kept
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.slow
+def test_draws_that_failed_once() -> None:
+    for draw in kept():
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", draw.test]
+        environment = {**os.environ, "RMQ_TEST_SEED": draw.seed}
+        ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, f"{draw.again()}\n{ran.stdout}"
+
+
+def test_what_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "draws.txt"
+    path.write_text("# why\n7 tests/a.py::test[x y]  # a word on it\n")
+    first = Draw("7", "tests/a.py::test[x y]")
+    assert kept(path) == [first]
+    other = Draw("8", "tests/b.py::test")
+    keep([first, other, other], path)
+    assert kept(path) == [first, other]
+    keep([Draw("9", f"tests/c.py::test_{number}") for number in range(MOST + 1)], path)
+    assert kept(path) == [first, other]
+
+
+@pytest.mark.slow
+def test_a_run_tells_and_keeps_them(tmp_path: Path) -> None:
+    """Of a test that draws, how to run it again; of no other."""
+    tests = tmp_path / "tests"
+    tests.mkdir()
+    for name in ("conftest.py", "support", "oracle"):
+        (tests / name).symlink_to(ROOT / "tests" / name)
+    (tests / "failed_draws.txt").write_text("")
+    (tests / "test_it.py").write_text(
+        "def test_draws(rng):\n    assert rng.random() > 1\n\ndef test_does_not():\n    assert False\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml")]
+    environment = {name: text for name, text in os.environ.items() if name not in ("CI", "RMQ_TEST_SEED")}
+    environment |= {"PYTHONPATH": str(ROOT), "RMQ_FAILED_DRAWS": str(tests / "failed_draws.txt")}
+    ran = subprocess.run(
+        [*command, f"--rootdir={tmp_path}", str(tests)], env=environment, capture_output=True, text=True, check=False
+    )
+    (draw,) = kept(tests / "failed_draws.txt")
+    assert draw.test == "tests/test_it.py::test_draws"
+    assert ran.stdout.count(draw.again()) == 1
+    assert ran.stdout.count("RMQ_TEST_SEED=") == 1
