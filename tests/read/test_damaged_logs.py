@@ -47,6 +47,7 @@ def _assert_reads(root: Path, found: DamagedLog, rng: random.Random, is_remote: 
         assert reading.read(root, files=_files(is_remote)) == found.rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_remote", [False, True])
 def test_random_damage(tmp_path: Path, rng: random.Random, is_remote: bool) -> None:
     with remote.small_pages(rng):

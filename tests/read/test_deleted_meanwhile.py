@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import os
 import random
 import shutil
 import struct
@@ -115,7 +116,7 @@ def moments(tmp_path: Path, deleting: Deleting, step: int = 1) -> Iterator[Path]
     whole = built(tmp_path / "whole")
     root = tmp_path / "store"
     for number in itertools.count(0, step):
-        shutil.copytree(whole, root)
+        shutil.copytree(whole, root, copy_function=os.link)  # whose names are deleted, and nothing is written
         deleting.root, deleting.left = root, number
         yield root
         left, deleting.root = deleting.left, None
@@ -135,7 +136,12 @@ def named(found: list[str], root: Path) -> list[str]:
     return [row.replace(str(root), "ROOT") for row in found]
 
 
-@pytest.mark.parametrize("call", CALLS)
+QUICK = ("groups", "checkpoint", "indexfiles", "offsets_of")  # the others take seconds
+
+
+@pytest.mark.parametrize(
+    "call", [call if call in QUICK else pytest.param(call, marks=pytest.mark.slow) for call in CALLS]
+)
 def test_what_is_left_comes(tmp_path: Path, deleting: Deleting, call: str) -> None:
     """Of each row what was so before, or what is after it; and of those that are there before and after, each."""
     ask = CALLS[call]
@@ -177,13 +183,14 @@ def test_while_more_and_more_is_deleted(tmp_path: Path, deleting: Deleting, rng:
     whole = built(tmp_path / "whole")
     for number in range(4):
         root = tmp_path / f"{number}"
-        shutil.copytree(whole, root)
+        shutil.copytree(whole, root, copy_function=os.link)
         deleting.root, deleting.left, deleting.often = root, rng.randrange(10), rng.randrange(40, 80)
         found = named(ask(Store(root)), root)
         deleting.root = None
         assert set(found) >= set(named(ask(Store(root)), root)) & set(named(ask(Store(whole)), whole))
 
 
+@pytest.mark.slow
 def test_no_check_takes_it_for_damage(tmp_path: Path, deleting: Deleting) -> None:
     for root in moments(tmp_path, deleting, step=9):
         (root / "abort").touch()  # it runs

@@ -194,6 +194,7 @@ def check_pair(base: Path, rng: random.Random, make: Callable[[Path, random.Rand
     return "rows" if isinstance(both, list) else "twins" if TWINS in both else "cannot tell"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [copy_that_lags, moved_copy, that_went_on, others])
 def test_random_pairs(tmp_path: Path, rng: random.Random, make: Callable[[Path, random.Random], Pair]) -> None:
     for number in range(25):

@@ -196,6 +196,7 @@ def _check_copy(root: Path, target: Path, rng: random.Random) -> None:
     _check_reads(target, rng, tries=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(5))
 def test_times_select_what_a_filter_selects(number: int, tmp_path: Path, rng: random.Random) -> None:
     store = _Written(tmp_path / "store", rng)
@@ -342,6 +343,7 @@ def test_a_record_of_another_log(tmp_path: Path, rng: random.Random, count: int)
     _check_reads(tmp_path / "two", rng)
 
 
+@pytest.mark.slow
 def test_many_writes_are_noted_down_in_little_space(tmp_path: Path, rng: random.Random) -> None:
     for _ in range(60):
         write(tmp_path, _rows(_shuffled(rng, 2), rng), sizes=SIZES)

@@ -53,6 +53,7 @@ def _pieces(store: Snapshot, positions: list[int], rng: random.Random) -> list[E
     return sorted(pieces, key=lambda piece: piece.start)
 
 
+@pytest.mark.slow
 def test_what_is_covered_is_what_a_full_scan_gives(tmp_path: Path, rng: random.Random) -> None:
     """Of logs that were cut: no message is missing where there is no gap, and none is there that is left over. Where
     queues go on in a later segment there are no gaps at all."""

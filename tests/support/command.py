@@ -52,6 +52,9 @@ sys.stdin = sys.__stdin__ = open(0)
 sys.stdout = sys.__stdout__ = open(1, "w")
 sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, errors="backslashreplace")
 told = json.loads(text)
+if told["is_closed"]:
+    sys.stdout.close()
+    sys.stdout = sys.__stdout__ = None  # as Python begins where there is none
 os.chdir(told["directory"])
 os.environ.clear()
 os.environ.update(told["environment"])
@@ -81,9 +84,16 @@ def _waiting() -> socket.socket:
     return ours
 
 
-def _begin(arguments: tuple[str | Path, ...], streams: list[int], environment: Mapping[str, str]) -> socket.socket:
-    """Whoever calls this reads the exit code from the socket."""
-    told = {"arguments": [*map(str, arguments)], "directory": os.getcwd(), "environment": dict(environment)}
+def _begin(
+    arguments: tuple[str | Path, ...], streams: list[int], environment: Mapping[str, str], is_closed: bool = False
+) -> socket.socket:
+    """Whoever calls this reads the exit code from the socket. `is_closed`: there is no standard output."""
+    told = {
+        "arguments": [*map(str, arguments)],
+        "directory": os.getcwd(),
+        "environment": dict(environment),
+        "is_closed": is_closed,
+    }
     waiting = _waiting()
     socket.send_fds(waiting, [json.dumps(told).encode()], streams)
     return waiting
@@ -100,6 +110,15 @@ def run(*arguments: str | Path) -> Ran:
         code = int(running.recv(10))
         err.seek(0)
         return Ran(code, out.decode(), err.read().decode())
+
+
+def run_without_output(*arguments: str | Path, is_closed: bool) -> Ran:
+    """With a standard output that is closed, or full."""
+    with open(os.devnull, "rb") as nothing, open("/dev/full", "wb") as full, tempfile.TemporaryFile() as err:
+        running = _begin(arguments, [nothing.fileno(), full.fileno(), err.fileno()], os.environ, is_closed)
+        code = int(running.recv(10))
+        err.seek(0)
+        return Ran(code, "", err.read().decode())
 
 
 def at_terminal(columns: int, *arguments: str | Path) -> Ran:

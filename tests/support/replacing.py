@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,18 @@ def built(root: Path, count: int = 600, since: int = 0, letter: bytes = b"a", re
         letter: what is in their bodies.
         rewritten: from this message on it is another history.
     """
-    store = stores.StoreBuilder(root, segment_size=SEGMENT, queue_file_size=2000, index=True, index_items=150)
+    shutil.copytree(_made(count, since, letter, rewritten), root, dirs_exist_ok=True)
+    return root
+
+
+@functools.cache
+def _made(count: int, since: int, letter: bytes, rewritten: int | None) -> Path:
+    """Each such store is built only once in a process."""
+    home = tempfile.TemporaryDirectory()
+    atexit.register(home.cleanup)
+    store = stores.StoreBuilder(
+        Path(home.name) / "store", segment_size=SEGMENT, queue_file_size=2000, index=True, index_items=150
+    )
     store.now += since
     for number in range(count):
         if number == rewritten:
@@ -29,7 +43,7 @@ def built(root: Path, count: int = 600, since: int = 0, letter: bytes = b"a", re
             f"T{number % 3}", letter * 300, queue_id=number % 2, tags=f"g{number % 5}", keys=f"k{number}", msg_id="u"
         )
     store.close()
-    return root
+    return store.root
 
 
 def another(root: Path) -> None:

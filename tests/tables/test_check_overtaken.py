@@ -73,6 +73,7 @@ def holds(row: dict[str, Any], message: Stored) -> bool:
     return bool(start <= message.position and message.end <= start + row["count"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(4))
 def test_a_copy_that_overtook_the_broker(number: int, tmp_path: Path, rng: random.Random) -> None:
     builder = grown(tmp_path / "store", rng)
