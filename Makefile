@@ -110,7 +110,7 @@ define run-sanitized
 		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
 		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
 		"$(CURDIR)/$(BIN)/python" -m pytest -p no:cacheprovider --capture=sys -m "not spark" $(ARGS) \
-		$(or $(wildcard tests/kernel/test_*.py),$(error no kernel tests))
+		$(or $(filter-out %/test_headers.py,$(wildcard tests/kernel/test_*.py)),$(error no kernel tests))
 endef
 
 test-spark41: $(VENV41)/.installed ## run the tests that use Spark on PySpark 4.1, without the slow ones
