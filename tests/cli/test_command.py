@@ -1,4 +1,5 @@
-"""The command line as people and scripts meet it: a process, its output, its exit code."""
+"""A command prints the rows that Store gives, in each format, in a pipe and at a terminal; its exit code is one of
+those documented, and what is wrong is told in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`rmqstore copy` and `rmqstore salvage` at a terminal."""
+"""`rmqstore copy` and `rmqstore salvage` say what they have copied and what is lost, and exit with a code that says
+so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Standard streams that are closed, full or for ASCII only, and arguments that are no text: one line each."""
+"""Where a standard stream is closed, full or for ASCII only, or an argument is no text, a command says so in one line
+and with its exit code; it never fails in silence."""
 
 from __future__ import annotations
 

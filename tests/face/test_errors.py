@@ -1,4 +1,4 @@
-"""Our errors: where users import them from, and what is left of them on the way from a worker to the driver."""
+"""Our errors are where users import them from, reach the driver as they left the worker, and name the nearest name."""
 
 from __future__ import annotations
 

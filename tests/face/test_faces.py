@@ -1,4 +1,4 @@
-"""What Store, Spark and the command line have in common: the same types, the same words."""
+"""Store, Spark and the command line take the same options and give the same types, and say it with the same words."""
 
 # mypy: disable-error-code="misc"
 

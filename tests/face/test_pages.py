@@ -1,4 +1,4 @@
-"""What pages of docs/ say, where no part of them is made from the code: damage.md, options.md, writing.md."""
+"""What pages of docs/ say by hand is what the code does: damage.md, options.md, writing.md."""
 
 from __future__ import annotations
 

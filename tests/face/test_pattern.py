@@ -1,4 +1,4 @@
-"""Patterns of topics: what they match, and that no topic makes them slow."""
+"""A pattern of topics matches what its documentation says, and no topic makes it slow."""
 
 from __future__ import annotations
 

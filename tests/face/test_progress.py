@@ -1,4 +1,4 @@
-"""How far long work is, told to whoever wants to show it."""
+"""Long work tells how far it is, from nothing to all of it, to whoever wants to show it."""
 
 from __future__ import annotations
 

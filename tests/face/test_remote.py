@@ -1,5 +1,5 @@
-"""Stores behind a small S3 server: all that users call gives what it gives on a disk, and what goes wrong is told in
-one line."""
+"""A store in a bucket is asked for with few requests, each for a range of the object that was planned with; what goes
+wrong there passes or is told in one line, and no secret is shown. That its rows are right, test_backends.py holds."""
 
 from __future__ import annotations
 

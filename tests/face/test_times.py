@@ -1,4 +1,4 @@
-"""Times as text: any that a message claims, where Python's datetime ends with year 9999."""
+"""Any time that a message claims can be shown and asked for, also beyond year 9999, where Python's datetime ends."""
 
 from __future__ import annotations
 

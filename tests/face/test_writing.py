@@ -1,4 +1,4 @@
-"""rmqstore_spark.write_store and Store.write: Arrow data becomes a store, as from Spark."""
+"""rmqstore_spark.write_store and Store.write make of Arrow data the store that Spark's writer makes."""
 
 from __future__ import annotations
 

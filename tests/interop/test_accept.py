@@ -1,4 +1,4 @@
-"""assert_broker_accepts: real stores pass, and one that is a little broken does not."""
+"""assert_broker_accepts, on which other tests rely, accepts real stores, and refuses one that is a little broken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`check` of the store of a real broker that is being written to, of copies made meanwhile, and after a kill."""
+"""`check` finds nothing wrong in the store of a real broker: while it is written to, in copies made meanwhile, and
+after a kill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores on servers that answer as Google's storage and Azure's do. They answer as S3 does in test_s3.py.
+"""A store on a server that answers as Google's storage or Azure's does keeps the contract of support/contract.py.
 
 Clients of these ask a machine's own identity where no key is given, so all of it runs where there is no network.
 """

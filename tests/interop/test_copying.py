@@ -1,4 +1,4 @@
-"""Copies and salvages before real brokers: what they serve, and what they pass over."""
+"""Real brokers serve copies and salvages: each message in its place, and each group where it was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Following the store of a real broker that is written to, killed, stopped and started again."""
+"""A stream of a real broker's store has each message once, though the broker is killed, stopped and started again."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A query of Spark's own that copies to Parquet what a producer writes at full speed, while the broker is stopped,
-killed and deletes expired segments, and the query is stopped and its driver killed."""
+"""A query of Spark's own copies to Parquet each message once that a producer writes at full speed, while the broker is
+stopped, killed and deletes expired segments, and the query is stopped and its driver killed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Stores on a real HDFS, written there by Hadoop's own client: all that users call gives what it gives on a disk, and
-what goes wrong is told in one line."""
+"""A store on a real HDFS, written there by Hadoop's own client, gives what it gives on a disk, and what goes wrong is
+told in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our reader against real brokers: what RocketMQ says is in their stores, and what their producers were told."""
+"""Our rows are what real brokers say is in their stores, and what their producers were told."""
 
 from __future__ import annotations
 

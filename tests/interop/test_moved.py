@@ -1,4 +1,4 @@
-"""Tables that are made of messages, against what was done to a real broker."""
+"""Tables made of messages (delayed, transactions, inflight, traces) say what was done to a real broker."""
 
 from __future__ import annotations
 

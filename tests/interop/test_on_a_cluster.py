@@ -1,5 +1,5 @@
-"""The deployment that users have: a Spark cluster of two machines, neither of which has the store, as it is only in a
-bucket."""
+"""A Spark cluster of two machines, neither of which has the store, reads it from a bucket: the deployment that users
+have."""
 
 from __future__ import annotations
 

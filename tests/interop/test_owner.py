@@ -1,4 +1,4 @@
-"""Stores of another user that root writes to: that user's brokers go on with them."""
+"""A store of another user that root has written to stays that user's, whose brokers go on with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores on a real S3 server (versitygw), uploaded by a client of it: what signatures, tags and pages really are.
+"""A store on a real S3 server (versitygw), uploaded by a client of it, keeps the contract of support/contract.py.
 
 `make interop` builds the server with Go, once; its binary stays in the user's cache.
 """

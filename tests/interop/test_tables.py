@@ -1,4 +1,4 @@
-"""The tables of a store against what RocketMQ's admin API answers of it while a broker serves it."""
+"""The tables of a store say what RocketMQ's admin API answers of it while a broker serves it."""
 
 from __future__ import annotations
 

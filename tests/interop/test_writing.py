@@ -1,4 +1,4 @@
-"""Stores that we write, append to or rebuild, before real brokers."""
+"""Real brokers start on stores that we write, append to or rebuild, and serve every message."""
 
 from __future__ import annotations
 

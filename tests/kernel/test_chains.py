@@ -1,4 +1,4 @@
-"""Chains of index files that anything may have been written into: what is found, and nothing beyond the file."""
+"""In index files that anything may have been written into, a chain leads to what it names and never out of the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The conditions of the kernel's Filter: the units they select are those whose columns have one of the values."""
+"""The conditions of the kernel's Filter select the units whose columns have one of the values, and no others."""
 
 from __future__ import annotations
 

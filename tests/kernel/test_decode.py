@@ -1,4 +1,4 @@
-"""The kernel's Decoder: rows and columns as the oracle decodes them, and hostile arguments."""
+"""The kernel's Decoder gives the rows and columns that the oracle gives, and refuses hostile arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernel's Dispatcher and put_index: what a broker derives from its log, against brokers' own and the oracle."""
+"""The kernel's Dispatcher and put_index derive from a log what brokers derived, and what the oracle does."""
 
 from __future__ import annotations
 

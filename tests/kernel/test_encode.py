@@ -1,4 +1,5 @@
-"""The kernel's Encoder: units as the oracle writes them, every rule of RocketMQ, and Arrow arrays of any make."""
+"""The kernel's Encoder writes the units that the oracle writes, by every rule of RocketMQ, from Arrow arrays of any
+make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The kernel's facts, its CRC-32, and how it goes along with threads. Scanning and decoding have files of their own."""
+"""The kernel's facts are the oracle's, its CRC-32 is zlib's, and it goes along with threads. Scanning and decoding have
+files of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The kernel's Decoder: what it does where memory ends, and who owns the memory of its batches."""
+"""Where memory ends, the kernel's Decoder says so and gives back what it had; the memory of a batch stays as long as
+anyone uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The kernel's property parser against the oracle's: every short text, every border, doubles, and limits."""
+"""The kernel's property parser finds what the oracle's finds: in every short text, at every border, with doubles and
+limits."""
 
 from __future__ import annotations
 

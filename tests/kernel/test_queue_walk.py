@@ -1,4 +1,4 @@
-"""What a walk along a queue takes, against a plain loop over the same units."""
+"""A walk along a queue takes the units that a plain loop over them takes."""
 
 from __future__ import annotations
 

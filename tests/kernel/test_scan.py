@@ -1,4 +1,4 @@
-"""The kernel's scan and find_unit: every verdict with its numbers, and the oracle's verdict on damaged logs."""
+"""The kernel's scan and find_unit give every verdict with its numbers, and on damaged logs the oracle's."""
 
 from __future__ import annotations
 

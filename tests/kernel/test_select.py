@@ -1,4 +1,5 @@
-"""The kernel's Filter, gather, and append with places: the same units as the oracle wants, whatever the bytes are."""
+"""The kernel's Filter, gather, and append with places select the units that the oracle wants, whatever the bytes
+are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Many short queues read in one call: what stands in them, and which ones are left to others."""
+"""Many short queues read in one call give what stands in each, and leave to others those that are not short or
+sound."""
 
 from __future__ import annotations
 

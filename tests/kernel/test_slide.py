@@ -1,4 +1,4 @@
-"""Slide.decode(): a file window after window, equal to a scan of all its bytes at once."""
+"""Decoder.read(), window after window of a file, equals a scan of all its bytes at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""System calls that old C libraries have no function for."""
+"""System calls that old C libraries have no function for: two names are swapped in one step, and a mount is the one
+that Linux tells."""
 
 import errno
 import os

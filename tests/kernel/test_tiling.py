@@ -1,4 +1,4 @@
-"""What a walk along queues adds up, against a plain count of the same units."""
+"""What a walk along queues adds up is what a plain count of the same units gives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker deletes segments that have expired while its store is read or followed."""
+"""While a broker deletes expired segments, a read or a stream gives what is left, or an error that says so."""
 
 from __future__ import annotations
 

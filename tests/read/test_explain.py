@@ -1,4 +1,4 @@
-"""explain(): what it says is what the plan is."""
+"""explain() says what the plan is: the way that is taken, what it reads, and what could not be used and why."""
 
 from __future__ import annotations
 

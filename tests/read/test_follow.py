@@ -1,4 +1,4 @@
-"""Streams, driven as Spark drives them: all batches together are a batch read, whatever happens in between."""
+"""All batches of a stream, driven as Spark drives them, together are a batch read, whatever happens in between."""
 
 from __future__ import annotations
 

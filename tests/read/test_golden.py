@@ -1,4 +1,4 @@
-"""The stores that real brokers wrote: our rows against what RocketMQ itself says is in them."""
+"""Our rows of stores that real brokers wrote are what RocketMQ itself says is in them."""
 
 from __future__ import annotations
 

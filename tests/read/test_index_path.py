@@ -1,4 +1,5 @@
-"""Look-ups through index files: files that are cut anywhere, many topics, what each file costs."""
+"""A look-up through index files finds each message also where files are cut anywhere or topics are many, and its price
+is that of the files that it needs."""
 
 from __future__ import annotations
 

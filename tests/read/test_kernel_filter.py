@@ -1,4 +1,4 @@
-"""The kernel's filter of a Selection, against what the oracle says of each row of the same units."""
+"""The kernel's filter of a Selection selects the units whose rows the oracle selects."""
 
 from __future__ import annotations
 

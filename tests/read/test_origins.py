@@ -1,4 +1,5 @@
-"""realTopic, realQueueId, originMsgId, consumerGroup: what an application knows of a message that was moved."""
+"""realTopic, realQueueId, originMsgId and consumerGroup are what the application knew of a message before it was
+moved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches from threads: all of them, in order, and no thread is left."""
+"""Batches from threads come all and in order, errors too, and no thread is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task in parts that several threads read: the same rows, in the same order, as of the task in one piece."""
+"""A task in parts that several threads read gives the same rows in the same order as in one piece."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Partitions: all of the log, each byte once, cut at starts of messages only, of a good size, and cheaply found."""
+"""Partitions cover all of the log and each byte once, are cut at starts of messages only, of a good size, and found
+with few reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queue offsets that are asked for: the messages that the queue names, and rows as the full scan has them."""
+"""Rows between queue offsets are those of the full scan, and what is read for them is what the queue names."""
 
 from __future__ import annotations
 

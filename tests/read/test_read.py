@@ -1,4 +1,4 @@
-"""Healthy stores: the reader below Spark against the plain-Python reference, row by row and column by column."""
+"""Of healthy stores the reader below Spark gives the rows of the plain-Python reference, column by column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a look-up in object storage waits: how many requests come one after the other, however many there are."""
+"""A look-up in object storage waits for few requests one after the other, however many there are."""
 
 from __future__ import annotations
 

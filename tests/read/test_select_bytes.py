@@ -1,4 +1,4 @@
-"""What selections read of a store of 256 MiB: byte counters make pruning an assertion.
+"""A selection in a store of 256 MiB reads no more than what it is promised to read.
 
 The counters are ours, so for each read Linux's own count of what this process has read is held against them.
 """

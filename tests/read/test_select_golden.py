@@ -1,4 +1,4 @@
-"""Selections in the stores that real brokers wrote, against what RocketMQ itself finds there: by key, and by time."""
+"""Selections in stores that real brokers wrote find what RocketMQ itself finds there: by key, and by time."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Units for a copy, out of object storage: what comes one after the other is fetched ahead, and what lies here and
-there at the same time."""
+"""Units for a copy out of object storage come in few requests: what follows one another is fetched ahead, the rest at
+once."""
 
 from __future__ import annotations
 

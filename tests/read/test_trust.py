@@ -1,5 +1,5 @@
-"""What ConsumeQueues are believed: by default what the log bears out, at the price of one walk along each; with
-`trust=queues` all that they say."""
+"""ConsumeQueues are believed as far as the log bears them out, at the price of one walk along each; with `trust=queues`
+all that they say."""
 
 from __future__ import annotations
 

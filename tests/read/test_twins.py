@@ -1,4 +1,4 @@
-"""Copies of one broker's store under one glob: told at planning, and nothing else is taken for one."""
+"""Copies of one broker's store under one glob are told at planning, and nothing else is taken for one."""
 
 from __future__ import annotations
 

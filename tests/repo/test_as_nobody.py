@@ -1,4 +1,4 @@
-"""Tests of what may not be read: root may read everything, so they are run as somebody else."""
+"""What may not be read is told in one line. Root may read everything, so these tests are run as somebody else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The notebooks run from top to bottom."""
+"""Every notebook runs from top to bottom."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Holds the oracle itself to what RocketMQ's own code wrote, and the store builder to the oracle."""
+"""The oracle is what RocketMQ's own code wrote, and the store builder is what the oracle says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The wheel: what is in it, and that Spark finds the data source in it by itself."""
+"""The wheel has what it needs and no more, loads with an old C library, and Spark finds the data source in it by
+itself."""
 
 import os
 import re

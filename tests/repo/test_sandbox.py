@@ -1,4 +1,4 @@
-"""The writing tests once more, where nothing but the test's own directory can be written to."""
+"""The writing tests write nowhere but into the test's own directory: they pass where nothing else can be written to."""
 
 from __future__ import annotations
 

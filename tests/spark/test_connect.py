@@ -1,4 +1,4 @@
-"""The data source under Spark Connect, where the session lives in another process than the program."""
+"""The data source works under Spark Connect, where the session lives in another process than the program."""
 
 import json
 import re

@@ -1,4 +1,5 @@
-"""`filter()` on a stock session: right rows whatever Spark's switch and `pushdown` say; and with `on` less to read."""
+"""`filter()` on a stock session gives the right rows whatever Spark's switch and `pushdown` say, and with `on` less is
+read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pushed filters: what a Selection makes of them, against SQL spelled out; and when a reader takes them at all."""
+"""Pushed filters select what SQL selects, and a reader takes them only in the worker in which Spark pushes them."""
 
 # mypy: disable-error-code="arg-type"
 # PySpark's types say that In holds a tuple; what Spark makes, and so these tests, holds a list.

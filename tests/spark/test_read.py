@@ -1,4 +1,4 @@
-"""The contract as Spark's users meet it: `spark.read.format("rmqstore")` on a stock session."""
+"""`spark.read.format("rmqstore")` on a stock session keeps the contract of README: rows, columns, options, errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store in a bucket, as Spark's users meet it. Secrets reach the workers, and nobody who looks on."""
+"""Spark reads a store in a bucket as one on a disk, and secrets reach the workers and nobody who looks on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`spark.readStream.format("rmqstore")` as its users meet it; what a batch reads tests/read/test_follow.py has."""
+"""`spark.readStream.format("rmqstore")` gives each row once, over restarts and kills; what a batch reads
+tests/read/test_follow.py has."""
 
 from __future__ import annotations
 

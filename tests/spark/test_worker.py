@@ -1,4 +1,5 @@
-"""What holds for every call of Spark's, seen without a session."""
+"""Every call of Spark's refuses relative paths where they mean nothing, tells its plan in the log, and names its host;
+seen without a session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing as Spark's users meet it: `df.write.format("rmqstore")`."""
+"""`df.write.format("rmqstore")` writes each row once, or nothing and an error."""
 
 from __future__ import annotations
 

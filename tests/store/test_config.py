@@ -1,4 +1,4 @@
-"""The broker's config files: hints that may be missing, odd or hostile."""
+"""The broker's config files are hints, understood as fastjson writes them; missing, odd or hostile ones say nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a read leaves behind in memory, and how fast it is, where its user asks for manners."""
+"""A read with manners leaves memory as it was, and is no faster than its user says; without them nothing is done."""
 
 from __future__ import annotations
 

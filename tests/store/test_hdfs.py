@@ -1,4 +1,5 @@
-"""Files in HDFS, with a client that answers as hdfs-native does. It, and a real HDFS, are in interop/test_hdfs.py."""
+"""Files in HDFS are listed, pinned and read as objects, and what goes wrong passes or is told in one line. The client
+here answers as hdfs-native does; it and a real HDFS are in interop/test_hdfs.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A unit's header, as planning reads it, against the columns that the kernel decodes."""
+"""A unit's header, as planning reads it, says what the columns that the kernel decodes say."""
 
 from __future__ import annotations
 

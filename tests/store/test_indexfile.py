@@ -1,4 +1,4 @@
-"""Index files: RocketMQ's own, built ones against brute force, and damaged ones, which must not hide a message."""
+"""An index file gives each message of a key that brute force finds; a damaged one hides none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a path may be, and what is refused by name; options and columns."""
+"""Each path is found to be the store that it is, or refused by name; options and columns are understood, or refused
+likewise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which units are of today's log: never one too many, and without a walk where queues can tell."""
+"""Units of today's log are told from those of an older one: never one too many, and without a walk where queues can
+tell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the log ends: clean, killed, truncated and reused, torn and live stores."""
+"""The log ends where it does: in clean, killed, truncated and reused, torn and live stores."""
 
 from __future__ import annotations
 

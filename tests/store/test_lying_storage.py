@@ -1,4 +1,5 @@
-"""Object storage that lies: lists without end, more bytes than were asked for, keys that are no paths."""
+"""Object storage that lies is refused, passed over or named: a list without end, more bytes than were asked for, keys
+that are no paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where queues begin and end, of stores that were cut, damaged and robbed, against what is known to be in them."""
+"""Queues begin and end where what is known to be in them does, in stores that were cut, damaged and robbed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the queues know of the log: what it proves, and what the proof costs."""
+"""What the queues prove of the log is so, and the proof costs what it says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sizes of damaged messages, as queues tell them: a window's queues are asked once, and say what a search says."""
+"""Of a window's damaged messages the queues, asked once, tell the sizes that a search tells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offsets from a time on, in queues with damaged messages."""
+"""Offsets from a time on are right also in queues with damaged messages."""
 
 from __future__ import annotations
 

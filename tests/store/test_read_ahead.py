@@ -1,4 +1,4 @@
-"""What is fetched ahead, in which order, and how much of it; over the borders of files and of tasks."""
+"""What is fetched ahead is what will be read, in that order and no more; over the borders of files and of tasks."""
 
 from __future__ import annotations
 

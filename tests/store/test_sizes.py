@@ -1,4 +1,4 @@
-"""The size of a store's files, of which some were cut, padded or lost: what names and most of them say."""
+"""The size of a store's files is found though some were cut, padded or lost: from their names and from most of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""URIs of remote stores."""
+"""A URI of a remote store may hold no secret and no control character, and what it held is not shown."""
 
 from __future__ import annotations
 

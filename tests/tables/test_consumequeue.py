@@ -1,4 +1,4 @@
-"""Table consumequeue: what stands in the queues' files, against a plain reader of them."""
+"""Table consumequeue has what a plain reader finds in the queues' files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies in RocksDB, in a log of DLedger or in a tiered store: check and tables say that they do not know it."""
+"""Of what lies in RocksDB, in a log of DLedger or in a tiered store, check and tables say that they do not know it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""history(): the life of a message, from whatever of its keys and ids one has."""
+"""history() tells the life of a message, from whatever of its keys and ids one has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables indexfiles and index: what stands in the index files, against a plain reader of them."""
+"""Tables indexfiles and index have what a plain reader finds in the index files."""
 
 from __future__ import annotations
 

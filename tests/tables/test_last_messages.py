@@ -1,4 +1,4 @@
-"""The last messages of a store, whatever selects them."""
+"""The last messages of a store are the last ones, whatever selects them."""
 
 from __future__ import annotations
 

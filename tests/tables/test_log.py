@@ -1,4 +1,4 @@
-"""Tables segments and checkpoint against the plain reader, and against the bytes."""
+"""Tables segments and checkpoint have what the plain reader finds, and what the bytes say."""
 
 from __future__ import annotations
 

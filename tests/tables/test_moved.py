@@ -1,4 +1,4 @@
-"""Tables delayed, transactions and inflight: what became of messages that were put aside."""
+"""Tables delayed, transactions and inflight say what became of messages that were put aside."""
 
 from __future__ import annotations
 

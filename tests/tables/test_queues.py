@@ -1,4 +1,4 @@
-"""Tables topics, queues, offsets against what RocketMQ and the plain reader say is in stores."""
+"""Tables topics, queues and offsets have what RocketMQ and the plain reader say is in stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What holds for every table: names, columns, options, stores."""
+"""Every table has its name, columns with meanings, the options that it says, and the same rows from tasks that are read
+elsewhere, of several stores and of a bucket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Table traces: the records of the trace topic, of every type and of versions old and new."""
+"""Table traces has the records of the trace topic, of every type and of versions old and new."""
 
 from __future__ import annotations
 

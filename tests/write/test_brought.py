@@ -1,4 +1,4 @@
-"""Option configFrom: a store that is written of another one's rows, and groups that go on where they were."""
+"""With option configFrom a new store has the other one's topics and groups, and groups go on where they were."""
 
 from __future__ import annotations
 

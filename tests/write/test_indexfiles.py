@@ -1,4 +1,5 @@
-"""Appends to a store whose log was cut off and is shorter than its index."""
+"""An append to a store whose log was cut off and is shorter than its index leaves an index that leads to its own
+messages."""
 
 import random
 from datetime import UTC, datetime

@@ -1,4 +1,5 @@
-"""A write as one job: what a task of it has to load, and that it is gone at its end."""
+"""A write is one job: a task of it loads only what it needs, what is refused leaves nothing, and with its end it is
+gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Writers that are killed: of their messages all are there, or none, and the next writer cleans up."""
+"""Of a writer that is killed, or fails, at any change, all messages are there or none, and the next writer cleans
+up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies that are killed: they are not there, or whole, and the next one is."""
+"""A copy that is killed, or fails, at any change is not there, or whole and can be written to; and the next one is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""rmqstore_spark.rebuild: what a broker's dispatchers would have made of the commitlog."""
+"""rmqstore_spark.rebuild makes of a commitlog what a broker's dispatchers would have made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores that we write, held against the plain-Python reference: every byte that follows from the messages."""
+"""Every byte of a store that we write follows from its messages, by the plain-Python reference."""
 
 from __future__ import annotations
 
