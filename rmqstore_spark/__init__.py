@@ -104,7 +104,7 @@ def write_store(
 ) -> int:
     """Append messages to a store, or create a store of them: `df.write.format("rmqstore")` without Spark.
 
-    >>> orders = pa.table({"topic": ["Orders"] * 2, "keys": ["o-1", "o-2"], "body": ["paid", "shipped"]})
+    >>> orders = pa.table({"topic": ["Orders"] * 2, "body": ["paid", "shipped"]})
     >>> rmqstore_spark.write_store("test_store", orders)
 
     Either all messages are written or none. Memory use does not grow with their number.

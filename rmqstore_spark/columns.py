@@ -1,5 +1,4 @@
-"""What a column is, and every column of messages: its name, its type, and what it holds. The only such table
-(docs/design.md)."""
+"""The type Column, and the table of all columns of messages: name, type and meaning of each."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -30,10 +29,10 @@ class Column:
     """A column of messages or of another table.
 
     Attributes:
-        arrow: its type in a record batch, one of the above; Spark compares it exactly.
+        arrow: the type in a record batch, one of the above; Spark compares it exactly.
         meaning: one line for people.
-        default: False for a column that comes only when it is asked for by name.
-        derived: whether it follows from the others and the message's position; on writing it is not looked at.
+        default: False for a column that is only returned when it is named.
+        derived: True if the value follows from other columns and the message's position; ignored on writing.
     """
 
     name: str
@@ -44,62 +43,62 @@ class Column:
 
     @property
     def spark(self) -> str:
-        """Its type as Spark's DDL writes it."""
+        """The type as in Spark's DDL."""
         return _SPARK[self.arrow]
 
 
 _TABLE = (
-    Column("topic", TEXT, "topic the message is stored under"),
+    Column("topic", TEXT, "topic that the message is stored under"),
     Column("queueId", INT, "queue of the topic"),
-    Column("queueOffset", LONG, "position in the queue", derived=True),
+    Column("queueOffset", LONG, "number of the message in its queue", derived=True),
     Column("tags", TEXT, "property `TAGS`"),
-    Column("keys", TEXT, "property `KEYS` as stored: words with spaces between them"),
-    Column("msgId", TEXT, "property `UNIQ_KEY`, the client's message id; null when absent"),
+    Column("keys", TEXT, "property `KEYS` as stored: words separated by spaces"),
+    Column("msgId", TEXT, "property `UNIQ_KEY`, the client's message id; null if absent"),
     Column(
         "offsetMsgId",
         TEXT,
         "the broker's message id: store host and physical offset in hex",
         derived=True,
     ),
-    Column("body", BYTES, "decompressed; with `decompress=false` as stored"),
-    Column("properties", MAP, "all properties, as RocketMQ 4.9.1 and later parse them"),
-    Column("flag", INT, "the application's own number"),
-    Column("sysFlag", INT, "as stored: bit 0 compressed, bits 2-3 transaction type, ..."),
-    Column("bornTimestamp", TIME, "the producer's clock"),
-    Column("bornHost", TEXT, "the producer, `ip:port` or `[ipv6]:port`"),
-    Column("storeTimestamp", TIME, "the broker's clock"),
-    Column("storeHost", TEXT, "the broker, `ip:port` or `[ipv6]:port`"),
-    Column("reconsumeTimes", INT, "how often it was delivered in vain"),
-    Column("preparedTransactionOffset", LONG, "physical offset of a committed message's half message"),
-    Column("commitLogOffset", LONG, "absolute physical offset", derived=True),
-    Column("storeSize", INT, "bytes of the whole unit", derived=True),
+    Column("body", BYTES, "body, decompressed; with `decompress=false` as stored"),
+    Column("properties", MAP, "all properties, parsed as RocketMQ 4.9.1 and later do"),
+    Column("flag", INT, "a number for the application's own use"),
+    Column("sysFlag", INT, "flags as stored: bit 0 compressed, bits 2-3 transaction type, ..."),
+    Column("bornTimestamp", TIME, "time of sending, by the producer's clock"),
+    Column("bornHost", TEXT, "address of the producer, `ip:port` or `[ipv6]:port`"),
+    Column("storeTimestamp", TIME, "time of storing, by the broker's clock"),
+    Column("storeHost", TEXT, "address of the broker, `ip:port` or `[ipv6]:port`"),
+    Column("reconsumeTimes", INT, "number of failed deliveries"),
+    Column("preparedTransactionOffset", LONG, "of a committed message, the physical offset of its half message"),
+    Column("commitLogOffset", LONG, "physical offset of the message in the commitlog", derived=True),
+    Column("storeSize", INT, "size of the whole unit in bytes", derived=True),
     Column("bodyCRC", INT, "CRC-32 of the stored body, without its highest bit", derived=True),
     Column(
         "realTopic",
         TEXT,
-        "the application's topic, where the broker has put the message under another: half, delayed, timed, retried "
-        "and dead messages; else `topic`",
+        "the application's topic, of half, delayed, timed, retried and dead messages, which the broker stores under "
+        "another one; else `topic`",
         default=False,
         derived=True,
     ),
     Column(
         "realQueueId",
         INT,
-        "the queue of `realTopic`; null for retried and dead messages, which do not name it",
+        "queue of `realTopic`; null for retried and dead messages, which do not name it",
         default=False,
         derived=True,
     ),
     Column(
         "originMsgId",
         TEXT,
-        "the `offsetMsgId` of a retried or dead message when it was first stored; null when absent",
+        "`offsetMsgId` of a retried or dead message when it was first stored; null if absent",
         default=False,
         derived=True,
     ),
     Column(
         "consumerGroup",
         TEXT,
-        "the group that a retried message is for, or that gave a dead one up; else null",
+        "of a retried message the group that gets it, of a dead message the group that gave up; else null",
         default=False,
         derived=True,
     ),
@@ -108,7 +107,7 @@ _TABLE = (
     Column(
         "corrupt",
         TEXT,
-        "what is wrong here, with `mode=PERMISSIVE`; else null",
+        "what is wrong in a damaged place, with `mode=PERMISSIVE`; else null",
         default=False,
         derived=True,
     ),
@@ -119,25 +118,25 @@ DEFAULT_COLUMNS = [column.name for column in _TABLE if column.default]
 
 
 def arrow_schema(names: list[str]) -> pa.Schema:
-    """The record batch schema of these columns, in this order, all nullable."""
+    """The record batch schema of columns of messages, in this order, all nullable."""
     return as_schema(COLUMNS[name] for name in names)
 
 
 def as_schema(columns: Iterable[Column]) -> pa.Schema:
-    """The same of columns that are no messages'."""
+    """The record batch schema of columns, all nullable."""
     return pa.schema([pa.field(column.name, column.arrow) for column in columns])
 
 
 def batch_of(arrays: list[pa.Array], rows: int, schema: pa.Schema) -> pa.RecordBatch:
-    """A record batch of columns; of none it still has rows.
+    """A record batch of columns; without columns it still has its rows.
 
     Raises:
-        OptionError: a column that the user declares NOT NULL is null. The store is sound, so this is no damage.
+        OptionError: a column that the user declares NOT NULL has a null. The store is sound: this is no damage.
     """
     for field, array in zip(schema, arrays, strict=True):
         if not field.nullable and array.null_count:
             raise OptionError(
-                f"column {field.name!r}: the schema declares it NOT NULL, but a row has none; leave NOT NULL away"
+                f"column {field.name!r}: the schema declares it NOT NULL, but a row has none; remove NOT NULL"
             )
     if not arrays:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))

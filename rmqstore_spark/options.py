@@ -1,6 +1,6 @@
-"""Every option: its name, default and type, one line of help, where it is of use, and where it is not and why.
+"""The table of all options: name, default, type, one line of help, and where each is of use or refused, and why.
 
-docs/options.md is made from it, and so is what a call, a command, a stream, a copy or a table takes.
+This table says which options each call, command, stream, copy and table takes; docs/options.md is generated from it.
 """
 
 import enum
@@ -30,10 +30,10 @@ NO_STORAGE = Storage()
 
 
 def check_columns(names: list[str], known: Collection[str] = COLUMNS) -> None:
-    """Refuse columns that do not exist, or are named twice.
+    """Refuse unknown columns, and columns named twice.
 
     Args:
-        known: those that there are; of messages, if it is not given.
+        known: the existing columns; default: those of messages.
 
     Raises:
         OptionError: naming the column and the nearest one.
@@ -48,7 +48,7 @@ def check_columns(names: list[str], known: Collection[str] = COLUMNS) -> None:
 
 
 class Use(enum.Flag):
-    """Where an option is of use."""
+    """A place where options may be of use: a call, a command, a kind of read."""
 
     READ = enum.auto()  # a batch read in Spark
     STREAMS = enum.auto()
@@ -56,14 +56,14 @@ class Use(enum.Flag):
     CALL = enum.auto()  # a Python call: paths and table are arguments there, and a Store has them
     STORE = enum.auto()  # a Store is made with it, for all of its calls
     COPIES = enum.auto()
-    TABLE = enum.auto()  # every table: which stores, which columns, with what manners towards others
-    PICKED = enum.auto()  # every table that is made of messages; what else goes with a table, it says itself
+    TABLE = enum.auto()  # every table
+    PICKED = enum.auto()  # every table that is made of messages; each table names its further options itself
     MESSAGES = enum.auto()  # the command of this name, like the next ones; `explain` takes the same
     TAIL = enum.auto()
     GET = enum.auto()
     HISTORY = enum.auto()
     SHOW = enum.auto()
-    SELECT = enum.auto()  # no place: it says which messages are wanted
+    SELECT = enum.auto()  # not a place: marks options that select messages
     WRITE = enum.auto()
     REBUILD = enum.auto()
 
@@ -73,11 +73,11 @@ class Option:
     """An option.
 
     Attributes:
-        default: as a user would write it; '' when there is none.
+        default: the default as a user would write it; '' for none.
         help: one line for people.
-        uses: where it is of use.
-        refused: where it is not, though one might think so, and why.
-        short: what else it is called at a terminal.
+        uses: the places where the option is of use.
+        refused: places where one might expect the option, and why it is refused there.
+        short: another spelling on the command line.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Option:
     short: str | None = None
 
     def goes_with(self, use: Use) -> bool:
-        """Is it of use there, or in all of several places?"""
+        """True if the option is of use there; of several places combined, in all of them."""
         return use in self.uses and not any(where in use for where in self.refused)
 
 
@@ -99,31 +99,33 @@ _EVERYWHERE = _CALLS | Use.MESSAGES | Use.TAIL  # where messages are read
 _ANY_TABLE = Use.TABLE | Use.GET | Use.HISTORY
 _WRITES = Use.WRITE | Use.CALL
 _NO_END = {Use.STREAMS: "a stream has no end"}
-_NO_LOOKUP = {Use.STREAMS: "a stream reads all that comes; look messages up with a batch read, or filter"}
-_WHOLE = {Use.COPIES: "they have whole messages"}
+_NO_LOOKUP = {Use.STREAMS: "a stream reads everything that arrives; look messages up with a batch read, or filter"}
+_WHOLE = {Use.COPIES: "a copy has whole messages"}
 
 _READ_TABLE = (
     Option("path", "", types.DIRECTORY, "the store directory, or a glob; what `load(path)` sets", _STORES),
-    Option("paths", "", types.DIRECTORIES, "several of them as a JSON list; what `load([...])` sets", _STORES),
+    Option(
+        "paths", "", types.DIRECTORIES, "several store directories as a JSON list; what `load([...])` sets", _STORES
+    ),
     Option(
         "storePathCommitLog",
         "",
         types.COMMITLOGS,
-        "the commitlog's directories, with commas between them, where they are not `<path>/commitlog` (broker.conf)",
+        "the directories of the commitlog, comma-separated, if it is not in `<path>/commitlog` (as in broker.conf)",
         _EVERYWHERE | Use.STORE | _ANY_TABLE | Use.SHOW,
     ),
     Option(
         "table",
         MESSAGES,
         types.NAME,
-        "what is read of a store: its messages, or another of its tables, such as `topics` or `offsets`",
+        "the table to read: `messages`, or another one such as `topics` or `offsets`",
         _STORES,
     ),
     Option(
         "subscribe",
         "",
         types.TOPICS,
-        "the topics to read, with commas between them",
+        "the topics to read, comma-separated",
         _EVERYWHERE | Use.SELECT | Use.GET,
         short="--topic",
     ),
@@ -131,24 +133,30 @@ _READ_TABLE = (
         "subscribePattern",
         "",
         types.PATTERN,
-        "a regular expression (RE2's: no look-around, no back references) that matches their whole names",
+        "a regular expression that matches the whole names of the topics to read (RE2: no look-around, no back "
+        "references)",
         _EVERYWHERE | Use.SELECT,
     ),
     Option(
         "assign",
         "",
         types.QUEUES,
-        'the queues to read: `{"topic": [0, 1]}`; at most one of these three options',
+        'the queues to read: `{"topic": [0, 1]}`. Only one of `subscribe`, `subscribePattern` and `assign` can be '
+        "given",
         _EVERYWHERE | Use.SELECT,
     ),
     Option(
-        "tags", "*", types.TAGS, r"a subscription expression: `*`, `TagA` or `TagA \|\| TagB`", _EVERYWHERE | Use.SELECT
+        "tags",
+        "*",
+        types.TAGS,
+        r"tags to read, as in a subscription: `*`, `TagA` or `TagA \|\| TagB`",
+        _EVERYWHERE | Use.SELECT,
     ),
     Option(
         "key",
         "",
         types.WORD,
-        "the messages with this word in `keys`, or this `msgId`",
+        "messages with this word in `keys`, or with this `msgId`",
         _EVERYWHERE | Use.SELECT | Use.GET,
         refused=_NO_LOOKUP,
     ),
@@ -156,7 +164,7 @@ _READ_TABLE = (
         "msgId",
         "",
         types.WORD,
-        "the messages with this `msgId` or `offsetMsgId`",
+        "messages with this `msgId` or `offsetMsgId`",
         _EVERYWHERE | Use.SELECT,
         refused=_NO_LOOKUP,
     ),
@@ -164,14 +172,14 @@ _READ_TABLE = (
         "offsetMsgId",
         "",
         types.OFFSET_ID,
-        "the message with this `offsetMsgId`, which says where it is: no index is asked, as it is for `msgId`",
+        "the message with this `offsetMsgId`, which contains its position: no index is needed, unlike with `msgId`",
         _EVERYWHERE | Use.SELECT,
     ),
     Option(
         "startingTimestamp",
         "",
         types.INSTANT,
-        "the first store time: milliseconds of the epoch, or ISO-8601 (UTC, unless it says else)",
+        "messages stored at this time or later: milliseconds since 1970, or ISO-8601 (UTC unless it has a zone)",
         _EVERYWHERE | Use.SELECT | Use.GET,
         short="--from",
     ),
@@ -179,7 +187,7 @@ _READ_TABLE = (
         "endingTimestamp",
         "",
         types.INSTANT,
-        "the first store time that is too late",
+        "messages stored before this time",
         _EVERYWHERE | Use.SELECT | Use.GET,
         refused=_NO_END,
         short="--to",
@@ -188,15 +196,15 @@ _READ_TABLE = (
         "startingOffsets",
         "earliest",
         types.STARTS,
-        'the first offset of queues: `{"topic": {"0": 17}}`, -2 for `earliest`; queues not named are read whole; or '
-        "`group:NAME`: what this consumer group has not consumed of the topics that it consumes",
+        'the first queue offset to read: `{"topic": {"0": 17}}`, -2 for `earliest`; other queues are read whole. Or '
+        "`group:NAME`: what this consumer group has not consumed yet, of the topics that it consumes",
         _EVERYWHERE | Use.SELECT,
     ),
     Option(
         "endingOffsets",
         "latest",
         types.ENDS,
-        "the first offset that is too late; -1 for `latest`",
+        'the queue offset to stop before: `{"topic": {"0": 17}}`, -1 for `latest`',
         _EVERYWHERE | Use.SELECT,
         refused=_NO_END,
     ),
@@ -204,7 +212,7 @@ _READ_TABLE = (
         "columns",
         "",
         types.COLUMNS,
-        "the columns to read, with commas between them; the rest is never decoded",
+        "the columns to read, comma-separated; others are never decoded",
         _EVERYWHERE | _ANY_TABLE,
         refused=_WHOLE,
     ),
@@ -212,8 +220,8 @@ _READ_TABLE = (
         "mode",
         "FAILFAST",
         types.one_of(Mode),
-        "at damage: `FAILFAST` stops with an error; `DROPMALFORMED` logs it and reads on after it; `PERMISSIVE` also "
-        "gives a row for it, told in column `corrupt`",
+        "what to do at damage: `FAILFAST`: stop with an error; `DROPMALFORMED`: log it and read on after it; "
+        "`PERMISSIVE`: the same, and return a row that describes it in column `corrupt`",
         _EVERYWHERE | Use.STORE | Use.PICKED | Use.GET | Use.HISTORY,
         refused=_WHOLE,
     ),
@@ -221,10 +229,10 @@ _READ_TABLE = (
         "deduplicate",
         "false",
         types.FLAG,
-        "of several copies of one broker's store (master and slave, two backups) each message once: of each commitlog "
-        "file the copy that reaches furthest, and what is damaged there from another; without it copies are an error",
+        "read each message of several replicas of one store (master and slave, two backups) once: each commitlog file "
+        "from the replica that reaches furthest, damaged messages from another one. Without it replicas are an error",
         _EVERYWHERE & ~Use.TAIL | Use.GET,
-        refused={Use.STREAMS: "each store is followed by itself, so name one copy"},
+        refused={Use.STREAMS: "a stream follows each store separately, so name one replica"},
     ),
     Option(
         "verifyCrc", "true", types.FLAG, "check each body against its `bodyCRC`", _EVERYWHERE | Use.STORE | Use.PICKED
@@ -233,7 +241,7 @@ _READ_TABLE = (
         "decompress",
         "true",
         types.FLAG,
-        "decompress zlib, LZ4 and zstd bodies; `false` gives them as stored",
+        "decompress zlib, LZ4 and zstd bodies; `false` returns bodies as stored",
         _EVERYWHERE,
         refused=_WHOLE,
     ),
@@ -241,19 +249,23 @@ _READ_TABLE = (
         "maxPartitionBytes",
         "auto",
         types.PARTITION_SIZE,
-        "the most commitlog bytes in a partition; `auto`: 128m, and in stores of more than 250 GiB more, up to 1g, "
-        "to keep to 2,000 partitions",
+        "the largest number of commitlog bytes in a partition; `auto`: 128m, and up to 1g in stores of more than 250 "
+        "GiB, to have 2,000 partitions at most",
         _CALLS,
     ),
     Option(
-        "minPartitions", "", types.COUNT, "how many partitions to aim at, at least; else the driver's cores", _CALLS
+        "minPartitions",
+        "",
+        types.COUNT,
+        "the least number of partitions to aim at; default: the driver's cores",
+        _CALLS,
     ),
     Option(
         "pushdown",
         "auto",
         types.one_of(Pushdown),
-        "use of the filters that Spark pushes: `auto` where Spark does it right, `off`, or `on`: you promise that the "
-        "DataFrame is scanned once only",
+        "use of the filters that Spark pushes down: `auto`: if this version of Spark does it correctly; `off`; `on`: "
+        "always, and you promise that the DataFrame is scanned only once",
         Use.READ | Use.EXPLAIN,
         refused={Use.STREAMS: "Spark pushes no filters to streams"},
     ),
@@ -261,9 +273,9 @@ _READ_TABLE = (
         "trust",
         "log",
         types.one_of(Trust),
-        "`log`: ConsumeQueues are used as far as the log bears them out; `queues`: you promise that they are whole. "
-        "Then nothing is proved, and topic, queueId, queueOffset, commitLogOffset, storeSize and store come from them "
-        "alone",
+        "`log`: ConsumeQueues are used as far as the log confirms them; `queues`: you promise that they are whole. "
+        "Then nothing is proved, and topic, queueId, queueOffset, commitLogOffset, storeSize and store are read from "
+        "the queues alone",
         _EVERYWHERE | Use.STORE | Use.GET,
         refused={Use.STREAMS: "a stream reads the log itself"} | _WHOLE,
     ),
@@ -271,15 +283,15 @@ _READ_TABLE = (
         "dropCache",
         "false",
         types.FLAG,
-        "drop the commitlog's pages from the system's memory once they are read, but for those that were there before: "
-        "a broker on the same machine keeps its own",
+        "drop the commitlog's pages from the page cache after reading them, except those that were cached before, so "
+        "that a broker on the same machine keeps its own",
         _EVERYWHERE | Use.STORE | _ANY_TABLE,
     ),
     Option(
         "maxTaskBytesPerSecond",
         "",
         types.SIZE,
-        "the most bytes that each task reads in a second; all tasks that run at the same time read that much each",
+        "throttle: the largest number of bytes that a task reads in a second. Tasks that run at the same time add up",
         _EVERYWHERE | Use.STORE | _ANY_TABLE,
     ),
 )
@@ -289,80 +301,81 @@ _STREAM_TABLE = (
         "startingOffsets",
         "latest",
         types.STREAM_START,
-        "where a new query begins: `latest`, with what comes from now on; `earliest`; `group:NAME`; or "
-        '`{"topic": {"0": 17}}`, -2 for `earliest` and -1 for `latest`, queues not named are read whole. '
-        "Beside `startingTimestamp` it is `earliest` by default. A restarted query goes on where its checkpoint says",
+        "where a new query begins: `latest`: with the next message to arrive; `earliest`; `group:NAME`; or "
+        '`{"topic": {"0": 17}}`, -2 for `earliest` and -1 for `latest`; other queues are read whole. With '
+        "`startingTimestamp` the default is `earliest`. A restarted query goes on where its checkpoint says",
         Use.STREAMS,
     ),
     Option(
         "maxBytesPerTrigger",
         "",
         types.SIZE,
-        "about the most bytes of the log that a micro-batch reads, shared by the stores; needs Spark 4.2",
+        "the approximate limit of log bytes in a micro-batch, shared by all stores; needs Spark 4.2",
         Use.STREAMS,
     ),
     Option(
         "maxOffsetsPerTrigger",
         "",
         types.COUNT,
-        "the most messages of a micro-batch, shared by the stores; needs Spark 4.2. To count them, the driver looks "
-        "through the log first",
+        "the limit of messages in a micro-batch, shared by all stores; needs Spark 4.2. To count them, the driver "
+        "scans the log first",
         Use.STREAMS,
     ),
     Option(
         "failOnDataLoss",
         "true",
         types.FLAG,
-        "fail where the store no longer has what comes next, or what was read last: segments were deleted before they "
-        "were read, the log was cut and written anew, or an older copy took its place; `false` logs which "
-        "commitLogOffsets are gone, and goes on",
+        "fail if the store no longer has the next message, or the last one that was read: segments were deleted before "
+        "they were read, the log was truncated and written again, or an older copy took its place; `false`: log which "
+        "commitLogOffsets are gone, and go on",
         Use.STREAMS,
     ),
 )
 
 _WRITE_TABLE = (
     Option("path", "", types.DIRECTORY, "the store directory; what `save(path)` sets", Use.WRITE),
-    Option("topic", "", types.NAME, "the topic of rows without one", _WRITES),
+    Option("topic", "", types.NAME, "the topic of rows that have none", _WRITES),
     Option(
         "queues",
         "4",
         types.within(types.COUNT, MOST_BYTES),
-        "rows without a `queueId` go to this many queues of their topic: by the hash of `keys`, or else in turn",
+        "the number of queues per topic for rows without a `queueId`, which are spread by the hash of `keys`, or in "
+        "turn",
         _WRITES,
     ),
     Option(
         "mappedFileSizeCommitLog",
         f"{DEFAULT_SIZES.segment >> 30}g",
         types.within(types.SIZE, MOST_BYTES),
-        "bytes of a commitlog file, for a new store",
+        "size of a commitlog file in a new store",
         _WRITES,
     ),
     Option(
         "mappedFileSizeConsumeQueue",
         str(DEFAULT_SIZES.queue_file),
         types.within(types.QUEUE_SIZE, MOST_BYTES // QUEUE_UNIT_SIZE * QUEUE_UNIT_SIZE),
-        "bytes of a ConsumeQueue file, for a new store",
+        "size of a ConsumeQueue file in a new store",
         _WRITES | Use.REBUILD,
     ),
     Option(
         "maxHashSlotNum",
         str(DEFAULT_SIZES.slots),
         types.within(types.COUNT, most_slots(2)),
-        "hash slots of an index file, for a new store",
+        "hash slots of an index file in a new store",
         _WRITES | Use.REBUILD,
     ),
     Option(
         "maxIndexNum",
         str(DEFAULT_SIZES.items),
         types.within(types.ITEMS, most_items(1)),
-        "entries of an index file, for a new store",
+        "entries of an index file in a new store",
         _WRITES | Use.REBUILD,
     ),
     Option(
         "messageIndexEnable",
         "true",
         types.FLAG,
-        "put the messages' keys and ids into index files",
+        "index the messages' keys and ids",
         _WRITES | Use.REBUILD | Use.COPIES,
         short="--index",
     ),
@@ -370,47 +383,53 @@ _WRITE_TABLE = (
         "storeHost",
         "127.0.0.1:10911",
         types.HOST,
-        "`ip:port` or `[ipv6]:port` of the broker, for rows without one",
+        "the broker's `ip:port` or `[ipv6]:port`, for rows that have none",
         _WRITES,
     ),
-    Option("bornHost", "127.0.0.1:0", types.HOST, "the same of the producer", _WRITES),
+    Option(
+        "bornHost",
+        "127.0.0.1:0",
+        types.HOST,
+        "the producer's `ip:port` or `[ipv6]:port`, for rows that have none",
+        _WRITES,
+    ),
     Option(
         "decompress",
         "true",
         types.FLAG,
-        "as the rows were read: `true`: bodies are plain, and `sysFlag` loses its compression bits; `false`: they are "
-        "as they were stored, and it keeps them",
+        "how the rows were read: `true`: bodies are decompressed, and `sysFlag` loses its compression bits; `false`: "
+        "bodies are as stored, and `sysFlag` is kept",
         _WRITES,
     ),
     Option(
         "autoMessageVersionOnTopicLen",
         "false",
         types.FLAG,
-        "allow topics of 128 to 255 bytes; brokers before 5.1.0 delete such messages and all after them",
+        "allow topics of 128 to 255 bytes; brokers before 5.1.0 delete such messages and everything after them",
         _WRITES,
     ),
     Option(
         "configFrom",
         "",
         types.OTHER_STORE,
-        "for rows of a broker's store that become a new one: that store's directory. What it knows of topics and "
-        "consumer groups comes along, and each group goes on where it was, though queue offsets are given anew. Needs "
-        "columns `topic`, `queueId` and `queueOffset`, and the rows of each queue in their order",
+        "the store that the rows come from: a new store inherits its topics and consumer groups, and consumer offsets "
+        "are translated to the new queue offsets. Needs columns `topic`, `queueId` and `queueOffset`, and the rows of "
+        "each queue in order of their offsets",
         _WRITES,
     ),
     Option(
         "txnAppId",
         "",
         types.NAME,
-        "with `txnVersion`: who writes. A write whose version is not greater than the last one of this application is "
-        "skipped, so that one that is tried again, in `foreachBatch` for example, writes nothing twice",
+        "with `txnVersion`: the application that writes. A write whose version is not above the last one of its "
+        "application is skipped, so a retried write, for example in `foreachBatch`, writes nothing twice",
         _WRITES,
     ),
     Option(
         "txnVersion",
         "",
         types.VERSION,
-        "with `txnAppId`: the number of this write; each one's is greater than the last",
+        "with `txnAppId`: the number of this write, which grows with each write of the application",
         _WRITES,
     ),
 )
@@ -424,20 +443,20 @@ ONLY_OF_STREAMS = {name.lower(): name for name in STREAM_OPTIONS if name not in 
 
 
 def going_with(use: Use, table: Mapping[str, Option] = OPTIONS) -> dict[str, Option]:
-    """The options that are of use somewhere, or in all of several places."""
+    """The options of use at a place; of several places combined, those of use at all of them."""
     return {name: option for name, option in table.items() if option.goes_with(use)}
 
 
 def refused_for(use: Use) -> dict[str, str]:
-    """The options of a read that are of no use somewhere, and why."""
+    """The read options that a place refuses, and why."""
     return {name: option.refused[use] for name, option in OPTIONS.items() if use in option.refused}
 
 
 def refuse(given: Iterable[str], use: Use) -> None:
-    """Refuse options of a read that are of no use somewhere; their names in any case.
+    """Refuse read options that have no meaning at a place. Names are compared in any case.
 
     Raises:
-        OptionError: there is one.
+        OptionError: one of the options is refused there.
     """
     names = {name.lower() for name in given}
     for name, why in refused_for(use).items():
@@ -450,11 +469,11 @@ CALL_OPTIONS = going_with(Use.CALL)
 STORE_OPTIONS = going_with(Use.STORE)
 WRITE_CALL_OPTIONS = going_with(Use.CALL, WRITE_OPTIONS)
 REBUILD_OPTIONS = going_with(Use.REBUILD, WRITE_OPTIONS)
-COPY_OPTIONS = going_with(Use.COPIES, WRITE_OPTIONS)  # that a copy is written with
+COPY_OPTIONS = going_with(Use.COPIES, WRITE_OPTIONS)  # for writing a copy
 
 
 def of_stores(given: Mapping[str, object]) -> StoreOptions:
-    """Those of the options that say where a store's files are, and how they are read."""
+    """The given options that say where a store's files are and how they are read."""
     names = {name.lower() for name in STORE_OPTIONS}
     return {  # type: ignore[return-value]
         name: value for name, value in given.items() if name.lower() in names or is_storage_option(name)
@@ -463,16 +482,16 @@ def of_stores(given: Mapping[str, object]) -> StoreOptions:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """The read options, understood. Attributes are the options' names in Python's spelling.
+    """Parsed read options. Attributes are the options' names in Python's spelling.
 
     Attributes:
-        manners: what `dropCache` and `maxTaskBytesPerSecond` ask for.
-        selection: what those that select rows say together.
-        subscribe: the topics that this one names. Filters may have left fewer of them in the selection.
+        manners: page cache and throttle, from `dropCache` and `maxTaskBytesPerSecond`.
+        selection: the options that select messages, taken together.
+        subscribe: the topics of option `subscribe`; pushed filters may leave fewer of them in the selection.
         max_partition_bytes: None for `auto` (read/pack.py).
-        storage: how remote stores are reached.
-        starting_group: the consumer group that startingOffsets names; the selection says nothing of it yet.
-        given: the names of the options that were given at all.
+        storage: how to reach remote stores.
+        starting_group: the consumer group in startingOffsets, which is not part of the selection yet.
+        given: the names of the options that were given.
     """
 
     paths: list[str]
@@ -496,18 +515,18 @@ class ReadOptions:
 
     @property
     def is_everything(self) -> bool:
-        """True when no message is left out."""
+        """True if the options select all messages."""
         return self.selection.is_everything and self.starting_group is None
 
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """The write options, understood. Attributes are the options' names in Python's spelling; hosts are as stored.
+    """Parsed write options. Attributes are the options' names in Python's spelling; hosts are as stored.
 
     Attributes:
-        sizes: those that the user gives; a store has its own, and RocketMQ's are for what neither says.
-        config_from: the store whose topics and groups come along.
-        transaction: what `txnAppId` and `txnVersion` say; None where they are not given.
+        sizes: the sizes that the user gives. An existing store has its own; RocketMQ's defaults fill the rest.
+        config_from: the store whose topics and groups a new store inherits.
+        transaction: `txnAppId` and `txnVersion`; None if they are not given.
     """
 
     path: str
@@ -524,10 +543,10 @@ class WriteOptions:
 
 
 def parse_options(given: Mapping[str, str]) -> ReadOptions:
-    """Understand a reader's options; their names in any case.
+    """Parse read options. Names are compared in any case.
 
     Raises:
-        OptionError: an unknown option (with the nearest known one), or a value that cannot be understood.
+        OptionError: an unknown option (with the most similar known one), or a wrong value.
     """
     storage, given = taken_out(given)
     values, named = understand(given, OPTIONS)
@@ -557,17 +576,17 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
 
 
 def _attributes(understood: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of the options that are attributes as they are: of their names, in Python's spelling."""
+    """The values of those options that have an attribute of the same name, by its spelling in Python."""
     names = {attribute.name for attribute in fields(understood)}
     spelled = {re.sub("[A-Z]+", lambda found: f"_{found[0].lower()}", name): value for name, value in values.items()}
     return {name: value for name, value in spelled.items() if name in names}
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
-    """Understand a writer's options; their names in any case.
+    """Parse write options. Names are compared in any case.
 
     Raises:
-        OptionError: an unknown option (with the nearest known one), or a value that cannot be understood.
+        OptionError: an unknown option (with the most similar known one), or a wrong value.
     """
     refuse_remote(next((text for name, text in given.items() if name.lower() == "path"), ""))
     values, named = understand(given, WRITE_OPTIONS)
@@ -579,7 +598,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     application, version = values["txnAppId"], values["txnVersion"]
     if (application is None) != (version is None):
         missing = "txnVersion" if version is None else "txnAppId"
-        raise OptionError(f"options 'txnAppId' and 'txnVersion' go together: expected {missing!r}, too, found none")
+        raise OptionError(f"options 'txnAppId' and 'txnVersion' go together: expected {missing!r} as well, found none")
     together = {
         "path": values["path"][0],
         "sizes": Sizes(*(values[name] if name in named else None for name in _SIZES)),
@@ -589,20 +608,20 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
 
 
 def parse_rebuild_options(given: Mapping[str, str]) -> WriteOptions:
-    """Understand the options of rmqstore_spark.rebuild, which are some of those for writing.
+    """Parse the options of rmqstore_spark.rebuild, which are some of the write options.
 
     Raises:
-        OptionError: one that has no meaning there, or a value that cannot be understood.
+        OptionError: an option that a rebuild does not have, or a wrong value.
     """
     understand(given, {"path": WRITE_OPTIONS["path"], **REBUILD_OPTIONS})
     return parse_write_options(given)
 
 
 def option_texts(given: Mapping[str, object], table: Mapping[str, Option]) -> dict[str, str]:
-    """A Python program's options as the texts that they are in Spark, by their own names; what is None is not given.
+    """A Python program's options as texts, as Spark passes them, by their exact names. None counts as not given.
 
     Raises:
-        OptionError: one that is not in the table, is given twice, or takes no such value.
+        OptionError: an option that is not in the table, is given twice, or has a value of a wrong type.
     """
     values = {name: value for name, value in given.items() if value is not None}
     of_storage = {name: value for name, value in values.items() if is_storage_option(name)}
@@ -612,8 +631,7 @@ def option_texts(given: Mapping[str, object], table: Mapping[str, Option]) -> di
 
 
 def named(given: Mapping[str, _Value], table: Mapping[str, Option]) -> dict[str, _Value]:
-    """Options by their own names, in the order of their table: so of two that are wrong it is always the same that is
-    told, however they are given.
+    """Options by their exact names, in the order of the table: of two wrong options always the same one is reported.
 
     Raises:
         OptionError: an option that is not in the table, or is given twice.
@@ -642,10 +660,13 @@ def _unknown(name: str, table: Mapping[str, Option]) -> str:
 
 
 def understand(given: Mapping[str, str], table: Mapping[str, Option]) -> tuple[dict[str, Any], set[str]]:
-    """The values of all options of a table, and the names of those that are given.
+    """Parse the options of a table.
+
+    Returns:
+        The values of all its options, by name, and the names of those that were given.
 
     Raises:
-        OptionError: an option that is not in the table, or a value that cannot be understood.
+        OptionError: an option that is not in the table, or a wrong value.
     """
     texts = named(given, table)
     values = {name: _parse(table[name], text) for name, text in texts.items()}

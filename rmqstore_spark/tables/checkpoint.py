@@ -28,17 +28,17 @@ def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Reco
 
 CHECKPOINT = Table(
     name="checkpoint",
-    row="a store: what its broker noted down of its files",
+    row="a store, with what its broker recorded about its files",
     columns=(
-        Column("physicMsgTimestamp", TIME, "store time up to which the log was on disk; null where that is not known"),
-        Column("logicsMsgTimestamp", TIME, "the same of the queues"),
-        Column("indexMsgTimestamp", TIME, "the same of the index"),
+        Column("physicMsgTimestamp", TIME, "store time up to which the log was on disk; null if unknown"),
+        Column("logicsMsgTimestamp", TIME, "store time up to which the queues were on disk; null if unknown"),
+        Column("indexMsgTimestamp", TIME, "store time up to which the index was on disk; null if unknown"),
         Column(
             "masterFlushedOffset", LONG, "physical offset up to which the master's log was on disk; brokers since 5.0.0"
         ),
         Column("confirmPhyOffset", LONG, "physical offset up to which replicas had confirmed; brokers since 5.1.1"),
-        Column("abort", BOOL, "whether the broker runs, or did not stop cleanly"),
-        Column("locked", BOOL, "whether somebody holds the store's lock"),
+        Column("abort", BOOL, "whether the broker is running, or did not stop cleanly"),
+        Column("locked", BOOL, "whether the store's lock is held"),
     ),
     options=frozenset(),
     rows=_rows,

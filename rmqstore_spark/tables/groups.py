@@ -48,18 +48,18 @@ def _row(group: str, entry: dict[str, Any] | None, topics: list[str]) -> tuple[A
 
 GROUPS = Table(
     name="groups",
-    row="a consumer group that the configuration or an offset knows",
+    row="a consumer group known from the configuration or an offset",
     columns=(
-        Column("group", TEXT, "its name"),
-        Column("consumeEnable", BOOL, "whether it may consume"),
-        Column("broadcastEnable", BOOL, "whether it may consume in broadcast mode"),
-        Column("retryQueueNums", INT, "how many queues its retry topic has"),
-        Column("retryMaxTimes", INT, "how often a message is retried before it goes to the DLQ"),
-        Column("attributes", MAP, "all attributes that the broker was told"),
-        Column("configured", BOOL, "whether subscriptionGroup.json has it"),
-        Column("topics", TEXTS, "those that it has offsets of"),
+        Column("group", TEXT, "name of the group"),
+        Column("consumeEnable", BOOL, "whether the group may consume"),
+        Column("broadcastEnable", BOOL, "whether the group may consume in broadcast mode"),
+        Column("retryQueueNums", INT, "number of queues of the retry topic"),
+        Column("retryMaxTimes", INT, "number of retries before a message goes to the DLQ"),
+        Column("attributes", MAP, "all attributes in the configuration"),
+        Column("configured", BOOL, "whether subscriptionGroup.json has the group"),
+        Column("topics", TEXTS, "topics in which the group has offsets"),
     ),
-    note="Those from consumeEnable to attributes are null where it is not configured.",
+    note="The columns from consumeEnable to attributes are null if the group is not configured.",
     options=frozenset(),
     rows=_rows,
 )

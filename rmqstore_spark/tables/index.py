@@ -76,16 +76,16 @@ def _seen(store: Snapshot, options: ReadOptions) -> Iterator[Proof | None]:
 
 INDEX = Table(
     name="index",
-    row="an item of an index file, as it stands there",
+    row="an item of an index file, as stored",
     columns=(
         Column("file", TEXT, "path of the index file"),
-        Column("item", INT, "its number in the file"),
+        Column("item", INT, "number of the item in the file"),
         Column("keyHash", INT, "hash of topic#key"),
         Column("commitLogOffset", LONG, "physical offset of the message"),
         # Cut to a whole second; of item 1 of a file that is not the first, up to the time between the two files too
         # late (IndexFile.putKey).
-        Column("storeTimestamp", TIME, "the message's, in whole seconds after the file's beginTimestamp"),
-        Column("previousItem", INT, "the next older item of the same hash slot; 0: there is none"),
+        Column("storeTimestamp", TIME, "store time of the message, in whole seconds after the file's beginTimestamp"),
+        Column("previousItem", INT, "next older item in the same hash slot; 0 for none"),
     ),
     options=frozenset({"mode"}),
     rows=_rows,

@@ -54,17 +54,17 @@ def _capacity(reader: IndexReader) -> int | None:
 
 INDEXFILES = Table(
     name="indexfiles",
-    row="an index file, as its header says",
+    row="an index file, as described by its header",
     columns=(
-        Column("file", TEXT, "its path"),
-        Column("beginTimestamp", TIME, "store time of its first item's message"),
-        Column("endTimestamp", TIME, "store time of its last item's message"),
-        Column("beginOffset", LONG, "physical offset of its first item's message"),
-        Column("endOffset", LONG, "physical offset of its last item's message"),
-        Column("usedSlots", INT, "how many hash slots are in use"),
-        Column("items", INT, "how many items it has"),
+        Column("file", TEXT, "path of the file"),
+        Column("beginTimestamp", TIME, "store time of the first item's message"),
+        Column("endTimestamp", TIME, "store time of the last item's message"),
+        Column("beginOffset", LONG, "physical offset of the first item's message"),
+        Column("endOffset", LONG, "physical offset of the last item's message"),
+        Column("usedSlots", INT, "number of hash slots in use"),
+        Column("items", INT, "number of items"),
         # maxIndexNum - 1. Where header and items contradict each other, nothing tells where the items begin.
-        Column("capacity", INT, "how many items it has room for; null where header and items contradict each other"),
+        Column("capacity", INT, "number of items that fit; null if header and items contradict each other"),
     ),
     options=frozenset({"mode"}),
     rows=_rows,

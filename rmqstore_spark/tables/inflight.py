@@ -191,15 +191,15 @@ def _object(info: dict[str, Any], name: str) -> dict[str, Any]:
 
 INFLIGHT = Table(
     name="inflight",
-    row="a popped message that nobody acknowledged",
+    row="a popped message that has not been acknowledged",
     columns=(
-        Column("group", TEXT, "the group that popped it"),
-        Column("topic", TEXT, "the topic that it was popped from"),
-        Column("queueId", INT, "the queue that it was popped from"),
-        Column("queueOffset", LONG, "its queue offset there"),
-        Column("popTimestamp", TIME, "when it was popped"),
-        Column("visibleTimestamp", TIME, "when it can be popped again"),
-        Column("retries", INT, "how often it was given to a consumer before"),
+        Column("group", TEXT, "group that popped the message"),
+        Column("topic", TEXT, "topic that the message was popped from"),
+        Column("queueId", INT, "queue that the message was popped from"),
+        Column("queueOffset", LONG, "queue offset of the message there"),
+        Column("popTimestamp", TIME, "time of the pop"),
+        Column("visibleTimestamp", TIME, "time at which the message can be popped again"),
+        Column("retries", INT, "number of earlier deliveries to a consumer"),
     ),
     options=HOW_TO_READ | {"subscribe", "subscribePattern", "assign"},
     rows=_rows,

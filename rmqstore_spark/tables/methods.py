@@ -24,104 +24,105 @@ class TableMethods:
         raise NotImplementedError
 
     def topics(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
-        """A row is a topic that the configuration, a queue or a consumer's offset knows.
+        """A row is a topic known from the configuration, a queue or a consumer's offset.
 
-        Columns: topic (its name), kind (user, retry, dlq or system), readQueueNums (how many queues consumers see),
-        writeQueueNums (how many queues producers see), perm (R: read, W: write, X: inherit), order (whether the broker
-        was told that it is ordered), messageType (NORMAL, FIFO, DELAY, TRANSACTION, ...), cleanupPolicy (DELETE or
-        COMPACTION), queueType (SimpleCQ or BatchCQ), attributes (all attributes that the broker was told), configured
-        (whether topics.json has it), queues (how many there are on the disk), messages (how many exist in these
-        queues), lastStoreTimestamp (store time of its last message). Those from readQueueNums to attributes are null
-        where it is not configured.
+        Columns: topic (name of the topic), kind (user, retry, dlq or system), readQueueNums (number of queues for
+        consumers), writeQueueNums (number of queues for producers), perm (permissions: R read, W write, X inherit),
+        order (whether it is configured as an ordered topic), messageType (NORMAL, FIFO, DELAY, TRANSACTION, ...),
+        cleanupPolicy (DELETE or COMPACTION), queueType (SimpleCQ or BatchCQ), attributes (all attributes in the
+        configuration), configured (whether topics.json has the topic), queues (number of queues on the disk), messages
+        (number of messages in these queues), lastStoreTimestamp (store time of the last message). The columns from
+        readQueueNums to attributes are null if the topic is not configured.
         """
         return self.table("topics", columns, **options)
 
     def queues(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
         """A row is a queue.
 
-        Columns: topic (the queue's topic), queueId (its number in the topic), queueType (simple, batch, lmq or
-        rocksdb), minOffset (queue offset of the first message that exists), maxOffset (queue offset after the last
-        message), messages (how many exist), firstCommitLogOffset (physical offset of the first message that exists),
-        lastCommitLogOffset (physical offset of the last message), firstStoreTimestamp (store time of the first message
-        that exists), lastStoreTimestamp (store time of the last message), files (how many ConsumeQueue files it has),
-        sizeOnDisk (bytes that these files take on the disk).
+        Columns: topic (topic of the queue), queueId (number of the queue in its topic), queueType (simple, batch, lmq
+        or rocksdb), minOffset (queue offset of the first message that is left), maxOffset (queue offset after the last
+        message), messages (number of messages that are left), firstCommitLogOffset (physical offset of the first
+        message that is left), lastCommitLogOffset (physical offset of the last message), firstStoreTimestamp (store
+        time of the first message that is left), lastStoreTimestamp (store time of the last message), files (number of
+        ConsumeQueue files), sizeOnDisk (bytes that these files take on the disk).
         """
         return self.table("queues", columns, **options)
 
     def groups(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
-        """A row is a consumer group that the configuration or an offset knows.
+        """A row is a consumer group known from the configuration or an offset.
 
-        Columns: group (its name), consumeEnable (whether it may consume), broadcastEnable (whether it may consume in
-        broadcast mode), retryQueueNums (how many queues its retry topic has), retryMaxTimes (how often a message is
-        retried before it goes to the DLQ), attributes (all attributes that the broker was told), configured (whether
-        subscriptionGroup.json has it), topics (those that it has offsets of). Those from consumeEnable to attributes
-        are null where it is not configured.
+        Columns: group (name of the group), consumeEnable (whether the group may consume), broadcastEnable (whether the
+        group may consume in broadcast mode), retryQueueNums (number of queues of the retry topic), retryMaxTimes
+        (number of retries before a message goes to the DLQ), attributes (all attributes in the configuration),
+        configured (whether subscriptionGroup.json has the group), topics (topics in which the group has offsets). The
+        columns from consumeEnable to attributes are null if the group is not configured.
         """
         return self.table("groups", columns, **options)
 
     def offsets(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
-        """A row is how far a consumer group is in a queue.
+        """A row is the position of a consumer group in a queue.
 
-        Columns: group (the consumer group), topic (the queue's topic), queueId (the queue's number), consumerOffset
-        (queue offset of the message that the group gets next), minOffset (queue offset of the first message that
-        exists), maxOffset (queue offset after the last message), lag (how many messages it has not consumed that still
-        exist, whatever their tags; below 0: the queue ends before the group's offset), lastConsumedTimestamp (store
-        time of the last message that it consumed), lagMillis (store time from the last message that it consumed, or
-        else the first that exists, to the last there is), expired (whether its next message is deleted already). Those
-        from minOffset on are null where there is no such queue.
+        Columns: group (the consumer group), topic (topic of the queue), queueId (number of the queue), consumerOffset
+        (queue offset of the next message for the group), minOffset (queue offset of the first message that is left),
+        maxOffset (queue offset after the last message), lag (number of messages left that the group has not consumed,
+        whatever their tags; below 0 if the queue ends before the group's offset), lastConsumedTimestamp (store time of
+        the last message that the group consumed), lagMillis (milliseconds of store time from the last consumed message,
+        or else the first one left, to the last message), expired (whether the group's next message has been deleted).
+        The columns from minOffset on are null if the queue does not exist.
         """
         return self.table("offsets", columns, **options)
 
     def segments(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
         """A row is a commitlog file.
 
-        Columns: file (its path), startOffset (physical offset at which its messages begin), endOffset (physical offset
-        at which they end), fileSize (its size in bytes), allocated (bytes that it takes on the disk), state (used;
-        last: the log ends in it; spare: nothing is in it yet), firstStoreTimestamp (store time of its first message),
-        lastStoreTimestamp (store time of its last message).
+        Columns: file (path of the file), startOffset (physical offset at which its messages begin), endOffset (physical
+        offset at which its messages end), fileSize (size of the file in bytes), allocated (bytes that the file takes on
+        the disk), state (used; last: the log ends here; spare: still empty), firstStoreTimestamp (store time of the
+        first message), lastStoreTimestamp (store time of the last message).
         """
         return self.table("segments", columns, **options)
 
     def checkpoint(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
-        """A row is a store: what its broker noted down of its files.
+        """A row is a store, with what its broker recorded about its files.
 
-        Columns: physicMsgTimestamp (store time up to which the log was on disk; null where that is not known),
-        logicsMsgTimestamp (the same of the queues), indexMsgTimestamp (the same of the index), masterFlushedOffset
-        (physical offset up to which the master's log was on disk; brokers since 5.0.0), confirmPhyOffset (physical
-        offset up to which replicas had confirmed; brokers since 5.1.1), abort (whether the broker runs, or did not stop
-        cleanly), locked (whether somebody holds the store's lock).
+        Columns: physicMsgTimestamp (store time up to which the log was on disk; null if unknown), logicsMsgTimestamp
+        (store time up to which the queues were on disk; null if unknown), indexMsgTimestamp (store time up to which the
+        index was on disk; null if unknown), masterFlushedOffset (physical offset up to which the master's log was on
+        disk; brokers since 5.0.0), confirmPhyOffset (physical offset up to which replicas had confirmed; brokers since
+        5.1.1), abort (whether the broker is running, or did not stop cleanly), locked (whether the store's lock is
+        held).
         """
         return self.table("checkpoint", columns, **options)
 
     def consumequeue(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
-        """A row is a unit of a ConsumeQueue, as it stands there.
+        """A row is a unit of a ConsumeQueue, as stored.
 
-        Columns: topic (the queue's topic), queueId (the queue's number), queueOffset (of its message; in a BatchCQ, of
-        the first one), commitLogOffset (physical offset of its message), size (bytes of its message in the log),
-        tagsCode (hash of the tags; in SCHEDULE_TOPIC_XXXX the time at which the message is due; or an address in
-        consumequeue_ext/), file (path of the ConsumeQueue file), filePosition (where it stands in this file), messages
-        (how many it stands for; more than 1 only in a BatchCQ), tagsHash (tagsCode, or what is at that address),
-        storeTimestamp (in a BatchCQ, or what is at that address; else null), filterBitMap (what is at that address;
-        else null).
+        Columns: topic (topic of the queue), queueId (number of the queue), queueOffset (queue offset of the message; in
+        a BatchCQ, of the first one), commitLogOffset (physical offset of the message), size (bytes of the message in
+        the log), tagsCode (hash of the tags; in SCHEDULE_TOPIC_XXXX the time at which the message is due; or an address
+        in consumequeue_ext/), file (path of the ConsumeQueue file), filePosition (position of the unit in this file),
+        messages (number of messages in the unit; above 1 only in a BatchCQ), tagsHash (tagsCode, or the hash at the
+        address that it is), storeTimestamp (store time, in a BatchCQ or from consumequeue_ext/; else null),
+        filterBitMap (bit map of filters from consumequeue_ext/; else null).
         """
         return self.table("consumequeue", columns, **options)
 
     def indexfiles(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
-        """A row is an index file, as its header says.
+        """A row is an index file, as described by its header.
 
-        Columns: file (its path), beginTimestamp (store time of its first item's message), endTimestamp (store time of
-        its last item's message), beginOffset (physical offset of its first item's message), endOffset (physical offset
-        of its last item's message), usedSlots (how many hash slots are in use), items (how many items it has), capacity
-        (how many items it has room for; null where header and items contradict each other).
+        Columns: file (path of the file), beginTimestamp (store time of the first item's message), endTimestamp (store
+        time of the last item's message), beginOffset (physical offset of the first item's message), endOffset (physical
+        offset of the last item's message), usedSlots (number of hash slots in use), items (number of items), capacity
+        (number of items that fit; null if header and items contradict each other).
         """
         return self.table("indexfiles", columns, **options)
 
     def index(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
-        """A row is an item of an index file, as it stands there.
+        """A row is an item of an index file, as stored.
 
-        Columns: file (path of the index file), item (its number in the file), keyHash (hash of topic#key),
-        commitLogOffset (physical offset of the message), storeTimestamp (the message's, in whole seconds after the
-        file's beginTimestamp), previousItem (the next older item of the same hash slot; 0: there is none).
+        Columns: file (path of the index file), item (number of the item in the file), keyHash (hash of topic#key),
+        commitLogOffset (physical offset of the message), storeTimestamp (store time of the message, in whole seconds
+        after the file's beginTimestamp), previousItem (next older item in the same hash slot; 0 for none).
         """
         return self.table("index", columns, **options)
 
@@ -129,46 +130,47 @@ class TableMethods:
         """A row is a message that was sent to be delivered later.
 
         Columns: kind (level or timer), state (pending, delivered or cancelled, as of the log's last message),
-        deliverTimestamp (when it is due), delayLevel (from 1 on; null for a timer), realTopic (the topic that it is
-        delivered to), realQueueId (the queue that it is delivered to), msgId (the client's message id), keys (words
-        with spaces between them), storeTimestamp (store time of the message that waits), commitLogOffset (physical
-        offset of the message that waits).
+        deliverTimestamp (time at which the message is due), delayLevel (delay level, from 1 on; null for a timer),
+        realTopic (topic to which the message is delivered), realQueueId (queue to which the message is delivered),
+        msgId (message id of the client), keys (keys, separated by spaces), storeTimestamp (store time of the waiting
+        message), commitLogOffset (physical offset of the waiting message).
         """
         return self.table("delayed", columns, **options)
 
     def transactions(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
-        """A row is a transaction, of which there is a half message.
+        """A row is a transaction that has a half message.
 
-        Columns: state (open, committed, rolledBack or givenUp; givenUp: its producer is asked no more), producerGroup
-        (the group that the broker asks), transactionId (the client's id of it), realTopic (the topic that a commit puts
-        the message into), msgId (the client's message id), keys (words with spaces between them), checkTimes (how often
-        the producer was asked; null where only RocksDB knows), storeTimestamp (store time of the first half message),
-        commitLogOffset (physical offset of the first half message).
+        Columns: state (open, committed, rolledBack or givenUp (the broker no longer asks the producer)), producerGroup
+        (group that the broker asks), transactionId (transaction id of the client), realTopic (topic to which a commit
+        writes the message), msgId (message id of the client), keys (keys, separated by spaces), checkTimes (how often
+        the broker asked the producer; null if only RocksDB knows), storeTimestamp (store time of the first half
+        message), commitLogOffset (physical offset of the first half message).
         """
         return self.table("transactions", columns, **options)
 
     def inflight(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
-        """A row is a popped message that nobody acknowledged.
+        """A row is a popped message that has not been acknowledged.
 
-        Columns: group (the group that popped it), topic (the topic that it was popped from), queueId (the queue that it
-        was popped from), queueOffset (its queue offset there), popTimestamp (when it was popped), visibleTimestamp
-        (when it can be popped again), retries (how often it was given to a consumer before).
+        Columns: group (group that popped the message), topic (topic that the message was popped from), queueId (queue
+        that the message was popped from), queueOffset (queue offset of the message there), popTimestamp (time of the
+        pop), visibleTimestamp (time at which the message can be popped again), retries (number of earlier deliveries to
+        a consumer).
         """
         return self.table("inflight", columns, **options)
 
     def traces(self, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
         """A row is a record of the trace topic.
 
-        Columns: traceType (Pub: sent; SubBefore and SubAfter: consumed; EndTransaction; Recall), timestamp (the
-        client's clock), group (of the producer or the consumer), topic (the message's topic), msgId (the message's id),
-        tags (the message's tags), keys (the message's keys), storeHost (the broker), clientHost (the client),
-        costMillis (how long it took), success (whether it went well), region (the broker's region), offsetMsgId (the
-        broker's message id), bodyLength (bytes of the message's body), msgType (number of the client's MessageType),
-        requestId (the same in SubBefore and SubAfter of one delivery), retryTimes (how often it was delivered before),
-        contextCode (number of the client's ConsumeReturnType), transactionId (the client's id of the transaction),
-        transactionState (what the producer answered), fromTransactionCheck (whether the broker had asked for it),
-        storeTimestamp (store time of the trace message), commitLogOffset (physical offset of the trace message). What a
-        record of its type does not have is null.
+        Columns: traceType (Pub: sent; SubBefore, SubAfter: consumed; EndTransaction; Recall), timestamp (time of the
+        event, by the client's clock), group (group of the producer or consumer), topic (topic of the message), msgId
+        (id of the message), tags (tags of the message), keys (keys of the message), storeHost (address of the broker),
+        clientHost (address of the client), costMillis (duration in milliseconds), success (whether it succeeded),
+        region (region of the broker), offsetMsgId (message id of the broker), bodyLength (bytes of the message's body),
+        msgType (number of the client's MessageType), requestId (id that SubBefore and SubAfter of one delivery share),
+        retryTimes (number of earlier deliveries), contextCode (number of the client's ConsumeReturnType), transactionId
+        (transaction id of the client), transactionState (answer of the producer), fromTransactionCheck (whether the
+        broker had asked for it), storeTimestamp (store time of the trace message), commitLogOffset (physical offset of
+        the trace message). Columns that a record of its type does not have are null.
         """
         return self.table("traces", columns, **options)
 
@@ -178,13 +180,13 @@ class TableMethods:
         progress: Callable[[Progress], None] | None = None,
         **options: Unpack[TableOptions],
     ) -> pa.Table:
-        """A row is something that is wrong, or suspicious.
+        """A row is a problem, or something suspicious.
 
-        Columns: severity (error, warning or info), area (log, queue, index, config, offsets or layout), problem (its
-        name), file (the file that it is in), filePosition (where in this file), commitLogOffset (physical offset of the
-        message), topic (the message's topic), queueId (the message's queue), queueOffset (the message's queue offset),
-        expected (what should be there), found (what is there), advice (what to do), count (how many there are in a row,
-        of which this is the first). The whole log is read, once.
+        Columns: severity (error, warning or info), area (log, queue, index, config, offsets or layout), problem (name
+        of the problem), file (file with the problem), filePosition (position in this file), commitLogOffset (physical
+        offset of the message), topic (topic of the message), queueId (queue of the message), queueOffset (queue offset
+        of the message), expected (what should be there), found (what is there), advice (what to do), count (number of
+        findings in a row, of which this is the first). The whole log is read, once.
 
         Args:
             progress: is told ten times a second how far it is, as an object with `what`, `done` and `total`, in bytes

@@ -79,29 +79,30 @@ def _behind(facts: QueueFacts | None, offset: int, times: QueueTimes) -> tuple[A
 
 OFFSETS = Table(
     name="offsets",
-    row="how far a consumer group is in a queue",
+    row="the position of a consumer group in a queue",
     columns=(
         Column("group", TEXT, "the consumer group"),
-        Column("topic", TEXT, "the queue's topic"),
-        Column("queueId", INT, "the queue's number"),
-        Column("consumerOffset", LONG, "queue offset of the message that the group gets next"),
-        Column("minOffset", LONG, "queue offset of the first message that exists"),
+        Column("topic", TEXT, "topic of the queue"),
+        Column("queueId", INT, "number of the queue"),
+        Column("consumerOffset", LONG, "queue offset of the next message for the group"),
+        Column("minOffset", LONG, "queue offset of the first message that is left"),
         Column("maxOffset", LONG, "queue offset after the last message"),
         Column(
             "lag",
             LONG,
-            "how many messages it has not consumed that still exist, whatever their tags; below 0: the queue ends "
+            "number of messages left that the group has not consumed, whatever their tags; below 0 if the queue ends "
             "before the group's offset",
         ),
-        Column("lastConsumedTimestamp", TIME, "store time of the last message that it consumed"),
+        Column("lastConsumedTimestamp", TIME, "store time of the last message that the group consumed"),
         Column(
             "lagMillis",
             LONG,
-            "store time from the last message that it consumed, or else the first that exists, to the last there is",
+            "milliseconds of store time from the last consumed message, or else the first one left, to the last "
+            "message",
         ),
-        Column("expired", BOOL, "whether its next message is deleted already"),
+        Column("expired", BOOL, "whether the group's next message has been deleted"),
     ),
-    note="Those from minOffset on are null where there is no such queue.",
+    note="The columns from minOffset on are null if the queue does not exist.",
     options=frozenset({"subscribe", "subscribePattern", "assign"}),
     rows=_rows,
 )

@@ -212,15 +212,15 @@ def _true(column: pa.Array) -> Bools:
 
 TRANSACTIONS = Table(
     name="transactions",
-    row="a transaction, of which there is a half message",
+    row="a transaction that has a half message",
     columns=(
-        Column("state", TEXT, "open, committed, rolledBack or givenUp; givenUp: its producer is asked no more"),
-        Column("producerGroup", TEXT, "the group that the broker asks"),
-        Column("transactionId", TEXT, "the client's id of it"),
-        Column("realTopic", TEXT, "the topic that a commit puts the message into"),
-        Column("msgId", TEXT, "the client's message id"),
-        Column("keys", TEXT, "words with spaces between them"),
-        Column("checkTimes", INT, "how often the producer was asked; null where only RocksDB knows"),
+        Column("state", TEXT, "open, committed, rolledBack or givenUp (the broker no longer asks the producer)"),
+        Column("producerGroup", TEXT, "group that the broker asks"),
+        Column("transactionId", TEXT, "transaction id of the client"),
+        Column("realTopic", TEXT, "topic to which a commit writes the message"),
+        Column("msgId", TEXT, "message id of the client"),
+        Column("keys", TEXT, "keys, separated by spaces"),
+        Column("checkTimes", INT, "how often the broker asked the producer; null if only RocksDB knows"),
         Column("storeTimestamp", TIME, "store time of the first half message"),
         Column("commitLogOffset", LONG, "physical offset of the first half message"),
     ),

@@ -136,7 +136,7 @@ def test_a_schemas_not_null_is_no_damage(tmp_path: Path) -> None:
     builder.append("T", b"1", tags="A")
     builder.append("T", b"2")
     builder.close()
-    told = "column 'tags': the schema declares it NOT NULL, but a row has none; leave NOT NULL away"
+    told = "column 'tags': the schema declares it NOT NULL, but a row has none; remove NOT NULL"
     for mode in reading.MODES:
         options = parse_options({"path": str(tmp_path), "mode": mode})
         settings = ReadSettings.of(options, pa.schema([pa.field("tags", pa.string(), nullable=False)]))

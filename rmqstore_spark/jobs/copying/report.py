@@ -14,18 +14,19 @@ from rmqstore_spark.write.kept_offsets import Lost
 
 # What a salvage can lose. The only such table.
 LOST = {
-    "damagedUnit": Problem("error", "log", "what comes after it is in the new store"),
+    "damagedUnit": Problem("error", "log", "the new store has everything after it"),
     "lostEnd": Problem(
         "error",
         "log",
-        "bring back the log's end, and salvage once more; consumers go on after what is in the new store",
+        "restore the log's end, and salvage again; consumers go on after the messages of the new store",
     ),
-    "brokenConfig": Problem("error", "config", "the new store has nothing of it: bring it back from a backup"),
-    "lostMessages": Problem("error", "queue", "consumers go on after them; send them again if their producer can"),
+    "brokenConfig": Problem("error", "config", "the new store has nothing of this file: restore it from a backup"),
+    "lostMessages": Problem("error", "queue", "consumers skip these messages; send them again if their producer can"),
 }
 _REUSED = (
-    "they are the last of the log, so the new store's queue goes on with these queueOffsets: config/ has been set to "
-    "that, but who keeps offsets elsewhere has to go back to the first of them; send them again if their producer can"
+    "these messages are the last of the log, so the new store's queue goes on with these queueOffsets: config/ was set "
+    "accordingly, but consumers that keep offsets elsewhere have to go back to the first of them; send the messages "
+    "again if their producer can"
 )
 
 

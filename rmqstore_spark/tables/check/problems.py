@@ -12,17 +12,17 @@ from rmqstore_spark.errors import one_line
 COLUMNS = (
     Column("severity", TEXT, "error, warning or info"),  # something is lost or wrong; it will be, or may be; neither
     Column("area", TEXT, "log, queue, index, config, offsets or layout"),
-    Column("problem", TEXT, "its name"),  # of PROBLEMS
-    Column("file", TEXT, "the file that it is in"),
-    Column("filePosition", LONG, "where in this file"),
+    Column("problem", TEXT, "name of the problem"),  # of PROBLEMS
+    Column("file", TEXT, "file with the problem"),
+    Column("filePosition", LONG, "position in this file"),
     Column("commitLogOffset", LONG, "physical offset of the message"),
-    Column("topic", TEXT, "the message's topic"),
-    Column("queueId", INT, "the message's queue"),
-    Column("queueOffset", LONG, "the message's queue offset"),
+    Column("topic", TEXT, "topic of the message"),
+    Column("queueId", INT, "queue of the message"),
+    Column("queueOffset", LONG, "queue offset of the message"),
     Column("expected", TEXT, "what should be there"),
     Column("found", TEXT, "what is there"),
     Column("advice", TEXT, "what to do"),
-    Column("count", LONG, "how many there are in a row, of which this is the first"),
+    Column("count", LONG, "number of findings in a row, of which this is the first"),
 )
 SCHEMA = as_schema(COLUMNS)
 
@@ -35,7 +35,7 @@ class Problem(NamedTuple):
     advice: str
 
 
-_REBUILD = "call rmqstore_spark.rebuild(store), which makes queues and index anew from the log"
+_REBUILD = "call rmqstore_spark.rebuild(store), which builds new queues and index files from the log"
 _BROKER_STOPS = "move it out of the store: most brokers do not start with it"
 
 PROBLEMS = {
@@ -43,120 +43,124 @@ PROBLEMS = {
     "damagedUnit": Problem(
         "error",
         "log",
-        "bring the segment back from a replica or a backup; else make a new store of what is whole (rmqstore salvage): "
-        "a broker that recovers over it deletes all that comes after",
+        "restore the segment from a replica or a backup; otherwise make a new store of what is whole (rmqstore "
+        "salvage). A broker that recovers over the damage deletes everything after it",
     ),
     "unwrittenPages": Problem(
         "error",
         "log",
-        "messages are missing here, and later ones follow: it was copied while its broker wrote it, or the machine "
-        "failed before all was on disk: copy it again (best as a snapshot of the file system), or bring the segment "
-        "back from a replica; else rmqstore salvage: a broker that recovers over it deletes all that comes after",
+        "messages are missing here, with later ones behind them: the store was copied while its broker wrote, or the "
+        "machine failed before all pages were on disk. Copy it again (best as a snapshot of the file system), or "
+        "restore the segment from a replica; otherwise use rmqstore salvage: a broker that recovers over the gap "
+        "deletes everything after it",
     ),
     "unwrittenEnd": Problem(
         "warning",
         "log",
-        "only a part of the last message is here, and its queue has it: it was copied while its broker wrote it, or "
-        "the machine failed before all was on disk: copy it again; else rmqstore salvage makes a store without it, and "
-        "a broker that starts drops it",
+        "only a part of the last message is here, though its queue has it: the store was copied while its broker "
+        "wrote, or the machine failed before all pages were on disk. Copy it again; otherwise rmqstore salvage makes a "
+        "store without this message, and a broker that starts drops it",
     ),
     "missingSegment": Problem(
         "error",
         "log",
-        "bring the missing segments back (option storePathCommitLog says where others are); else: rmqstore salvage",
+        "restore the missing segments (option storePathCommitLog names other directories with segments); otherwise use "
+        "rmqstore salvage",
     ),
     "wrongFileSize": Problem(
-        "error", "layout", "copy the file again from where it came from: most brokers do not start with another size"
+        "error", "layout", "copy the file again from its source: most brokers do not start with a file of another size"
     ),
-    "expiredMeanwhile": Problem("info", "log", "the broker deleted this segment while it was checked"),
+    "expiredMeanwhile": Problem("info", "log", "the broker deleted this segment during the check"),
     "longTopic": Problem(
         "info",
         "log",
-        "never start a broker before 5.1.0 on this store: it deletes the first such message and all after it",
+        "never start a broker before 5.1.0 on this store: it deletes the first such message and everything after it",
     ),
     "longRecovery": Problem(
         "info",
         "log",
-        "brokers since 5.4.0 make queues and index anew from their last commitLogRecoverMaxNum (10) segments only: if "
-        "they are lost, call rmqstore_spark.rebuild(store) or raise that setting before the broker starts",
+        "brokers since 5.4.0 rebuild queues and index from their last commitLogRecoverMaxNum (10) segments only: if "
+        "queues or index are lost, call rmqstore_spark.rebuild(store), or raise that setting before the broker starts",
     ),
     # ---- queue
     "noQueues": Problem("error", "queue", f"consumers get nothing: {_REBUILD}"),
     "missingQueueUnit": Problem("error", "queue", f"consumers never get these messages: {_REBUILD}"),
-    "wrongQueueUnit": Problem("error", "queue", f"consumers get another message, or none: {_REBUILD}"),
+    "wrongQueueUnit": Problem("error", "queue", f"consumers get a wrong message, or none: {_REBUILD}"),
     "shiftedQueueUnit": Problem(
         "error",
         "queue",
-        "the log lacks messages of this queue, and the queue was made anew since; or a message's queueOffset, which no "
-        "checksum covers, is damaged: consumers get messages at other queue offsets than the log says, or not at all, "
-        "also after a rebuild; rmqstore salvage makes a store where both agree",
+        "the log has lost messages of this queue, and the queue was rebuilt since; or a message's queueOffset, which "
+        "no checksum covers, is damaged. Consumers get messages at other queue offsets than the log says, or not at "
+        "all, also after a rebuild; rmqstore salvage makes a store in which both agree",
     ),
     "extraQueueUnit": Problem(
         "error",
         "queue",
-        "the log has no message of this queue there: at the queue's end rmqstore_spark.rebuild(store) drops it; with "
-        "messages after it only rmqstore salvage makes a store in which these keep their queue offsets",
+        "the log has no message of this queue there. At the queue's end rmqstore_spark.rebuild(store) drops the unit; "
+        "with messages after it, only rmqstore salvage makes a store in which these keep their queue offsets",
     ),
     "queueAheadOfLog": Problem(
         "warning",
         "queue",
-        "the log ends before the messages of these units: bring back the log's end if it was lost; else a broker that "
-        "starts drops them, and so does rmqstore_spark.rebuild(store)",
+        "the log ends before the messages of these units: restore the log's end if it was lost; otherwise a broker "
+        "that starts drops the units, and so does rmqstore_spark.rebuild(store)",
     ),
     "repeatedQueueOffset": Problem(
         "error",
         "queue",
-        "another message has the same queueOffset, and the queue's unit, so consumers never get this one: read it by "
-        "its commitLogOffset and send or append it again; rmqstore salvage makes a store without it",
+        "another message has the same queueOffset, and the queue names that one, so consumers never get this message: "
+        "read it by its commitLogOffset and send or append it again; rmqstore salvage makes a store without it",
     ),
     "notDispatched": Problem(
         "info",
         "queue",
-        "the last messages are not in their queues yet: a broker that runs puts them there, and so does one that "
-        "starts on a store with `abort`, up to the first damage in the log",
+        "the last messages are not in their queues yet: a running broker adds them, and so does one that starts on a "
+        "store with `abort`, up to the first damage in the log",
     ),
     "aheadOfEnd": Problem(
         "info",
         "queue",
-        "the store was written to after its log was looked at or copied, or its broker was killed: a broker that "
-        "starts on a copy drops these units",
+        "the store was written to after its log was read or copied, or its broker was killed: a broker that starts on "
+        "a copy drops these units",
     ),
     "queueGap": Problem(
         "warning",
         "queue",
-        "queue offsets were left out: consumers skip them; a broker that makes the queue anew by itself, or a rebuild, "
-        "gives other offsets to what comes after; rmqstore salvage makes a store in which offsets stay",
+        "queue offsets are missing, and consumers skip them. A broker that rebuilds the queue by itself, or a rebuild, "
+        "gives other offsets to the messages after the gap; rmqstore salvage makes a store in which they keep their "
+        "offsets",
     ),
     "queueFileGap": Problem("error", "queue", f"files of this queue are missing: {_REBUILD}"),
-    "wrongQueueFileSize": Problem("error", "queue", f"brokers do not start with it: {_REBUILD}"),
+    "wrongQueueFileSize": Problem("error", "queue", f"brokers do not start with this file: {_REBUILD}"),
     "impossibleTopic": Problem("info", "queue", "no queue can have this name: read its messages from the log"),
     # ---- index
-    "brokenIndexFile": Problem("error", "index", f"look-ups by key do not use it: {_REBUILD}"),
+    "brokenIndexFile": Problem("error", "index", f"look-ups by key do not use this file: {_REBUILD}"),
     "misplacedIndexFile": Problem("error", "index", f"a broker's look-ups by key miss messages: {_REBUILD}"),
     "wrongIndexHeader": Problem("error", "index", f"look-ups by key and time miss messages: {_REBUILD}"),
-    "wrongIndexCount": Problem("error", "index", f"look-ups by key miss items or find remains: {_REBUILD}"),
+    "wrongIndexCount": Problem("error", "index", f"look-ups by key miss items or find leftovers: {_REBUILD}"),
     "brokenIndexChain": Problem("error", "index", f"look-ups of the keys in this slot miss messages: {_REBUILD}"),
     "missingIndexItem": Problem("error", "index", f"look-ups by this key miss the message: {_REBUILD}"),
-    "extraIndexItem": Problem("warning", "index", f"look-ups read messages in vain: {_REBUILD}"),
+    "extraIndexItem": Problem("warning", "index", f"look-ups read messages for nothing: {_REBUILD}"),
     "wrongIndexTime": Problem("warning", "index", f"look-ups by key and time miss the message: {_REBUILD}"),
-    "wrongIndexFileSize": Problem("error", "index", f"a broker stretches it and finds nothing in it: {_REBUILD}"),
+    "wrongIndexFileSize": Problem("error", "index", f"a broker extends this file and finds nothing in it: {_REBUILD}"),
     "unsettledIndexFile": Problem(
         "info",
         "index",
-        "a broker was writing it when it was looked at or copied, or when the broker was killed: what comes after was "
-        "not checked; a broker that starts on a store with `abort` makes it anew",
+        "a broker was writing this file when it was read or copied, or when the broker was killed. What follows was "
+        "not checked; a broker that starts on a store with `abort` rebuilds the file",
     ),
     "notIndexed": Problem(
         "info",
         "index",
-        "before the first and after the last index file messages are found by a scan only; where that is not because "
-        f"the index was switched off, {_REBUILD}",
+        f"messages before the first and after the last index file are only found by a scan; unless the index was "
+        f"switched off, {_REBUILD}",
     ),
     # ---- checkpoint, abort and what lies about
     "checkpointAhead": Problem(
         "error",
         "layout",
-        "after a crash a broker would begin too late: call rmqstore_spark.rebuild(store), which writes a right one",
+        "after a crash a broker would begin its recovery too late: call rmqstore_spark.rebuild(store), which writes a "
+        "correct checkpoint",
     ),
     "abort": Problem(
         "warning",
@@ -164,53 +168,55 @@ PROBLEMS = {
         "the broker did not stop cleanly, and recovers when it starts: check the log first, or call "
         "rmqstore_spark.rebuild(store)",
     ),
-    "brokerRuns": Problem("info", "layout", "the store changes while it is checked: check a copy or a snapshot of it"),
+    "brokerRuns": Problem("info", "layout", "the store changes during the check: check a copy or a snapshot of it"),
     "strayFile": Problem("warning", "layout", _BROKER_STOPS),
-    "harmlessStray": Problem("info", "layout", "brokers pass over it; move it away if nobody knows what it is for"),
+    "harmlessStray": Problem("info", "layout", "brokers ignore this file; move it away if nobody knows what it is for"),
     "link": Problem(
         "warning",
         "layout",
-        "put the file itself there: a link can be changed to lead elsewhere, and nothing is written through",
+        "replace the link by the file itself: a link can be redirected, and nothing is written through one",
     ),
     "foreignOwner": Problem(
-        "warning", "layout", "change the owner to the store's (chown): a broker may not write to it"
+        "warning",
+        "layout",
+        "change the owner to the store's (chown): otherwise a broker may not be able to write to the file",
     ),
     "notLookedAt": Problem(
-        "info", "layout", "what is only there was not checked: a broker's admin tool (mqadmin) can tell"
+        "info", "layout", "what is only stored there was not checked: use a broker's admin tool (mqadmin)"
     ),
     "timerNotLookedAt": Problem(
-        "info", "layout", "the timer's own files were not checked; which messages it has to deliver, the log tells, too"
+        "info", "layout", "timerwheel/ and timerlog/ were not checked; pending timers are derived from the log"
     ),
     # ---- config and offsets
     "noTopicConfig": Problem(
         "info",
         "config",
-        "a broker does not serve topics that config/topics.json lacks: bring it back, or make them anew",
+        "a broker does not serve topics that config/topics.json lacks: restore the file, or create the topics again",
     ),
     "brokenConfig": Problem(
         "error",
         "config",
-        "a broker starts without what was in it, or not at all: bring it back from a backup",
+        "a broker starts without the contents of this file, or not at all: restore it from a backup",
     ),
     "oldConfig": Problem(
         "warning",
         "config",
-        "the backup may be older, and what was made or consumed since then is not in it: bring the file itself back "
-        "before a broker starts, or see whether the backup will do and copy it there",
+        "the backup may be older, and lacks what was created or consumed since: restore the file itself before a "
+        "broker starts, or copy the backup there if it will do",
     ),
     "topicWithoutConfig": Problem(
         "warning",
         "config",
-        "a broker does not serve it: make the topic (mqadmin updateTopic), or rmqstore_spark.rebuild(store)",
+        "a broker does not serve this topic: create it (mqadmin updateTopic), or call rmqstore_spark.rebuild(store)",
     ),
     "queueBeyondConfig": Problem(
         "warning", "config", "a broker does not serve this queue: raise readQueueNums (mqadmin updateTopic)"
     ),
-    "topicWithoutQueue": Problem("info", "config", "nothing was ever stored in it, or all of it has expired"),
+    "topicWithoutQueue": Problem("info", "config", "nothing was ever stored in this topic, or everything has expired"),
     "offsetAheadOfQueue": Problem(
-        "warning", "offsets", "the group misses what comes next: set its offset back (mqadmin resetOffsetByTime)"
+        "warning", "offsets", "the group misses the next messages: set its offset back (mqadmin resetOffsetByTime)"
     ),
-    "offsetBehindQueue": Problem("info", "offsets", "messages were deleted before the group has consumed them"),
+    "offsetBehindQueue": Problem("info", "offsets", "messages were deleted before the group consumed them"),
     "offsetWithoutQueue": Problem("info", "offsets", "the group consumed a queue that is gone"),
 }
 

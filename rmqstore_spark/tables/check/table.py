@@ -193,7 +193,7 @@ def _seen(store: Snapshot, options: ReadOptions) -> Iterator[Proof | None]:
 
 CHECK = Table(
     name="check",
-    row="something that is wrong, or suspicious",
+    row="a problem, or something suspicious",
     columns=COLUMNS,
     note="The whole log is read, once.",
     options=frozenset({"maxPartitionBytes", "minPartitions"}),
