@@ -140,7 +140,7 @@ def remote_rows(stores: Stores, repeat: int) -> Iterator[Row]:
             understood = parse_options({"path": path, **server.options, **given})
             files = files_of(understood)
             begun = time.perf_counter()
-            files.survey(path)
+            files.list_tree(path)
             listed = time.perf_counter()
             server.seen()
             planned = plan(understood, files)

@@ -174,7 +174,7 @@ def _refuse_links(store: Snapshot) -> None:
     for path in [usual, *(segment.path for segment in store.segments)]:
         if path == usual and not any(os.path.dirname(segment.path) == usual for segment in store.segments):
             continue
-        if stat.S_ISLNK(store.files.own_status(path).st_mode):
+        if stat.S_ISLNK(store.files.lstat(path).st_mode):
             raise DamagedStoreError(
                 f"{path}: expected no link, as what it leads to would be copied; put the file itself there, or name "
                 "the directory that the segments are in with option storePathCommitLog"
@@ -248,7 +248,9 @@ def _begin_of_segment(store: Snapshot, bounds: Mapping[Queue, QueueBounds], is_s
     """The physical offset of a message with which a segment has to begin, so that the queues which lack their last
     messages can go on after them (queuefiles.QueueWriter.go_on_at): the last one of all that are in queues. -1 where no
     queue but its own lacks any."""
-    lasts = store.files.each(lambda each: _last_whole(store, each) if is_salvage else each.last, bounds.values())
+    lasts = store.files.schedule.mapped(
+        lambda each: _last_whole(store, each) if is_salvage else each.last, bounds.values()
+    )
     there = {name: last for name, last in zip(bounds, lasts, strict=True) if last is not None}
     newest = max((last.position for last in there.values()), default=-1)
     lacking = (name for name, last in there.items() if last.queue_offset + 1 < bounds[name].end)

@@ -272,7 +272,7 @@ class _Without:
         known.queues, known.asked = max(known.queues, len(asked)), len(asked)
         if known.price(store, selection, trust) > price:
             return False
-        for count in store.files.each(lambda queue: _selected_in(queue, selection), asked):
+        for count in store.files.schedule.mapped(lambda queue: _selected_in(queue, selection), asked):
             known.messages += count
             known.selected += count
             if known.price(store, selection, trust) > price:
@@ -333,7 +333,7 @@ def _without_index(
     queues, total, is_exact = _in_queues(store)
     if total == 0:
         return scan, ["ConsumeQueues: there are none with a message in them"]
-    selected = sum(store.files.each(lambda queue: _selected_in(queue, selection), asked))
+    selected = sum(store.files.schedule.mapped(lambda queue: _selected_in(queue, selection), asked))
     about = "" if is_exact else "about "
     why = f"{selected:,} of {about}{total:,} messages are in selected queues"
     found = _InQueues(ranges, queues, total, len(asked), selected, store.log.size / total)
@@ -360,7 +360,7 @@ def _in_queues(store: Snapshot) -> tuple[int, int, bool]:
     topics = sorted(store.queues.topics)
     batch = sum(queue.end - queue.first for queue in store.queues.batch)
     if len(topics) <= _TOPICS_TO_LOOK_AT:
-        total = sum(store.files.each(lambda queue: queue.end - queue.first, store.queues))
+        total = sum(store.files.schedule.mapped(lambda queue: queue.end - queue.first, store.queues))
         return len(store.queues.with_batch), total + batch, True
     queues = _simple_queues(store) + len(store.queues.batch)
     return queues, int(store.log.size / (_mean_size(store) or store.log.size)), False
@@ -375,7 +375,9 @@ def _asked(store: Snapshot, selection: Selection) -> tuple[int, int]:
     asked = asked_queues(store, selection)
     if len(asked) > _QUEUES_TO_LOOK_AT:
         return len(asked), total * len(asked) // max(everywhere, len(asked))
-    return max(1, len(asked)), min(total, sum(store.files.each(lambda queue: queue.end - queue.first, asked)))
+    return max(1, len(asked)), min(
+        total, sum(store.files.schedule.mapped(lambda queue: queue.end - queue.first, asked))
+    )
 
 
 def _simple_queues(store: Snapshot) -> int:

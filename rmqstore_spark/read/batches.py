@@ -137,7 +137,7 @@ def _reach(task: Task, settings: ReadSettings) -> None:
     if settings.storage is not None:
         for piece in task.ranges:
             for read in (piece, *piece.spares):
-                read.store.files.use(settings.storage)
+                read.store.files.set_credentials(settings.storage)
 
 
 def _ahead_of(tasks: Sequence[Task], settings: ReadSettings) -> ReadAhead:
@@ -146,13 +146,13 @@ def _ahead_of(tasks: Sequence[Task], settings: ReadSettings) -> ReadAhead:
     indexed = [piece for task in tasks for piece in task.ranges if isinstance(piece, Indexed)]
     for each in indexed[:_INDEXED_AHEAD]:
         first = each.positions[: max(1, _INDEXED_AHEAD // len(indexed))]
-        each.store.files.soon((each.segment.path, at) for at in (first - each.segment.start).tolist())
+        each.store.files.prefetch((each.segment.path, at) for at in (first - each.segment.start).tolist())
     for task in tasks:
         last = _own(settings, task).selection.commit_log_offset.most
         for piece in task.ranges:
             if isinstance(piece, Scanned):
                 segment, stop = piece.segment, min(piece.stop, last + 1)
-                piece.store.files.add_to(
+                piece.store.files.prefetch_range(
                     ahead, segment.path, segment.pin, piece.start - segment.start, stop - segment.start
                 )
     return ahead
@@ -214,7 +214,7 @@ class _TaskReader:
         for store, fault in task.faults:
             yield from self.damaged(store, fault)
         for piece in task.ranges:
-            piece.store.files.read_by(ahead)
+            piece.store.files.read_from(ahead)
             hold_trusted(piece)
             if isinstance(piece, Covered):
                 for rows, arrays in self._queue_rows.read(piece):

@@ -129,7 +129,7 @@ class Log:
         if store_timestamp is None or not extents:
             return False
         begins = functools.partial(self._is_before, extents, store_timestamp)
-        number = self.store.files.first_not(0, len(extents), begins)
+        number = self.store.files.schedule.partition_point(0, len(extents), begins)
         return any(self._has_in(extent, unit, store_timestamp) for extent in extents[max(number - 1, 0) : number + 1])
 
     def _is_before(self, extents: Sequence[Extent], store_timestamp: int, number: int) -> bool:
@@ -149,7 +149,7 @@ class Log:
                 )
 
             blocks = -(-(extent.stop - extent.start) // _BLOCK)
-            block = max(self.store.files.first_not(0, blocks, is_before) - 1, 0)
+            block = max(self.store.files.schedule.partition_point(0, blocks, is_before) - 1, 0)
             at = reader.find(extent.start + block * _BLOCK, extent.stop)
             while at is not None:
                 for found in _units_at(reader, at, extent.stop):

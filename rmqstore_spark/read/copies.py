@@ -189,7 +189,9 @@ def _difference(shorter: Log, longer: Log) -> int | None:
 
 def _first_difference(shorter: Log, longer: Log, before: list[Region], found: int) -> int:
     """The same, where a difference was found behind some regions."""
-    same = shorter.store.files.first_not(0, len(before), lambda n: _is_same(shorter, longer, before[n].start))
+    same = shorter.store.files.schedule.partition_point(
+        0, len(before), lambda n: _is_same(shorter, longer, before[n].start)
+    )
     for region in before[max(same - 1, 0) :]:
         _, first = _turn(shorter, longer, region)
         if first is not None:

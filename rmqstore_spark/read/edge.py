@@ -232,7 +232,7 @@ class Edge:
         """
         known = self._reached
         store = self._open()
-        self._files.survey(self._root)
+        self._files.list_tree(self._root)
         started = self._started()  # once: a broker that starts from now on is met at the next look
         is_restarted = started != self._was_started
         if known is not None:

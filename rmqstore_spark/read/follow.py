@@ -151,7 +151,7 @@ class Follower:
             if begin is not None and to.position <= begin.position:
                 continue
             try:
-                files.survey(root)
+                files.list_tree(root)
                 store = Snapshot.find(root, files, self._options.read.store_path_commit_log, to.position)
                 is_sure = root in self._edges and not self._edges[root].is_restarted()
                 first = min((segment.start for segment in store.segments), default=0)

@@ -73,7 +73,7 @@ def begin_look_up(store: Snapshot, selection: Selection) -> None:
     """Have another thread ask for what the look-ups of a plan are going to read, as far as is known before it is known
     where the log ends. Where a request takes no time, nothing is done."""
     if selection.names or selection.ids:
-        store.files.meanwhile(functools.partial(_look_up, store, selection))
+        store.files.schedule.in_background(functools.partial(_look_up, store, selection))
 
 
 def _look_up(store: Snapshot, selection: Selection) -> None:
@@ -83,7 +83,7 @@ def _look_up(store: Snapshot, selection: Selection) -> None:
         price = sum(look_up_price(size, len(hashes), store.files) for size in paths.values())
         if price < sum(segment.size for segment in store.segments):
             ahead = IndexAhead(store, hashes, {}, lambda header: may_be_selected(header, selection))
-            ahead.read(list(paths)[: store.files.prices.at_once + 1], {}, store.whole_log())
+            ahead.read(list(paths)[: store.files.prices.concurrency + 1], {}, store.whole_log())
 
 
 def _places(log: LiveLog, positions: Iterable[int]) -> set[tuple[str, int]]:
@@ -121,23 +121,21 @@ class IndexAhead:
             log: gets to know what of it is live.
         """
         asked: list[tuple[str, int, Header]] = []  # path, slots, header
-        self._files.soon((path, 0) for path in paths if path not in headers)
+        self._files.prefetch((path, 0) for path in paths if path not in headers)
         for path in paths:
             with contextlib.suppress(RmqStoreError), IndexReader(path, self._files, headers.get(path)) as reader:
                 if not reader.is_empty and self._is_asked(reader.header):
                     asked.append((path, self._slots.get(reader.size) or likely_slots(reader.size)[0], reader.header))
         ends = {position for *_, header in asked for position in (header.begin_position, header.end_position)}
-        self._files.soon(_places(log, ends))
-        self._files.soon((path, item_at(slots, header.index_count - 1)) for path, slots, header in asked)
+        self._files.prefetch(_places(log, ends))
+        self._files.prefetch((path, item_at(slots, header.index_count - 1)) for path, slots, header in asked)
         led: set[str] = set()  # files in which a chain is
         works = list(IndexEnds(log).studies([header for *_, header in asked]))
         works += [functools.partial(self._walk, log, led, *each, number) for each in asked for number in self._hashes]
-        for _ in self._files.each(_done, works):
-            pass
+        self._files.schedule.mapped(_done, works)
         # Of the first file, and where there is no chain, it is to be seen besides that they have so many slots.
         sure = [each for number, each in enumerate(asked) if number == 0 or each[0] not in led]
-        for _ in self._files.each(self._see_slots, sure):
-            pass
+        self._files.schedule.mapped(self._see_slots, sure)
 
     def _walk(self, log: LiveLog, led: set[str], path: str, slots: int, header: Header, number: int) -> LiveLog:
         """Along the chain of a hash, and to the messages that are found."""
@@ -146,7 +144,7 @@ class IndexAhead:
             chain = reader.walk(slots, number)
             led |= {path} if chain else set()
             positions = [item.position for item in chain if item.key_hash == number][:_FEW]
-            self._files.soon(_places(log, positions))
+            self._files.prefetch(_places(log, positions))
             for position in positions:
                 own.liveness(position)
         return own

@@ -211,7 +211,7 @@ class IndexPath:
             unused: gets the reasons why others cannot be opened.
         """
         held: list[IndexReader] = []
-        paths, at_once = list(self._paths), self._store.files.prices.at_once
+        paths, at_once = list(self._paths), self._store.files.prices.concurrency
         ahead = IndexAhead(self._store, self._names.hashes, self._slots, lambda header: _meets(header, ranges))
         try:
             for number, path in enumerate(paths):
@@ -223,15 +223,15 @@ class IndexPath:
                     unused.append(f"index: {error}")
                     continue
                 if held[-1].is_empty:
-                    held.pop().__exit__()
+                    held.pop().close()
                 elif len(held) > 1:
                     yield held[0], held[1].header
-                    held.pop(0).__exit__()
+                    held.pop(0).close()
             if held:
                 yield held[0], None
         finally:
             for reader in held:
-                reader.__exit__()
+                reader.close()
 
     def _known(self, reader: IndexReader, following: Header | None) -> list[_Known]:
         """What an index file says: nothing where a broker has yet to delete it.

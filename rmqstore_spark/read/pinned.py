@@ -13,7 +13,7 @@ from rmqstore_spark.read.queue_claims import asked_queues
 from rmqstore_spark.read.task import Covered, Indexed, Queued, Range, Task
 from rmqstore_spark.selection import Selection
 from rmqstore_spark.store.consumequeue import Queue
-from rmqstore_spark.store.files import Hint
+from rmqstore_spark.store.files import ignore_unreadable
 from rmqstore_spark.store.proofs import Proof, hold, proof_of
 from rmqstore_spark.store.segments import Segment
 from rmqstore_spark.store.snapshot import Snapshot, StoreRef, as_snapshot
@@ -71,12 +71,14 @@ def _of_log(piece: Range) -> Iterator[Proof | None]:
 
 def queue_proofs(store: StoreRef, queues: Sequence[Queue]) -> Iterable[Proof | None]:
     """The last units of some of these queues; None for one that has none."""
-    return store.files.each(lambda queue: _last_unit(store, queue), queues[:: -(-len(queues) // _MOST_QUEUES) or 1])
+    return store.files.schedule.mapped(
+        lambda queue: _last_unit(store, queue), queues[:: -(-len(queues) // _MOST_QUEUES) or 1]
+    )
 
 
 def _last_unit(store: StoreRef, queue: Queue) -> Proof | None:
     proof = None
-    with Hint():
+    with ignore_unreadable():
         if (last := queue.last_place()) is not None:
             proof = proof_of(store.root, *last, queue.unit_size, store.files, pin=store.files.pin(last[0]))
     return None if proof is None else replace(proof, may_expire=False)

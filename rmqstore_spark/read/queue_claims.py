@@ -106,7 +106,7 @@ class QueueClaims:
             positions = np.concatenate([np.empty(0, np.int64), *(units.positions for units in found)])
             if (len(positions), fingerprint(positions)) != piece.expected:
                 raise ContradictedError(f"{where}: units have changed since the read was planned")
-        narrow = piece.store.files.prices.narrow
+        narrow = piece.store.files.prices.linear_below
         asked = zip(cursors.queues, found, strict=True)
         claims = _merged([self._claimed(queue, units, narrow, reader, piece.ascends) for queue, units in asked])
         if not (np.diff(claims.positions) > 0).all():

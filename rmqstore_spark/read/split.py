@@ -71,7 +71,7 @@ class Splitter:
         progress = Progress("planning: cutting the log into pieces", len(ranges), "ranges of it")
         # What is learned of queues is of use for the next range. Where requests take long, several begin anew instead.
         files = ranges[0].store.files
-        share = -(-len(ranges) // files.prices.at_once)
+        share = -(-len(ranges) // files.prices.concurrency)
         groups = [ranges[first : first + share] for first in range(0, len(ranges), share)]
 
         def cut(group: list[Range]) -> list[Range]:
@@ -82,7 +82,7 @@ class Splitter:
                 progress.add()
             return pieces
 
-        return [piece for pieces in files.each(cut, groups) for piece in pieces]
+        return [piece for pieces in files.schedule.mapped(cut, groups) for piece in pieces]
 
     def split(self, whole: Range, least: int = 0) -> list[Range]:
         """The pieces of a range, in order; the range itself where it is small, or where no unit start is to be had.

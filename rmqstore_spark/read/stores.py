@@ -37,8 +37,10 @@ def open_stores(options: ReadOptions, files: Files) -> list[Snapshot]:
     roots = expand(options.paths, files)
     if files.is_slow:
         for root in roots:
-            files.survey(root)
-            files.soon((path, 0) for path in read_first(root, files, options.selection.names or options.selection.ids))
+            files.list_tree(root)
+            files.prefetch(
+                (path, 0) for path in read_first(root, files, options.selection.names or options.selection.ids)
+            )
     if options.store_path_commit_log and len(roots) > 1:
         raise OptionError(f"option 'storePathCommitLog' belongs to one store, but the path gives {len(roots)}")
     stores = [Snapshot.find(root, files, options.store_path_commit_log) for root in roots]

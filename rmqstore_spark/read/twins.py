@@ -80,7 +80,7 @@ def kin(stores: list[Snapshot]) -> Iterator[Twins]:
     if len(stores) < 2:
         return
     seen = [_Seen(store) for store in stores]
-    list(stores[0].files.each(lambda each: each.hosts, seen))
+    stores[0].files.schedule.mapped(lambda each: each.hosts, seen)
     for one, other in itertools.combinations(seen, 2):
         if one.hosts is None or other.hosts is None or one.hosts & other.hosts:
             kinship = _kinship(one, other)

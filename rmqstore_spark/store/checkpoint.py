@@ -8,7 +8,7 @@ They map all of the file and change their own fields only, so that a sign behind
 
 import struct
 
-from rmqstore_spark.store.files import Files, Hint
+from rmqstore_spark.store.files import Files, ignore_unreadable
 
 _TIMESTAMPS = struct.Struct(">qqq")
 _OFFSETS = struct.Struct(">qq")
@@ -35,7 +35,7 @@ def encode(message: int, index: int, end: int, signed: bool = False) -> bytes:
 
 def is_signed(path: str, files: Files) -> bool:
     """Were messages written by us, as far as the file says? A hint."""
-    with Hint(), files.file(path) as file:
+    with ignore_unreadable(), files.file(path) as file:
         return file.read(_SIGN_AT, len(_SIGN)) == _SIGN
     return False
 
@@ -44,7 +44,7 @@ def fields(path: str, files: Files) -> dict[str, int]:
     """All that it says, by RocketMQ's names, in the order in which it stands there; nothing where it cannot be read, or
     is too short. A hint."""
     data = b""
-    with Hint(), files.file(path) as file:
+    with ignore_unreadable(), files.file(path) as file:
         data = file.read(0, 8 * len(_NAMES))
     values = struct.unpack_from(f">{len(data) // 8}q", data)
     return dict(zip(_NAMES, values, strict=False)) if len(data) >= _TIMESTAMPS.size else {}

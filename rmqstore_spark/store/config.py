@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from rmqstore_spark.errors import RmqStoreError, StorageError, one_line
-from rmqstore_spark.store.files import Files, Hint, cannot_read, kind_of
+from rmqstore_spark.store.files import Files, cannot_read, ignore_unreadable, kind_of
 from rmqstore_spark.store.layout import queue_id_of
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ def load(path: str, files: Files) -> Table | None:
         files: how to reach files, and where requests and bytes are counted.
     """
     for candidate in with_backup(path):
-        with Hint(), contextlib.suppress(ValueError):
+        with ignore_unreadable(), contextlib.suppress(ValueError):
             found = parse(read_text(candidate, files, "replace"))
             if candidate != path:
                 say_of_backup(path, found, files)
@@ -179,11 +179,11 @@ def _instead_of(path: str, files: Files) -> Iterator[str]:
     """What is in the place of a missing file, or of its directory, in words; nothing where that is nothing."""
     directory = os.path.dirname(path)
     with contextlib.suppress(OSError):
-        found = files.own_status(directory)
+        found = files.lstat(directory)
         if not files.is_directory(directory):
             yield f"{directory}: expected a directory, found {kind_of(found)}"
             return
-        yield f"{path}: expected a file, found {kind_of(files.own_status(path))}"
+        yield f"{path}: expected a file, found {kind_of(files.lstat(path))}"
 
 
 def _check_shape(name: str, table: Table) -> None:

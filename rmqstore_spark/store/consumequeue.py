@@ -24,7 +24,7 @@ import numpy.typing as npt
 from native_io import read_short_queues
 from rmqstore_spark.kept import kept
 from rmqstore_spark.progress import Progress
-from rmqstore_spark.store.files import Files, Hint, OpenFile, allocated, file_status
+from rmqstore_spark.store.files import Files, OpenFile, allocated, file_status, ignore_unreadable
 from rmqstore_spark.store.layout import queue_id_of, queue_path, start_in
 from rmqstore_spark.store.message import Header
 
@@ -196,7 +196,7 @@ class Queue:
         """The unit of this number, or None where there is none or it is not used."""
         for file in self.in_files:
             if file.first <= number < file.first + file.capacity:
-                with Hint(), self._files.file(file.path) as opened:
+                with ignore_unreadable(), self._files.file(file.path) as opened:
                     unit = self._read(opened, number - file.first)
                     return unit if unit.is_used else None
         return None
@@ -236,7 +236,7 @@ class Queue:
                 continue
             if file.first > number:
                 return
-            with Hint(), self._files.file(file.path) as opened:
+            with ignore_unreadable(), self._files.file(file.path) as opened:
                 used = min(file.capacity, -(-opened.used_end() // size))
                 while number - file.first < used:
                     data = opened.read((number - file.first) * size, min(count, file.first + used - number) * size)
@@ -261,7 +261,7 @@ class Queue:
         for file in self.in_files[self._at(start) if start is not None else 0 :]:
             if number not in (None, file.first):
                 return
-            with Hint(), self._files.file(file.path) as opened:
+            with ignore_unreadable(), self._files.file(file.path) as opened:
                 used = min(file.capacity, -(-opened.used_end() // size))
                 at = 0 if number is not None or start is None else self._narrowed(opened, used, start)[0]
                 after = used if stop is None else self._narrowed(opened, used, stop, at)[1]
@@ -282,7 +282,7 @@ class Queue:
         data = b""
         for file in self.in_files:
             if file.first <= start < file.first + file.capacity and count > 0:
-                with Hint(), self._files.file(file.path) as opened:
+                with ignore_unreadable(), self._files.file(file.path) as opened:
                     part = opened.read(
                         (start - file.first) * size, min(count, file.first + file.capacity - start) * size
                     )
@@ -305,7 +305,7 @@ class Queue:
         if not self.in_files:
             return self.first
         file = self.in_files[self._at(position, guess, stop)]
-        with Hint(), self._files.file(file.path) as opened:
+        with ignore_unreadable(), self._files.file(file.path) as opened:
             size = self.unit_size
             used = min(file.capacity, -(-opened.data_end() // size))  # where there is no data no unit is used
             used = used if stop is None else max(0, min(used, stop - file.first))
@@ -326,12 +326,12 @@ class Queue:
 
         def begins_before(number: int) -> bool:
             file = self.in_files[number]
-            with Hint(), self._files.file(file.path) as opened:
+            with ignore_unreadable(), self._files.file(file.path) as opened:
                 return _is_before(self._read(opened, 0), position)
             return False
 
         # The last file that begins before the position is the one; in the files after it every unit is too late.
-        return self._files.first_not(1, max(1, len(files)), begins_before, near) - 1
+        return self._files.schedule.partition_point(1, max(1, len(files)), begins_before, near) - 1
 
     def _narrowed(
         self, file: OpenFile, used: int, position: int, least: int = 0, guess: int | None = None
@@ -343,12 +343,12 @@ class Queue:
             least: the index of one that is not after it.
             guess: an index that may be near it.
         """
-        at_once = max(_UNITS_AT_ONCE, self._files.prices.narrow)
+        at_once = max(_UNITS_AT_ONCE, self._files.prices.linear_below)
         if used - least <= at_once:
             return least, used
         # The unit is before the first stretch that begins with one that is not before the position.
         stretches = -(-(used - least) // at_once)
-        after = self._files.first_not(
+        after = self._files.schedule.partition_point(
             1,
             stretches,
             lambda number: _is_before(self._read(file, least + number * at_once), position),
@@ -373,7 +373,7 @@ class Queue:
     def _read_end(self) -> int:
         """The same by reading backwards, so that no zeros are in the way."""
         for file in reversed(self.in_files):
-            with Hint(), self._files.file(file.path) as opened:
+            with ignore_unreadable(), self._files.file(file.path) as opened:
                 stop, count = min(file.capacity, -(-opened.used_end() // self.unit_size)), _UNITS_AT_ONCE
                 while stop > 0:
                     start = max(0, stop - count)

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rmqstore_spark.store.files import Files, Hint
+from rmqstore_spark.store.files import Files, ignore_unreadable
 from rmqstore_spark.store.layout import queue_path, start_in
 
 _FIRST_ADDRESS = -(1 << 63)
@@ -65,7 +65,7 @@ def read_ext(root: str, topic: str, queue_id: int, addresses: Iterable[int], fil
 def _read_file(path: str, start: int, wanted: list[int], files: Files) -> dict[int, ExtUnit]:
     """The same of one file, which begins at `start`; `wanted` ascends."""
     found: dict[int, ExtUnit] = {}
-    with Hint(), files.file(path) as file:
+    with ignore_unreadable(), files.file(path) as file:
         data, base = b"", 0
         for offset in wanted:
             at = offset - start - base

@@ -11,7 +11,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +20,8 @@ from native_io import gather
 from rmqstore_spark.errors import DamagedStoreError, DeletedMeanwhileError, NotAStoreError, RmqStoreError, StorageError
 from rmqstore_spark.store.guest import Guest, Manners, Pace, Traces
 from rmqstore_spark.store.read_ahead import ReadAhead
+from rmqstore_spark.store.schedule import Serial
 from rmqstore_spark.store.storage import Storage
-
-_Item = TypeVar("_Item")
-_Answer = TypeVar("_Answer")
 
 _FLOCK = struct.Struct("hhqqi")  # l_type, l_whence, l_start, l_len, l_pid
 # As Linux has them: a Python that was built with headers older than Linux 3.15 lacks the names.
@@ -39,15 +37,15 @@ class Prices:
         request: one request more, apart from others.
         gap: to read over this much that is not needed costs less than one request more to one that is open.
         search: to find where in a ConsumeQueue a physical offset comes, and to read on there.
-        narrow: so many units of a queue are read rather than searched.
-        at_once: so many requests that do not need each other's answers are made at a time.
+        linear_below: so many units of a queue are read rather than searched.
+        concurrency: so many requests that do not need each other's answers are made at a time.
     """
 
     request: int = 16 * 1024
     gap: int = 4 * 1024
     search: int = 8 * 16 * 1024
-    narrow: int = 64
-    at_once: int = 1
+    linear_below: int = 64
+    concurrency: int = 1
 
 
 @dataclass(frozen=True)
@@ -84,10 +82,12 @@ class Files:
         requests, bytes: what was read by now: what pruning saves is measured here.
         is_snapshot: whether files stay as they were when they were seen first: fresh() shows them as they are now.
         has_holes: whether it can be seen where the data of a file ends.
+        schedule: how requests are made that do not need each other's answers.
     """
 
     is_snapshot: ClassVar[bool] = False
     has_holes: ClassVar[bool] = True
+    schedule: ClassVar[Serial] = Serial()
 
     def __init__(self, prices: Prices | None = None, manners: Manners | None = None) -> None:
         self.prices = prices or Prices()
@@ -100,7 +100,7 @@ class Files:
     @property
     def is_slow(self) -> bool:
         """Whether a request takes long, however little it brings, and many of them go on at once."""
-        return self.prices.at_once > 1
+        return self.prices.concurrency > 1
 
     @property
     def are_paths_the_systems(self) -> bool:
@@ -125,40 +125,23 @@ class Files:
         """The files as they are now: those of a snapshot anew, else the same."""
         return self
 
-    def use(self, storage: Storage) -> None:
+    def set_credentials(self, storage: Storage) -> None:
         """Reach remote stores so from now on. A task calls it: pickled files know no secrets."""
 
-    def survey(self, path: str) -> None:
+    def list_tree(self, path: str) -> None:
         """Most of what is in a directory, and below it, is asked for next. Where that is cheaper, it is listed at
         once."""
 
-    def soon(self, places: Iterable[tuple[str, int]]) -> None:
+    def prefetch(self, places: Iterable[tuple[str, int]]) -> None:
         """A few bytes of each of these files are read soon, from these offsets on. Where a request takes long, all of
         them are asked for now."""
 
-    def meanwhile(self, work: Callable[[], None]) -> None:
-        """Reads ahead. Where a request takes long, another thread does it, else nobody."""
-
-    def add_to(self, ahead: ReadAhead, path: str, pin: Pin | None, start: int, stop: int) -> None:
+    def prefetch_range(self, ahead: ReadAhead, path: str, pin: Pin | None, start: int, stop: int) -> None:
         """The bytes [start, stop) of a file are read from end to end, after those that were added before. Where a
-        request takes long, they are fetched ahead, for who reads them by way of files that read_by() was told of it."""
+        request takes long, they are fetched ahead, for who reads them by way of files that read from `ahead`."""
 
-    def read_by(self, ahead: ReadAhead) -> None:
-        """What was added there is read by way of these files now."""
-
-    def each(self, function: Callable[[_Item], _Answer], items: Iterable[_Item]) -> Iterable[_Answer]:
-        """The function's answers to all items, in their order. None may need the answer to another one: where a request
-        takes long, several are worked on at a time."""
-        return map(function, items)
-
-    def first_not(self, least: int, most: int, holds: Callable[[int], bool], guess: int | None = None) -> int:
-        """A binary search: the first number in [least, most) for which `holds` is false, else `most`. What `holds`
-        makes is one request at most.
-
-        Args:
-            guess: may be near it. Where a request takes long, a search begins there.
-        """
-        return bisect.bisect_left(range(most), True, lo=least, key=lambda number: not holds(number))
+    def read_from(self, ahead: ReadAhead) -> None:
+        """The ranges that were added there are read by way of these files now."""
 
     def pin(self, path: str) -> Pin | None:
         """Which object stands at a path now; None where that cannot be held."""
@@ -195,7 +178,7 @@ class Files:
         """What a path is, as os.stat tells it, with its errors."""
         return os.stat(path)
 
-    def own_status(self, path: str) -> os.stat_result:
+    def lstat(self, path: str) -> os.stat_result:
         """What a path itself is, and not what it leads to where it is a link, with the errors of os.lstat."""
         return os.lstat(path)
 
@@ -208,7 +191,11 @@ class Files:
 
     def exists(self, path: str) -> bool:
         """Is there anything at a path?"""
-        return os.path.exists(path)
+        try:
+            self.status(path)
+        except (OSError, ValueError):  # a path may have a NUL
+            return False
+        return True
 
     def matching(self, pattern: str) -> list[str]:
         """The paths that a glob matches, in order."""
@@ -235,7 +222,7 @@ class Files:
 
 class _UnlinkedFiles(Files):
     def status(self, path: str) -> os.stat_result:
-        return self.own_status(path)
+        return self.lstat(path)
 
     def open(self, path: str) -> int:
         directory = os.path.dirname(path)
@@ -497,7 +484,7 @@ def next_extent(fd: int, start: int, stop: int) -> tuple[int, int] | None:
     return (start, min(end, stop)) if start < stop else None
 
 
-class Hint:
+class ignore_unreadable:
     """A context in which something is read that need not be there: what cannot be read counts as missing.
 
     But not where storage refuses, or does not answer: that says nothing of what is there, and the next try may succeed.

@@ -11,7 +11,7 @@ import numpy as np
 from native_io import FORMAT, Status
 from rmqstore_spark.errors import DamagedStoreError, OptionError, RmqStoreError, StorageError
 from rmqstore_spark.store.consumequeue import UNIT_SIZE, Queue
-from rmqstore_spark.store.files import Files, Hint, file_status
+from rmqstore_spark.store.files import Files, file_status, ignore_unreadable
 from rmqstore_spark.store.indexfile import IndexFile, IndexReader, file_names, file_size, key_hash
 from rmqstore_spark.store.message import HEAD_SIZE, Head
 from rmqstore_spark.store.sizes import MOST_BYTES, usual_size
@@ -155,9 +155,9 @@ def indexes_tags(store: Snapshot, slots: int) -> bool:
         slots: how many an index file has.
     """
     directory, told = os.path.join(store.root, "index"), None
-    with Hint():
+    with ignore_unreadable():
         for name in reversed(file_names(directory, store.files)):
-            with Hint(), IndexReader(os.path.join(directory, name), store.files) as reader:
+            with ignore_unreadable(), IndexReader(os.path.join(directory, name), store.files) as reader:
                 if not reader.is_empty and reader.header.begin_position < store.end:
                     told = _tells_of_tags(store, reader, slots)
             if told is not None:

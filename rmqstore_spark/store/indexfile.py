@@ -145,6 +145,9 @@ class IndexReader:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._file.close()
 
     @property
@@ -246,7 +249,9 @@ class IndexReader:
             slots are not where they were expected. Then nothing that the file says is to be believed.
         """
         try:
-            if len(hashes) <= max(_FEW, self._files.prices.at_once) or not self._may_read_all_at_once(index, hashes):
+            if len(hashes) <= max(_FEW, self._files.prices.concurrency) or not self._may_read_all_at_once(
+                index, hashes
+            ):
                 items = list(self._one_by_one(index, hashes.tolist()))
                 wanted = set(hashes.tolist())
                 found = np.array([item.position for item in items if item.key_hash in wanted], np.int64)
@@ -281,7 +286,7 @@ class IndexReader:
         def items(key_hash: int) -> list[Item]:
             return [item for _, item in _chain(self._file, index, key_hash % index.slots)]
 
-        for found in self._files.each(items, hashes):
+        for found in self._files.schedule.mapped(items, hashes):
             yield from found
 
     def _may_read_all_at_once(self, index: IndexFile, hashes: Hashes) -> bool:

@@ -108,8 +108,7 @@ def hold(proofs: Sequence[Proof], files: Files) -> None:
         elif (found := _found(proof, files)) is not None:
             raise _differs(proof, found, files)
 
-    for _ in files.each(hold_one, proofs):
-        pass
+    files.schedule.mapped(hold_one, proofs)
 
 
 def _found(proof: Proof, files: Files) -> str | None:

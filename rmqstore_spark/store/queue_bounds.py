@@ -98,13 +98,13 @@ class _Shown(NamedTuple):
 
 def _outer_units(store: Snapshot, queues: list[Queue], begin: int) -> Iterable[_Outer]:
     """The outer units of each of these queues, which are of one kind."""
-    return store.files.each(_outer, zip(queues, _shown(store, queues, begin), strict=True))
+    return store.files.schedule.mapped(_outer, zip(queues, _shown(store, queues, begin), strict=True))
 
 
 def _shown(store: Snapshot, queues: list[Queue], begin: int) -> Iterator[_Shown]:
     """What each of these queues begins with; all of them are looked at together, as most are short."""
-    at_once = max(_UNITS_AT_ONCE, store.files.prices.narrow)
-    data = list(store.files.each(lambda queue: queue.read_units(queue.first, at_once), queues))
+    at_once = max(_UNITS_AT_ONCE, store.files.prices.linear_below)
+    data = store.files.schedule.mapped(lambda queue: queue.read_units(queue.first, at_once), queues)
     bounds = np.cumsum([0, *(len(each) // queues[0].unit_size for each in data)])
     units = parsed(b"".join(data), queues[0].is_batch)
     found = kinds(units)

@@ -129,7 +129,7 @@ def _walk(
     starts = np.array([extent.start for extent in extents], np.int64)
     stops = np.array([extent.stop for extent in extents], np.int64)
     segments = np.array([extent.segment.start for extent in extents], np.int64)
-    threads = max(min(_THREADS, cores()), min(store.files.prices.at_once, len(queues)))
+    threads = max(min(_THREADS, cores()), min(store.files.prices.concurrency, len(queues)))
     done = [0] * threads
 
     def walk(thread: int) -> _Walked:
@@ -320,4 +320,4 @@ def _are_blank(store: Snapshot, places: Sequence[tuple[Extent, int]]) -> Iterabl
         with store.reader(extent.segment) as reader:
             return reader.is_closed_at(at)
 
-    return store.files.each(is_blank, places)
+    return store.files.schedule.mapped(is_blank, places)

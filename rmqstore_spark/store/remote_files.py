@@ -15,12 +15,11 @@ import itertools
 import os
 import re
 import stat
-import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -31,10 +30,8 @@ from rmqstore_spark.store.files import Files, OpenFile, Pin, Prices, cannot_read
 from rmqstore_spark.store.guest import Manners
 from rmqstore_spark.store.objects import Objects
 from rmqstore_spark.store.read_ahead import AT_ONCE, BLOCK, ReadAhead, Stretch
+from rmqstore_spark.store.schedule import Concurrent
 from rmqstore_spark.store.storage import HDFS, Storage, location, plain_uri
-
-_Item = TypeVar("_Item")
-_Answer = TypeVar("_Answer")
 
 _MIB = 1024 * 1024
 _LARGEST = 8 * _MIB  # request for what is merged, or guessed to be read on
@@ -51,27 +48,21 @@ PRICES = Prices(
     request=2 * _MIB,
     gap=_MIB,
     search=4 * 2 * _MIB,
-    narrow=_PAGE // 20,  # units of a ConsumeQueue: a search has seen the pages in which it ends
-    at_once=64,
+    linear_below=_PAGE // 20,  # units of a ConsumeQueue: a search has seen the pages in which it ends
+    concurrency=64,
 )
 _GATHERED_AT_ONCE = 16  # requests of one task
-_PROBED_AT_ONCE = 32  # of one search
 
 
 @functools.lru_cache(1)
-def _pools(process: int) -> tuple[ThreadPoolExecutor, ThreadPoolExecutor, ThreadPoolExecutor]:
-    """Threads that fetch, threads that work on what is independent and fetch for themselves, and threads that fetch
-    large blocks. After a fork there are none, so the process counts.
+def _pools(process: int) -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
+    """Threads that fetch, and threads that fetch large blocks. After a fork there are none, so the process counts.
 
     The last ones are few, as the C library keeps for each thread what it has once taken for a block."""
     return (
         ThreadPoolExecutor(64, "rmqstore-fetch"),
-        ThreadPoolExecutor(4 * PRICES.at_once, "rmqstore-each"),
         ThreadPoolExecutor(AT_ONCE, "rmqstore-block"),
     )
-
-
-_inside = threading.local()  # `each`: is this one of those that work?
 
 
 @dataclass
@@ -84,7 +75,7 @@ class _Directory:
 class RemoteFiles(Files):
     """Files whose paths are URIs. What it has listed it keeps.
 
-    When it is pickled, for a task, it loses that, and how storage is reached: `use` says that again.
+    When it is pickled, for a task, it loses that, and how storage is reached: `set_credentials` says that again.
 
     Args:
         storage: how it is reached.
@@ -93,6 +84,7 @@ class RemoteFiles(Files):
 
     is_snapshot = True
     has_holes = False
+    schedule = Concurrent()
     are_paths_the_systems = False
 
     def __init__(
@@ -118,12 +110,12 @@ class RemoteFiles(Files):
     def fresh(self) -> "RemoteFiles":
         return type(self)(self.prices, self.manners, self._storage, self._bucket)
 
-    def use(self, storage: Storage) -> None:
+    def set_credentials(self, storage: Storage) -> None:
         self._storage = storage
 
     # ---- looking
 
-    def survey(self, path: str) -> None:
+    def list_tree(self, path: str) -> None:
         path = plain_uri(path)
         if self._is_surveyed(path):
             return
@@ -222,15 +214,8 @@ class RemoteFiles(Files):
     def unlinked(self) -> Files:
         return self  # there are none
 
-    def own_status(self, path: str) -> os.stat_result:
+    def lstat(self, path: str) -> os.stat_result:
         return self.status(path)
-
-    def exists(self, path: str) -> bool:
-        try:
-            self.status(path)
-        except FileNotFoundError:
-            return False
-        return True
 
     def matching(self, pattern: str) -> list[str]:
         scheme, _, rest = plain_uri(pattern).partition("://")
@@ -265,31 +250,6 @@ class RemoteFiles(Files):
         self.fetch(path, pin, offset, offset + len(expected))
 
     # ---- reading
-
-    def each(self, function: Callable[[_Item], _Answer], items: Iterable[_Item]) -> Iterable[_Answer]:
-        waiting = list(items)
-        if len(waiting) < 2 or getattr(_inside, "each", False):
-            return map(function, waiting)
-        futures = [_pools(os.getpid())[1].submit(_marked, function, item) for item in waiting]
-        return _answers(futures)
-
-    def first_not(self, least: int, most: int, holds: Callable[[int], bool], guess: int | None = None) -> int:
-        # Where many searches go on beside each other, each of them better asks for little.
-        at_once = 1 if getattr(_inside, "each", False) else _PROBED_AT_ONCE
-        if guess is not None and at_once == 1 and least < most:
-            least, most = _narrowed(least, most, holds, min(max(guess, least), most - 1))
-        while most - least > 1:
-            step = -(-(most - least) // (at_once + 1))
-            tried = range(least + step - 1, most, step)
-            held = self.probe(holds, tried)
-            count = next((index for index, each in enumerate(held) if not each), len(held))
-            most = tried[count] if count < len(held) else most
-            least = tried[count - 1] + 1 if count else least
-        return most if least == most or holds(least) else least
-
-    def probe(self, function: Callable[[_Item], _Answer], items: Iterable[_Item]) -> list[_Answer]:
-        """each() of a function that makes one request and waits for nothing else."""
-        return list(_answers([_pools(os.getpid())[0].submit(function, item) for item in items]))
 
     def file(self, path: str, is_log: bool = False, pin: Pin | None = None) -> OpenFile:
         if pin is None:
@@ -339,12 +299,12 @@ class RemoteFiles(Files):
 
     def block(self, path: str, pin: Pin, start: int, stop: int) -> "Future[memoryview]":
         """The same of a large block."""
-        return _pools(os.getpid())[2].submit(self.fetch, path, pin, start, stop)
+        return _pools(os.getpid())[1].submit(self.fetch, path, pin, start, stop)
 
-    def read_by(self, ahead: ReadAhead) -> None:
+    def read_from(self, ahead: ReadAhead) -> None:
         self._ahead = ahead
 
-    def add_to(self, ahead: ReadAhead, path: str, pin: Pin | None, start: int, stop: int) -> None:
+    def prefetch_range(self, ahead: ReadAhead, path: str, pin: Pin | None, start: int, stop: int) -> None:
         if pin is not None and min(stop, pin.size) - start > _PAGE:
             ahead.add(path, start, min(stop, pin.size), functools.partial(self.block, path, pin))
 
@@ -400,7 +360,7 @@ class RemoteFiles(Files):
                     del self._pages[key]
             coming.set_exception(why)
 
-    def soon(self, places: Iterable[tuple[str, int]]) -> None:
+    def prefetch(self, places: Iterable[tuple[str, int]]) -> None:
         for path, offset in places:
             try:
                 pin = self._look(path)
@@ -409,9 +369,6 @@ class RemoteFiles(Files):
             if pin is not None and 0 <= offset < pin.size:
                 last = min(offset + _SOON, pin.size) - 1
                 self.pages(path, pin, offset // _PAGE, last // _PAGE, soon=True)
-
-    def meanwhile(self, work: Callable[[], None]) -> None:
-        _pools(os.getpid())[1].submit(work)
 
 
 @dataclass(frozen=True)
@@ -585,7 +542,7 @@ class RemoteFile:
         near = min(start + _LOOK, stop)
         step = max((stop - near) // _PROBES, _PAGE)
         places = [*range(near, stop, step), *([max(stop - _PAGE, near)] if near < stop else [])]
-        self._files.soon((self.path, at) for at in places)
+        self._files.prefetch((self.path, at) for at in places)
         if start < near:
             yield start, near
         if any(any(self.read(at, _SOON)) for at in places):
@@ -611,7 +568,7 @@ class RemoteFile:
         """See OpenFile: right where no page between others begins with zeros."""
         look = _PAGE // 16
         pages = -(-self.size // _PAGE)
-        used = self._files.first_not(0, pages, lambda number: any(self.read(number * _PAGE, look)))
+        used = self._files.schedule.partition_point(0, pages, lambda number: any(self.read(number * _PAGE, look)))
         last = self.read(max(used - 1, 0) * _PAGE, _PAGE).rstrip(b"\0")
         return max(used - 1, 0) * _PAGE + len(last)
 
@@ -621,44 +578,6 @@ def _bucket_of(path: str, storage: Storage) -> tuple[Objects, str]:
     scheme, _, rest = path.partition("://")
     connect = hdfs.connect if where.kind == HDFS else objects.connect
     return connect(where, f"{scheme}://{rest.partition('/')[0]}", storage), where.key
-
-
-def _marked(function: Callable[[_Item], _Answer], item: _Item) -> _Answer:
-    _inside.each = True
-    try:
-        return function(item)
-    finally:
-        _inside.each = False  # the thread has other work next
-
-
-def _answers(futures: "list[Future[_Answer]]") -> Iterator[_Answer]:
-    try:
-        for future in futures:
-            yield future.result()
-    finally:
-        for future in futures:
-            future.cancel()
-
-
-def _narrowed(least: int, most: int, holds: Callable[[int], bool], guess: int) -> tuple[int, int]:
-    """Between which numbers, both included, the answer of first_not() is: looked for from one of them on, further each
-    time."""
-    step = 1
-    if holds(guess):
-        least = guess + 1
-        while least < most:
-            at = min(least + step, most) - 1
-            if not holds(at):
-                return least, at
-            least, step = at + 1, 4 * step
-    else:
-        most = guess
-        while least < most:
-            at = max(most - step, least)
-            if holds(at):
-                return at + 1, most
-            most, step = at, 4 * step
-    return least, most
 
 
 def _is_mark(name: str) -> bool:

@@ -7,7 +7,7 @@ from rmqstore_spark.kept import kept
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.config import ConsumerOffsets, consumer_offsets, offset_topics, topic_queues
 from rmqstore_spark.store.consumequeue import ConsumeQueues
-from rmqstore_spark.store.files import Files, Hint
+from rmqstore_spark.store.files import Files, ignore_unreadable
 from rmqstore_spark.store.layout import Layout, find_store
 from rmqstore_spark.store.live_log import LiveLog
 from rmqstore_spark.store.log_end import End, LogEnd
@@ -182,7 +182,7 @@ class Snapshot(StoreRef):
         """What stands at a physical offset of a segment, and up to `stop` is there to stay. None where that is nothing,
         or cannot be read, as the segment has expired just now: who reads it says so."""
         offset, size = position - segment.start, stop - position
-        with Hint():
+        with ignore_unreadable():
             return proof_of(self.root, segment.path, offset, size, self.files, segment.start, segment.pin)
         return None
 

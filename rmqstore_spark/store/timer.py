@@ -8,7 +8,7 @@ Source: org.apache.rocketmq.store.timer.TimerCheckpoint.
 import os
 import struct
 
-from rmqstore_spark.store.files import Files, Hint
+from rmqstore_spark.store.files import Files, ignore_unreadable
 
 _TIME = struct.Struct(">q")
 
@@ -20,7 +20,7 @@ def timer_time(root: str, files: Files) -> int:
         root: the store directory.
         files: how to reach files, and where requests and bytes are counted.
     """
-    with Hint(), files.file(os.path.join(root, "config", "timercheck")) as file:
+    with ignore_unreadable(), files.file(os.path.join(root, "config", "timercheck")) as file:
         data = file.read(0, _TIME.size)
         if len(data) == _TIME.size:
             return max(0, int(_TIME.unpack(data)[0]))

@@ -79,7 +79,9 @@ class UnitEvidence:
             with self._store.reader(extent.segment) as reader:
                 for first in range(0, len(here), _HEADERS_AT_ONCE):
                     some = here[first : first + _HEADERS_AT_ONCE]
-                    self._store.files.soon((extent.segment.path, position - extent.segment.start) for position in some)
+                    self._store.files.prefetch(
+                        (extent.segment.path, position - extent.segment.start) for position in some
+                    )
                     for position in some:
                         self._headers[position] = reader.header(position)
 

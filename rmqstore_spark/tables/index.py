@@ -11,7 +11,7 @@ import pyarrow as pa
 from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column
 from rmqstore_spark.errors import RmqStoreError, StorageError
 from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.store.files import Hint
+from rmqstore_spark.store.files import ignore_unreadable
 from rmqstore_spark.store.indexfile import ITEM, Header, IndexReader, index_paths, item_at
 from rmqstore_spark.store.proofs import Proof, proof_of
 from rmqstore_spark.store.snapshot import Snapshot
@@ -62,7 +62,7 @@ def _items(path: str, header: Header, first: int, items: Any) -> pa.RecordBatch:
 def index_proofs(store: Snapshot) -> Iterator[Proof | None]:
     """The last item of the newest index file that has one: an older copy does not have it."""
     for path in reversed(index_paths(store.layout.index, store.files)):
-        with Hint(), IndexReader(path, store.files) as reader:
+        with ignore_unreadable(), IndexReader(path, store.files) as reader:
             if not reader.is_empty:
                 at = item_at(reader.check().slots, reader.header.index_count - 1)
                 found = proof_of(store.root, path, at, ITEM.size, store.files, pin=store.files.pin(path))

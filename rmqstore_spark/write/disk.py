@@ -123,6 +123,10 @@ class Tree(Files):
 
     # ---- looking
 
+    def lstat(self, path: str) -> os.stat_result:
+        """See status(): no link is followed."""
+        return self.status(path)
+
     def is_locked(self, path: str) -> bool:
         """False: who changes a store holds its lock, so nobody else does."""
         return False

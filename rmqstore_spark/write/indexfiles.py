@@ -85,7 +85,7 @@ class IndexWriter:
         with contextlib.suppress(BufferError):  # an error that is under way has parts of it in its frames
             self._image.close()
         if self._file is not None:
-            self._file.__exit__()
+            self._file.close()
 
     def put(
         self,
@@ -211,7 +211,7 @@ class IndexWriter:
                 run = stop
         self._store(run, self._head)
         self._file.sync()
-        self._file.__exit__()
+        self._file.close()
         self._file = self._before = None
         self._image.madvise(mmap.MADV_DONTNEED)
 

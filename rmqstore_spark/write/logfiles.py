@@ -98,9 +98,9 @@ class LogWriter:
     def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
         self._lane.__exit__(failed)
         for file in self._ended:
-            file.__exit__()
+            file.close()
         if self._file is not None:
-            self._file.__exit__()
+            self._file.close()
 
     def chunk(self, nbytes: int) -> memoryview:
         """Memory to read units into. Of two chunks the first must have been taken and put() before a third is asked
@@ -200,7 +200,7 @@ def _store(file: NewFile, data: _Buffer, offset: int, is_last: bool = False) -> 
         file.write(data[whole:], offset + whole)
     if is_last:
         file.sync()
-        file.__exit__()
+        file.close()
 
 
 class StretchWriter:

@@ -30,7 +30,10 @@ class PatchWriter:
         self._size = 0
 
     def __exit__(self, *_: object) -> None:
-        self._file.__exit__()
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
 
     def write(self, data: Any, offset: int) -> None:
         """These bytes are to stand at a position."""

@@ -106,8 +106,8 @@ class StagingWriter:
         return self
 
     def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
-        self._units.__exit__()
-        self._sizes.__exit__()
+        self._units.close()
+        self._sizes.close()
         if failed is not None:
             self._tree.remove(self._path)
             self._tree.remove(_sizes_path(self._path))

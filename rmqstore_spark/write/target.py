@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
-from rmqstore_spark.store.files import Hint
+from rmqstore_spark.store.files import ignore_unreadable
 from rmqstore_spark.store.geometry import index_geometry, queue_file_size, segment_size
 from rmqstore_spark.store.kinds import refuse_to_write
 from rmqstore_spark.store.layout import dledger_directory, find_store, refuse_dledger
@@ -219,10 +219,10 @@ def sizes_to_rebuild(store: Snapshot, asked: Sizes, may_be_cut: bool = False) ->
     """
     queue_file, slots, items = asked.queue_file, asked.slots, asked.items
     if queue_file is None:
-        with Hint():
+        with ignore_unreadable():
             queue_file = queue_file_size(store, may_differ=True)
     if slots is None or items is None:
-        with Hint():
+        with ignore_unreadable():
             index = os.path.join(store.root, "index")
             found = index_geometry(index, store.files, slots, items, may_differ=True)
             slots, items = slots or found[0], items or found[1]

@@ -272,7 +272,7 @@ def test_trusted_queues_replaced_since_the_plan(server: Server, columns: list[st
     counts = Store(server.root / "broker").topics()
     topic = max(zip(counts["messages"].to_pylist(), counts["topic"].to_pylist(), strict=True))[1]
     options = parse_options({"path": URI, "trust": "queues", "subscribe": topic, **server.options})
-    files = RemoteFiles(replace(reading.FREE, at_once=4), storage=options.storage)
+    files = RemoteFiles(replace(reading.FREE, concurrency=4), storage=options.storage)
     sent = pickle.dumps(plan(options, files, columns).tasks)
     kinds = {type(piece).__name__ for task in pickle.loads(sent) for piece in task.ranges}
     assert kinds == {"Covered" if "topic" in columns else "Queued"}

@@ -26,7 +26,7 @@ from rmqstore_spark.tables.registry import TABLES
 
 SEGMENT = 2048
 LOOKS: list[tuple[Any, str]] = [
-    (Files, name) for name in ("names", "status", "own_status", "exists", "open")
+    (Files, name) for name in ("names", "status", "lstat", "exists", "open")
 ]  # how a file is reached
 LOOKS.append((consumequeue, "read_short_queues"))
 KEY = "order-5"  # of a message that stays

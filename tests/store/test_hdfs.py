@@ -82,7 +82,7 @@ def test_lists(cluster: _Cluster, tmp_path: Path) -> None:
 
 def test_a_store_without_messages(cluster: _Cluster, tmp_path: Path) -> None:
     """Unlike a bucket, HDFS has empty directories."""
-    files = RemoteFiles(Prices(at_once=4), bucket=lambda path, storage: (cluster, path.strip("/")))
+    files = RemoteFiles(Prices(concurrency=4), bucket=lambda path, storage: (cluster, path.strip("/")))
     (tmp_path / "new" / "commitlog").mkdir(parents=True)
     assert reading.read(tmp_path / "new", files=files) == []
 

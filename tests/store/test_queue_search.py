@@ -80,7 +80,7 @@ def test_a_guess_changes_no_answer(tmp_path: Path, rng: random.Random, per_file:
         places = [rng.choice([*positions[-3:], 1, rng.randrange(1, 10_000_100)]) for _ in range(30)]
         guesses = [rng.choice((None, -5, 0, 1 << 62, first + count, rng.randrange(first + count + 9))) for _ in places]
         # Where many are searched at a time, each begins at its guess.
-        found = files.each(lambda pair: queue.search(*pair), zip(places, guesses, strict=True))  # noqa: B023
+        found = files.schedule.mapped(lambda pair: queue.search(*pair), zip(places, guesses, strict=True))  # noqa: B023
         assert list(found) == [first + bisect.bisect_left(positions, place) for place in places]
 
 
@@ -99,7 +99,7 @@ def test_a_good_guess_costs_few_requests(tmp_path: Path, rng: random.Random) -> 
     def search(number: int) -> int:
         return queues[number].search(1 << 40, ends[number] + rng.randrange(-3000, 3000))
 
-    assert list(files.each(search, range(len(ends)))) == ends
+    assert list(files.schedule.mapped(search, range(len(ends)))) == ends
     # A guess in the page before the right one: that, the right one, one far behind, and two between.
     assert files.requests <= 5 * len(ends)
     assert files.bytes <= 5 * 64 * 1024 * len(ends)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import random
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +12,9 @@ import numpy as np
 import pytest
 from oracle import golden
 from support import reading, remote
-from support.patience import HANG
 
 from rmqstore_spark.errors import NotAStoreError, OptionError, StorageError
 from rmqstore_spark.store import read_ahead, remote_files
-from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.remote_files import PRICES, RemoteFile, RemoteFiles
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.storage import Storage, location
@@ -70,7 +66,7 @@ def test_all_ways_of_reading_give_the_bytes(tmp_path: Path, content: bytes, rng:
                     assert file.read(at, size) == expected
                 case _:
                     assert_gathers(file, content, rng)
-        file.__exit__()
+        file.close()
 
 
 @pytest.mark.usefixtures("small")
@@ -151,7 +147,7 @@ def test_what_is_no_store_is_not_listed_for_ever(tmp_path: Path, monkeypatch: py
         (tmp_path / f"part-{number}").write_bytes(b"x")
     files = remote.remote_files()
     remote.DIRECTORY.asked.clear()
-    files.survey(str(tmp_path))
+    files.list_tree(str(tmp_path))
     with pytest.raises(NotAStoreError, match="expected a directory commitlog/"):
         Snapshot.find(str(tmp_path), files)
     assert [what for what, _ in remote.DIRECTORY.asked] == ["below", "inside"]
@@ -168,7 +164,7 @@ def test_marks_of_directories(tmp_path: Path) -> None:
     for is_surveyed in (False, True):
         files = remote.remote_files()
         if is_surveyed:
-            files.survey(str(tmp_path))
+            files.list_tree(str(tmp_path))
         assert sorted(files.names(str(tmp_path))) == ["store"]
         assert sorted(files.names(f"{tmp_path}/store/")) == ["empty", "queue"]
         assert sorted(files.names(f"{tmp_path}/store/queue")) == ["1", "2"]
@@ -198,32 +194,6 @@ def test_what_is_pickled_knows_no_secret() -> None:
     files = RemoteFiles(storage=Storage({"aws_secret_access_key": "MARKER"}))
     assert b"MARKER" not in pickle.dumps(files)
     assert "MARKER" not in repr(files) + repr(files._storage)
-
-
-def test_many_at_once_and_in_order(rng: random.Random) -> None:
-    for files in (Files(), RemoteFiles(bucket=remote.bucket)):
-        assert list(files.each(lambda number: number * 2, range(100))) == list(range(0, 200, 2))
-        with pytest.raises(ZeroDivisionError):
-            list(files.each(lambda number: 1 // number, [1, 0, 2]))
-        for _ in range(30):
-            least = rng.randrange(50)
-            most = rng.randrange(least, least + 5000)
-            answer = rng.randrange(least, most + 1)
-            assert files.first_not(least, most, lambda number, answer=answer: number < answer) == answer  # type: ignore[misc]
-
-
-def test_many_at_once_also_where_others_have_worked(tmp_path: Path) -> None:
-    """A thread that has worked for one each() works for others, and asks as many at once there."""
-    files = RemoteFiles(PRICES, bucket=remote.bucket)
-    list(files.each(lambda _: time.sleep(0.01), range(4 * PRICES.at_once)))  # all threads have
-    together, done = threading.Barrier(2), threading.Event()
-
-    def work() -> None:
-        list(files.each(lambda _: together.wait(HANG), range(2)))  # ends only if both run beside each other
-        done.set()
-
-    files.meanwhile(work)
-    assert done.wait(HANG)
 
 
 def test_the_page_that_is_used_most_is_kept(tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:

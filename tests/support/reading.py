@@ -37,7 +37,7 @@ def options_of(*roots: str | Path, **options: Any) -> ReadOptions:
 
 
 # Accelerators are taken wherever they can be; searching in time begins with few messages.
-FREE = Prices(request=0, gap=4096, search=0, narrow=2)
+FREE = Prices(request=0, gap=4096, search=0, linear_below=2)
 
 
 def new_files(prices: Any = None) -> Files:

@@ -149,4 +149,4 @@ def remote_files(prices: Any = None, manners: Any = None) -> RemoteFiles:
     chosen."""
     from rmqstore_spark.store.files import Prices
 
-    return Globbing(replace(prices or Prices(), at_once=4), manners, bucket=bucket)
+    return Globbing(replace(prices or Prices(), concurrency=4), manners, bucket=bucket)

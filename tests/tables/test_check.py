@@ -578,13 +578,13 @@ def test_a_backup_says_of_when_it_is(
 
 def test_foreign_owner(store: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     foreign = {str(store.index[1]), str(store.index[2]), str(store.root / "consumequeue" / "TopicA")}
-    own_status = Files.own_status
+    lstat = Files.lstat
 
     def lie(self: Files, path: str) -> os.stat_result:
-        found = own_status(self, path)
+        found = lstat(self, path)
         return os.stat_result((*found[:4], found.st_uid + 1, *found[5:])) if path in foreign else found
 
-    monkeypatch.setattr(Files, "own_status", lie)
+    monkeypatch.setattr(Files, "lstat", lie)
     assert brief(wrong(store.root)) == [("foreignOwner", None, None, None, 1), ("foreignOwner", None, None, None, 2)]
 
 

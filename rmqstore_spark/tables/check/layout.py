@@ -87,7 +87,7 @@ def _parts(store: Snapshot) -> Iterator[Finding]:
 def _status_at(store: Snapshot, path: str) -> os.stat_result | None:
     """What is at a path; of a link what it leads to, or the link itself where that is nothing. None where nothing is
     there."""
-    for look in (store.files.status, store.files.own_status):
+    for look in (store.files.status, store.files.lstat):
         with contextlib.suppress(OSError):
             return look(path)
     return None
@@ -115,7 +115,7 @@ def names_in(store: Snapshot, directory: str | None) -> list[str]:
 
 def _entries(store: Snapshot) -> Iterator[Finding]:
     """Links and foreign owners: of the store's own entries, and of the files of its log and index."""
-    owner = store.files.own_status(store.root).st_uid
+    owner = store.files.lstat(store.root).st_uid
     paths = [
         os.path.join(store.root, name) for name in names_in(store, store.root) if not name.startswith(".rmqstore-")
     ]
@@ -131,7 +131,7 @@ def kinds(store: Snapshot, paths: list[str], owner: int) -> Iterator[Finding]:
     foreign: list[tuple[str, int]] = []
     for path in paths:
         try:
-            found = store.files.own_status(path)
+            found = store.files.lstat(path)
         except OSError:
             continue
         if stat.S_ISLNK(found.st_mode):
@@ -148,7 +148,7 @@ def check_queue_directories(store: Snapshot, topics: list[str], is_batch: bool) 
     above = store.layout.batchconsumequeue if is_batch else store.layout.consumequeue
     if above is None:
         return
-    owner = store.files.own_status(store.root).st_uid
+    owner = store.files.lstat(store.root).st_uid
     paths: list[str] = []
     for topic in topics:
         directory = os.path.join(above, topic)

@@ -17,7 +17,7 @@ from rmqstore_spark.read.pinned import pinned_segment, queue_proofs
 from rmqstore_spark.read.prune import ranges_of
 from rmqstore_spark.read.split import Splitter
 from rmqstore_spark.store.consumequeue import Queue
-from rmqstore_spark.store.files import Hint
+from rmqstore_spark.store.files import ignore_unreadable
 from rmqstore_spark.store.geometry import usual_queue_file
 from rmqstore_spark.store.proofs import Proof
 from rmqstore_spark.store.segments import Extent, Segment
@@ -187,7 +187,7 @@ def nbytes(part: Part) -> int:
 def _seen(store: Snapshot, options: ReadOptions) -> Iterator[Proof | None]:
     if store.layout.dledger is None:
         yield from queue_proofs(store, store.queues.with_batch)
-        with Hint():
+        with ignore_unreadable():
             yield from index_proofs(store)
 
 

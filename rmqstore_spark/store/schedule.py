@@ -1,0 +1,116 @@
+"""In what order requests are made: one after the other where each takes little time, else many at a time.
+
+What runs beside something else takes values and gives values: it may not change what another one looks at.
+"""
+
+import bisect
+import contextvars
+import functools
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+_Item = TypeVar("_Item")
+_Answer = TypeVar("_Answer")
+
+_THREADS = 256
+_PROBES = 32  # of one search, at a time
+
+_is_inside = contextvars.ContextVar("_is_inside", default=False)  # a function that is mapped by Concurrent
+
+
+class Serial:
+    """One after the other, in the calling thread: of files on a disk."""
+
+    def mapped(self, function: Callable[[_Item], _Answer], items: Iterable[_Item]) -> list[_Answer]:
+        """The function's answers to all items, in their order. No answer may depend on another one.
+
+        Raises:
+            Exception: what the function raised of the first item, in their order, for which it did.
+        """
+        return [function(item) for item in items]
+
+    def partition_point(self, least: int, most: int, holds: Callable[[int], bool], guess: int | None = None) -> int:
+        """The first number in [least, most) for which `holds` is false, else `most`: it is true before that, and false
+        from there on.
+
+        Args:
+            holds: makes one request at most.
+            guess: may be near the answer.
+        """
+        return bisect.bisect_left(range(most), True, lo=least, key=lambda number: not holds(number))
+
+    def in_background(self, work: Callable[[], None]) -> None:
+        """Have another thread do what reads ahead; nothing where a request takes little time."""
+
+
+class Concurrent(Serial):
+    """Many at a time, by threads that all of the process share: of files that are far away. What is mapped inside a
+    function that is mapped comes one after the other, as its neighbours keep the threads busy."""
+
+    def mapped(self, function: Callable[[_Item], _Answer], items: Iterable[_Item]) -> list[_Answer]:
+        """See Serial. When an item fails, those that no thread has begun are not begun any more."""
+        waiting = list(items)
+        if len(waiting) < 2 or _is_inside.get():
+            return [function(item) for item in waiting]
+        pool = _pool(os.getpid())
+        futures = [pool.submit(contextvars.copy_context().run, _inside, function, item) for item in waiting]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            for future in futures:
+                future.cancel()
+
+    def partition_point(self, least: int, most: int, holds: Callable[[int], bool], guess: int | None = None) -> int:
+        """See Serial. Many numbers are tried at a time; one where searches go on beside each other: from `guess` on."""
+        at_once = 1 if _is_inside.get() else _PROBES
+        if guess is not None and at_once == 1 and least < most:
+            least, most = _narrowed(least, most, holds, min(max(guess, least), most - 1))
+        while most - least > 1:
+            step = -(-(most - least) // (at_once + 1))
+            tried = range(least + step - 1, most, step)
+            held = self.mapped(holds, tried)
+            count = next((index for index, each in enumerate(held) if not each), len(held))
+            most = tried[count] if count < len(held) else most
+            least = tried[count - 1] + 1 if count else least
+        return most if least == most or holds(least) else least
+
+    def in_background(self, work: Callable[[], None]) -> None:
+        """See Serial."""
+        _pool(os.getpid()).submit(work)
+
+
+@functools.lru_cache(1)
+def _pool(process: int) -> ThreadPoolExecutor:
+    """Of a process: after a fork there are no threads."""
+    return ThreadPoolExecutor(_THREADS, "rmqstore-mapped")
+
+
+def _inside(function: Callable[[_Item], _Answer], item: _Item) -> _Answer:
+    token = _is_inside.set(True)
+    try:
+        return function(item)
+    finally:
+        _is_inside.reset(token)
+
+
+def _narrowed(least: int, most: int, holds: Callable[[int], bool], guess: int) -> tuple[int, int]:
+    """Between which numbers, both included, the answer of partition_point() is: looked for from one of them on, further
+    each time."""
+    step = 1
+    if holds(guess):
+        least = guess + 1
+        while least < most:
+            at = min(least + step, most) - 1
+            if not holds(at):
+                return least, at
+            least, step = at + 1, 4 * step
+    else:
+        most = guess
+        while least < most:
+            at = max(most - step, least)
+            if holds(at):
+                return at + 1, most
+            most, step = at, 4 * step
+    return least, most
