@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import os
 import subprocess
@@ -44,7 +45,13 @@ def archive_spark() -> None:
     if archive.exists() or str(archive) not in os.environ["SPARK_SUBMIT_OPTS"]:
         return
     archive.parent.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=archive.parent) as directory:
+    with (
+        (archive.parent / "archive.lock").open("w") as lock,
+        tempfile.TemporaryDirectory(dir=archive.parent) as directory,
+    ):
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of several workers one makes it
+        if archive.exists():
+            return
         made = Path(directory) / archive.name
         environment = {**os.environ, "SPARK_SUBMIT_OPTS": f"{QUICK} {_QUIET} -XX:ArchiveClassesAtExit={made}"}
         command = [sys.executable, "-c", _SESSION]
