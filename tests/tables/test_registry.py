@@ -8,6 +8,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -102,32 +103,35 @@ def test_selections() -> None:
         }
 
 
-@pytest.mark.parametrize("where", ["disk", "bucket"])
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Two stores in a bucket, which is a directory of this disk."""
+    home = tmp_path_factory.mktemp("two")
+    for name in ("a", "b"):
+        shutil.copytree(SAMPLE, home / name)
+    with Server(home) as server:
+        yield server
+
+
 @pytest.mark.parametrize("name", TABLES)
-def test_tasks_of_several_stores_are_read_elsewhere(
-    name: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tasks_of_several_stores_are_read_elsewhere(name: str, two: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pickled, as Spark sends them, and by nothing but what they are and the options: on a disk, and in a bucket whose
     keys are options. Together they are what each store has by itself."""
     for variable in [each for each in os.environ if each.startswith("AWS_")]:
         monkeypatch.delenv(variable)
-    roots = [tmp_path / "a", tmp_path / "b"]
-    for root in roots:
-        shutil.copytree(SAMPLE, root)
     found = table(name)
     given = {"table": name, "columns": ",".join([*found.schema.names, "store"])}
     if name == "traces":
         given["subscribe"] = "Plain"  # nobody traced there
+    roots = [two.root / "a", two.root / "b"]
     expected = [_as_shown(row) for root in roots for row in read_table(reading.options_of(root, **given)).to_pylist()]
     assert {row["store"] for row in expected} == {str(root) for root in roots}
-    with Server(tmp_path) as server:
-        options = reading.options_of(tmp_path / "*", **given)
-        if where == "bucket":
-            options = reading.options_of("s3://stores/*", **given, **server.options)
+    for path, keys in ((two.root / "*", {}), ("s3://stores/*", two.options)):
+        options = reading.options_of(path, **given, **keys)
         tasks = pickle.loads(pickle.dumps(plan_table(found, options)))
         schema = schema_of(found, options.columns)
         rows = [row for task in tasks for batch in read_part(found, task, options, schema) for row in batch.to_pylist()]
-    assert [_as_shown(row, server.root) for row in rows] == expected
+        assert [_as_shown(row, two.root) for row in rows] == expected, path
 
 
 def _as_shown(row: dict[str, Any], bucket: Path | None = None) -> dict[str, Any]:
