@@ -45,7 +45,6 @@ _MOST_TIME = 10**15  # milliseconds; later ones fit no column
 _ROWS_AT_ONCE = 16 * 1024
 
 Bools = npt.NDArray[np.bool_]
-Integers = npt.NDArray[np.int64]
 
 
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:

@@ -7,7 +7,6 @@ What a broker keeps of transactions, timers and pops names messages by offsets t
 refused, and copied by Store.copy.
 """
 
-import itertools
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +19,7 @@ import pyarrow as pa
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.options import WriteOptions
 from rmqstore_spark.store import config
+from rmqstore_spark.store.by_queue import Integers, by_queue
 from rmqstore_spark.store.config import ConsumerOffsets, Table
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.kinds import kind_with
@@ -30,10 +30,7 @@ from rmqstore_spark.write.queuefiles import Queue
 
 NEEDED = ("topic", "queueId", "queueOffset")  # columns
 _REFUSED = (*TRANSACTION_TOPICS, TIMER_TOPIC)
-_ID_BITS = 32
 _NAMES = ("topics.json", "subscriptionGroup.json", *config.OFFSETS, "delayOffset.json")
-
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -167,12 +164,8 @@ class Counts:
         topics = topic.dictionary.to_pylist()
         _refuse(topics)
         codes, queue_ids, offsets = (_integers(each)[queued] for each in (topic.indices, columns[1], columns[2]))
-        keys = (codes << _ID_BITS) + queue_ids
-        order = np.argsort(keys, kind="stable")
-        keys, offsets = keys[order], offsets[order]
-        for start, stop in _runs(keys):
-            queue = topics[int(keys[start]) >> _ID_BITS], int(queue_ids[order[start]])
-            self._add(queue, offsets[start:stop])
+        for queue, rows in by_queue(topics, codes, queue_ids).runs():
+            self._add(queue, offsets[rows])
 
     def extend(self, others: Sequence["Counts"]) -> None:
         """The next rows, which were counted elsewhere.
@@ -233,13 +226,6 @@ def _refuse(topics: Iterable[str]) -> None:
 
 def _integers(array: pa.Array) -> Integers:
     return array.to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
-
-
-def _runs(keys: Integers) -> Iterable[tuple[int, int]]:
-    """Where equal keys begin and end."""
-    if not len(keys):
-        return []
-    return itertools.pairwise([0, *(np.flatnonzero(keys[1:] != keys[:-1]) + 1).tolist(), len(keys)])
 
 
 def _out_of_order(queue: Queue, before: int, found: int) -> OptionError:

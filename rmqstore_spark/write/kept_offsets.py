@@ -5,14 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from rmqstore_spark.errors import DamagedStoreError
+from rmqstore_spark.store.by_queue import Integers, by_queue
 from rmqstore_spark.write.gaps import Gap, Gaps
 from rmqstore_spark.write.queuefiles import Queue
-
-Integers = npt.NDArray[np.int64]
-_ID_BITS = 32
 
 
 @dataclass(frozen=True)
@@ -90,17 +87,15 @@ class KeptOffsets:
 
     def _find(self, topics: list[str], codes: Integers, queue_ids: Integers, offsets: Integers) -> dict[int, Gap]:
         """The gaps, by the index of the message after each."""
-        keys = (codes << _ID_BITS) + queue_ids
-        order = np.argsort(keys, kind="stable")
-        keys, offsets = keys[order], offsets[order]
-        is_next = (keys[1:] == keys[:-1]) & (offsets[1:] == offsets[:-1] + 1)
+        rows = by_queue(topics, codes, queue_ids)
+        numbers, offsets = rows.numbers, offsets[rows.order]
+        is_next = (numbers[1:] == numbers[:-1]) & (offsets[1:] == offsets[:-1] + 1)
         cuts = [0, *(np.flatnonzero(~is_next) + 1).tolist(), len(offsets)]
         found = {}
         for first, stop in itertools.pairwise(cuts):
-            queue = topics[int(keys[first]) >> _ID_BITS], int(keys[first]) & ((1 << _ID_BITS) - 1)
-            last = self._count + int(order[stop - 1])
+            queue, last = rows.queues[numbers[first]], self._count + int(rows.order[stop - 1])
             if (gap := self._gaps.follow(queue, int(offsets[first]), stop - first, last)) is not None:
-                found[int(order[first])] = gap
+                found[int(rows.order[first])] = gap
         return found
 
     def _take_gap(self, gap: Gap) -> None:

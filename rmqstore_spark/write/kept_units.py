@@ -1,15 +1,13 @@
 """Units that go from one log to another: what changes in them."""
 
 import numpy as np
-import numpy.typing as npt
 
 from native_io import FORMAT
+from rmqstore_spark.store.by_queue import Integers
 
 # Where fields are in a unit (docs/format.md); the last one with two addresses of IPv4.
 _AT_QUEUE_ID, _AT_QUEUE_OFFSET, _AT_PREPARED = 12, 20, 76
 _LONGER = 12  # bytes more of an address of IPv6
-
-Integers = npt.NDArray[np.int64]
 
 
 def put_fields(

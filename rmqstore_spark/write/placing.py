@@ -9,13 +9,14 @@ import numpy as np
 from native_io import FORMAT, Dispatched, Dispatcher, Status
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.progress import Progress
+from rmqstore_spark.store.by_queue import Integers
 from rmqstore_spark.store.clock import milliseconds_now
 from rmqstore_spark.store.consumequeue import QueueUnit, lost_unit
 from rmqstore_spark.store.message import failed_check
 from rmqstore_spark.write import times
 from rmqstore_spark.write.background import Lane
 from rmqstore_spark.write.logfiles import LogWriter, StretchWriter
-from rmqstore_spark.write.staging import Chunk, Integers, UnitSizes
+from rmqstore_spark.write.staging import Chunk, UnitSizes
 from rmqstore_spark.write.store_files import StoreFiles
 from rmqstore_spark.write.target import Target
 

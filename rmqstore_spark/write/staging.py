@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from native_io import FORMAT
 from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.store.by_queue import Integers
 from rmqstore_spark.store.files import ReadFile
 from rmqstore_spark.write import disk
 from rmqstore_spark.write.brought import Counts
@@ -29,7 +30,6 @@ _SIZE = np.dtype(np.int32)
 _SIZES_AT_ONCE = 256 * 1024
 
 UnitSizes = npt.NDArray[np.int32]
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from rmqstore_spark.store.by_queue import ByQueue, Integers, QueueName, by_queue
 from rmqstore_spark.store.consumequeue import MOST_OFFSETS, Queue
 from rmqstore_spark.store.message import SMALLEST_UNIT, are_queued
 from rmqstore_spark.store.snapshot import Snapshot
-
-_ID_BITS = 32
-
-Integers = npt.NDArray[np.int64]
 
 
 class Misplaced:
@@ -44,12 +40,12 @@ class Misplaced:
         topic = both["topic"].combine_chunks().dictionary_encode()
         topics, codes = topic.dictionary.to_pylist(), topic.indices.to_numpy().astype(np.int64)[queued]
         queue_ids, offsets, positions = (both[name].to_numpy().astype(np.int64)[queued] for name in columns[1:4])
-        keys = (codes << _ID_BITS) + queue_ids
+        rows_by_queue = by_queue(topics, codes, queue_ids)
         count = int(np.searchsorted(queued, batch.num_rows))
         found: dict[int, str] = {}
-        for queue, here in self._breaks(topics, keys, offsets, count):
+        for queue, here in self._breaks(rows_by_queue, offsets, count):
             self._look_at(queue, here, offsets, positions, found)
-        self._remember(topics, keys[:count], offsets, positions, found)
+        self._remember(rows_by_queue, count, offsets, positions, found)
         return sorted((int(queued[i]), reason) for i, reason in found.items() if i < count)
 
     def _look_at(
@@ -84,40 +80,39 @@ class Misplaced:
             return "no queue has so many messages"
         return known or _is_odd(offset, position, before, after)
 
-    def _breaks(
-        self, topics: list[str], keys: Integers, offsets: Integers, count: int
-    ) -> Iterator[tuple[tuple[str, int], Integers]]:
+    def _breaks(self, rows: ByQueue, offsets: Integers, count: int) -> Iterator[tuple[QueueName, Integers]]:
         """Which of the first `count` messages have another offset than comes next in their queue, are the first ones of
         it, or come just before such a one: then that may be right, and they be wrong. Of each its queue, and the
         indexes of the message before it in it, of itself and of two after it; -1 where there is none."""
-        order = np.argsort(keys, kind="stable")
-        sorted_keys, ordered = keys[order], offsets[order]
-        is_first = np.append(True, sorted_keys[1:] != sorted_keys[:-1])
+        ordered, firsts, numbers = offsets[rows.order], rows.firsts[:-1], rows.numbers
+        is_first = np.zeros(len(ordered), bool)
+        is_first[firsts] = True
         is_break = np.append(True, ordered[1:] != ordered[:-1] + 1) | is_first
-        for first in np.flatnonzero(is_first).tolist():
-            queue = _queue_of(topics, int(sorted_keys[first]))
+        for queue, first in zip(rows.queues, firsts.tolist(), strict=True):
             is_break[first] = queue not in self._last or self._last[queue][0] + 1 != ordered[first]
         is_break[:-1] |= is_break[1:] & ~is_first[1:]
-        firsts = np.flatnonzero(is_first)
-        padded = np.concatenate([[-1], order, [-1, -1]])
+        padded = np.concatenate([[-1], rows.order, [-1, -1]])
         self._before = {}
-        for at in np.flatnonzero(is_break & (order < count)).tolist():
-            number = int(np.searchsorted(firsts, at, "right")) - 1
-            first, end = int(firsts[number]), int(firsts[number + 1]) if number + 1 < len(firsts) else len(order)
+        for at in np.flatnonzero(is_break & (rows.order < count)).tolist():
+            number = int(numbers[at])
+            first, end = int(rows.firsts[number]), int(rows.firsts[number + 1])
             here = padded[at : at + 4].copy()
             here[0] = here[0] if at > first else -1
             here[2 + max(0, end - at - 1) :] = -1
             self._before[int(here[1])] = int(here[0])
-            yield _queue_of(topics, int(sorted_keys[at])), here
+            yield rows.queues[number], here
 
     def _remember(
-        self, topics: list[str], keys: Integers, offsets: Integers, positions: Integers, found: dict[int, str]
+        self, rows: ByQueue, count: int, offsets: Integers, positions: Integers, found: dict[int, str]
     ) -> None:
-        """What the last message of each queue is, of those that are not misplaced."""
-        right = np.array([i for i in range(len(keys)) if i not in found], np.int64) if found else np.arange(len(keys))
-        _, last = np.unique(keys[right][::-1], return_index=True)
-        for i in right[::-1][last].tolist():
-            self._last[_queue_of(topics, int(keys[i]))] = int(offsets[i]), int(positions[i])
+        """What the last message of each queue is, of the first `count` messages that are not misplaced."""
+        is_right = rows.order < count
+        if found:
+            is_right &= ~np.isin(rows.order, list(found))
+        right, numbers = rows.order[is_right], rows.numbers[is_right]
+        is_last = np.append(numbers[1:] != numbers[:-1], True)[: len(right)]
+        for i, number in zip(right[is_last].tolist(), numbers[is_last].tolist(), strict=True):
+            self._last[rows.queues[number]] = int(offsets[i]), int(positions[i])
 
     def _contradicted(self, own: list[Queue], offset: int, position: int) -> str | None:
         """What shows that a message cannot be in its queue where it says, though the queue does not have it anywhere:
@@ -150,10 +145,6 @@ def _elsewhere(queues: list[Queue], position: int) -> str | None:
         if unit is not None and unit.position == position:
             return f"its ConsumeQueue has this message in queue {queue.queue_id} at {number}"
     return None
-
-
-def _queue_of(topics: list[str], key: int) -> tuple[str, int]:
-    return topics[key >> _ID_BITS], key & ((1 << _ID_BITS) - 1)
 
 
 def _is_odd(offset: int, position: int, before: tuple[int, int] | None, after: list[int]) -> str | None:
