@@ -32,7 +32,6 @@ from rmqstore_spark.options import (
     STORE_OPTIONS,
     ReadOptions,
     Use,
-    of_stores,
     option_texts,
     parse_options,
     refuse,
@@ -265,7 +264,7 @@ class Store(TableMethods):
         return self._copy(target, options, messageIndexEnable, is_salvage=True)
 
     def _copy(self, target: Path, options: MessageOptions, index: Flag, is_salvage: bool) -> "Copied":
-        from rmqstore_spark.jobs.copy import copy
+        from rmqstore_spark.jobs.copy import CopyJob, copy
         from rmqstore_spark.store.layout import place_to_write
 
         place = place_to_write(text_of("target", target, PATH))
@@ -273,22 +272,8 @@ class Store(TableMethods):
         selected = option_texts(options, CALL_OPTIONS)
         refuse(selected, Use.COPIES)
         how = {"mode": "PERMISSIVE" if is_salvage else "FAILFAST", "decompress": "true", "trust": "log"}
-        given = {**selected, **how}
-        understood = self._options(given)
-        own = {**self._given, **of_stores(selected)}
-
-        def table(store: Snapshot, name: str, **options: object) -> pa.Table:
-            mode = {"mode": "DROPMALFORMED"} if is_salvage else {}
-            return Store(store.root, **own).table(name, **{**mode, **options})  # type: ignore[arg-type]
-
-        return copy(
-            self._open(understood),
-            understood,
-            table,
-            place,
-            is_salvage=is_salvage,
-            index=written["messageIndexEnable"],
-        )
+        understood = self._options({**selected, **how})
+        return copy(CopyJob(self._open(understood), understood, place, is_salvage, written["messageIndexEnable"]))
 
     def __repr__(self) -> str:
         return "\n".join(glance.text for glance in self._glances())

@@ -21,10 +21,9 @@ import rmqstore_spark
 from rmqstore_spark.cli.commands import Rmqstore
 from rmqstore_spark.cli.exit_codes import EXIT_CODES, exit_code_of
 from rmqstore_spark.columns import COLUMNS
-from rmqstore_spark.jobs.copying.report import LOST
 from rmqstore_spark.options import OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS, Option, Use, refused_for
 from rmqstore_spark.store.storage import STORAGE_OPTIONS
-from rmqstore_spark.tables.check.problems import PROBLEMS, Problem
+from rmqstore_spark.tables.check.problems import PROBLEMS
 from rmqstore_spark.tables.registry import TABLES, table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -150,11 +149,21 @@ def methods() -> str:
     return "".join(made)
 
 
-def problems(found: dict[str, Problem] = PROBLEMS) -> str:
-    """What `check` can find, or another table of problems."""
+def problems() -> str:
+    """What `check` can find."""
+    return _problems({name: problem.advice for name, problem in PROBLEMS.items()})
+
+
+def lost() -> str:
+    """What a salvage can lose."""
+    return _problems({name: problem.salvaged for name, problem in PROBLEMS.items()})
+
+
+def _problems(advices: dict[str, str]) -> str:
     rows = [
-        f"| `{name}` | {problem.severity} | {problem.area} | {plain(problem.advice)} |"
-        for name, problem in found.items()
+        f"| `{name}` | {PROBLEMS[name].severity} | {PROBLEMS[name].area} | {plain(advice)} |"
+        for name, advice in advices.items()
+        if advice
     ]
     return "\n".join(["| problem | severity | area | what to do |", "|---|---|---|---|", *rows])
 
@@ -310,7 +319,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/writing.md": {"ignored": ignored},
     "docs/remote.md": {"storage-options": storage_options},
     "docs/columns.md": {"columns": columns, "tables": tables},
-    "docs/problems.md": {"problems": problems, "lost": lambda: problems(LOST)},
+    "docs/problems.md": {"problems": problems, "lost": lost},
     "docs/command-line.md": {"command-options": command_options, "commands": commands},
     "docs/api.md": {"functions": functions, "store-class": store_class},
     "docs/errors.md": {"errors": errors, "exit-codes": exit_codes},

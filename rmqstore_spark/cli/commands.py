@@ -23,7 +23,6 @@ from rmqstore_spark.cli.parameters import (
     some_paths,
     table_options,
 )
-from rmqstore_spark.cli.passed_over import PassedOver, passed_over
 from rmqstore_spark.columns import COLUMNS, DEFAULT_COLUMNS
 from rmqstore_spark.errors import OptionError, counted, nearest, one_line
 from rmqstore_spark.options import (
@@ -36,6 +35,7 @@ from rmqstore_spark.options import (
     of_stores,
     understand,
 )
+from rmqstore_spark.read.told import Listener, heard
 from rmqstore_spark.tables.registry import TABLES, table
 
 _OF_FINDINGS = f"{FINDINGS_SHOWN} of each problem on the screen, else all"
@@ -124,7 +124,7 @@ def _show(
     given = _given(options)
     if name == MESSAGES and kind in (None, "table") and output is None:
         given.setdefault("columns", ",".join(_MESSAGE_COLUMNS))
-    with passed_over() as damage:
+    with heard() as damage:
         rows = _put_out(*batches_of(name, paths, given), kind, output, limit)
     if name == MESSAGES:
         return _found(rows, paths, given, damage)
@@ -133,7 +133,7 @@ def _show(
     return FINE
 
 
-def _found(rows: int, paths: Sequence[str], given: dict[str, str], damage: PassedOver, what: str = "") -> int:
+def _found(rows: int, paths: Sequence[str], given: dict[str, str], damage: Listener, what: str = "") -> int:
     """The exit code of what looks for messages, and has had so many rows. Where there was none, that is said.
 
     Args:
@@ -147,7 +147,7 @@ def _found(rows: int, paths: Sequence[str], given: dict[str, str], damage: Passe
     asked = [what] if what else []
     asked += [f"{name} {text!r}" for name, text in given.items() if name in going_with(Use.SELECT)]
     click.echo(one_line(f"nothing found{' with ' if asked else ''}{', '.join(asked)}"), err=True)
-    return NOT_FOUND if not damage.any and is_all_looked_at(paths, given) else NOT_ALL
+    return NOT_FOUND if not damage.is_lost and is_all_looked_at(paths, given) else NOT_ALL
 
 
 def _put_out(schema: pa.Schema, batches: Batches, kind: Any, output: str | None, limit: int | None) -> int:
@@ -237,7 +237,7 @@ def _tail() -> click.Command:
         count = LAST_SHOWN if limit is None else limit or _ALL
         if follow:
             return _follow(path, given, count, kind, output, is_limited=limit is not None)
-        with passed_over() as damage:
+        with heard() as damage:
             rows = _put_out(*last_batches(path, given, count), kind, output, 0)
         return _found(rows, [path], given, damage)
 
@@ -308,7 +308,7 @@ def _get() -> click.Command:
         given.setdefault("columns", ",".join([*DEFAULT_COLUMNS, "store"]))
         from rmqstore_spark.cli.reading import batches_of
 
-        with passed_over() as damage:
+        with heard() as damage:
             schema, batches = batches_of(MESSAGES, [path], given)
             rows = _show_messages(batches, limit) if is_in_full else _put_out(schema, batches, kind, output, limit or 0)
         return _found(rows, [path], given, damage)
@@ -346,7 +346,7 @@ def _history() -> click.Command:
         given = {**_given(options), "key": wanted}
         asked, named = understand(given, OPTIONS)
         how = {name: text for name, text in given.items() if name not in ("columns", "key")}
-        with passed_over() as damage:
+        with heard() as damage:
             found = Store(path, **how).history(wanted)  # type: ignore[arg-type]
         if "columns" in named:
             check_columns(asked["columns"], found.schema.names)

@@ -1,4 +1,9 @@
-"""From some stores to a new one."""
+"""Copies and salvages: from some stores to a new one.
+
+The steps are plain values from one to the next: logs (replicas of one store are one log), what config/ says, sources
+(each with what a broker keeps in it for later), the messages of all sources in one order, chunks of units, a new store;
+and after a salvage what is lost. The parts are in copying/.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +12,26 @@ import functools
 import operator
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from rmqstore_spark.errors import DamagedStoreError, OptionError, counted
+from rmqstore_spark.jobs.copying.chunks import chunks_of
 from rmqstore_spark.jobs.copying.config import Config, config_files, say_what_stays_behind
 from rmqstore_spark.jobs.copying.index import say_what_is_not_used
 from rmqstore_spark.jobs.copying.lost import after_log, bounds_of, lost_outside
-from rmqstore_spark.jobs.copying.report import report
-from rmqstore_spark.jobs.copying.rows import BODY_COLUMNS, COLUMNS, DAMAGE_COLUMNS, Chunks, Halves, Source, merged
-from rmqstore_spark.jobs.copying.told_once import told_once
-from rmqstore_spark.jobs.copying.waiting import Offsets, waiting_of
+from rmqstore_spark.jobs.copying.report import Losses, of_config, of_end, of_queues
+from rmqstore_spark.jobs.copying.rows import merged
+from rmqstore_spark.jobs.copying.selected import BODY_COLUMNS, COLUMNS, DAMAGE_COLUMNS, selected
+from rmqstore_spark.jobs.copying.source import Source
+from rmqstore_spark.jobs.copying.waiting import waiting_of
 from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read.copies import Copies, alone, copies_of
 from rmqstore_spark.read.scan import Scan
 from rmqstore_spark.read.stored import StoredUnits
+from rmqstore_spark.read.told import heard
 from rmqstore_spark.read.twins import refuse_twins
 from rmqstore_spark.store.files import status_of
 from rmqstore_spark.store.geometry import indexes_tags
@@ -31,12 +39,16 @@ from rmqstore_spark.store.message import Header
 from rmqstore_spark.store.queue_bounds import QueueBounds
 from rmqstore_spark.store.sizes import FileSizes, Sizes
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.write.copying import write_copy
+from rmqstore_spark.tables.check.problems import SCHEMA, Finding, to_batch
 from rmqstore_spark.write.kept_offsets import KeptOffsets
+from rmqstore_spark.write.new_store import Ends, NewStore, write_new_store
 from rmqstore_spark.write.queuefiles import Queue
 from rmqstore_spark.write.target import sizes_to_rebuild
 
 _LAST_TO_TRY = 1024  # of a queue's last messages, until one is whole
+
+Batches = Iterator[pa.RecordBatch]
+Bounds = Mapping[Queue, QueueBounds]  # of a source's queues, by their names in the copy
 
 
 @dataclass(frozen=True)
@@ -55,102 +67,84 @@ class Copied:
         return f"Copied(messages={self.messages}, lost=<{counted(self.lost.num_rows, 'row')}>)"
 
 
-def copy(
-    stores: list[Snapshot],
-    options: ReadOptions,
-    table: Callable[..., pa.Table],
-    target: str,
-    *,
-    is_salvage: bool,
-    index: bool,
-) -> Copied:
-    """Make a new store of others.
+@dataclass(frozen=True)
+class CopyJob:
+    """What is copied, and to where.
 
-    Args:
+    Attributes:
         stores: those that are copied.
-        options: which messages are copied, and how they are read. With `deduplicate` all stores are copies of one.
-        table: reads a table of a store by name: table(store, name, ...).
+        options: which messages are copied, and how they are read: mode FAILFAST in a copy, PERMISSIVE in a salvage.
+            With `deduplicate` all stores are replicas of one.
         target: the new store's directory, absolute.
         is_salvage: whether damage is passed over.
-        index: whether to make index files.
+        has_index: whether the new store gets index files.
+    """
+
+    stores: list[Snapshot]
+    options: ReadOptions
+    target: str
+    is_salvage: bool
+    has_index: bool
+
+    @property
+    def is_whole(self) -> bool:
+        """Are all messages copied?"""
+        return self.options.is_everything
+
+
+def copy(job: CopyJob) -> Copied:
+    """Make a new store of others: of all that is asked for, or nothing.
 
     Raises:
         RmqStoreError: nothing was written.
     """
-    is_whole = options.is_everything  # all topics
-    for store in stores:
-        _ = store.seen  # before its messages are planned: their bytes are read by what that says of them (StoredUnits)
-        for directory in {store.root, *(os.path.dirname(segment.path) for segment in store.segments)}:
-            refuse_inside(directory, target)
-        _refuse_links(store)
-    logs = _logs(stores, options.deduplicate)
-    for log in logs:
-        if (faults := log.faults()) and not is_salvage:
-            raise _to_salvage(faults[0][1])
-    configs = [Config.of(log.newest, is_one=len(logs) == 1) for log in logs]
-    for log, config in zip(logs, configs, strict=True):
-        if not is_salvage:
-            config.refuse_unread()
-        say_what_stays_behind(log.newest)
-        if index:
-            say_what_is_not_used(log.newest)
-    with told_once() if is_salvage else contextlib.nullcontext():
-        sources = _sources(logs, options, table, is_salvage)
-        sizes = _sizes(stores, is_salvage)
-        span = sum(segment.end - segment.start for store in stores for segment in store.segments)
-        order = KeptOffsets(sources[0].store.root if len(sources) == 1 else target, span)
-        bounds = [dict(bounds_of(source)) if is_whole else {} for source in sources]
+    _refuse_sources(job)
+    logs = _logs(job)
+    configs = _configs(job, logs)
+    losses = Losses() if job.is_salvage else None
+    with heard(is_once=job.is_salvage):  # a salvage goes through a damaged log several times
+        sources = list(_sources(job, logs))
+        batches = [_batches(job, log) for log in logs]
+        bounds = [dict(bounds_of(source)) if job.is_whole else {} for source in sources]
+        order = KeptOffsets(
+            sources[0].store.root if len(sources) == 1 else job.target,
+            sum(segment.end - segment.start for store in job.stores for segment in store.segments),
+        )
         begins = {
-            id(source.waiting): _begin_of_segment(source.store, some, is_salvage)
+            source.number: _begin_of_segment(job, source.store, some)
             for source, some in zip(sources, bounds, strict=True)
         }
-        chunks = Chunks(order, Halves(), begins)
-        with contextlib.ExitStack() as opened, _telling_of_salvage(is_salvage):
+        with contextlib.ExitStack() as opened, _telling_of_salvage(job):
             streams = [
-                source.rows({store.root: opened.enter_context(StoredUnits(store)) for store in log.stores})
-                for source, log in zip(sources, logs, strict=True)
+                selected(
+                    source, some, {store.root: opened.enter_context(StoredUnits(store)) for store in log.stores}, losses
+                )
+                for source, some, log in zip(sources, batches, logs, strict=True)
             ]
-            ends = write_copy(
-                target,
-                chunks.of(merged(streams)),
-                sum(log.size for log in logs),
-                sizes,
-                {name: each.end for some in bounds for name, each in some.items()},
-                functools.partial(config_files, sources, configs, is_whole=is_whole),
-                index,
-                any(indexes_tags(store, sizes.slots) for store in stores),
-                functools.reduce(operator.and_, map(_mode_of, stores)) | 0o700,
+            written = write_new_store(
+                job.target,
+                _new_store(job, logs, bounds),
+                chunks_of(merged(streams), order, begins),
+                functools.partial(config_files, sources, configs, is_whole=job.is_whole),
             )
-        after = []
-        if is_salvage and is_whole:
-            for source, config, some in zip(sources, configs, bounds, strict=True):
-                order.lost += lost_outside(source, config, some, order, ends)
-                after.append((source, list(after_log(source))))
-        return Copied(chunks.count, report(sources, configs, order.lost, after))
+        lost = _lost(job, list(zip(sources, configs, bounds, strict=True)), losses, order, written.ends)
+        return Copied(written.messages, pa.Table.from_batches([to_batch(lost, is_salvaged=True)], SCHEMA))
 
 
-def _mode_of(store: Snapshot) -> int:
-    """Who may read a store's messages, as the mode of a directory."""
-    segments = [segment.path for segment in store.segments[:1] + store.segments[-1:]]
-    mode = 0o777
-    for path in (store.root, *map(os.path.dirname, segments), *segments):
-        found = status_of(path, store.files).st_mode
-        mode &= found if stat.S_ISDIR(found) else found | (found & 0o444) >> 2  # what may be read, may be searched
-    return mode
+# ---- before messages are read
 
 
-@contextlib.contextmanager
-def _telling_of_salvage(is_salvage: bool) -> Iterator[None]:
-    try:
-        yield
-    except DamagedStoreError as why:
-        if is_salvage:
-            raise
-        raise _to_salvage(why) from None
+def _refuse_sources(job: CopyJob) -> None:
+    """Refuse what may not be copied, or not to there.
 
-
-def _to_salvage(why: object) -> DamagedStoreError:
-    return DamagedStoreError(f"{why}; `rmqstore salvage` makes a new store of what is whole")
+    Raises:
+        RmqStoreError: it may not be.
+    """
+    for store in job.stores:
+        _ = store.seen  # before its messages are planned: their bytes are read by what that says of them (StoredUnits)
+        for directory in {store.root, *(os.path.dirname(segment.path) for segment in store.segments)}:
+            refuse_inside(directory, job.target)
+        _refuse_links(store)
 
 
 def refuse_inside(source: str, target: str) -> None:
@@ -181,12 +175,21 @@ def _refuse_links(store: Snapshot) -> None:
             )
 
 
-def _logs(stores: list[Snapshot], deduplicate: bool) -> list[Copies]:
+def _logs(job: CopyJob) -> list[Copies]:
     """What is copied, as logs.
 
     Raises:
+        DamagedStoreError: this is no salvage, and files of a log are missing.
         OptionError: there are copies of one store, and that is not asked for, or other stores come, too.
     """
+    logs = _logs_of(job.stores, job.options.deduplicate)
+    for log in logs:
+        if (faults := log.faults()) and not job.is_salvage:
+            raise _to_salvage(faults[0][1])
+    return logs
+
+
+def _logs_of(stores: list[Snapshot], deduplicate: bool) -> list[Copies]:
     if not deduplicate:
         refuse_twins(stores, "name one of them, or give deduplicate=true to have each message once")
         return alone(stores)
@@ -199,34 +202,38 @@ def _logs(stores: list[Snapshot], deduplicate: bool) -> list[Copies]:
     return logs
 
 
-def _sources(
-    logs: list[Copies],
-    options: ReadOptions,
-    table: Callable[..., pa.Table],
-    is_salvage: bool,
-) -> list[Source]:
-    """Each store with what has to be known of it before its messages. Bodies are read where something is made of one
-    that cannot be decompressed: it is lost, or another copy has it."""
-    columns = [*COLUMNS, *(DAMAGE_COLUMNS if is_salvage else [])]
-    if is_salvage or any(len(log.stores) > 1 for log in logs):
-        columns += BODY_COLUMNS
+def _configs(job: CopyJob, logs: list[Copies]) -> list[Config]:
+    """What stands in config/ of each log's store. What else a store may have that its copy will not is said in the log.
+
+    Raises:
+        DamagedStoreError: this is no salvage, and a file cannot be understood.
+    """
+    configs = [Config.of(log.newest, is_one=len(logs) == 1) for log in logs]
+    for log, config in zip(logs, configs, strict=True):
+        if not job.is_salvage:
+            config.refuse_unread()
+        say_what_stays_behind(log.newest)
+        if job.has_index:
+            say_what_is_not_used(log.newest)
+    return configs
+
+
+def _sources(job: CopyJob, logs: list[Copies]) -> Iterator[Source]:
+    """Each log's newest store with what has to be known of it before its messages."""
     is_one = len(logs) == 1
-    offsets, first_queue = Offsets(), dict[str, int]()
-    sources = []
-    for log in logs:
+    before: dict[str, int] = {}  # how many queues of each topic the sources before have
+    for number, log in enumerate(logs):
         store = log.newest
         _ = store.log
-        if len(log.stores) > 1:
-            columns = [*columns, "store"]
-        waiting = waiting_of(store, functools.partial(table, store), is_one, offsets)
-        queues = None if is_one else _queue_counts(store)
-        scan = Scan(replace(options, paths=[each.root for each in log.stores]), columns)
-        sources.append(Source(store, scan.batches(), waiting, {}, queues))
-        if queues is not None:
-            sources[-1].first_queue = {topic: at for topic, at in first_queue.items() if not waiting.begins_anew(topic)}
-            for topic, count in queues.items():
-                first_queue[topic] = first_queue.get(topic, 0) + count
-    return sources
+        waiting = waiting_of(store, job.options, is_one)
+        if is_one:
+            yield Source(number, store, waiting, {}, None)
+            return
+        queues = _queue_counts(store)
+        first_queue = {topic: at for topic, at in before.items() if not waiting.begins_anew(topic)}
+        yield Source(number, store, waiting, first_queue, queues)
+        for topic, count in queues.items():
+            before[topic] = before.get(topic, 0) + count
 
 
 def _queue_counts(store: Snapshot) -> dict[str, int]:
@@ -238,18 +245,53 @@ def _queue_counts(store: Snapshot) -> dict[str, int]:
     return counts
 
 
-def _sizes(stores: list[Snapshot], is_salvage: bool) -> FileSizes:
+def _batches(job: CopyJob, log: Copies) -> Batches:
+    """The messages of a log. Bodies are read where something is made of one that cannot be decompressed: it is lost, or
+    another replica has it."""
+    has_replicas = len(log.stores) > 1
+    columns = [
+        *COLUMNS,
+        *(DAMAGE_COLUMNS if job.is_salvage else []),
+        *(BODY_COLUMNS if job.is_salvage or has_replicas else []),
+        *(["store"] if has_replicas else []),
+    ]
+    return Scan(replace(job.options, paths=[store.root for store in log.stores]), columns).batches()
+
+
+def _new_store(job: CopyJob, logs: list[Copies], bounds: Sequence[Bounds]) -> NewStore:
+    sizes = _sizes(job)
+    return NewStore(
+        nbytes=sum(log.size for log in logs),
+        sizes=sizes,
+        ends={name: each.end for some in bounds for name, each in some.items()},
+        has_index=job.has_index,
+        index_tags=any(indexes_tags(store, sizes.slots) for store in job.stores),
+        mode=functools.reduce(operator.and_, map(_mode_of, job.stores)) | 0o700,
+    )
+
+
+def _sizes(job: CopyJob) -> FileSizes:
     """File sizes: those of the first store, with segments as large as the largest."""
-    found = [sizes_to_rebuild(store, Sizes(), may_be_cut=is_salvage) for store in stores]
+    found = [sizes_to_rebuild(store, Sizes(), may_be_cut=job.is_salvage) for store in job.stores]
     return FileSizes(max(each.segment for each in found), found[0].queue_file, found[0].slots, found[0].items)
 
 
-def _begin_of_segment(store: Snapshot, bounds: Mapping[Queue, QueueBounds], is_salvage: bool) -> int:
+def _mode_of(store: Snapshot) -> int:
+    """Who may read a store's messages, as the mode of a directory."""
+    segments = [segment.path for segment in store.segments[:1] + store.segments[-1:]]
+    mode = 0o777
+    for path in (store.root, *map(os.path.dirname, segments), *segments):
+        found = status_of(path, store.files).st_mode
+        mode &= found if stat.S_ISDIR(found) else found | (found & 0o444) >> 2  # what may be read, may be searched
+    return mode
+
+
+def _begin_of_segment(job: CopyJob, store: Snapshot, bounds: Bounds) -> int:
     """The physical offset of a message with which a segment has to begin, so that the queues which lack their last
     messages can go on after them (queuefiles.QueueWriter.go_on_at): the last one of all that are in queues. -1 where no
     queue but its own lacks any."""
     lasts = store.files.schedule.mapped(
-        lambda each: _last_whole(store, each) if is_salvage else each.last, bounds.values()
+        lambda each: _last_whole(store, each) if job.is_salvage else each.last, bounds.values()
     )
     there = {name: last for name, last in zip(bounds, lasts, strict=True) if last is not None}
     newest = max((last.position for last in there.values()), default=-1)
@@ -268,3 +310,42 @@ def _last_whole(store: Snapshot, bounds: QueueBounds) -> Header | None:
             if header is not None and header.queue_offset == number:
                 return header
     return None
+
+
+# ---- damage
+
+
+@contextlib.contextmanager
+def _telling_of_salvage(job: CopyJob) -> Iterator[None]:
+    try:
+        yield
+    except DamagedStoreError as why:
+        if job.is_salvage:
+            raise
+        raise _to_salvage(why) from None
+
+
+def _to_salvage(why: object) -> DamagedStoreError:
+    return DamagedStoreError(f"{why}; `rmqstore salvage` makes a new store of what is whole")
+
+
+def _lost(
+    job: CopyJob,
+    sources: Sequence[tuple[Source, Config, Bounds]],
+    losses: Losses | None,
+    order: KeptOffsets,
+    ends: Ends,
+) -> Iterator[Finding]:
+    """What could not be brought along. In a salvage damage in the logs, by source; then a row for each log after whose
+    end index files or the checkpoint know of messages; then files of config/ that were not understood. Always the
+    messages that queues lack because of damage, or because options left them out."""
+    gaps = list(order.lost)
+    for source, _, _ in sources:
+        yield from losses.damages.get(source.number, []) if losses is not None else []
+    if job.is_salvage and job.is_whole:
+        for source, config, bounds in sources:
+            gaps += lost_outside(source, config, bounds, order, ends)
+            yield from of_end(source, after_log(source))
+    for _, config, _ in sources:
+        yield from of_config(config)
+    yield from of_queues(gaps)

@@ -1,6 +1,5 @@
 """From a task's byte ranges to record batches: decoding, decompression, and what to do about damage."""
 
-import logging
 import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from rmqstore_spark.read.parts import Parts
 from rmqstore_spark.read.pinned import hold_trusted
 from rmqstore_spark.read.queue_rows import QueueRows
 from rmqstore_spark.read.task import Covered, Indexed, Queued, Range, Scanned, Task
+from rmqstore_spark.read.told import say_mended, say_passed_over
 from rmqstore_spark.selection import EVERYTHING, Selection
 from rmqstore_spark.store.bodies import BadBodyError, decompress
 from rmqstore_spark.store.commitlog import SegmentReader
@@ -27,10 +27,6 @@ from rmqstore_spark.store.read_ahead import ReadAhead
 from rmqstore_spark.store.segments import Damage, damage_in
 from rmqstore_spark.store.storage import Storage
 from rmqstore_spark.store.units import BatchBuilder, Budget, Positions
-
-log = logging.getLogger(__name__)
-
-PASSED_OVER = "%s; what comes after is read"  # said of damage that nothing makes good for
 
 # Spark moves batches of about 1 MB best. The first ones are small, so that show() and limit() answer at once.
 BATCH_BYTES = 1024 * 1024
@@ -254,7 +250,7 @@ class _TaskReader:
             yield from self.damaged(piece.store.root, damage)
             return
         others = [other for other in spares if other is not spare]
-        log.warning("%s; it is read in the copy %s", damage.place, spare.segment.path)
+        say_mended(damage.place, spare.segment.path)
         stop = min(damage.stop, spare.stop)
         yield from self._read(Scanned(spare.segment, damage.start, stop, spare.store), others, given)
         if stop < damage.stop:
@@ -290,7 +286,7 @@ class _TaskReader:
         """What the mode makes of a damaged region."""
         if self._settings.mode == "FAILFAST":
             raise DamagedStoreError(str(damage))
-        log.warning(PASSED_OVER, damage.place)
+        say_passed_over(damage.place)
         if self._settings.mode == "PERMISSIVE":
             known = {"commitLogOffset": damage.start, "file": damage.path, "store": store, "corrupt": damage.reason}
             arrays = [pa.array([known.get(field.name)], field.type) for field in self._settings.schema]
@@ -367,7 +363,7 @@ class _TaskReader:
             return
         if self._settings.mode == "FAILFAST":
             raise DamagedStoreError(str(damage))
-        log.warning(PASSED_OVER, damage.place)
+        say_passed_over(damage.place)
         if self._settings.mode == "PERMISSIVE":
             yield from self._with_bodies(row, [None], piece, reason)
 

@@ -119,12 +119,16 @@ class Placing:
         self._last_timestamp = self._clock = target.last_timestamp
         self._times = times.Times(target)
 
-    def append(self, chunks: Iterable[Chunk], total: int) -> None:
+    def append(self, chunks: Iterable[Chunk], total: int) -> int:
         """Append all units.
 
         Args:
             total: about how many bytes they are.
+
+        Returns:
+            how many they were.
         """
+        count = 0
         progress = Progress(f"writing {self._root}", total)
         with Lane(_CHUNKS_AHEAD) as derives, contextlib.closing(self._read(chunks)) as read:
             for chunk, runs in read:
@@ -137,9 +141,11 @@ class Placing:
                 self._last_timestamp = dispatched.last_timestamp or self._last_timestamp
                 derives.submit(self._derive, dispatched, self._dispatcher.queues, self._lost if self._keep else None)
                 progress.add(chunk.nbytes)
+                count += len(chunk.sizes)
             derives.submit(self._files.finish_index)
             self._log.finish()
             derives.wait()
+        return count
 
     def finish(self) -> None:
         """Make the files that tell of all messages."""

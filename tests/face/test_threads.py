@@ -15,11 +15,10 @@ from support.patience import HANG
 
 from rmqstore_spark import cores as cores_module
 from rmqstore_spark.cores import cores
-from rmqstore_spark.jobs.copying.told_once import told_once
 from rmqstore_spark.kept import kept
 from rmqstore_spark.progress import Progress, shown
-from rmqstore_spark.read import batches
 from rmqstore_spark.read.parallel import Job, in_order
+from rmqstore_spark.read.told import heard, say_passed_over
 
 # ---- found out once
 
@@ -57,7 +56,7 @@ def test_no_property_is_behind_a_lock_for_all() -> None:
 
 
 def _say(number: int) -> pa.RecordBatch:
-    batches.log.warning("damage")
+    say_passed_over("damage")
     return pa.record_batch([pa.array([number])], ["n"])
 
 
@@ -72,7 +71,7 @@ def test_a_salvage_tells_once_and_others_are_heard(caplog: pytest.LogCaptureFixt
 
     thread = threading.Thread(target=other)
     thread.start()
-    with caplog.at_level(logging.WARNING), told_once():
+    with caplog.at_level(logging.WARNING), heard(is_once=True):
         _say(0)
         salvages.set()
         others.wait(HANG)
@@ -80,7 +79,7 @@ def test_a_salvage_tells_once_and_others_are_heard(caplog: pytest.LogCaptureFixt
         jobs = [Job(lambda number=number: iter([_say(number)])) for number in range(8)]  # type: ignore[misc]
         assert sum(batch.num_rows for batch in in_order(jobs, workers=4)) == 8
     thread.join()
-    assert [record.message for record in caplog.records] == ["damage"] * 4
+    assert [record.message for record in caplog.records] == ["damage; what comes after is read"] * 4
     _say(9)
     assert len(caplog.records) == 5
 

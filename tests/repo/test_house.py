@@ -30,7 +30,7 @@ WRITERS = {
     *("rmqstore_spark.api", "rmqstore_spark.writing"),
     "rmqstore_spark.spark.writer",
     "rmqstore_spark.jobs.copy",
-    *(f"rmqstore_spark.jobs.copying.{name}" for name in ("config", "lost", "report", "rows")),
+    *(f"rmqstore_spark.jobs.copying.{name}" for name in ("chunks", "config", "lost", "report")),
 }
 # Who knows Spark.
 SPARKS = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rmqstore_spark.errors import DamagedStoreError, one_line
-from rmqstore_spark.jobs.copying.rows import Source
+from rmqstore_spark.jobs.copying.source import Source
 from rmqstore_spark.store.clock import milliseconds_now
 from rmqstore_spark.store.config import (
     MEMBERS,
@@ -24,7 +24,7 @@ from rmqstore_spark.store.config import (
 from rmqstore_spark.store.elsewhere import elsewhere
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.system_topics import SCHEDULE_TOPIC
-from rmqstore_spark.write.copying import Ends
+from rmqstore_spark.write.new_store import Ends
 from rmqstore_spark.write.topics import merge
 
 log = logging.getLogger(__name__)

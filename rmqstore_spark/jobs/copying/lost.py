@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rmqstore_spark.jobs.copying.config import Config
-from rmqstore_spark.jobs.copying.rows import Source
+from rmqstore_spark.jobs.copying.source import Source
 from rmqstore_spark.store.config import offsets_by_number
 from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
 from rmqstore_spark.store.snapshot import Snapshot
@@ -32,8 +32,7 @@ def bounds_of(source: Source) -> Iterator[tuple[Queue, QueueBounds]]:
         if not queue.is_lmq
     )
     for bounds in queue_bounds(source.store, some):
-        topic, queue_id = bounds.queue.topic, bounds.queue.queue_id
-        yield (topic, source.first_queue.get(topic, 0) + queue_id), bounds
+        yield source.new_name(bounds.queue.topic, bounds.queue.queue_id), bounds
 
 
 def lost_outside(
@@ -98,17 +97,16 @@ def _ahead(source: Source) -> Iterator[tuple[Queue, int, str]]:
         assert found.topic is not None
         assert found.queue_id is not None
         assert found.queue_offset is not None
-        name = found.topic, source.first_queue.get(found.topic, 0) + found.queue_id
-        yield name, found.queue_offset + found.count, ""
+        assert found.count is not None
+        yield source.new_name(found.topic, found.queue_id), found.queue_offset + found.count, ""
 
 
 def _consumed(source: Source, config: Config) -> Iterator[tuple[Queue, int, str]]:
     """Up to which queue offset each queue was consumed: by groups, and by the broker itself, of delay levels."""
     for (group, topic), offsets in config.offsets.items():
         if not source.waiting.begins_anew(topic):
-            first = source.first_queue.get(topic, 0)
             for queue_id, offset in offsets.items():
-                yield (topic, first + queue_id), offset, f"group {group!r} has consumed up to {offset}"
+                yield source.new_name(topic, queue_id), offset, f"group {group!r} has consumed up to {offset}"
     if not source.waiting.begins_anew(SCHEDULE_TOPIC):
         for level, offset in offsets_by_number(config.member("delayOffset.json")).items():
             yield (SCHEDULE_TOPIC, level - 1), offset, f"delayOffset.json has {offset}"

@@ -12,16 +12,18 @@ which are others in a copy; without a wheel it reads the topic from the beginnin
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqstore_spark.columns import arrow_schema
 from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.option_types import Mode
+from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.selection import EVERYTHING
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.system_topics import (
     HALF_TOPIC,
@@ -32,21 +34,15 @@ from rmqstore_spark.store.system_topics import (
     TRANSACTION_TOPICS,
 )
 from rmqstore_spark.store.timer import timer_time
+from rmqstore_spark.tables.messages import messages
+from rmqstore_spark.tables.picked import of_topics
+from rmqstore_spark.tables.registry import read_table
 
 _ANEW = frozenset({TIMER_TOPIC})
 _ALL_ANEW = frozenset({TIMER_TOPIC, SCHEDULE_TOPIC, *TRANSACTION_TOPICS})
 
-ReadTable = Callable[..., pa.Table]
 
-
-@dataclass
-class Offsets:
-    """The next queue offset of each queue that begins anew; stores that become one share it."""
-
-    next: Counter[tuple[str, int]] = field(default_factory=Counter)
-
-
-@dataclass
+@dataclass(frozen=True)
 class Waiting:
     """Messages of one store that wait in topics of the broker's.
 
@@ -57,23 +53,17 @@ class Waiting:
 
     positions: npt.NDArray[np.int64]
     is_one: bool
-    offsets: Offsets
 
     def begins_anew(self, topic: str) -> bool:
         """Do the queues of a topic get new queue offsets?"""
         return topic in (_ANEW if self.is_one else _ALL_ANEW) or (not self.is_one and topic.startswith(REVIVE_PREFIX))
 
-    def next_offset(self, topic: str, queue_id: int) -> int:
-        """The queue offset of the next message of such a topic."""
-        self.offsets.next[topic, queue_id] += 1
-        return self.offsets.next[topic, queue_id] - 1
 
-
-def waiting_of(store: Snapshot, table: ReadTable, is_one: bool, offsets: Offsets) -> Waiting:
+def waiting_of(store: Snapshot, options: ReadOptions, is_one: bool) -> Waiting:
     """What waits in a store.
 
     Args:
-        table: reads a table of it by name.
+        options: how to read; which messages they select does not count.
 
     Raises:
         RmqStoreError: several stores become one, and this one has popped messages that nobody has acknowledged.
@@ -81,24 +71,38 @@ def waiting_of(store: Snapshot, table: ReadTable, is_one: bool, offsets: Offsets
     found = [np.zeros(0, np.int64)]
     topics = store.known_topics
     if TIMER_TOPIC in topics or (not is_one and SCHEDULE_TOPIC in topics):
-        delayed = table("delayed")
+        delayed = _table(store, options, "delayed")
         wanted = pc.equal(delayed["state"], "pending")
         if is_one:
             wanted = pc.and_(wanted, pc.equal(delayed["kind"], "timer"))
         found.append(delayed.filter(wanted)["commitLogOffset"].to_numpy())
     if TIMER_TOPIC in topics and is_one:
-        found.append(_popped_timers(store, table))
+        found.append(_popped_timers(store, options))
     if not is_one:
         if HALF_TOPIC in topics or ROCKSDB_HALF_TOPIC in topics:
-            halves = table("transactions")
+            halves = _table(store, options, "transactions")
             found.append(halves.filter(pc.equal(halves["state"], "open"))["commitLogOffset"].to_numpy())
-        _refuse_popped(store, table)
-    return Waiting(np.sort(np.concatenate(found)), is_one, offsets)
+        _refuse_popped(store, options)
+    return Waiting(np.sort(np.concatenate(found)), is_one)
 
 
-def _popped_timers(store: Snapshot, table: ReadTable) -> npt.NDArray[np.int64]:
+def _table(store: Snapshot, options: ReadOptions, name: str) -> pa.Table:
+    """A whole table of a store."""
+    return read_table(replace(_all(options), table=name, columns=None, given=frozenset()), [store])
+
+
+def _all(options: ReadOptions) -> ReadOptions:
+    """Nothing is selected; and damage is passed over where the copy itself tells of it."""
+    mode: Mode = "FAILFAST" if options.mode == "FAILFAST" else "DROPMALFORMED"
+    return replace(options, mode=mode, selection=EVERYTHING, subscribe=frozenset(), starting_group=None)
+
+
+def _popped_timers(store: Snapshot, options: ReadOptions) -> npt.NDArray[np.int64]:
     """What a pop consumer has left in the timer: a broker then looks whether the message was acknowledged."""
-    timers = table("messages", columns=["realTopic", "properties", "commitLogOffset"], subscribe=TIMER_TOPIC)
+    columns = ["realTopic", "properties", "commitLogOffset"]
+    timers = pa.Table.from_batches(
+        messages(store, _all(options), of_topics(TIMER_TOPIC), columns), arrow_schema(columns)
+    )
     is_pop = pc.starts_with(pc.fill_null(timers["realTopic"], ""), REVIVE_PREFIX)
     timers = timers.filter(is_pop)
     if timers.num_rows == 0:
@@ -109,10 +113,10 @@ def _popped_timers(store: Snapshot, table: ReadTable) -> npt.NDArray[np.int64]:
     return timers["commitLogOffset"].to_numpy()[is_due]  # type: ignore[no-any-return]
 
 
-def _refuse_popped(store: Snapshot, table: ReadTable) -> None:
+def _refuse_popped(store: Snapshot, options: ReadOptions) -> None:
     if not any(topic.startswith(REVIVE_PREFIX) for topic in store.known_topics):
         return
-    popped = table("inflight").num_rows
+    popped = _table(store, options, "inflight").num_rows
     if popped:
         raise RmqStoreError(
             f"{store.root}: expected no message that a group has popped and not acknowledged, found {popped:,}: they "

@@ -1,4 +1,5 @@
-"""What check can find: each problem with how bad it is, where it belongs, and what to do. The only such table."""
+"""What check can find, and what a salvage can lose: each problem with how bad it is, where it belongs, and what to do.
+The only such table."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -28,11 +29,19 @@ SCHEMA = as_schema(COLUMNS)
 
 
 class Problem(NamedTuple):
-    """A kind of finding."""
+    """A kind of finding.
+
+    Attributes:
+        severity: error, warning or info.
+        area: of the store, as column `area` says.
+        advice: what to do about it in the store; empty: check does not find it.
+        salvaged: what there is to say of it after a salvage; empty: a salvage does not lose it.
+    """
 
     severity: str
     area: str
-    advice: str
+    advice: str = ""
+    salvaged: str = ""
 
 
 _REBUILD = "call rmqstore_spark.rebuild(store), which builds new queues and index files from the log"
@@ -45,6 +54,7 @@ PROBLEMS = {
         "log",
         "restore the segment from a replica or a backup; otherwise make a new store of what is whole (rmqstore "
         "salvage). A broker that recovers over the damage deletes everything after it",
+        salvaged="the new store has everything after it",
     ),
     "unwrittenPages": Problem(
         "error",
@@ -60,6 +70,11 @@ PROBLEMS = {
         "only a part of the last message is here, though its queue has it: the store was copied while its broker "
         "wrote, or the machine failed before all pages were on disk. Copy it again; otherwise rmqstore salvage makes a "
         "store without this message, and a broker that starts drops it",
+    ),
+    "lostEnd": Problem(
+        "error",
+        "log",
+        salvaged="restore the log's end, and salvage again; consumers go on after the messages of the new store",
     ),
     "missingSegment": Problem(
         "error",
@@ -104,6 +119,11 @@ PROBLEMS = {
         "queue",
         "the log ends before the messages of these units: restore the log's end if it was lost; otherwise a broker "
         "that starts drops the units, and so does rmqstore_spark.rebuild(store)",
+    ),
+    "lostMessages": Problem(
+        "error",
+        "queue",
+        salvaged="consumers skip these messages; send them again if their producer can",
     ),
     "repeatedQueueOffset": Problem(
         "error",
@@ -197,6 +217,7 @@ PROBLEMS = {
         "error",
         "config",
         "a broker starts without the contents of this file, or not at all: restore it from a backup",
+        salvaged="the new store has nothing of this file: restore it from a backup",
     ),
     "oldConfig": Problem(
         "warning",
@@ -223,7 +244,12 @@ PROBLEMS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """A row of the table but for what PROBLEMS says."""
+    """A row of the table but for what PROBLEMS says.
+
+    Attributes:
+        count: how many there are in a row, of which this is the first; None where nobody knows.
+        advice: what to do, where it is another thing than PROBLEMS says.
+    """
 
     problem: str
     file: str | None = None
@@ -234,11 +260,16 @@ class Finding:
     queue_offset: int | None = None
     expected: str | None = None
     found: str | None = None
-    count: int = 1
+    count: int | None = 1
+    advice: str | None = None
 
 
-def to_batch(findings: Iterable[Finding]) -> pa.RecordBatch:
-    """Rows of the table."""
+def to_batch(findings: Iterable[Finding], is_salvaged: bool = False) -> pa.RecordBatch:
+    """Rows of the table.
+
+    Args:
+        is_salvaged: whether they are what a salvage has lost.
+    """
     some = list(findings)
     kinds = [PROBLEMS[finding.problem] for finding in some]
     columns = {
@@ -253,7 +284,10 @@ def to_batch(findings: Iterable[Finding]) -> pa.RecordBatch:
         "queueOffset": [finding.queue_offset for finding in some],
         "expected": [_shown(finding.expected) for finding in some],
         "found": [_shown(finding.found) for finding in some],
-        "advice": [kind.advice for kind in kinds],
+        "advice": [
+            finding.advice or (kind.salvaged if is_salvaged else kind.advice)
+            for finding, kind in zip(some, kinds, strict=True)
+        ],
         "count": [finding.count for finding in some],
     }
     return pa.RecordBatch.from_arrays([pa.array(columns[f.name], f.type) for f in SCHEMA], schema=SCHEMA)

@@ -7,6 +7,7 @@ segment, and the queue has a unit for each of them that no broker can read (stor
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from rmqstore_spark.errors import NotAStoreError, RmqStoreError
 from rmqstore_spark.store.consumequeue import lost_unit
@@ -28,39 +29,57 @@ _LOCK = "lock"
 Ends = dict[Queue, int]
 
 
-def write_copy(
-    root: str,
-    chunks: Iterable[Chunk],
-    nbytes: int,
-    sizes: FileSizes,
-    ends: Mapping[Queue, int],
-    config: Callable[[Ends], Mapping[str, bytes]],
-    index: bool = True,
-    index_tags: bool = False,
-    mode: int = 0o777,
-) -> Ends:
+@dataclass(frozen=True)
+class NewStore:
+    """What a new store is made of, beside its units.
+
+    Attributes:
+        nbytes: about how many bytes the units are.
+        sizes: of its files.
+        ends: where queues go on that may lack their last messages, or all.
+        has_index: whether it gets index files.
+        index_tags: whether tags are index keys, too.
+        mode: who may read its directory, if that does not exist yet, and all that is made in it.
+    """
+
+    nbytes: int
+    sizes: FileSizes
+    ends: Mapping[Queue, int]
+    has_index: bool = True
+    index_tags: bool = False
+    mode: int = 0o777
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a new store has.
+
+    Attributes:
+        messages: how many.
+        ends: where all queues go on.
+    """
+
+    messages: int
+    ends: Ends
+
+
+def write_new_store(
+    root: str, new: NewStore, chunks: Iterable[Chunk], config: Callable[[Ends], Mapping[str, bytes]]
+) -> Written:
     """Make a store: all of it, or nothing.
 
     Args:
         root: its directory, absolute; it does not exist yet, or is empty.
         chunks: units of logs, whose queueOffsets ascend in each queue.
-        nbytes: about how much that is.
-        ends: where queues go on that may lack their last messages, or all.
-        config: then told where all queues go on; the names of files in config/, and what is in them.
-        index: whether to make index files.
-        index_tags: whether tags are index keys, too.
-        mode: who may read the directory, if it does not exist yet, and all that is made in it.
-
-    Returns:
-        where all queues go on.
+        config: from where all queues go on to the names of files in config/, and what is in them.
 
     Raises:
         RmqStoreError: there is something already, or it cannot be made.
     """
     was_there = disk.kind_at(root) is not None
-    with make_root(root, mode) as tree:
+    with make_root(root, new.mode) as tree:
         try:
-            return _write(tree, lambda at: _make(at, chunks, nbytes, sizes, ends, config, index, index_tags), nbytes)
+            return _write(tree, new, chunks, config)
         except Exception:
             if not was_there:
                 tree.remove_empty(workshop(root))
@@ -69,22 +88,24 @@ def write_copy(
             raise
 
 
-def _write(tree: disk.Tree, make: Callable[[disk.Tree], Ends], nbytes: int) -> Ends:
+def _write(
+    tree: disk.Tree, new: NewStore, chunks: Iterable[Chunk], config: Callable[[Ends], Mapping[str, bytes]]
+) -> Written:
     check_kinds(tree)
     refuse_all_but_empty(tree)
     with StoreLock(tree):
         tree.make_directory(workshop(tree.path))
         check_can_exchange(tree, workshop(tree.path))
         sweep_beside(tree)
-        if tree.free_bytes() < nbytes:
+        if tree.free_bytes() < new.nbytes:
             raise RmqStoreError(
-                f"{tree.path}: the disk is too full: expected {nbytes:,} bytes for the messages, found "
+                f"{tree.path}: the disk is too full: expected {new.nbytes:,} bytes for the messages, found "
                 f"{tree.free_bytes():,} free; nothing was written"
             )
         with Replacement(tree) as replacement, StoreLock(replacement.tree):
-            ends = make(replacement.tree)
+            made = _make(replacement.tree, new, chunks, config)
             replacement.publish()
-            return ends
+            return made
 
 
 def refuse_all_but_empty(tree: disk.Tree) -> None:
@@ -102,26 +123,19 @@ def refuse_all_but_empty(tree: disk.Tree) -> None:
 
 
 def _make(
-    tree: disk.Tree,
-    chunks: Iterable[Chunk],
-    nbytes: int,
-    sizes: FileSizes,
-    ends: Mapping[Queue, int],
-    config: Callable[[Ends], Mapping[str, bytes]],
-    has_index: bool,
-    index_tags: bool,
-) -> Ends:
-    target = Target(tree.path, sizes, start=sizes.segment)
+    tree: disk.Tree, new: NewStore, chunks: Iterable[Chunk], config: Callable[[Ends], Mapping[str, bytes]]
+) -> Written:
+    target = Target(tree.path, new.sizes, start=new.sizes.segment)
     log = LogWriter(tree, target, os.path.join(tree.path, "commitlog"))
-    with StoreFiles(tree, tree.path, target, goes_on=False, has_index=has_index) as files, log:
-        placing = Placing(target, log, files, index_tags, keep=True)
-        placing.append(chunks, nbytes)
+    with StoreFiles(tree, tree.path, target, goes_on=False, has_index=new.has_index) as files, log:
+        placing = Placing(target, log, files, new.index_tags, keep=True)
+        messages = placing.append(chunks, new.nbytes)
         queues = files.queues
         found = queues.ends
-        queues.go_on_at(ends, sizes.segment, nbytes)
-        for queue, end in ends.items():
+        queues.go_on_at(new.ends, new.sizes.segment, new.nbytes)
+        for queue, end in new.ends.items():
             if queue not in found:
                 queues.begin_at(queue, end, lost_unit(target.start))
         placing.finish()
         files.put_config(config(queues.ends))
-    return queues.ends
+    return Written(messages, queues.ends)

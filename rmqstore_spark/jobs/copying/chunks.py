@@ -1,0 +1,141 @@
+"""Rows of messages to chunks of units for the writer: where a segment has to begin, and what is written into units."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from rmqstore_spark.jobs.copying.rows import Rows
+from rmqstore_spark.store.by_queue import Integers, QueueName
+from rmqstore_spark.store.message import TRANSACTION_COMMIT, TRANSACTION_TYPE
+from rmqstore_spark.store.system_topics import HALF_TOPIC, ROCKSDB_HALF_TOPIC
+from rmqstore_spark.write.kept_offsets import KeptOffsets
+from rmqstore_spark.write.kept_units import put_fields
+from rmqstore_spark.write.staging import CHUNK_SIZE, Chunk
+
+_HALF_TOPICS = (HALF_TOPIC, ROCKSDB_HALF_TOPIC)
+
+
+class _Halves:
+    """Where half messages are in the new log: committed messages name that."""
+
+    def __init__(self) -> None:
+        self._new: dict[tuple[int, int], int] = {}  # by the source's number, and where they were
+
+    def prepared(self, rows: Rows, positions: Integers) -> Integers | None:
+        """What the next messages have to have as preparedTransactionOffset; None where all stay as they are.
+
+        Args:
+            positions: the physical offsets that they get.
+        """
+        source = rows.source.number
+        for code, topic in enumerate(rows.topics):
+            if topic in _HALF_TOPICS:
+                here = np.flatnonzero(rows.codes == code)
+                for old, new in zip(rows.positions[here].tolist(), positions[here].tolist(), strict=True):
+                    self._new[source, old] = new
+        committed = np.flatnonzero((rows.flags & TRANSACTION_TYPE) == TRANSACTION_COMMIT).tolist()
+        if not committed or not self._new:
+            return None
+        prepared = rows.prepared.copy()
+        for row in committed:
+            old = int(prepared[row])
+            prepared[row] = self._new.get((source, old), old)
+        return prepared
+
+
+def chunks_of(rows: Iterable[Rows], order: KeptOffsets, begins: Mapping[int, int]) -> Iterator[Chunk]:
+    """The chunks of some messages: each as large as it may be, or up to a place where a segment has to end.
+
+    Args:
+        order: looks at queue offsets.
+        begins: physical offsets of messages with which a segment has to begin, by the numbers of their sources.
+    """
+    halves, offsets = _Halves(), Counter[QueueName]()
+    parts: list[Rows] = []
+    nbytes, is_after_gap = 0, False
+    for some in rows:
+        for part, begins_segment in _cut(_renumbered(some, offsets), order, begins):
+            for number, piece in enumerate(_pieces(part, CHUNK_SIZE)):
+                size = int(piece.sizes.sum())
+                is_begin = begins_segment and number == 0
+                if parts and (is_begin or nbytes + size > CHUNK_SIZE):
+                    yield _chunk(parts, halves, is_after_gap)
+                    parts, nbytes, is_after_gap = [], 0, False
+                is_after_gap |= is_begin
+                parts.append(piece)
+                nbytes += size
+    if parts:
+        yield _chunk(parts, halves, is_after_gap)
+
+
+def _renumbered(rows: Rows, offsets: Counter[QueueName]) -> Rows:
+    """With new queue offsets in topics that begin anew.
+
+    Args:
+        offsets: the next queue offset of each queue that begins anew, in all sources.
+    """
+    for code, topic in enumerate(rows.topics):
+        here = np.flatnonzero(rows.codes == code).tolist()
+        if not here or not rows.source.waiting.begins_anew(topic):
+            continue
+        new = rows.queue_offsets.copy()
+        for row in here:
+            queue = topic, int(rows.queue_ids[row])
+            new[row] = offsets[queue]
+            offsets[queue] += 1
+        rows = replace(rows, queue_offsets=new, renamed=True)
+    return rows
+
+
+def _cut(rows: Rows, order: KeptOffsets, begins: Mapping[int, int]) -> Iterator[tuple[Rows, bool]]:
+    """The messages in pieces, and of each whether a segment has to begin with it."""
+    queued = np.flatnonzero(rows.is_queued)
+    positions = rows.positions[queued]
+    begin = np.flatnonzero(positions == begins[rows.source.number]).tolist()
+    found = order.look(
+        rows.topics, rows.codes[queued], rows.queue_ids[queued], rows.queue_offsets[queued], next(iter(begin), None)
+    )
+    cuts = [0, *queued[found].tolist(), len(rows.positions)]
+    for number, (start, stop) in enumerate(itertools.pairwise(cuts)):
+        if start < stop:
+            yield rows.only(slice(start, stop)), number > 0
+
+
+def _pieces(rows: Rows, most: int) -> Iterator[Rows]:
+    """Some messages in pieces of at most so many bytes; a larger message is a piece of its own."""
+    ends = np.cumsum(rows.sizes)
+    start = before = 0
+    while start < len(ends):
+        stop = max(int(np.searchsorted(ends, before + most, "right")), start + 1)
+        yield rows.only(slice(start, stop))
+        start, before = stop, int(ends[stop - 1])
+
+
+def _chunk(parts: list[Rows], halves: _Halves, is_after_gap: bool) -> Chunk:
+    return Chunk(np.concatenate([part.sizes for part in parts]), _reads(parts, halves), is_after_gap)
+
+
+def _reads(parts: list[Rows], halves: _Halves) -> Callable[[memoryview, Integers], None]:
+    def read_into(memory: memoryview, positions: Integers) -> None:
+        at = first = 0
+        for part in parts:
+            stop = at + int(part.sizes.sum())
+            part.units.read_into(memory[at:stop], part.positions, part.sizes)
+            prepared = halves.prepared(part, positions[first : first + len(part.sizes)])
+            if part.renamed or prepared is not None:
+                put_fields(
+                    memory[at:stop],
+                    part.sizes,
+                    part.flags,
+                    queue_ids=part.queue_ids,
+                    queue_offsets=part.queue_offsets,
+                    prepared=part.prepared if prepared is None else prepared,
+                )
+            at, first = stop, first + len(part.sizes)
+
+    return read_into
