@@ -15,6 +15,13 @@ _MOST = (1 << 63) - 1  # rows
 _TRUTHS = ("true", "false")
 
 
+OF_FINDINGS = f"{FINDINGS_SHOWN} of each problem on the screen, else all"
+
+
+class SourceOption(click.Option):
+    """An option of the data source."""
+
+
 class Command(click.Command):
     """A command. A flag of it may be said as other options are, too: `--deduplicate true`, `--deduplicate=false`."""
 
@@ -65,9 +72,9 @@ def _option(option: Option) -> click.Option:
     spellings = dict.fromkeys([f"--{option.name}", f"--{kebab}", option.short or f"--{kebab}"])
     if option.type.metavar is None:
         both = [f"{spelling}/--no-{spelling[2:]}" for spelling in spellings]
-        return click.Option([*both, option.name], help=text + default, default=None)
+        return SourceOption([*both, option.name], help=text + default, default=None)
     known = option.type.words
-    return click.Option(
+    return SourceOption(
         [*spellings, option.name],
         help=text + default,
         metavar=option.type.metavar,

@@ -1,0 +1,72 @@
+"""All commands. Each has a module here, which is loaded when the command is asked for; those that only show a table are
+made from the table of tables (table.py)."""
+
+import importlib
+import os
+from typing import Any
+
+import click
+
+import rmqstore_spark
+from rmqstore_spark.cli.exit_codes import EXIT_CODES
+from rmqstore_spark.errors import nearest
+from rmqstore_spark.tables.registry import TABLES
+
+# The module of each, below this one, in which it has its own name; in the order in which they are shown, before tables.
+COMMANDS = {
+    "show": "show",
+    "messages": "messages",
+    "tail": "tail",
+    "get": "get",
+    "history": "history",
+    "check": "check",
+    "explain": "explain",
+    "rebuild": "rebuild",
+    "copy": "copy",
+    "salvage": "copy",
+}
+
+
+class Rmqstore(click.Group):
+    """The command `rmqstore`."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            help="What is in the store directory of an Apache RocketMQ broker. No broker is needed, and nothing in "
+            "the store is changed but by `rebuild`; `copy` and `salvage` make a new one.",
+            epilog=f"Exit codes: {'; '.join(f'{code}: {what}' for code, what in EXIT_CODES.items())}. "
+            "`rmqstore COMMAND --help` has examples. For completion in bash: "
+            'eval "$(_RMQSTORE_COMPLETE=bash_source rmqstore)"; zsh_source and fish_source likewise.',
+            context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+        )
+        show = click.Option(
+            ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_version, help="show the version"
+        )
+        self.params.append(show)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*COMMANDS, *(name for name in TABLES if name not in COMMANDS)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in COMMANDS:
+            found: click.Command = getattr(importlib.import_module(f"{__name__}.{COMMANDS[cmd_name]}"), cmd_name)
+            return found
+        if cmd_name in TABLES:
+            from rmqstore_spark.cli.commands.table import table_command
+
+            return table_command(cmd_name)
+        return None
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            near = nearest(args[0], self.list_commands(ctx))
+            if not near and os.path.isdir(args[0]):
+                near = f" Did you mean 'show {args[0]}'?"
+            raise click.UsageError(f"there is no command {args[0]!r}.{near}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def _version(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    if is_asked:
+        click.echo(f"rmqstore {rmqstore_spark.__version__}")
+        ctx.exit()

@@ -1,0 +1,70 @@
+"""`rmqstore copy` and `rmqstore salvage`: a new store of others."""
+
+from collections.abc import Sequence
+
+import click
+import pyarrow as pa
+
+from rmqstore_spark.cli.command import command
+from rmqstore_spark.cli.exit_codes import FINE, WRONG
+from rmqstore_spark.cli.output import Output
+from rmqstore_spark.cli.parameters import OF_FINDINGS, options_for, output_options, some_paths
+from rmqstore_spark.errors import counted
+from rmqstore_spark.options import WRITE_OPTIONS, Use, of_stores
+
+_PARAMETERS: list[click.Parameter] = [
+    some_paths("SOURCE... TARGET"),
+    *options_for(Use.MESSAGES | Use.COPIES),
+    *options_for(Use.COPIES, WRITE_OPTIONS),
+    *output_options(OF_FINDINGS),
+]
+
+
+@command(
+    _PARAMETERS,
+    "Make a new store of one, or of several. Messages keep their queue offsets, and groups their place. TARGET "
+    "does not exist yet, or is empty; sources are only read. Where several become one, the queues of a topic come "
+    "one after the other. Retried and dead messages come along, and so do delayed and half messages with the "
+    "broker's state. Of timed messages only those that still wait come along; where several stores become one, "
+    "the same holds for delayed and half messages. "
+    "With --subscribe, name %RETRY%GROUP and the like, too, where these are to come.",
+    "/data/store /new/store",
+)
+def copy(paths: Sequence[str], output: Output, given: dict[str, str]) -> int:
+    _make(paths, output, given, is_salvage=False)
+    return FINE
+
+
+@command(
+    _PARAMETERS,
+    "Make a new store of what is whole in a damaged one. Messages keep their queue offsets; a "
+    "broker passes over lost ones as over expired ones. What is lost is shown, as by check. Exit code 1: "
+    "something is. Otherwise it is like copy.",
+    "/data/store /new/store --format json --output lost.json",
+)
+def salvage(paths: Sequence[str], output: Output, given: dict[str, str]) -> int:
+    lost = _make(paths, output, given, is_salvage=True)
+    return WRONG if lost.num_rows else FINE
+
+
+def _make(paths: Sequence[str], output: Output, given: dict[str, str], is_salvage: bool) -> pa.Table:
+    """Make the new store, and show what is lost."""
+    from rmqstore_spark.api import Store
+    from rmqstore_spark.cli.progress_bar import progress_bars
+
+    if len(paths) < 2:
+        raise click.UsageError("give the store, and the directory of the new one")
+    *sources, target = paths
+    has_index = given.pop("messageIndexEnable", "true") == "true"
+    store = Store(sources, **of_stores(given))
+    with progress_bars():
+        make = store.salvage if is_salvage else store.copy
+        made = make(target, messageIndexEnable=has_index, **given)  # type: ignore[arg-type]
+    click.echo(f"{target} has {counted(made.messages, 'message')}", err=True)
+    if not output.is_table:
+        output.put(made.lost.schema, iter(made.lost.to_batches()))
+    elif made.lost.num_rows:
+        from rmqstore_spark.cli.findings import show_findings
+
+        show_findings(made.lost, output.limit)
+    return made.lost

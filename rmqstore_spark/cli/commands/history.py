@@ -1,0 +1,37 @@
+"""`rmqstore history`: what happened to a message."""
+
+import click
+
+from rmqstore_spark.cli.command import command
+from rmqstore_spark.cli.output import Output, found_code
+from rmqstore_spark.cli.parameters import one_path, options_for, output_options
+from rmqstore_spark.options import OPTIONS, Use, check_columns, understand
+from rmqstore_spark.read.told import heard
+
+_FIRST = ["timestamp", "event", "topic", "details", "group", "queueId", "queueOffset"]  # of the columns in a table
+
+
+@command(
+    [
+        one_path(),
+        click.Argument(["wanted"], metavar="KEY_OR_ID"),
+        *options_for(Use.HISTORY),
+        *output_options(),
+    ],
+    "What happened to a message, in order of time. Transactions, delays, retries, who has consumed it, traces.",
+    "/data/store order-4711",
+)
+def history(path: str, wanted: str, output: Output, given: dict[str, str]) -> int:
+    from rmqstore_spark.api import Store
+
+    asked, named = understand({**given, "key": wanted}, OPTIONS)
+    how = {name: text for name, text in given.items() if name != "columns"}
+    with heard() as damage:
+        found = Store(path, **how).history(wanted)  # type: ignore[arg-type]
+    if "columns" in named:
+        check_columns(asked["columns"], found.schema.names)
+        found = found.select(asked["columns"])
+    elif output.is_table:
+        found = found.select([*_FIRST, *(name for name in found.schema.names if name not in _FIRST)])
+    rows = output.put(found.schema, iter(found.to_batches()))
+    return found_code(rows, [path], given, damage, f"key or id {wanted!r}")

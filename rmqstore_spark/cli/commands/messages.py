@@ -1,0 +1,25 @@
+"""`rmqstore messages`: the messages, or some of them."""
+
+from collections.abc import Sequence
+
+from rmqstore_spark.cli.command import command
+from rmqstore_spark.cli.output import MESSAGE_COLUMNS, Output, found_code
+from rmqstore_spark.cli.parameters import options_for, output_options, some_paths
+from rmqstore_spark.columns import COLUMNS
+from rmqstore_spark.options import MESSAGES, Use
+from rmqstore_spark.read.told import heard
+
+
+@command(
+    [some_paths(), *options_for(Use.MESSAGES), *output_options()],
+    f"The messages, or some of them. Their columns: {', '.join(COLUMNS)}.",
+    "/data/store --subscribe Orders --output orders.parquet",
+)
+def messages(paths: Sequence[str], output: Output, given: dict[str, str]) -> int:
+    from rmqstore_spark.cli.reading import batches_of
+
+    if output.is_table:
+        given.setdefault("columns", ",".join(MESSAGE_COLUMNS))
+    with heard() as damage:
+        rows = output.put(*batches_of(MESSAGES, paths, given))
+    return found_code(rows, paths, given, damage)
