@@ -124,10 +124,10 @@ def _host(text: str) -> bytes:
 
 
 def _names(text: str) -> list[str]:
-    refuse_list(text, "names with commas between them")
+    refuse_list(text, "comma-separated names")
     names = [name.strip() for name in text.split(",")]
     if not all(names):
-        raise ValueError("names with commas between them")
+        raise ValueError("comma-separated names")
     return names
 
 

@@ -78,10 +78,10 @@ def refuse_list(text: str, expected: str) -> None:
 
 def parse_topics(text: str) -> frozenset[str]:
     """`subscribe`: topics with commas between them."""
-    refuse_list(text, "topics with commas between them")
+    refuse_list(text, "comma-separated topics")
     topics = frozenset(topic.strip() for topic in text.split(",")) - {""}
     if not topics:
-        raise ValueError("topics with commas between them")
+        raise ValueError("comma-separated topics")
     return topics
 
 

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from rmqstore_spark.cli.parameters import FINDINGS_SHOWN
 from rmqstore_spark.cli.screen import console
-from rmqstore_spark.errors import one_line
+from rmqstore_spark.errors import counted, one_line
 
 _PIPED = 120  # columns, where there is no terminal
 _STYLES = {"error": "bold red", "warning": "yellow"}
@@ -38,13 +38,13 @@ def show_findings(found: pa.Table, limit: int | None) -> None:
                 out.print(Text(f"  ... and {len(some) - len(few):,} more; --limit 0 shows all"))
     unseen = [row for row in rows if row["problem"] == "notLookedAt"]
     if not serious:
-        out.print("nothing is wrong in what was looked at" if unseen else "nothing is wrong")
+        out.print("no problems in what was checked" if unseen else "no problems")
     for row in unseen:
         out.print(Text(one_line(f"not looked at: {row['file']}: {row['found']}"), "dim"), soft_wrap=True)
     notes = Counter(row["problem"] for row in rows if row["severity"] not in _STYLES and row not in unseen)
     if notes:
         told = ", ".join(f"{problem} ({count:,})" if count > 1 else problem for problem, count in notes.items())
-        out.print(Text(f"notes, in --format json: {told}", "dim"))
+        out.print(Text(f"{counted(sum(notes.values()), 'note')} (see --format json): {told}", "dim"))
 
 
 def _place(row: dict[str, Any]) -> str:

@@ -36,8 +36,8 @@ def followed(
     options = parse_stream_options({**given, "path": path})
     if is_asked_for and options.start != "latest":
         raise OptionError(
-            "--limit: says how many of the last messages come first, but startingOffsets or startingTimestamp has all "
-            "come from there on; give one of them"
+            "--limit: counts the last messages, but with startingOffsets or startingTimestamp all messages from there "
+            "on are shown; give one of them"
         )
     columns = options.read.columns or DEFAULT_COLUMNS
     follower = Follower(options)

@@ -54,7 +54,7 @@ def _run(arguments: Sequence[str]) -> int:
         import rich  # noqa: F401
         from click.shell_completion import shell_complete
     except ModuleNotFoundError as why:
-        print(f"rmqstore: {why}; install it with: pip install 'rmqstore-spark[cli]'", file=sys.stderr)
+        print(f"rmqstore: {why}; install the command line with: pip install click rich", file=sys.stderr)
         return WRONG_USE
     from rmqstore_spark.cli.commands import Rmqstore
 

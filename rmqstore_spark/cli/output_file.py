@@ -52,8 +52,8 @@ def _refuse_in_store(path: str, target: str) -> None:
             names = os.listdir(above)
             if not _IN_A_STORE.isdisjoint(names) or any(map(_SEGMENT.fullmatch, names)):
                 raise OptionError(
-                    f"--output {one_line(path)}: {one_line(above)} is, or belongs to, a store, in which nothing is "
-                    "written; give a path elsewhere"
+                    f"--output {one_line(path)}: {one_line(above)} is a store, or in one, and nothing is written into "
+                    "stores; give a path elsewhere"
                 )
         if above == os.path.dirname(above):
             return

@@ -170,8 +170,8 @@ def _refuse_links(store: Snapshot) -> None:
             continue
         if stat.S_ISLNK(store.files.lstat(path).st_mode):
             raise DamagedStoreError(
-                f"{path}: expected no link, as what it leads to would be copied; put the file itself there, or name "
-                "the directory that the segments are in with option storePathCommitLog"
+                f"{path}: expected no link, as what it leads to would be copied; replace it by the file itself, or "
+                "name the directory that the segments are in with option storePathCommitLog"
             )
 
 
@@ -196,8 +196,8 @@ def _logs_of(stores: list[Snapshot], deduplicate: bool) -> list[Copies]:
     logs = copies_of(stores)
     if 1 < len(logs) < len(stores):
         raise OptionError(
-            f"{logs[0].stores[0].root} and others: deduplicate=true makes one store of copies of one, and these are of "
-            f"{len(logs)}; copy those of each alone, and what comes of that into one"
+            f"{logs[0].stores[0].root} and others: deduplicate=true merges replicas of one store, and these are of "
+            f"{len(logs)} stores; copy the replicas of each first, and merge the results"
         )
     return logs
 

@@ -110,13 +110,13 @@ def _with_index(
     if without.may_cost(price):
         price = index.price_of(ranges)
     if without.is_cheaper_than(price):
-        raise NoIndexError("index: the look-ups cost more than what they could save")
+        raise NoIndexError("index: look-ups would cost more than they save")
     found = index.look_up(ranges)
     rest = without.of(found.rest).path
     request = store.files.prices.request
     price = found.price + 2 * request * found.count + rest.price
     if without.is_cheaper_than(price):
-        raise NoIndexError(*found.unused, f"index: it would cost as much as reading {price:,} bytes")
+        raise NoIndexError(*found.unused, f"index: look-ups would cost as much as reading {price:,} bytes")
     pieces: Pieces = [(piece, len(piece.positions) * request) for piece in found.pieces]
     pieces += rest.pieces(selection, splitter)
     return Access("index", found.why, sorted(pieces, key=lambda piece: piece[0].start), found.unused)

@@ -25,7 +25,7 @@ def check_topics(subscribe: frozenset[str], stores: list[Snapshot]) -> None:
     if unknown and known and all(map(queues_know_all, stores)):
         raise OptionError(_unknown(min(unknown), known))
     for topic in sorted(unknown):
-        log.warning("%s; messages that the log may still have of it are looked for", _unknown(topic, known))
+        log.warning("%s; searching the log for messages that may be left", _unknown(topic, known))
 
 
 def say_unknown_topics(subscribe: frozenset[str], stores: list[Snapshot]) -> None:
@@ -58,7 +58,7 @@ def check_queues(selection: Selection, stores: list[Snapshot]) -> None:
     if unknown and all(map(queues_know_all, stores)):
         raise OptionError(unknown[0])
     for each in unknown:
-        log.warning("%s; messages that the log may still have of it are looked for", one_line(each))
+        log.warning("%s; searching the log for messages that may be left", one_line(each))
 
 
 def say_unknown_queues(assigned: Mapping[str, frozenset[int]] | None, stores: list[Snapshot]) -> None:

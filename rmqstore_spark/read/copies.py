@@ -101,7 +101,7 @@ def copies_of(stores: list[Snapshot]) -> list[Copies]:
     groups = {store: [store] for store in stores}
     for twins in kin(stores):
         if twins.kinship in (Kinship.UNSURE, Kinship.NOTHING):
-            raise cannot_tell(twins, "leave one out, or read them apart")
+            raise cannot_tell(twins, "leave one out, or read them separately")
         one, other, kinship = twins
         _compare(one, other, kinship is Kinship.IN_PLACE)
         if groups[one] is not groups[other]:
@@ -158,8 +158,8 @@ def _compare(one: Snapshot, other: Snapshot, is_in_place: bool) -> None:
     differs = _difference(shorter, longer)
     if differs is not None:
         raise OptionError(
-            f"{both}, but from {differs} on these have different messages, as after a cut of which each has gone on by "
-            "itself; read them apart"
+            f"{both}, but from {differs} on these have different messages, as after a truncation after which each went "
+            "on by itself; read them separately"
         )
 
 

@@ -288,8 +288,8 @@ class Edge:
         start, pin = (there.position, None) if at is None else (at.start, at.pin)
         if self._incomplete is None or self._incomplete[0] != (start, pin):
             log.warning(
-                "%s: the log goes on in a later segment, but what comes after commitLogOffset %d is not there yet; it "
-                "is waited for",
+                "%s: the log goes on in a later segment, but the part after commitLogOffset %d is not there yet; "
+                "waiting for it",
                 *(store.root, there.position),
             )
             self._incomplete = (start, pin), {}
@@ -336,8 +336,8 @@ def _reached_by(store: Snapshot, end: End, known: Reached | None) -> Reached:
 
 def _changed(store: Snapshot, reached: Reached, now: str) -> DataLossError:
     return DataLossError(
-        f"{store.root}: the log is not the one that was read to commitLogOffset {reached.position}: {now}; it was cut "
-        f"and written anew, or an older copy took its place; {_ADVICE}"
+        f"{store.root}: the log is not the one that was read to commitLogOffset {reached.position}: {now}; it was "
+        f"truncated and written again, or replaced by an older copy; {_ADVICE}"
     )
 
 

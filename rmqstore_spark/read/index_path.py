@@ -133,9 +133,11 @@ class IndexPath:
             NoIndexError: there are no files, or what is looked for cannot be in one.
         """
         if any(REPLACEMENT in text for text in (*self._names.names, *self._names.topics)):
-            raise NoIndexError("index: no text in it has U+FFFD")
+            raise NoIndexError("index: no key in an index has U+FFFD")
         if not self._names.topics and not self._store.known_topics:
-            raise NoIndexError("index: it is by topic, and no topic of the store is known (RocksDB has them, or none)")
+            raise NoIndexError(
+                "index: its items are by topic, and no topic of the store is known (RocksDB has them, or none)"
+            )
         try:
             self._paths = index_paths(self._store.layout.index, self._store.files)
         except RmqStoreError as why:
@@ -159,7 +161,7 @@ class IndexPath:
             self._are_in_order = False
             known, there, asked, unused = self._ask(ranges)
         if not there:
-            raise NoIndexError(*unused, "index: there is none with a message in it")
+            raise NoIndexError(*unused, "index: no index file has a message")
         known = _joined(known)
         for hole in around(self._store, [(offset, offset) for offset in self._names.offsets], self._points):
             known = [part for each in known for part in _without(each, hole)]
@@ -315,7 +317,7 @@ class IndexPath:
             self._hashes_by_slot[file.slots] = by_slot(self._names.hashes, file.slots)
         found = reader.lookup(file, self._hashes_by_slot[file.slots])
         if found is None:
-            raise NoIndexError(f"index: {reader.path}: a chain in it is broken")
+            raise NoIndexError(f"index: {reader.path}: a hash chain is broken")
         return found
 
     def _cut(self, ranges: list[Range], known: list[_Known]) -> tuple[list[Indexed], list[Range]]:

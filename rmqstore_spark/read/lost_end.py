@@ -29,8 +29,8 @@ def say_if_lost(store: Snapshot) -> None:
         found = f"physicMsgTimestamp {flushed}, and the last message has {newest}"
     if found is not None:
         log.warning(
-            "%s: expected a log that goes on after %d, as `checkpoint` says, found its end there (%s): the last "
-            "messages are lost, or a copy has an older log; table 'check' tells what else knows of them",
+            "%s: expected the log to go on after %d, as `checkpoint` says, found its end there (%s): the last "
+            "messages are lost, or this copy has an older log; table 'check' says what else knows of them",
             one_line(store.root),
             store.end,
             found,

@@ -75,8 +75,9 @@ def _plan(options: ReadOptions, files: Files, columns: Collection[str] | None) -
         return _with_faults(_planned(logs, options, files, columns), faults)
     if len(logs) < len(stores):
         raise OptionError(
-            f"option 'startingOffsets': group:{options.starting_group} does not go with copies (deduplicate=true): "
-            "each has the group's offsets of another time; give those of one, as `Store.offsets_of` says them"
+            f"option 'startingOffsets': group:{options.starting_group} cannot be used with replicas "
+            "(deduplicate=true), whose offsets are of different times; give the offsets of one replica, from "
+            "`Store.offsets_of`"
         )
     plans = [_planned(alone([store]), own, files, columns, own.selection) for store, own in asked]
     return _with_faults(_joined(plans, files), faults)

@@ -23,7 +23,9 @@ def files_of(options: ReadOptions) -> Files:
     if not any(schemes):
         return Files(manners=options.manners)
     if not all(schemes):
-        raise OptionError("paths of local and of remote stores are given together; read them apart, and unite the rows")
+        raise OptionError(
+            "paths of local and of remote stores are given together; read them separately, and unite the rows"
+        )
     return RemoteFiles(manners=options.manners, storage=options.storage)
 
 

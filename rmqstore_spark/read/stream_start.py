@@ -97,7 +97,7 @@ def _start_of_named(store: Snapshot, reached: Reached, named: Offsets, options: 
     if lost and begin.position < reached.position:
         topics = {topic for topic, _ in lost}
         log.warning(
-            "%s: no ConsumeQueue tells where queues of %s end, so the log is read to know it",
+            "%s: no ConsumeQueue shows where the queues of %s end, so the log is read",
             one_line(store.root),
             ", ".join(repr(one_line(topic)) for topic in sorted(topics)),
         )

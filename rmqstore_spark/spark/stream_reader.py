@@ -48,7 +48,9 @@ class RmqStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._start: tuple[dict[str, Any], StreamOffset] | None = None
         self._latest: tuple[StreamOffset, dict[str, Any]] | None = None
         if not IS_TOLD and (options.max_bytes is not None or options.max_messages is not None):
-            log.warning("maxBytesPerTrigger and maxOffsetsPerTrigger need Spark 4.2: each batch is all that there is")
+            log.warning(
+                "maxBytesPerTrigger and maxOffsetsPerTrigger need Spark 4.2: each batch reads everything that is there"
+            )
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins. Spark may ask a restarted one too, where it does not matter."""

@@ -48,7 +48,7 @@ class RmqStoreStreamWriter(DataSourceStreamArrowWriter):
                 "the query and the batch, which are in the checkpoint; remove them"
             )
         if options.config_from is not None:
-            raise OptionError("option 'configFrom' is for a new store, and a stream goes on with one; remove it")
+            raise OptionError("option 'configFrom' is for a new store, and a stream continues one; remove it")
         self._writer = RmqStoreWriter(options, overwrite)
         self._job = self._writer.job
 

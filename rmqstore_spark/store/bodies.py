@@ -44,7 +44,7 @@ def _zlib(body: bytes) -> bytes:
     if stream.unconsumed_tail:
         raise _too_large()
     if not stream.eof:
-        raise zlib.error("the stream is cut")
+        raise zlib.error("the stream is truncated")
     return out  # like Java's inflater, it does not look at what may follow
 
 

@@ -249,7 +249,7 @@ def parse(text: str) -> Table:
     else:
         depth = _depth(found)
     if depth > _MOST_DEPTH:
-        raise ValueError(f"expected objects in objects, {_MOST_DEPTH} at most, found more")
+        raise ValueError(f"expected objects nested at most {_MOST_DEPTH} deep, found deeper ones")
     if not isinstance(found, dict):
         raise ValueError(f"expected an object, found {type(found).__name__}")
     return found

@@ -48,9 +48,7 @@ def _place(store: Snapshot, kind: Kind) -> Elsewhere:
 def say_what_is_unknown(store: Snapshot, table: str) -> None:
     """Say it in the log where a table of this store may lack something."""
     for place in elsewhere(store, table):
-        log.warning(
-            "%s: %s: not read, so table %r does not know what is only there", one_line(place.path), place.what, table
-        )
+        log.warning("%s: %s: not read, so table %r lacks what is only there", one_line(place.path), place.what, table)
 
 
 def say_if_unread(store: Snapshot, name: str, table: str) -> None:
@@ -61,7 +59,7 @@ def say_if_unread(store: Snapshot, name: str, table: str) -> None:
     """
     why = why_unread(store.root, name, store.files)
     if why is not None:
-        log.warning("%s; so table %r does not know what is in it", one_line(why), table)
+        log.warning("%s; so table %r lacks its contents", one_line(why), table)
 
 
 def offsets_elsewhere(store: Snapshot) -> Elsewhere | None:

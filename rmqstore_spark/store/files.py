@@ -227,7 +227,9 @@ class _UnlinkedFiles(Files):
     def open(self, path: str) -> int:
         directory = os.path.dirname(path)
         if os.path.islink(directory):
-            raise DamagedStoreError(f"{directory}: expected a directory, found a link; put the directory itself there")
+            raise DamagedStoreError(
+                f"{directory}: expected a directory, found a link; replace it by the directory itself"
+            )
         return open_file(path, path, follow=False)
 
 
@@ -511,12 +513,10 @@ def cannot_read(path: str, why: OSError, offset: int | None = None) -> RmqStoreE
     if isinstance(why, PermissionError):
         return RmqStoreError(f"{where}: permission denied; run as a user who may read the store")
     if isinstance(why, FileNotFoundError) and os.path.islink(path):
-        return DamagedStoreError(
-            f"{where}: expected a file, found a link that leads nowhere; put the file itself there"
-        )
+        return DamagedStoreError(f"{where}: expected a file, found a dangling link; replace it by the file itself")
     if isinstance(why, FileNotFoundError):
         if os.path.islink(path):
-            return DamagedStoreError(f"{where}: expected a file, found a link to nothing; put the file itself there")
+            return DamagedStoreError(f"{where}: expected a file, found a dangling link; replace it by the file itself")
         return DeletedMeanwhileError(
             f"{where}: the file is gone; a broker deletes expired segments while it runs: load the store again, "
             "or read a copy or a snapshot of it"

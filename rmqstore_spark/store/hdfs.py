@@ -69,7 +69,7 @@ def _connected(process: int, cluster: str, name: str, limit: float) -> Objects:
         from hdfs_native import Client
     except ImportError:
         raise OptionError(
-            f"{name}: reading it needs hdfs-native, which is not installed: pip install 'rmqstore-spark[hdfs]'"
+            f"{name}: reading it needs hdfs-native, which is not installed: pip install hdfs-native"
         ) from None
     return _Cluster(lambda: Client(f"hdfs://{cluster}" if cluster else None, _CONFIGURATION), name, limit)
 
@@ -135,8 +135,8 @@ class _Cluster:
             if length < stop:
                 self._forget(key, pin)
                 raise StorageError(
-                    f"{self._name}/{key}: position {length}: the file is being written, and what comes from here on of "
-                    f"its {there.size} bytes cannot be read yet; read it when it is closed, or a copy that is complete"
+                    f"{self._name}/{key}: position {length}: the file is being written, and the rest of its "
+                    f"{there.size} bytes cannot be read yet; read it when it is closed, or read a complete copy"
                 )
             if len(data) != stop - start:
                 raise ConnectionError(f"expected {stop - start} bytes, got {len(data)}")
@@ -208,26 +208,26 @@ class _Cluster:
         where = f"{self._name}/{key}"
         if isinstance(why, ChangedError):
             raise StorageError(
-                f"{where}: the file is another one since the read was planned; load the store again, and do not write "
-                "over a copy that is read"
+                f"{where}: the file was replaced since the read was planned; load the store again, and do not "
+                "overwrite a copy that is being read"
             ) from None
         kind, said = _said(why)
         if _UNKNOWN_USER.search(str(why)):
             raise StorageError(
-                f"{where}: the cluster does not know who asks ({said}); get a Kerberos ticket with kinit, and let "
-                "HADOOP_CONF_DIR name the directory of the cluster's core-site.xml"
+                f"{where}: the cluster does not know this user ({said}); get a Kerberos ticket with kinit, and set "
+                "HADOOP_CONF_DIR to the directory of the cluster's core-site.xml"
             ) from None
         if kind in _DENIED:
             raise StorageError(
-                f"{where}: access denied ({said}); read as a user who may, whom HADOOP_USER_NAME names where there is "
-                "no Kerberos"
+                f"{where}: access denied ({said}); read as a user with access (named by HADOOP_USER_NAME if there is "
+                "no Kerberos)"
             ) from None
         if _NO_NAMENODE.search(str(why)):
             raise StorageError(
-                f"{where}: no NameNode is known for it ({said}); give hdfs://host:port/path, or let HADOOP_CONF_DIR "
-                "name the directory of the cluster's core-site.xml and hdfs-site.xml"
+                f"{where}: no NameNode is known for it ({said}); give hdfs://host:port/path, or set HADOOP_CONF_DIR to "
+                "the directory of the cluster's core-site.xml and hdfs-site.xml"
             ) from None
-        raise StorageError(f"{where}: the storage does not answer as it should{again}: {said}; try later") from None
+        raise StorageError(f"{where}: unexpected answer of the storage{again}: {said}; try later") from None
 
 
 def _answered(work: Callable[[], _Answer], answer: "Future[_Answer]") -> None:

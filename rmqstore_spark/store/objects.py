@@ -98,9 +98,7 @@ def _connected(process: int, where: Location, name: str, storage: Storage) -> Ob
     try:
         from obstore import exceptions, store
     except ImportError:
-        raise OptionError(
-            f"{name}: reading it needs obstore, which is not installed: pip install 'rmqstore-spark[remote]'"
-        ) from None
+        raise OptionError(f"{name}: reading it needs obstore, which is not installed: pip install obstore") from None
     refuse_control_in(os.environ)
     options = storage.of(where.kind)
     for option, (form, expected) in _FORMS.items():
@@ -245,7 +243,7 @@ class _Bucket:
             if posixpath.basename(key) not in _TOPICS:
                 return self._below(key, after=f"{key}/..0" if key else "..0")
         raise StorageError(
-            f"{self._name}/{key}: there is an object whose key is no path, such as one with '..': delete it"
+            f"{self._name}/{key}: an object has a key that is not a path, such as one with '..': delete it"
         )
 
     def _list(self, key: str, work: Callable[[], Coroutine[Any, Any, _Answer]]) -> _Answer:
@@ -295,8 +293,8 @@ class _Bucket:
             is_there = self.look(key) is not None  # azurite says so of an object that is gone, too
         if is_there:
             raise StorageError(
-                f"{self._name}/{key}: the object is another one since the read was planned; load the store again, "
-                "and do not write over a copy that is read"
+                f"{self._name}/{key}: the object was replaced since the read was planned; load the store again, and do "
+                "not overwrite a copy that is being read"
             )
         raise StorageError(f"{self._name}/{key}: the object is gone since the read was planned; load the store again")
 
@@ -346,7 +344,7 @@ class _Bucket:
         if code == "NoSuchBucket" or code == "ContainerNotFound":
             raise StorageError(f"{where}: there is no such bucket ({code}); check its name and the endpoint") from None
         what = f"{code} (status {status})" if code else self._storage.hidden(_first_line(why))
-        raise StorageError(f"{where}: the storage does not answer as it should{again}: {what}; try later") from None
+        raise StorageError(f"{where}: unexpected answer of the storage{again}: {what}; try later") from None
 
 
 @functools.lru_cache(1)

@@ -70,8 +70,8 @@ class Brought:
             path = os.path.join(root, "config", "topics.json") if kind is None else os.path.join(root, kind.path)
             found = "none" if kind is None else kind.what
             raise OptionError(
-                f"option 'configFrom': {path}: expected the broker's topics, found {found}; a "
-                "configuration in RocksDB is not read: leave the option away"
+                f"option 'configFrom': {path}: expected the broker's topics, found {found}; a configuration in RocksDB "
+                "is not read: remove the option"
             )
         offsets = config.offsets_in([members[name] for name in config.OFFSETS])
         delays = config.offsets_by_number(members["delayOffset.json"])
@@ -115,8 +115,8 @@ def _understood(root: str, name: str) -> Table:
     table, why = config.read(root, name, Files().unlinked())
     if why is not None:
         raise OptionError(
-            f"option 'configFrom': {why}; so the new store would lack what is in {name}: bring it back from a backup, "
-            "or delete it"
+            f"option 'configFrom': {why}; so the new store would lack what is in {name}: restore it from a backup, or "
+            "delete it"
         )
     return table
 
@@ -220,7 +220,7 @@ def _refuse(topics: Iterable[str]) -> None:
         if topic in _REFUSED or topic.startswith(REVIVE_PREFIX):
             raise OptionError(
                 f"option 'configFrom': topic {topic!r} is the broker's own, and names messages by their offsets, which "
-                "are given anew: leave its rows away, or copy the store (Store.copy, rmqstore copy)"
+                "are given anew: omit its rows, or copy the store (Store.copy, rmqstore copy)"
             )
 
 
@@ -232,5 +232,5 @@ def _out_of_order(queue: Queue, before: int, found: int) -> OptionError:
     return OptionError(
         f"option 'configFrom': queue {queue[1]} of topic {queue[0]!r}: expected the rows of each queue in the order of "
         f"their queueOffsets, as one store has them, found {found} after {before}; write what the reader gives as it "
-        "comes, or leave the option away"
+        "comes, or remove the option"
     )

@@ -119,12 +119,12 @@ class Change:
         except Exception:
             if not course.is_synced:
                 raise RmqStoreError(
-                    f"{why}: the messages are all written, do not write them again; but a power cut may still take "
-                    "them: see what is wrong with the disk, and call rmqstore_spark.rebuild(store)"
+                    f"{why}: all messages are written, do not write them again; but a power failure may still lose "
+                    "them: find out what is wrong with the disk, and call rmqstore_spark.rebuild(store)"
                 ) from None
             log.warning(
-                "%s: the messages are all written, but the store is not tidy: the next write, "
-                "rmqstore_spark.rebuild(store) or a broker does the rest: %s",
+                "%s: all messages are written, but the cleanup is not complete: the next write, "
+                "rmqstore_spark.rebuild(store) or a broker finishes it: %s",
                 *map(one_line, (self._site.root, why)),
             )
 
@@ -167,7 +167,7 @@ class Change:
             try:
                 self.recover()
             except Exception as why:
-                log.warning("%s: not tidied up, the next write will try again: %s", self._site.root, one_line(why))
+                log.warning("%s: not cleaned up; the next write will try again: %s", self._site.root, one_line(why))
 
     def _left(self) -> "_Course | None":
         """What a killed writer was doing; None where there is nothing to finish or to undo.

@@ -142,6 +142,6 @@ def check(root: str, settings: Settings) -> None:
 
 def _not_new(root: str) -> OptionError:
     return OptionError(
-        f"{root}: option 'configFrom' is for a new store, as the groups of this one have places of their own; use mode "
+        f"{root}: option 'configFrom' needs a new store, and this one has consumer offsets already; use mode "
         "overwrite, or another directory"
     )

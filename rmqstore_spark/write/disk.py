@@ -244,7 +244,9 @@ class Tree(Files):
         file = NewFile(path, fd)
         with closed_if_it_fails(file):
             if file.identity != identity or os.fstat(fd).st_nlink != 1:
-                raise RmqStoreError(f"{path}: expected the file that was just made, found another: somebody meddles")
+                raise RmqStoreError(
+                    f"{path}: expected the file that was just made, found another one: another process interferes"
+                )
         return file
 
     def may_be_changed(self, path: str) -> bool:
@@ -382,7 +384,7 @@ class Tree(Files):
             if calls.do(calls.remove_if_empty_at, path, above, own_name):
                 self._forget(path)
                 return
-        raise RmqStoreError(f"{path}: cannot be deleted: somebody goes on making files in it")
+        raise RmqStoreError(f"{path}: cannot be deleted: another process keeps creating files in it")
 
     def _empty(self, fd: int, path: str, top: int, levels: int, may_split: bool) -> None:
         """Delete what is in a directory; what is more levels deep is moved up to `top`, to come later.

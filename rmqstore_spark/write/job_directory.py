@@ -86,6 +86,6 @@ def forget(root: str, *jobs: str) -> None:
                     tree.remove_tree(staged + GONE)
             tree.remove_empty(workshop(root))
     except (OSError, RmqStoreError) as why:
-        log.warning("%s: what was staged is not deleted, a later write does it: %s", *map(one_line, (root, why)))
+        log.warning("%s: staged files are not deleted yet, a later write does it: %s", *map(one_line, (root, why)))
     if is_made:
         disk.remove_empty(root)

@@ -87,8 +87,8 @@ def read(tree: Tree, path: str) -> Journal:
     version = version if type(version) is int else 0  # True is an int, too
     if version > _VERSION:
         raise NewerError(
-            f"{path}: written by a newer rmqstore-spark: expected version {_VERSION}, found {version}; let "
-            f"that one finish the write, or delete {os.path.dirname(path)} and call rmqstore_spark.rebuild(store)"
+            f"{path}: written by a newer rmqstore-spark: expected version {_VERSION}, found {version}; let that "
+            f"version finish the write, or delete {os.path.dirname(path)} and call rmqstore_spark.rebuild(store)"
         )
     journal = _understood(found) if version == _VERSION else None
     if journal is None:

@@ -103,11 +103,11 @@ class KeptOffsets:
         if gap.count < 0:
             raise DamagedStoreError(
                 f"{where}: expected queueOffset {gap.expected} or a later one, found {gap.found}: its topic was "
-                "deleted and made anew; leave the older messages away (--from), or this topic (--topic)"
+                "deleted and created again; omit the older messages (--from), or this topic (--topic)"
             )
         if not self._gaps.has_space(gap):
             raise DamagedStoreError(
                 f"{where}: expected queueOffset {gap.expected}, found {gap.found}: there was no space in the log for "
-                "so many messages; leave this topic away (--topic)"
+                "so many messages; omit this topic (--topic)"
             )
         self.lost.append(Lost(gap.queue, gap.expected, gap.count))

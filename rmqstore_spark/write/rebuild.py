@@ -224,7 +224,7 @@ def _tell_of(root: str, queues: dict[tuple[str, int], int], what: str) -> None:
             "%s: commitLogOffset %d: topic %r, queue %d: %s", one_line(root), position, one_line(topic), queue_id, what
         )
     if len(queues) > _MOST_TOLD:
-        log.warning("%s: and so for %d more queues", one_line(root), len(queues) - _MOST_TOLD)
+        log.warning("%s: and likewise for %d more queues", one_line(root), len(queues) - _MOST_TOLD)
 
 
 def _keep_others(tree: disk.Tree, store: Snapshot, new: str, queues: QueueWriter, size: int) -> None:

@@ -46,7 +46,7 @@ class Replacement:
                 try:
                     self._remove_other()
                 except (OSError, RmqStoreError) as why:
-                    what = "the old store is not deleted" if self.is_published else "not tidied up"
+                    what = "the old store is not deleted" if self.is_published else "not cleaned up"
                     log.warning("%s: %s, the next write will try again: %s", *map(one_line, (self._new, what, why)))
 
     def _remove_other(self) -> None:
@@ -70,16 +70,16 @@ class Replacement:
         if found is None or found.st_ino != self.tree.itself.st_ino:
             self._above.exchange(self._new, self._root)
             raise RmqStoreError(
-                f"{self._new}: expected the new store, which was made there, found something else that somebody has "
-                "put there meanwhile; see who works in this directory, and write again"
+                f"{self._new}: expected the new store, which was made there, found something else that another process "
+                "has put there; find out who works in this directory, and write again"
             )
         self.is_published = True
         try:
             self._above.sync_directory(self._above.path)
         except (OSError, RmqStoreError) as why:
             raise RmqStoreError(
-                f"{why}: the messages are all written, do not write them again; but a power cut may still take them: "
-                "see what is wrong with the disk"
+                f"{why}: all messages are written, do not write them again; but a power failure may still lose them: "
+                "find out what is wrong with the disk"
             ) from None
 
 

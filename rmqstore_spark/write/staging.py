@@ -147,7 +147,7 @@ def hold(tree: disk.Tree, made: str, directory: str) -> int:
     tree.make_lock(path, b"")
     fd = tree.lock(path)
     if fd is None:
-        raise RaceError(f"{path}: locked: expected a file that was just made, found that somebody looks at it")
+        raise RaceError(f"{path}: locked: expected a file that was just made, found it in use by another process")
     with contextlib.ExitStack() as if_it_fails:
         if_it_fails.callback(os.close, fd)
         tree.rename(made, directory)

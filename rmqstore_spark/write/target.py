@@ -152,7 +152,8 @@ def check_writable(tree: Tree, may_have_abort: bool = False) -> None:
     if tree.find(os.path.join(root, "abort")) is not None and not may_have_abort:
         raise RmqStoreError(
             f"{os.path.join(root, 'abort')}: the broker runs or did not stop cleanly: expected no such file; start the "
-            "broker and stop it (mqshutdown broker), or call rmqstore_spark.rebuild(store) if there is none any more"
+            "broker and stop it (mqshutdown broker), or call rmqstore_spark.rebuild(store) if there is no broker any "
+            "more"
         )
     owner = tree.itself.st_uid
     if os.geteuid() not in (0, owner):
@@ -177,7 +178,7 @@ def refuse_foreign_files(tree: Tree) -> None:
     foreign += layout.strays
     if foreign:
         raise NotAStoreError(
-            f"{os.path.join(tree.path, foreign[0])}: mode overwrite would delete this, which is no part of a store; "
+            f"{os.path.join(tree.path, foreign[0])}: mode overwrite would delete this, which is not part of a store; "
             "move it away, or delete the store yourself"
         )
 
@@ -268,7 +269,7 @@ def inspect_to_rebuild(tree: Tree, asked: Sizes) -> Target:
 
 def _refuse_faults(store: Snapshot) -> None:
     if store.faults:
-        raise DamagedStoreError(f"{store.faults[0]}; a store that is not whole is not written to")
+        raise DamagedStoreError(f"{store.faults[0]}; a damaged store is not written to")
 
 
 def _check_last_segment(store: Snapshot, sizes: FileSizes) -> int:

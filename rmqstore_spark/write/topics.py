@@ -16,7 +16,7 @@ from rmqstore_spark.write.disk import Tree
 
 _SCHEDULE_QUEUES = 18  # one for each delay level; what the file says overrides what the broker gives it
 _PERM_READ_WRITE = 6
-_LEAVE_AWAY = "other queues cannot be written: leave its messages away, or write them elsewhere"
+_LEAVE_AWAY = "other queues cannot be written: omit its messages, or write them elsewhere"
 _QUEUE_TYPES = ("SimpleCQ", None)
 _CLEANUP_POLICIES = ("DELETE", None)
 
@@ -44,7 +44,7 @@ def load(tree: Tree) -> Table:
         except ValueError as why:
             wrong = wrong or f"{path}: cannot be understood: {why}"
     if wrong:
-        raise RmqStoreError(f"{wrong}; mend the file, or delete it for a broker to make its topics anew")
+        raise RmqStoreError(f"{wrong}; repair the file, or delete it so that a broker creates its topics again")
     return {}
 
 

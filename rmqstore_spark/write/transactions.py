@@ -35,7 +35,7 @@ def load(tree: Tree) -> dict[str, int]:
         return _parse(config.read_text(path, tree, "strict"))
     except ValueError as why:
         raise RmqStoreError(
-            f"{path}: cannot be understood: {why}; delete it if no write that has succeeded will be tried again"
+            f"{path}: cannot be understood: {why}; delete it if no successful write will be retried"
         ) from None
 
 

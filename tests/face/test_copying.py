@@ -510,7 +510,7 @@ def test_two_damaged_copies_become_one(tmp_path: Path, rng: random.Random) -> No
     assert without_places(reference.read_store(tmp_path / "salvaged")) == without_places(kept)
     assert made.lost.num_rows
     write(tmp_path / "stranger", [row(0, 1)])
-    with pytest.raises(OptionError, match="makes one store of copies of one, and these are of 2"):
+    with pytest.raises(OptionError, match="merges replicas of one store, and these are of 2 stores"):
         Store([*copies, tmp_path / "stranger"]).salvage(tmp_path / "both", deduplicate=True)
 
 

@@ -213,7 +213,7 @@ def plan_and_read(server: Server, between: Callable[[Path], object]) -> None:
 
 def test_replaced_or_deleted_since_it_was_planned(server: Server) -> None:
     plan_and_read(server, lambda path: None)
-    with pytest.raises(StorageError, match="is another one since the read was planned; load the store again"):
+    with pytest.raises(StorageError, match="was replaced since the read was planned; load the store again"):
         plan_and_read(server, lambda path: path.write_bytes(path.read_bytes()))
     with pytest.raises(StorageError, match="is gone since the read was planned; load the store again"):
         plan_and_read(server, lambda path: path.unlink())
@@ -300,7 +300,7 @@ def test_a_stale_list(server: Server) -> None:
     assert opened(server).messages().read_all() == rows
     with first.open("ab") as out:
         out.write(b"x")
-    with pytest.raises(StorageError, match="is another one since the read was planned; load the store again"):
+    with pytest.raises(StorageError, match="was replaced since the read was planned; load the store again"):
         opened(server).messages().read_all()
     first.unlink()
     with pytest.raises(StorageError, match="is gone since the read was planned; load the store again"):
@@ -377,7 +377,7 @@ def test_without_the_extra() -> None:
         "except rmqstore_spark.OptionError as why: print(why)"
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    expected = "s3://bucket: reading it needs obstore, which is not installed: pip install 'rmqstore-spark[remote]'\n"
+    expected = "s3://bucket: reading it needs obstore, which is not installed: pip install obstore\n"
     assert ran.stdout == expected
 
 

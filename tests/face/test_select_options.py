@@ -64,7 +64,7 @@ def test_subscribe(text: str, topics: set[str]) -> None:
 
 @pytest.mark.parametrize("text", ["", " ", ",", " , "])
 def test_subscribe_nothing(text: str) -> None:
-    assert refusal(subscribe=text) == f"option 'subscribe': expected topics with commas between them, found {text!r}"
+    assert refusal(subscribe=text) == f"option 'subscribe': expected comma-separated topics, found {text!r}"
 
 
 LISTS: tuple[Any, ...] = (["A", "B"], ["A"], ("A", "B"), ("A",), {"A"}, ["it's", 'a "b"'], [], (), {})
@@ -74,11 +74,11 @@ LISTS: tuple[Any, ...] = (["A", "B"], ["A"], ("A", "B"), ("A",), {"A"}, ["it's",
 def test_a_list_is_refused(given: object) -> None:
     text = str(given)  # what Spark makes of it
     assert refusal(subscribe=text) == (
-        f"option 'subscribe': expected topics with commas between them (one,two), not a list, found {text!r}"
+        f"option 'subscribe': expected comma-separated topics (one,two), not a list, found {text!r}"
     )
     for option in ("columns", "storePathCommitLog"):
         assert refusal(**{option: text}) == (
-            f"option {option!r}: expected names with commas between them (one,two), not a list, found {text!r}"
+            f"option {option!r}: expected comma-separated names (one,two), not a list, found {text!r}"
         )
     assert "not a list" in refusal(subscribe='["A","B"]')
 

@@ -201,7 +201,7 @@ def test_no_check_takes_it_for_damage(tmp_path: Path, deleting: Deleting) -> Non
 def test_a_link_to_nothing_was_not_deleted(tmp_path: Path) -> None:
     path = tmp_path / "link"
     path.symlink_to(tmp_path / "nothing")
-    with pytest.raises(DamagedStoreError, match=f"{path}: expected a file, found a link that leads nowhere"):
+    with pytest.raises(DamagedStoreError, match=f"{path}: expected a file, found a dangling link"):
         Files().open(str(path))
     assert not issubclass(DeletedMeanwhileError, DamagedStoreError)
     with pytest.raises(DeletedMeanwhileError):

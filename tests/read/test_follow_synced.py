@@ -124,7 +124,7 @@ def test_another_object_while_it_is_read(tmp_path: Path, is_shorter: bool) -> No
     copy = tmp_path / "copy"
     sync(store.root, copy)
     query = Query(copy, startingOffsets="earliest")
-    with pytest.raises(StorageError, match="the object is another one since the read was planned"):
+    with pytest.raises(StorageError, match="the object was replaced since the read was planned"):
         query.trigger(after_planning=lambda: sync(other.root, copy))
     query.restart()
     with pytest.raises(DataLossError, match="the log is not the one that was read"):

@@ -130,7 +130,7 @@ def test_a_deleted_topic_is_read(topic: str, tmp_path: Path, caplog: pytest.LogC
     assert read(tmp_path, subscribe=topic) == before
     (text,) = warnings(caplog)
     assert text.startswith(f"unknown topic {topic!r}. ")
-    assert text.endswith("; messages that the log may still have of it are looked for")
+    assert text.endswith("; searching the log for messages that may be left")
     assert read(tmp_path, subscribe="order") == []  # a scan alone can tell
     assert "order" in warnings(caplog)[0]
     store.drop_queues()
@@ -189,7 +189,7 @@ def test_where_nothing_is_known(tmp_path: Path, caplog: pytest.LogCaptureFixture
     stores.StoreBuilder(tmp_path).close()
     assert read(tmp_path, subscribe="Orders") == []
     assert warnings(caplog) == [
-        "unknown topic 'Orders'. The store has none; messages that the log may still have of it are looked for"
+        "unknown topic 'Orders'. The store has none; searching the log for messages that may be left"
     ]
 
 
@@ -267,6 +267,6 @@ def test_a_queue_that_is_gone_may_be_asked_for(tmp_path: Path, caplog: pytest.Lo
     for asked in ({"assign": '{"A": [0]}'}, {"startingOffsets": '{"A": {"0": 0}}', "subscribe": "A"}):
         found = [row for row in read(tmp_path, **asked) if row["queueId"] == 0]
         assert [row["queueOffset"] for row in found] == list(range(15))
-        assert "messages that the log may still have of it are looked for" in caplog.text
+        assert "searching the log for messages that may be left" in caplog.text
         caplog.clear()
     assert read(tmp_path, assign='{"A": [2]}') == []

@@ -55,7 +55,7 @@ def test_what_goes_wrong(spark: SparkSession, server: Server, tmp_path: Path) ->
     segment.write_bytes(segment.read_bytes())
     with pytest.raises(PySparkException) as error:
         df.collect()
-    assert "the object is another one since the read was planned; load the store again" in str(error.value)
+    assert "the object was replaced since the read was planned; load the store again" in str(error.value)
     with pytest.raises(PySparkException) as error:
         df.write.format("rmqstore").mode("append").options(**server.options).save(URI)
     assert f"{URI}: a store there can only be read" in str(error.value)

@@ -99,7 +99,7 @@ def test_groups_go_on_where_they_were(tmp_path: Path) -> None:
     writer.commit(told)
     left = rmqstore_spark.Store(target).messages(["msgId"], startingOffsets="group:G").read_all()
     assert left.column("msgId").to_pylist() == [f"m{n}" for n in range(200) if n // 2 >= (60, 7)[n % 2]]
-    with pytest.raises(OptionError, match="'configFrom' is for a new store, and a stream goes on with one"):
+    with pytest.raises(OptionError, match="'configFrom' is for a new store, and a stream continues one"):
         data_source.streamWriter(from_arrow_schema(table.schema), False)
 
 

@@ -100,15 +100,13 @@ def test_a_file_is_the_one_that_was_planned_with(cluster: _Cluster, tmp_path: Pa
     os.utime(path, ns=(int(pin.tag or 0), int(pin.tag or 0)))
     assert bytes(cluster.get(key_of(path), 2, 10, pin)) == b"23456789"
     os.utime(path, ns=(0, 0))
-    with pytest.raises(
-        StorageError, match=f"^{NAME}{path}: the file is another one since the read was planned; load t"
-    ):
+    with pytest.raises(StorageError, match=f"^{NAME}{path}: the file was replaced since the read was planned; load t"):
         cluster.get(key_of(path), 2, 5, pin)
     for name, there in (("shorter", Pin(5, pin.tag)), ("longer", Pin(5, "0"))):
         short = tmp_path / name
         short.write_bytes(b"01234")
         os.utime(short, ns=(int(there.tag or 0), int(there.tag or 0)))
-        with pytest.raises(StorageError, match="another one"):
+        with pytest.raises(StorageError, match="the file was replaced since"):
             cluster.get(key_of(short), 2, 8, pin)
     path.unlink()
     with pytest.raises(
@@ -158,13 +156,13 @@ def test_what_passes(machine: Machine, cluster: _Cluster, tmp_path: Path) -> Non
             r"access denied \(AccessControlException: Permission denied: user=eve, access=READ, ino",
             1,
         ),
-        (RuntimeError('SASLError("no mechanism")'), "does not know who asks .*; get a Kerberos ticket with kinit", 1),
+        (RuntimeError('SASLError("no mechanism")'), "does not know this user .*; get a Kerberos ticket with kinit", 1),
         (
             RuntimeError(
                 'FatalRPCError("org.apache.hadoop.security.AccessControlException", "SIMPLE authentication is '
                 'not enabled.  Available:[TOKEN, KERBEROS]")'
             ),
-            "does not know who asks .*SIMPLE authentication is not enabled",
+            "does not know this user .*SIMPLE authentication is not enabled",
             1,
         ),
         (
@@ -177,12 +175,13 @@ def test_what_passes(machine: Machine, cluster: _Cluster, tmp_path: Path) -> Non
                 'RPCError("org.apache.hadoop.hdfs.server.namenode.SafeModeException", "Zero blocklocations for '
                 f'/a. Name node is in safe mode.{STACK}")'
             ),
-            "answer as it should, tried 4 times .*SafeModeException: Zero blocklocations for /a. Name node is in safe",
+            "unexpected answer of the storage, tried 4 times .*SafeModeException: Zero blocklocations for /a. Name node is "
+            "in safe",
             4,
         ),
         (
             ConnectionRefusedError("Connection refused"),
-            r"should, tried 4 times in \d+ s: Connection refused; try later$",
+            r"unexpected answer of the storage, tried 4 times in \d+ s: Connection refused; try later$",
             4,
         ),
     ],
@@ -224,7 +223,9 @@ class Panic(BaseException):
 
 def test_a_panic_is_an_error(machine: Machine, cluster: _Cluster, tmp_path: Path) -> None:
     machine.fault = failing("get_file_info", *[Panic("at the disco")] * 4)
-    with pytest.raises(StorageError, match=r"should, tried 4 times in \d+ s: at the disco; try later"):
+    with pytest.raises(
+        StorageError, match=r"unexpected answer of the storage, tried 4 times in \d+ s: at the disco; try later"
+    ):
         cluster.look(key_of(tmp_path))
 
 
@@ -238,7 +239,10 @@ def test_who_never_answers(machine: Machine, tmp_path: Path) -> None:
         for_ever.wait()
 
     machine.fault = hang
-    with pytest.raises(StorageError, match=r"should, tried 4 times in \d+ s: no answer within 0\.2 s; try later"):
+    with pytest.raises(
+        StorageError,
+        match=r"unexpected answer of the storage, tried 4 times in \d+ s: no answer within 0\.2 s; try later",
+    ):
         cluster.look(key_of(tmp_path / "a"))
     assert machine.clients > 1
     for_ever.set()
@@ -272,5 +276,5 @@ def test_without_the_extra() -> None:
         "except rmqstore_spark.OptionError as why: print(why)"
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    said = "reading it needs hdfs-native, which is not installed: pip install 'rmqstore-spark[hdfs]'"
+    said = "reading it needs hdfs-native, which is not installed: pip install hdfs-native"
     assert ran.stdout == f"hdfs://nn:8020: {said}\n"

@@ -272,8 +272,8 @@ def test_sizes(text: str, size: int) -> None:
         *(("verifyCrc", value, "true or false") for value in ("", "yes", "1")),
         *(("decompress", value, "true or false") for value in ("", "no", "0")),
         *(("mode", value, "FAILFAST or DROPMALFORMED or PERMISSIVE") for value in ("", "fail", "IGNORE")),
-        *(("columns", value, "names with commas between them") for value in ("", ",", "topic,,body", "topic,")),
-        *(("storePathCommitLog", value, "names with commas between them") for value in ("", "/a,,/b")),
+        *(("columns", value, "comma-separated names") for value in ("", ",", "topic,,body", "topic,")),
+        *(("storePathCommitLog", value, "comma-separated names") for value in ("", "/a,,/b")),
         ("path", "", "a directory"),
     ],
 )

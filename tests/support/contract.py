@@ -78,7 +78,7 @@ def assert_pinned(backend: Backend, root: Path) -> None:
     assert head(pin) == content[:100]
     backend.client.put(key, content[:-1] + b"x")
     for old in (pin, Pin(pin.size, "none"), Pin(pin.size, '"none"')):
-        with pytest.raises(StorageError, match="another one since the read was planned; load the store again"):
+        with pytest.raises(StorageError, match="replaced since the read was planned; load the store again"):
             head(old)
     newer = files_of(options).pin(uri)
     assert newer is not None

@@ -73,7 +73,7 @@ class Directory:
         if not os.path.exists(f"/{key}"):
             raise StorageError(f"{key}: the object is gone since the read was planned; load the store again")
         if self._pin(f"/{key}") != pin:
-            raise StorageError(f"{key}: the object is another one since the read was planned; load the store again")
+            raise StorageError(f"{key}: the object was replaced since the read was planned; load the store again")
         with open(f"/{key}", "rb") as file:
             data = os.pread(file.fileno(), stop - start, start)
         assert len(data) == stop - start

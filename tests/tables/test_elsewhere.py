@@ -66,7 +66,7 @@ def warnings(root: Path, table: str, caplog: pytest.LogCaptureFixture) -> list[s
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         Store(root).table(table)
-    return [text for text in caplog.messages if text.endswith(f"table {table!r} does not know what is only there")]
+    return [text for text in caplog.messages if text.endswith(f"table {table!r} lacks what is only there")]
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -78,7 +78,7 @@ def test_place(store: Path, place: str, caplog: pytest.LogCaptureFixture) -> Non
     (path if inside is None else path / inside).touch()
     assert not_looked_at(store) == [(place, what)]
     for table in ["messages", *TABLES]:
-        expected = [f"{path}: {what}: not read, so table {table!r} does not know what is only there"]
+        expected = [f"{path}: {what}: not read, so table {table!r} lacks what is only there"]
         assert warnings(store, table, caplog) == (expected if table in tables else [])
 
 
@@ -246,7 +246,7 @@ def test_screens(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = f"{store}/config/topics: topics' configuration in RocksDB"
     show_findings(Store(store).check(), None)
     shown = capsys.readouterr().out
-    assert "nothing is wrong in what was looked at" in shown
+    assert "no problems in what was checked" in shown
     assert f"not looked at: {place}\n" in shown
     assert "notLookedAt" not in shown
     show_summary(summarize(Snapshot.find(str(store), Files())))

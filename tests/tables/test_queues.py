@@ -201,7 +201,7 @@ def test_a_config_file_that_cannot_be_read_is_told(
     path.write_text("{oops")
     said = told()
     assert all(text.startswith(f"{path}: expected JSON as a broker writes it (") for text in said)
-    assert [text.partition(" does not know what is in it")[0].rpartition("; so table ")[2] for text in said] == [
+    assert [text.partition(" lacks its contents")[0].rpartition("; so table ")[2] for text in said] == [
         repr(table) for table in tables
     ]
     path.with_name(f"{name}.json.bak").write_text(good)

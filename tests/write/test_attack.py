@@ -173,7 +173,7 @@ def test_what_somebody_puts_in_the_place_of_a_file_being_made_is_not_written_to(
         return real(tree, path, identity)
 
     monkeypatch.setattr(disk.Tree, "reopen", swapped)
-    assert "somebody meddles" in str(attempt(ground, "append", WRITERS[0]))
+    assert "another process interferes" in str(attempt(ground, "append", WRITERS[0]))
 
 
 # ---- what is no file
@@ -802,11 +802,11 @@ def test_what_fails_after_the_commit_point_is_told(
         assert is_written or messages(ground.root) == old
         if each.told:
             outcomes.append("not sure" if is_written else "none")
-            assert ("the messages are all written, do not write them again" in each.told) == is_written
+            assert ("all messages are written, do not write them again" in each.told) == is_written
         else:
             outcomes.append("all")
             assert is_written
-            is_told = "is not tidy" in caplog.text or "is not deleted" in caplog.text
+            is_told = "the cleanup is not complete" in caplog.text or "is not deleted" in caplog.text
             assert is_told or not each.has_stopped or "checked.json" in stop.last
         rmqstore_spark.rebuild(ground.root)
         assert messages(ground.root) == (expected if is_written else old)

@@ -97,7 +97,7 @@ class Config:
         """
         for name, why in self.unread.items():
             raise DamagedStoreError(
-                f"{why}; so the new store would lack what is in {name}: bring it back from a backup, or delete it; "
+                f"{why}; so the new store would lack what is in {name}: restore it from a backup, or delete it; "
                 "`rmqstore salvage` makes a new store without it"
             )
 
