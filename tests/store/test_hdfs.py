@@ -175,8 +175,8 @@ def test_what_passes(machine: Machine, cluster: _Cluster, tmp_path: Path) -> Non
                 'RPCError("org.apache.hadoop.hdfs.server.namenode.SafeModeException", "Zero blocklocations for '
                 f'/a. Name node is in safe mode.{STACK}")'
             ),
-            "unexpected answer of the storage, tried 4 times .*SafeModeException: Zero blocklocations for /a. Name node is "
-            "in safe",
+            "unexpected answer of the storage, tried 4 times .*SafeModeException: Zero blocklocations for /a. Name "
+            "node is in safe",
             4,
         ),
         (
