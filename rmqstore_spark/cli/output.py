@@ -50,7 +50,7 @@ class Output:
         if self.path is not None and kind == "table":
             raise OptionError("--output: a table is for people; give --format json, csv, parquet or arrow")
         if kind in ("parquet", "arrow") and self.path is None and sys.stdout.isatty():
-            raise OptionError(f"--format {kind} is no text: give --output FILE, or send it to another program")
+            raise OptionError(f"--format {kind} is binary: give --output FILE, or pipe it to another program")
         count = _Count()
         if kind == "table":
             from rmqstore_spark.cli.screen import show_rows

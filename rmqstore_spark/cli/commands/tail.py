@@ -45,7 +45,9 @@ def _follow(path: str, given: dict[str, str], count: int, output: Output) -> int
     from rmqstore_spark.cli.following import followed
 
     if output.path is not None or output.kind in ("parquet", "arrow"):
-        raise OptionError("--follow: what has no end cannot be such a file; give --format json or csv, and no --output")
+        raise OptionError(
+            "--follow: output without an end cannot be such a file; give --format json or csv, and no --output"
+        )
     asked = Asked(given)
     last, coming = followed(path, asked.given, count, output.limit is not None)
     schema, batches = asked.of(last.schema, itertools.chain(last.to_batches(), coming))
