@@ -62,7 +62,7 @@ def say_mended(place: str, path: str) -> None:
         place: where in the log, and what is wrong there.
         path: the replica's segment.
     """
-    _say(f"{place}; it is read in the copy {path}", is_lost=False)
+    _say(f"{place}; read from the replica {path} instead", is_lost=False)
 
 
 def _say(text: str, is_lost: bool) -> None:
