@@ -13,7 +13,11 @@ _PAGE = re.compile(r"docs/([\w-]+)\.md")
 def plain(text: str) -> str:
     """Text that says nothing to Markdown outside of its code."""
     parts = _CODE.split(text)
-    return "".join(part if part.startswith("`") else re.sub(r"([*|<_])", r"\\\1", part) for part in parts)
+    return "".join(part if part.startswith("`") else _escaped(part) for part in parts)
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([*|_])", r"\\\1", text).replace("<", "&lt;")
 
 
 def _text(text: str) -> str:

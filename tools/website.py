@@ -59,9 +59,12 @@ def _unescaped(row: str) -> str:
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """On a small screen long names in a table may break between their words, and options not after their hyphens."""
+    """What a small screen needs: long names in a table may break between their words, options not after their hyphens,
+    and quoted errors between words."""
     html = _NAME.sub(lambda name: _BETWEEN_WORDS.sub("<wbr>", name[0]), html)
-    html = html.replace("<code>--", '<code class="option">--')
+    html = html.replace("<code>-", '<code class="option">-')
+    if page.file.src_uri == "troubleshooting.md":  # its blocks are sentences
+        html = html.replace('<div class="highlight">', '<div class="highlight sentences">')
     return html.replace("<code>map&lt;string,string&gt;", "<code>map&lt;string,<wbr>string&gt;")
 
 

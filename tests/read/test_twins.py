@@ -564,7 +564,7 @@ def test_what_goes_with_it(tmp_path: Path) -> None:
     for root in (one.root, other.root):
         (root / "config").mkdir(exist_ok=True)
         (root / "config" / "consumerOffset.json").write_text('{"offsetTable": {"T0@G": {"0": 3}}}')
-    with pytest.raises(OptionError, match="group:G does not go with copies"):
+    with pytest.raises(OptionError, match="group:G cannot be used with replicas"):
         once(one.root, other.root, startingOffsets="group:G")
     assert len(once(one.root, startingOffsets="group:G")) == 14 + 17
     with pytest.raises(OptionError, match="'deduplicate' does not go with table 'queues'"):

@@ -186,7 +186,7 @@ def test_an_object_is_the_one_that_was_planned_with(tmp_path: Path, content: byt
     assert pin is not None
     assert files.file(str(tmp_path / "object"), pin=pin).read(5, 5) == content[5:10]
     (tmp_path / "object").write_bytes(content[::-1])
-    with pytest.raises(StorageError, match="another one"):
+    with pytest.raises(StorageError, match="was replaced since"):
         remote.remote_files().file(str(tmp_path / "object"), pin=pin).read(5, 5)
 
 

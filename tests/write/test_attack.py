@@ -291,7 +291,7 @@ def test_rebuild_of_a_log_that_names_paths(ground: Ground, writer: str, caplog: 
     assert made == ["Good/0", "x\ufffd/0"]
     named = [message for message in caplog.messages if "get no ConsumeQueue units" in message]
     assert len(named) == 20  # of each queue once, but for the last one; the one with U+FFFD can be made
-    assert any("and so for 1 more queues" in message for message in caplog.messages)
+    assert any("and likewise for 1 more queues" in message for message in caplog.messages)
     assert all(message.isprintable() for message in named)
     assert any("'../../x', queue 0" in message for message in named)
     assert any("queue -5" in message for message in named)
@@ -412,7 +412,7 @@ def test_a_journal_of_a_later_version(ground: Ground) -> None:
     (ground.root / "checkpoint").unlink()
     ground.give(ground.root)
     for action in ("append", "rebuild", "check"):
-        assert "by a newer rmqstore-spark: expected version 1, found 2; let that one" in str(
+        assert "by a newer rmqstore-spark: expected version 1, found 2; let that version" in str(
             attempt(ground, action, WRITERS[0])
         )
 
