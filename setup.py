@@ -50,6 +50,6 @@ def kernel(name: str) -> Extension:
     )
 
 
-setup(
-    cmdclass={"build_ext": BuildHereToo}, ext_modules=[kernel(name) for name in ("_common", "_read", "_write", "_io")]
-)
+KERNEL = ("_common", "_read", "_write", "_io", "_rocksdb")
+
+setup(cmdclass={"build_ext": BuildHereToo}, ext_modules=[kernel(name) for name in KERNEL])

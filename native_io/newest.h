@@ -1,0 +1,155 @@
+/* The newest entry of each key, from several runs of entries in order: what a RocksDB answers of its files and logs.
+ *
+ * Keys are internal: the user's key, and eight bytes for sequence number and type. Of one user's key the entry with the
+ * highest number counts; it is a value, or says that there is none. A range tombstone hides what is older than it. */
+#ifndef RMQ_NEWEST_H
+#define RMQ_NEWEST_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "sorted_block.h"
+
+enum { RMQ_TYPE_DELETION = 0, RMQ_TYPE_VALUE = 1, RMQ_TYPE_SINGLE_DELETION = 7, RMQ_NOT_IN_ORDER = 256 };
+
+/* Entries of one run, in order of keys, newer ones of a key first. */
+typedef struct {
+    const uint8_t *keys;
+    const int64_t *key_starts; /* and where the last one ends */
+    const uint8_t *values;
+    const int64_t *value_starts;
+    const int64_t *value_ends;
+    int64_t at, end;
+} rmq_run;
+
+/* Ranges that are deleted, apart from each other and in order: [bounds 2i, 2i + 1) what is older than newest[i]. */
+typedef struct {
+    const uint8_t *keys;
+    const int64_t *starts;
+    const uint64_t *newest;
+    int64_t at, count;
+} rmq_tombstones;
+
+typedef struct {
+    rmq_run *runs;
+    int32_t *heap; /* those that have an entry left, the one that comes first at 0 */
+    int32_t count;
+    rmq_tombstones tombstones;
+    const uint8_t *last; /* the user's key that was answered last; NULL: none was */
+    int64_t last_size;
+    int32_t *from_run; /* the answer: which entries, in order */
+    int64_t *from_entry;
+    int64_t taken, key_bytes, value_bytes;
+    int32_t stopped; /* the run that has no more, or that has an entry of an unknown type; -1: there is none */
+    int32_t unknown; /* that type; -1: none; RMQ_NOT_IN_ORDER: its entry comes too late */
+} rmq_newest;
+
+static inline int rmq_compare(const uint8_t *a, int64_t m, const uint8_t *b, int64_t n) {
+    const int first = memcmp(a, b, (size_t)(m < n ? m : n));
+    return first != 0 ? first : (m > n) - (m < n);
+}
+
+static inline int64_t rmq_user_key(const rmq_run *r, const uint8_t **key) {
+    *key = r->keys + r->key_starts[r->at];
+    return r->key_starts[r->at + 1] - r->key_starts[r->at] - RMQ_SEQUENCE;
+}
+
+static inline int rmq_comes_before(const rmq_run *a, const rmq_run *b) {
+    const uint8_t *p, *q;
+    const int64_t m = rmq_user_key(a, &p), n = rmq_user_key(b, &q);
+    const int order = rmq_compare(p, m, q, n);
+    return order != 0 ? order < 0 : rmq_le64(p + m) > rmq_le64(q + n);
+}
+
+static void rmq_sift(rmq_newest *w, int32_t at) {
+    const int32_t moved = w->heap[at];
+    for (int32_t child; (child = 2 * at + 1) < w->count; at = child) {
+        if (child + 1 < w->count && rmq_comes_before(&w->runs[w->heap[child + 1]], &w->runs[w->heap[child]])) child++;
+        if (!rmq_comes_before(&w->runs[w->heap[child]], &w->runs[moved])) break;
+        w->heap[at] = w->heap[child];
+    }
+    w->heap[at] = moved;
+}
+
+static inline int rmq_is_hidden(rmq_tombstones *t, const uint8_t *key, int64_t size, uint64_t sequence) {
+    while (t->at < t->count) {
+        const int64_t *const s = t->starts + 2 * t->at;
+        if (rmq_compare(key, size, t->keys + s[1], s[2] - s[1]) < 0)
+            return rmq_compare(key, size, t->keys + s[0], s[1] - s[0]) >= 0 && sequence < t->newest[t->at];
+        t->at++;
+    }
+    return 0;
+}
+
+/* Go on until a run has no more entries (the caller brings its next ones, or leaves it out) or there is no run. */
+static void rmq_take_newest(rmq_newest *w) {
+    w->taken = w->key_bytes = w->value_bytes = 0;
+    w->stopped = w->unknown = -1;
+    for (int32_t i = w->count / 2 - 1; i >= 0; i--) rmq_sift(w, i);
+    while (w->count > 0) {
+        const int32_t number = w->heap[0];
+        rmq_run *const run = &w->runs[number];
+        const uint8_t *key;
+        const int64_t size = rmq_user_key(run, &key);
+        const int order = w->last == NULL ? 1 : rmq_compare(key, size, w->last, w->last_size);
+        if (order < 0) {
+            w->stopped = number;
+            w->unknown = RMQ_NOT_IN_ORDER;
+            return;
+        }
+        if (order > 0) {
+            const uint64_t trailer = rmq_le64(key + size);
+            const int type = trailer & 0xFF;
+            if (type != RMQ_TYPE_VALUE && type != RMQ_TYPE_DELETION && type != RMQ_TYPE_SINGLE_DELETION) {
+                w->stopped = number;
+                w->unknown = type;
+                return;
+            }
+            w->last = key;
+            w->last_size = size;
+            if (!rmq_is_hidden(&w->tombstones, key, size, trailer >> 8) && type == RMQ_TYPE_VALUE) {
+                w->from_run[w->taken] = number;
+                w->from_entry[w->taken++] = run->at;
+                w->key_bytes += size;
+                w->value_bytes += run->value_ends[run->at] - run->value_starts[run->at];
+            }
+        }
+        if (++run->at == run->end) {
+            w->stopped = number;
+            return;
+        }
+        rmq_sift(w, 0);
+    }
+}
+
+/* The entries that were taken, one after the other. */
+static void rmq_copy_newest(const rmq_newest *w, uint8_t *keys, int64_t *key_starts, uint8_t *values, int64_t *value_starts) {
+    key_starts[0] = value_starts[0] = 0;
+    for (int64_t i = 0; i < w->taken; i++) {
+        const rmq_run *const r = &w->runs[w->from_run[i]];
+        const int64_t n = w->from_entry[i], k = r->key_starts[n], v = r->value_starts[n];
+        const int64_t key = r->key_starts[n + 1] - k - RMQ_SEQUENCE, value = r->value_ends[n] - v;
+        memcpy(keys + key_starts[i], r->keys + k, (size_t)key);
+        memcpy(values + value_starts[i], r->values + v, (size_t)value);
+        key_starts[i + 1] = key_starts[i] + key;
+        value_starts[i + 1] = value_starts[i] + value;
+    }
+}
+
+/* The first of entries [at, end) whose user's key is not below `key`. */
+static int64_t rmq_first_not_below(const rmq_run *run, const uint8_t *key, int64_t size) {
+    rmq_run r = *run;
+    int64_t low = run->at, high = run->end;
+    while (low < high) {
+        const uint8_t *p;
+        r.at = low + (high - low) / 2;
+        const int64_t n = rmq_user_key(&r, &p);
+        if (rmq_compare(p, n, key, size) < 0)
+            low = r.at + 1;
+        else
+            high = r.at;
+    }
+    return low;
+}
+
+#endif

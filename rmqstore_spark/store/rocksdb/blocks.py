@@ -1,0 +1,149 @@
+"""Blocks of a table: checked, and without their compression.
+
+Source: RocksDB's table/format.h, table/format.cc, util/compression.h.
+"""
+
+import bz2
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from native_io import BLOCK_TRAILER, NotSoundError, Run, check_blocks, lz4_size, read_blocks
+from rmqstore_spark.store.rocksdb.faults import damaged, not_read
+from rmqstore_spark.store.rocksdb.fields import Fields
+
+_MOST_BYTES = 64 * 1024 * 1024  # of one block; a broker's have 32 KiB, and more only for one large value
+_RUN_BYTES = 4 * 1024 * 1024  # about so much is given at a time
+_NONE, _SNAPPY, _ZLIB, _BZIP2, _LZ4, _LZ4HC, _ZSTD = 0, 1, 2, 3, 4, 5, 7
+_WINDOW_BITS = -14  # of zlib, without header
+# At most so many times as long as what it was made from: what says more lies.
+_MOST_GAIN = {_SNAPPY: 64, _ZLIB: 1100, _LZ4: 256, _LZ4HC: 256}
+
+
+@dataclass(frozen=True)
+class BlockFile:
+    """What is to be known of a table to read its blocks.
+
+    Attributes:
+        path: the file.
+        size: its bytes.
+        is_checked: blocks have a CRC-32C.
+        context: what makes of it one that fits this place only (format version 6); 0: nothing.
+    """
+
+    path: str
+    size: int
+    is_checked: bool
+    context: int
+
+    def one(self, raw: bytes, offset: int) -> bytes:
+        """A block without its compression.
+
+        Args:
+            raw: the block and its trailer.
+            offset: of it in the file.
+
+        Raises:
+            DamagedStoreError: it is no sound block.
+        """
+        starts, ends = np.zeros(1, np.int64), np.array([len(raw) - BLOCK_TRAILER], np.int64)
+        kind = self._kinds(raw, starts, ends, offset)[0]
+        return self._expanded(raw[:-BLOCK_TRAILER], int(kind), offset)
+
+    def runs(
+        self, raw: bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], offset: int
+    ) -> Iterator[Run]:
+        """The entries of blocks that follow each other, many blocks at a time.
+
+        Args:
+            raw: bytes of the file.
+            starts, ends: of blocks in raw, without their trailers.
+            offset: of raw in the file.
+
+        Raises:
+            DamagedStoreError: one is no sound block.
+        """
+        kinds = self._kinds(raw, starts, ends, offset)
+        if not kinds.any():
+            yield self._entries(raw, starts, ends, starts + offset)
+            return
+        parts: list[bytes] = []
+        first = size = 0
+        for number, (start, end, kind) in enumerate(zip(starts.tolist(), ends.tolist(), kinds.tolist(), strict=True)):
+            parts.append(self._expanded(raw[start:end], kind, offset + start))
+            size += len(parts[-1])
+            if size >= _RUN_BYTES or number == len(kinds) - 1:
+                bounds = np.cumsum([0, *map(len, parts)], dtype=np.int64)
+                yield self._entries(b"".join(parts), bounds[:-1], bounds[1:], starts[first : number + 1] + offset)
+                parts, first, size = [], number + 1, 0
+
+    def _kinds(
+        self, raw: bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], offset: int
+    ) -> npt.NDArray[np.uint8]:
+        """How each block is compressed."""
+        if not self.is_checked:
+            return np.frombuffer(raw, np.uint8)[ends]
+        kinds, bad = check_blocks(raw, starts, ends, offset=offset, context=self.context)
+        if bad >= 0:
+            raise damaged(self.path, offset + int(starts[bad]), "a block with its CRC-32C", "another one")
+        return kinds
+
+    def _entries(
+        self,
+        data: bytes,
+        starts: npt.NDArray[np.int64],
+        ends: npt.NDArray[np.int64],
+        offsets: npt.NDArray[np.int64],
+    ) -> Run:
+        try:
+            return read_blocks(data, starts, ends)
+        except NotSoundError as why:
+            found = f"none at byte {why.position} of it"
+            raise damaged(self.path, int(offsets[why.part]), f"a block with {why.expected}", found) from None
+
+    def _expanded(self, block: bytes, kind: int, offset: int) -> bytes:
+        if kind == _NONE:
+            return block
+        try:
+            return _expand(block, kind)
+        except KeyError:
+            raise not_read(self.path, f"compression {kind} of the block at position {offset}") from None
+        except (NotSoundError, pa.ArrowException, OSError, ValueError, EOFError, zlib.error) as why:
+            raise damaged(self.path, offset, "a compressed block", str(why)) from None
+
+
+def _expand(block: bytes, kind: int) -> bytes:
+    fields = Fields(block)
+    size = fields.varint()
+    if size > min(_MOST_BYTES, _MOST_GAIN.get(kind, _MOST_BYTES) * (len(block) + 1)):
+        raise NotSoundError(f"at most {_MOST_BYTES} bytes, or as many as its compression can save, but {size}", 0)
+    packed = block[fields.position :]
+    found = _EXPANDERS[kind](block if kind == _SNAPPY else packed, size)
+    if len(found) != size:
+        raise NotSoundError(f"{size} bytes, but {len(found)}", 0)
+    return found
+
+
+def _with(codec: str, packed: bytes, size: int) -> bytes:
+    expanded: bytes = pa.Codec(codec).decompress(packed, decompressed_size=size, asbytes=True)
+    return expanded
+
+
+def _lz4(packed: bytes, size: int) -> bytes:
+    if lz4_size(packed) != size:
+        raise NotSoundError(f"{size} bytes, but another number", 0)
+    return _with("lz4_raw", packed, size)
+
+
+_EXPANDERS: dict[int, Callable[[bytes, int], bytes]] = {
+    _SNAPPY: lambda packed, size: _with("snappy", packed, size),
+    _ZLIB: lambda packed, size: zlib.decompressobj(_WINDOW_BITS).decompress(packed, size + 1),
+    _BZIP2: lambda packed, size: bz2.BZ2Decompressor().decompress(packed, size + 1),
+    _LZ4: _lz4,
+    _LZ4HC: _lz4,
+    _ZSTD: lambda packed, size: _with("zstd", packed, size),
+}

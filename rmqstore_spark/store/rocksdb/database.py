@@ -1,0 +1,173 @@
+"""A database: its column families, and the keys and values of each, as the newest entries say.
+
+A broker may run meanwhile. Its files are read as they are now; where one goes away in between, or MANIFEST grows,
+opening begins anew. What is opened is a state that the database had: tables do not change, and of a log only its
+beginning counts.
+"""
+
+import itertools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from native_io import NOT_IN_ORDER, Run, Tombstones, take_newest
+from rmqstore_spark.errors import DeletedMeanwhileError
+from rmqstore_spark.store.files import Files, cannot_read, status_of
+from rmqstore_spark.store.rocksdb.entries import Entries
+from rmqstore_spark.store.rocksdb.faults import damaged, not_read
+from rmqstore_spark.store.rocksdb.manifest import DEFAULT, Family, Manifest, TableFile, current_manifest, read_manifest
+from rmqstore_spark.store.rocksdb.table import Table, open_table
+from rmqstore_spark.store.rocksdb.tombstones import RangeDeletion, fragments
+from rmqstore_spark.store.rocksdb.write_ahead import WriteAheadLog, read_logs
+
+_MOST_OPENINGS = 5  # as often is it begun anew
+_TYPES = {2: "a merge operand", 0x11: "a blob", 0x16: "a wide column"}
+
+
+@dataclass(frozen=True)
+class Database:
+    """An open database. Nothing is held open between calls.
+
+    Attributes:
+        directory: where it is.
+        files: how to reach files, and where requests and bytes are counted.
+        manifest: what it has.
+        logs: what is in no table yet.
+    """
+
+    directory: str
+    files: Files
+    manifest: Manifest
+    logs: tuple[WriteAheadLog, ...]
+    _tables: dict[int, Table] = field(default_factory=dict, repr=False)  # those whose index was read
+
+    @classmethod
+    def open(cls, directory: str, files: Files) -> "Database":
+        """The database in a directory, as it is now.
+
+        Raises:
+            RmqStoreError: it cannot be read, is damaged, or changes all the time.
+        """
+        for _ in range(_MOST_OPENINGS):
+            try:
+                found = _as_it_is(cls, directory, files)
+            except DeletedMeanwhileError:
+                found = None
+            if found is not None:
+                return found
+            files = files.fresh()
+        raise DeletedMeanwhileError(
+            f"{directory}: files of the database come and go while it is read; read a copy or a snapshot of the store"
+        )
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """The names of its column families."""
+        return tuple(family.name for family in self.manifest.families.values())
+
+    def get(self, key: bytes, family: str = DEFAULT) -> bytes | None:
+        """The value of a key; None: there is none.
+
+        Raises:
+            KeyError: there is no such column family.
+            RmqStoreError: a file cannot be read, or is damaged.
+        """
+        return next((value for entries in self.scan(family, key, key + b"\0") for _, value in entries.pairs()), None)
+
+    def scan(self, family: str = DEFAULT, start: bytes = b"", stop: bytes | None = None) -> Iterator[Entries]:
+        """Keys in [start, stop) with their values, in the order of keys. Only what overlaps the range is read.
+
+        Args:
+            family: the column family's name.
+            start: the first key.
+            stop: what comes after the last one; None: the end.
+
+        Raises:
+            KeyError: there is no such column family.
+            RmqStoreError: a file cannot be read, or is damaged.
+        """
+        found = {one.name: one for one in self.manifest.families.values()}[family]
+        logs = [log for log in self.logs if log.concerns(found)]
+        tables = [table for table in found.tables.values() if _overlaps(table, start, stop)]
+        deletions = [deletion for log in logs for deletion in log.deletions(found)]
+        deletions += [deletion for table in tables for deletion in self._opened(table).deletions]
+        sources = [self._of_log(log, found, start, stop) for log in logs]
+        sources += [self._of_tables(run, start, stop) for run in self._sorted_runs(tables)]
+        return self._merged(sources, deletions)
+
+    def _opened(self, table: TableFile) -> Table:
+        if table.number not in self._tables:
+            self._tables[table.number] = open_table(self.directory, table, self.files)
+        return self._tables[table.number]
+
+    def _sorted_runs(self, tables: list[TableFile]) -> list[list[TableFile]]:
+        """Tables whose entries are in order, one after the other: each of level 0 alone, each other level."""
+        runs = [[table] for table in tables if not table.level]
+        levels = sorted({table.level for table in tables} - {0})
+        for level in levels:
+            run = sorted((table for table in tables if table.level == level), key=lambda table: table.smallest)
+            for before, after in itertools.pairwise(run):
+                if before.largest > after.smallest:
+                    name = f"tables {before.number} and {after.number}"
+                    raise damaged(self.manifest.path, 0, f"{name} of level {level} apart", "an overlap")
+            runs.append(run)
+        return runs
+
+    def _of_tables(self, tables: list[TableFile], start: bytes, stop: bytes | None) -> Iterator[Run]:
+        for table in tables:
+            yield from self._opened(table).runs(self.files, start, stop)
+
+    def _of_log(self, log: WriteAheadLog, family: Family, start: bytes, stop: bytes | None) -> Iterator[Run]:
+        run = log.run(family)
+        run.begin_at(start)
+        if stop is not None:
+            run.stop_at(stop)
+        yield run
+
+    def _merged(self, sources: list[Iterator[Run]], deletions: list[RangeDeletion]) -> Iterator[Entries]:
+        tombstones = Tombstones(fragments(deletions))
+        heads: list[Run] = []
+        for source in [*sources]:
+            head = _next_run(source)
+            if head is None:
+                sources.remove(source)
+            else:
+                heads.append(head)
+        last = None
+        while heads:
+            arrays, last, stopped, unknown = take_newest(heads, tombstones, last)
+            if unknown == NOT_IN_ORDER:
+                found = f"one that comes before {last!r:.80}"
+                raise damaged(self.manifest.path, 0, "tables with keys in order", found)
+            if unknown >= 0:
+                raise not_read(self.directory, _TYPES.get(unknown, f"an entry of type {unknown}"))
+            if len(arrays[1]) > 1:
+                yield Entries(*arrays)
+            head = _next_run(sources[stopped])
+            if head is None:
+                del heads[stopped], sources[stopped]
+            else:
+                heads[stopped] = head
+
+
+def _as_it_is(cls: type[Database], directory: str, files: Files) -> Database | None:
+    """What is there now; None: it changed while it was read. MANIFEST grows before a log is removed."""
+    manifest = read_manifest(directory, files)
+    try:
+        logs = read_logs(directory, files, manifest.first_log)
+    except OSError as why:
+        raise cannot_read(directory, why) from None
+    is_same = (
+        os.path.basename(manifest.path) == current_manifest(directory, files)
+        and status_of(manifest.path, files).st_size == manifest.size
+    )
+    return cls(directory, files, manifest, logs) if is_same else None
+
+
+def _next_run(source: Iterator[Run]) -> Run | None:
+    """The next entries of a source that are any."""
+    return next((run for run in source if len(run)), None)
+
+
+def _overlaps(table: TableFile, start: bytes, stop: bytes | None) -> bool:
+    return table.largest >= start and (stop is None or table.smallest < stop)

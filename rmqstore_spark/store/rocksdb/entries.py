@@ -1,0 +1,36 @@
+"""Keys and values, many in a block."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Some entries of a column family, in the order of their keys, no key twice.
+
+    Attributes:
+        keys: the bytes of all keys, one after the other.
+        key_starts: where each key begins, and where the last one ends.
+        values, value_starts: the same for values.
+    """
+
+    keys: npt.NDArray[np.uint8]
+    key_starts: npt.NDArray[np.int64]
+    values: npt.NDArray[np.uint8]
+    value_starts: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.key_starts) - 1
+
+    def pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        """One key and its value after the other."""
+        keys, values = self.keys.tobytes(), self.values.tobytes()
+        key_starts, value_starts = self.key_starts.tolist(), self.value_starts.tolist()
+        for number in range(len(self)):
+            yield (
+                keys[key_starts[number] : key_starts[number + 1]],
+                values[value_starts[number] : value_starts[number + 1]],
+            )

@@ -1,0 +1,277 @@
+"""One block-based table (.sst): its footer, its index, the ranges it deletes, and the blocks of a range of keys.
+
+Source: RocksDB's table/format.cc (Footer), table/block_based/block_based_table_reader.cc, table/meta_blocks.cc.
+"""
+
+import bisect
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from native_io import BLOCK_TRAILER, SEQUENCE_SIZE, NotSoundError, Run, masked_crc32c, read_index, read_pairs
+from rmqstore_spark.store.files import Files, OpenFile
+from rmqstore_spark.store.rocksdb.blocks import BlockFile
+from rmqstore_spark.store.rocksdb.faults import damaged, not_read
+from rmqstore_spark.store.rocksdb.fields import Fields
+from rmqstore_spark.store.rocksdb.manifest import TableFile
+from rmqstore_spark.store.rocksdb.tombstones import RangeDeletion
+
+_FOOTER_SIZE = 53
+_MAGIC = 0x88E241B785F4CFF7
+_VERSIONS = range(2, 7)
+_WITH_CONTEXT = 6  # this version and later ones
+_EXTENDED_MAGIC = bytes.fromhex("3e007a00")
+_NO_CHECKSUM, _CRC32C = 0, 1
+_TAIL_SIZE = 64 * 1024  # of a table are read at first: footer, properties, often the index
+_CHUNK_SIZE = 1024 * 1024  # of neighbouring blocks are read at a time
+_BINARY_SEARCH, _HASH_SEARCH, _TWO_LEVELS = range(3)  # kinds of index
+_RANGE_DELETION = 0xF
+_INGESTED = b"rocksdb.external_sst_file.version"
+_INDEX_TYPE = b"rocksdb.block.based.table.index.type"
+_USER_KEYS = b"rocksdb.index.key.is.user.key"
+_DELTAS = b"rocksdb.index.value.is.delta.encoded"
+
+
+@dataclass(frozen=True)
+class _Index:
+    """Where blocks are, and a key for each that is not below any of its keys.
+
+    Attributes:
+        keys: of all blocks, one after the other.
+        key_starts: where each begins, and where the last one ends.
+        starts, ends: of each block in the file, without its trailer.
+    """
+
+    keys: bytes
+    key_starts: npt.NDArray[np.int64]
+    starts: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+    suffix: int  # so many bytes of each key are not the user's
+
+    def first_with(self, key: bytes) -> int:
+        """The first block that may have a key, or a later one."""
+        return bisect.bisect_left(range(len(self.starts)), key, key=self._key)
+
+    def _key(self, number: int) -> bytes:
+        return self.keys[int(self.key_starts[number]) : int(self.key_starts[number + 1]) - self.suffix]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table, ready to be read from.
+
+    Attributes:
+        blocks: how its blocks are read.
+        index: where they are.
+        deletions: ranges that it deletes, within its smallest and largest key.
+    """
+
+    blocks: BlockFile
+    index: _Index
+    deletions: tuple[RangeDeletion, ...]
+
+    def runs(self, files: Files, start: bytes, stop: bytes | None) -> Iterator[Run]:
+        """The entries of keys in [start, stop), in order, not the same number each time.
+
+        Raises:
+            RmqStoreError: it cannot be read, or is damaged.
+        """
+        number = self.index.first_with(start)
+        end = len(self.index.starts) if stop is None else self.index.first_with(stop) + 1
+        if number >= end:
+            return
+        with files.file(self.blocks.path) as file:
+            while number < min(end, len(self.index.starts)):
+                after = self._chunk_end(number, end)
+                offset = int(self.index.starts[number])
+                raw = _read(file, offset, int(self.index.ends[after - 1]) + BLOCK_TRAILER - offset)
+                bounds = slice(number, after)
+                starts, ends = self.index.starts[bounds] - offset, self.index.ends[bounds] - offset
+                for run in self.blocks.runs(raw, starts, ends, offset):
+                    run.begin_at(start)
+                    if stop is not None and run.stop_at(stop):
+                        end = number
+                    yield run
+                number = after
+
+    def _chunk_end(self, number: int, end: int) -> int:
+        """The block up to which is read in one go: as long as they lie next to each other."""
+        starts, ends = self.index.starts, self.index.ends
+        after = number + 1
+        while (
+            after < min(end, len(starts))
+            and starts[after] == ends[after - 1] + BLOCK_TRAILER
+            and ends[after] - starts[number] <= _CHUNK_SIZE
+        ):
+            after += 1
+        return after
+
+
+def open_table(directory: str, table: TableFile, files: Files) -> Table:
+    """A table of a database.
+
+    Args:
+        directory: of the database.
+        table: as MANIFEST has it.
+        files: how to reach files, and where requests and bytes are counted.
+
+    Raises:
+        RmqStoreError: it cannot be read, or is damaged.
+    """
+    path = os.path.join(directory, table.name)
+    with files.file(path) as file:
+        if file.size != table.size:
+            raise damaged(path, 0, f"{table.size} bytes, as MANIFEST has it", f"{file.size}")
+        return _Opening(path, file).table(table)
+
+
+def _read(file: OpenFile, offset: int, size: int) -> bytes:
+    found = file.read(offset, size)
+    if len(found) != size:
+        raise damaged(file.path, offset, f"{size} bytes", f"{len(found)}")
+    return found
+
+
+class _Opening:
+    """A table while its footer and what that leads to are read."""
+
+    def __init__(self, path: str, file: OpenFile) -> None:
+        self.path = path
+        self.file = file
+        self.tail_start = max(0, file.size - _TAIL_SIZE)
+        self.tail = _read(file, self.tail_start, file.size - self.tail_start)
+        footer = self.tail[-_FOOTER_SIZE:]
+        magic, version = int.from_bytes(footer[-8:], "little"), int.from_bytes(footer[-12:-8], "little")
+        if len(footer) < _FOOTER_SIZE or magic != _MAGIC:
+            raise damaged(path, max(0, file.size - 8), f"{_MAGIC:#x}, the end of a block-based table", f"{magic:#x}")
+        if version not in _VERSIONS:
+            raise not_read(path, f"a table of format version {version}")
+        if footer[0] not in (_NO_CHECKSUM, _CRC32C):
+            raise not_read(path, f"checksums of kind {footer[0]}")
+        self.is_checked = footer[0] == _CRC32C
+        self.footer = footer
+        self.version = version
+
+    def table(self, table: TableFile) -> Table:
+        meta, index = self._handles()
+        blocks = BlockFile(self.path, self.file.size, self.is_checked, self._context())
+        places = dict(self._pairs(blocks, meta, False))
+        if self.version >= _WITH_CONTEXT:
+            index = self._place(places, b"rocksdb.index")
+        properties = dict(self._pairs(blocks, self._place(places, b"rocksdb.properties"), False))
+        if _INGESTED in properties:
+            raise not_read(self.path, "a table that was brought in from outside")
+        deletions = []
+        if b"rocksdb.range_del" in places:
+            place = self._place(places, b"rocksdb.range_del")
+            deletions = [*self._deletions(self._pairs(blocks, place, True), table, place[0])]
+        return Table(blocks, self._index(blocks, index, properties), tuple(deletions))
+
+    def _context(self) -> int:
+        """What makes a CRC one of this file; the footer's own is checked with it."""
+        if self.version < _WITH_CONTEXT:
+            return 0
+        at = self.file.size - _FOOTER_SIZE
+        if self.footer[1:5] != _EXTENDED_MAGIC or any(self.footer[33:41]):
+            raise not_read(self.path, "a footer with what is not known here")
+        context = int.from_bytes(self.footer[9:13], "little")
+        if self.is_checked:
+            cleared = self.footer[:5] + bytes(4) + self.footer[9:]
+            expected = masked_crc32c(cleared) + (context ^ ((at & 0xFFFFFFFF) + (at >> 32) & 0xFFFFFFFF)) & 0xFFFFFFFF
+            if expected != int.from_bytes(self.footer[5:9], "little"):
+                raise damaged(self.path, at, "a footer with its CRC-32C", "another one")
+        return context
+
+    def _handles(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Where the list of other blocks is, and the index."""
+        if self.version >= _WITH_CONTEXT:
+            size = int.from_bytes(self.footer[13:17], "little")
+            return (self.file.size - _FOOTER_SIZE - BLOCK_TRAILER - size, size), (0, 0)
+        fields = Fields(self.footer, 1)
+        try:
+            return (fields.varint(), fields.varint()), (fields.varint(), fields.varint())
+        except NotSoundError:
+            raise damaged(self.path, self.file.size - _FOOTER_SIZE, "where blocks are", "no numbers") from None
+
+    def _place(self, places: dict[bytes, bytes], name: bytes) -> tuple[int, int]:
+        fields = Fields(places.get(name, b""))
+        try:
+            return fields.varint(), fields.varint()
+        except NotSoundError:
+            raise damaged(self.path, self.file.size - _FOOTER_SIZE, f"the place of {name.decode()}", "none") from None
+
+    def _block(self, blocks: BlockFile, place: tuple[int, int]) -> bytes:
+        offset, size = place
+        if offset < 0 or offset + size + BLOCK_TRAILER > self.file.size - _FOOTER_SIZE:
+            raise damaged(
+                self.path, self.file.size - _FOOTER_SIZE, "a block within the table", f"{size} bytes at {offset}"
+            )
+        size += BLOCK_TRAILER
+        at = offset - self.tail_start
+        raw = self.tail[at : at + size] if at >= 0 else _read(self.file, offset, size)
+        return blocks.one(raw, offset)
+
+    def _pairs(self, blocks: BlockFile, place: tuple[int, int], internal: bool) -> list[tuple[bytes, bytes]]:
+        """Keys and values of a small block."""
+        data = self._block(blocks, place)
+        try:
+            keys, key_starts, value_starts, value_ends = read_pairs(data, internal=internal)
+        except NotSoundError as why:
+            raise damaged(self.path, place[0], f"a block with {why.expected}", "none") from None
+        all_keys, starts = keys.tobytes(), key_starts.tolist()
+        return [
+            (all_keys[starts[number] : starts[number + 1]], data[start:end])
+            for number, (start, end) in enumerate(zip(value_starts.tolist(), value_ends.tolist(), strict=True))
+        ]
+
+    def _index(self, blocks: BlockFile, place: tuple[int, int], properties: dict[bytes, bytes]) -> _Index:
+        kind = int.from_bytes(properties.get(_INDEX_TYPE, bytes(4)), "little")
+        if kind not in (_BINARY_SEARCH, _HASH_SEARCH, _TWO_LEVELS):
+            raise not_read(self.path, f"an index of kind {kind}")
+        index = self._one_index(blocks, place, properties)
+        if kind == _TWO_LEVELS:
+            places = [
+                (start, end - start) for start, end in zip(index.starts.tolist(), index.ends.tolist(), strict=True)
+            ]
+            index = _joined([self._one_index(blocks, place, properties) for place in places], index.suffix)
+        last = self.file.size - _FOOTER_SIZE - BLOCK_TRAILER
+        if (index.starts < 0).any() or (index.ends < index.starts).any() or (index.ends > last).any():
+            raise damaged(self.path, place[0], "an index of blocks within the table", "one beyond it")
+        return index
+
+    def _one_index(self, blocks: BlockFile, place: tuple[int, int], properties: dict[bytes, bytes]) -> _Index:
+        data = self._block(blocks, place)
+        internal = not int.from_bytes(properties.get(_USER_KEYS, b""), "little")
+        delta = bool(int.from_bytes(properties.get(_DELTAS, b""), "little"))
+        try:
+            keys, key_starts, starts, ends = read_index(data, internal=internal, delta=delta)
+        except NotSoundError as why:
+            raise damaged(self.path, place[0], f"an index with {why.expected}", "none") from None
+        return _Index(keys.tobytes(), key_starts, starts, ends, SEQUENCE_SIZE if internal else 0)
+
+    def _deletions(self, pairs: list[tuple[bytes, bytes]], table: TableFile, position: int) -> Iterator[RangeDeletion]:
+        """The ranges, cut to the table's own: what is beyond is another table's to delete."""
+        last = table.largest if table.is_open else table.largest + b"\0"
+        for key, stop in pairs:
+            trailer = int.from_bytes(key[-SEQUENCE_SIZE:], "little")
+            if trailer & 0xFF != _RANGE_DELETION:
+                raise damaged(self.path, position, "a range that is deleted", f"an entry of type {trailer & 0xFF}")
+            yield RangeDeletion(max(key[:-SEQUENCE_SIZE], table.smallest), min(stop, last), trailer >> 8)
+
+
+def _joined(parts: list[_Index], suffix: int) -> _Index:
+    if not parts:
+        none = np.zeros(0, np.int64)
+        return _Index(b"", np.zeros(1, np.int64), none, none, suffix)
+    before = np.cumsum([0, *(len(part.keys) for part in parts)])
+    key_starts = [part.key_starts[:-1] + start for part, start in zip(parts, before.tolist(), strict=False)]
+    return _Index(
+        b"".join(part.keys for part in parts),
+        np.concatenate([*key_starts, before[-1:]]),
+        np.concatenate([part.starts for part in parts]),
+        np.concatenate([part.ends for part in parts]),
+        suffix,
+    )

@@ -1,0 +1,32 @@
+"""Ranges of keys that were deleted in one go."""
+
+import heapq
+import itertools
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class RangeDeletion(NamedTuple):
+    """What is in [start, stop) and older than a sequence number is deleted."""
+
+    start: bytes
+    stop: bytes
+    newest: int
+
+
+def fragments(ranges: Iterable[RangeDeletion]) -> list[RangeDeletion]:
+    """Ranges that say the same, in order and apart from each other: where some overlap, the newest counts."""
+    ranges = sorted(one for one in ranges if one.start < one.stop)
+    bounds = sorted({bound for one in ranges for bound in (one.start, one.stop)})
+    found: list[RangeDeletion] = []
+    open_ones: list[tuple[int, bytes]] = []  # (-newest, stop) of those that begin before the bound
+    taken = 0
+    for start, stop in itertools.pairwise(bounds):
+        while taken < len(ranges) and ranges[taken].start <= start:
+            heapq.heappush(open_ones, (-ranges[taken].newest, ranges[taken].stop))
+            taken += 1
+        while open_ones and open_ones[0][1] <= start:
+            heapq.heappop(open_ones)
+        if open_ones:
+            found.append(RangeDeletion(start, stop, -open_ones[0][0]))
+    return found

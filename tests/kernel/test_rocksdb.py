@@ -1,0 +1,269 @@
+"""RocksDB in the kernel: checksums, logs, blocks and batches of any bytes; the newest entries, as a dict has them."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from native_io import (
+    NOT_IN_ORDER,
+    Batches,
+    NotSoundError,
+    Run,
+    Tombstones,
+    check_blocks,
+    crc32c,
+    lz4_size,
+    masked_crc32c,
+    read_blocks,
+    read_index,
+    read_pairs,
+    take_newest,
+    take_records,
+)
+
+Entry = tuple[bytes, int, int, bytes]  # key, sequence number, type, value
+
+
+def varint(number: int) -> bytes:
+    found = b""
+    while number >= 0x80:
+        found += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return found + bytes([number])
+
+
+def block(entries: list[tuple[bytes, bytes]], restart: int = 16) -> bytes:
+    """A block of a table, with shared prefixes and restart points."""
+    data, restarts, before = b"", [], b""
+    for number, (key, value) in enumerate(entries):
+        shared = 0
+        if number % restart:
+            while shared < min(len(before), len(key)) and before[shared] == key[shared]:
+                shared += 1
+        else:
+            restarts.append(len(data))
+        data += varint(shared) + varint(len(key) - shared) + varint(len(value)) + key[shared:] + value
+        before = key
+    return data + struct.pack(f"<{len(restarts) + 1}I", *restarts, len(restarts))
+
+
+def run_of(entries: list[Entry]) -> Run:
+    ordered = sorted(entries, key=lambda entry: (entry[0], -entry[1]))
+    pairs = [(key + struct.pack("<Q", number << 8 | kind), value) for key, number, kind, value in ordered]
+    data = block(pairs)
+    return read_blocks(data, np.array([0], np.int64), np.array([len(data)], np.int64))
+
+
+def log_of(records: list[bytes]) -> bytes:
+    """A log in one block."""
+    pieces = b""
+    for record in records:
+        content = bytes([1]) + record
+        pieces += struct.pack("<IH", masked_crc32c(content), len(record)) + content
+    return pieces
+
+
+def test_crc32c() -> None:
+    assert crc32c(b"123456789") == 0xE3069283  # the check value of the catalogue of CRCs
+    assert crc32c(bytes(32)) == 0x8A9136AA  # RFC 3720, B.4
+    assert crc32c(b"\xff" * 32) == 0x62A8AB43
+
+
+def test_crc32c_is_the_same_without_the_instruction(rng: random.Random) -> None:
+    data = rng.randbytes(400)
+    for start in range(9):
+        for stop in range(start, 400, 7):
+            assert crc32c(data[start:stop]) == crc32c(data[start:stop], portable=True)
+
+
+@pytest.mark.parametrize("size", [0, 1, 14, 15, 16, 300, 70_000])
+def test_lz4_size(size: int, rng: random.Random) -> None:
+    for alphabet in (1, 3, 256):
+        data = bytes(rng.randrange(alphabet) for _ in range(size))
+        packed = pa.Codec("lz4_raw").compress(data, asbytes=True)
+        assert lz4_size(packed) == size
+        for cut in range(0, len(packed), 1 + len(packed) // 50):
+            assert lz4_size(packed[:cut]) < size or size == 0
+        for _ in range(50):
+            lz4_size(rng.randbytes(rng.randrange(60)))
+
+
+def test_log(rng: random.Random) -> None:
+    records = [rng.randbytes(rng.randrange(60)) for _ in range(20)]
+    data = bytearray(log_of(records))
+    ends, status, position = take_records(data)
+    assert (status, position) == ("end", len(log_of(records)))
+    starts = [0, *ends.tolist()]
+    assert [bytes(data[start:end]) for start, end in zip(starts, ends.tolist(), strict=False)] == records
+
+
+def test_log_that_is_cut_anywhere_is_torn_and_one_that_is_changed_is_damaged(rng: random.Random) -> None:
+    records = [rng.randbytes(rng.randrange(1, 30)) for _ in range(5)]
+    whole = log_of(records)
+    bounds = [len(log_of(records[:count])) for count in range(6)]
+    for cut in range(len(whole)):
+        ends, status, position = take_records(bytearray(whole[:cut]))
+        known = max(count for count in range(6) if bounds[count] <= cut)
+        assert len(ends) == known
+        assert status == ("end" if cut == bounds[known] else "torn")
+        assert position == (cut if status == "end" else bounds[known])
+        # Space that was prepared is behind it.
+        zeroed = take_records(bytearray(whole[:cut] + bytes(50)))
+        assert len(zeroed[0]) >= known
+        for bit in range(8):
+            changed = bytearray(whole)
+            changed[cut] ^= 1 << bit
+            ends, status, _ = take_records(changed)
+            is_last = cut >= bounds[4]
+            assert status == "damaged" or (is_last and status == "torn" and len(ends) == 4), (cut, bit)
+
+
+def test_a_log_used_again_ends_where_another_begins() -> None:
+    def piece(number: int, record: bytes) -> bytes:
+        content = bytes([5]) + struct.pack("<I", number) + record
+        return struct.pack("<IH", masked_crc32c(content), len(record)) + content
+
+    data = bytearray(piece(7, b"one") + piece(7, b"two") + piece(3, b"old"))
+    ends, status, _ = take_records(data, number=7)
+    assert (bytes(data[: ends[-1]]), status) == (b"onetwo", "end")
+
+
+def test_block_of_any_bytes(rng: random.Random) -> None:
+    entries = [(b"topic%05d" % n + bytes(8), b"v" * rng.randrange(5)) for n in range(60)]
+    whole = block(entries)
+    keys, key_starts, starts, ends = read_pairs(whole, internal=True)
+    assert keys.tobytes() == b"".join(key for key, _ in entries)
+    assert key_starts.tolist()[-1] == len(keys)
+    assert [whole[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)] == [value for _, value in entries]
+    for _ in range(4000):
+        changed = bytearray(whole)
+        for _ in range(rng.choice((1, 1, 3))):
+            changed[rng.randrange(len(changed))] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+        data = bytes(changed[: rng.choice((len(changed), rng.randrange(len(changed))))])
+        for read in (read_pairs, read_index):
+            for internal in (False, True):
+                try:
+                    found = (
+                        read(data, internal=internal)
+                        if read is read_pairs
+                        else read_index(data, internal=internal, delta=rng.random() < 0.5)
+                    )
+                except NotSoundError:
+                    continue
+                assert len(found[0]) <= 128 * (len(data) + 64)
+                if read is read_pairs:
+                    assert (found[2] <= found[3]).all()
+                    assert not len(found[3]) or found[3].max() <= len(data)
+
+
+def test_keys_may_not_be_longer_than_their_block_allows() -> None:
+    data = varint(0) + varint(50_000) + varint(0) + b"k" * 50_000
+    data += (varint(50_000) + varint(0) + varint(0)) * 20_000
+    with pytest.raises(NotSoundError, match="in proportion"):
+        read_pairs(data + struct.pack("<II", 0, 1), internal=False)
+
+
+def test_checked_blocks() -> None:
+    content = b"some bytes" + bytes([7])
+    data = b"##" + content + struct.pack("<I", masked_crc32c(content)) + b"##"
+    starts, ends = np.array([2], np.int64), np.array([2 + len(content) - 1], np.int64)
+    kinds, bad = check_blocks(data, starts, ends, offset=0, context=0)
+    assert (kinds.tolist(), bad) == ([7], -1)
+    assert check_blocks(data[1:], starts, ends, offset=0, context=0)[1] == 0
+    assert check_blocks(data, starts, ends, offset=0, context=1)[1] == 0
+    assert check_blocks(data, starts, ends + 100, offset=0, context=0)[1] == 0
+    assert check_blocks(data, starts - 100, ends, offset=0, context=0)[1] == 0
+
+
+def taken(runs: list[Run], tombstones: Tombstones) -> dict[bytes, bytes]:
+    """All that runs have, as the newest entries say."""
+    found: dict[bytes, bytes] = {}
+    runs = [run for run in runs if len(run)]
+    last = None
+    while runs:
+        (keys, key_starts, values, value_starts), last, stopped, unknown = take_newest(runs, tombstones, last)
+        assert unknown == -1
+        for number in range(len(key_starts) - 1):
+            key = keys[key_starts[number] : key_starts[number + 1]].tobytes()
+            assert not found or key > max(found)
+            found[key] = values[value_starts[number] : value_starts[number + 1]].tobytes()
+        assert not len(runs[stopped])
+        del runs[stopped]
+    return found
+
+
+def test_newest_are_those_of_a_dict(rng: random.Random) -> None:
+    for _ in range(300):
+        keys = [rng.randbytes(rng.randrange(3)) for _ in range(rng.randrange(1, 30))]
+        bounds = sorted({rng.randbytes(1) for _ in range(rng.choice((0, 2, 6)))})
+        ranges = [(a, b, rng.randrange(100)) for a, b in zip(bounds[::2], bounds[1::2], strict=False)]
+        runs: list[list[Entry]] = [[] for _ in range(rng.randrange(1, 12))]
+        expected: dict[bytes, bytes | None] = {}
+        for number in range(100):
+            key, kind, value = rng.choice(keys), rng.choice((0, 1, 1, 7)), rng.randbytes(rng.randrange(4))
+            runs[rng.randrange(len(runs))].append((key, number, kind, value))
+            is_deleted = any(start <= key < stop and number < newest for start, stop, newest in ranges)
+            expected[key] = None if is_deleted or kind != 1 else value
+        found = taken([run_of(run) for run in runs], Tombstones(ranges))
+        assert found == {key: value for key, value in expected.items() if value is not None}
+
+
+@pytest.mark.parametrize("kind", [2, 3, 0x11, 0x16, 0xFF])
+def test_other_types_stop_the_walk(kind: int) -> None:
+    runs = [run_of([(b"a", 1, 1, b"v"), (b"b", 2, kind, b"")]), run_of([(b"c", 3, 1, b"w")])]
+    (_, key_starts, _, _), last, stopped, unknown = take_newest(runs, Tombstones(), None)
+    assert (len(key_starts), last, stopped, unknown) == (2, b"a", 0, kind)
+
+
+def test_keys_that_come_too_late() -> None:
+    run = run_of([(b"b", 1, 1, b"v")])
+    assert take_newest([run], Tombstones(), b"c")[2:] == (0, NOT_IN_ORDER)
+
+
+def test_parts_of_a_run() -> None:
+    run = run_of([(bytes([65 + n]), n, 1, b"") for n in range(10)])
+    run.begin_at(b"C")
+    assert run.stop_at(b"F")
+    assert not run.stop_at(b"F")
+    assert taken([run], Tombstones()) == {b"C": b"", b"D": b"", b"E": b""}
+
+
+def batch(sequence: int, records: list[bytes]) -> bytes:
+    return struct.pack("<QI", sequence, len(records)) + b"".join(records)
+
+
+def put(key: bytes, value: bytes, family: int = 0) -> bytes:
+    head = bytes([5]) + varint(family) if family else bytes([1])
+    return head + varint(len(key)) + key + varint(len(value)) + value
+
+
+def test_batches(rng: random.Random) -> None:
+    records = [put(b"a", b"1"), put(b"b", b"2", 3), put(b"a", b"3"), b"\x0f\x01c\x01d", b"\x00\x01z"]
+    whole = batch(10, records)
+    ends = np.array([len(whole)], np.int64)
+    batches = Batches(whole, ends)
+    assert len(batches) == 5
+    assert batches.range_deletions(0) == [(b"c", b"d", 13)]
+    assert taken([batches.run(0)], Tombstones()) == {b"a": b"3"}
+    assert taken([batches.run(3)], Tombstones()) == {b"b": b"2"}
+    for _ in range(4000):
+        changed = bytearray(whole)
+        changed[rng.randrange(len(whole))] = rng.choice((0, 1, 5, 0xE, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+        try:
+            batches = Batches(bytes(changed), ends)
+        except NotSoundError:
+            continue
+        for family in (0, 3):
+            assert len(batches.run(family)) + len(batches.range_deletions(family)) <= 5
+
+
+def test_what_is_not_in_the_data() -> None:
+    with pytest.raises(ValueError, match="not in the data"):
+        Batches(b"", np.array([1], np.int64))
+    with pytest.raises(ValueError, match="not in the data"):
+        read_blocks(b"", np.array([0], np.int64), np.array([1], np.int64))

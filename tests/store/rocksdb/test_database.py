@@ -1,0 +1,189 @@
+"""Databases of brokers and of RocksDB's library, which lie in data with their content: read whole, in part, damaged.
+
+machine/rocksdb.py made them, and judges thousands of others by the library itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from machine.rocksdb import damage, lie, looks
+from support import remote
+
+from rmqstore_spark.errors import DamagedStoreError, DeletedMeanwhileError, RmqStoreError
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.remote_files import RemoteFiles
+from rmqstore_spark.store.rocksdb.database import Database
+from rmqstore_spark.store.rocksdb.tombstones import RangeDeletion, fragments
+
+PACKED = Path(__file__).parents[2] / "data" / "rocksdb"
+
+Content = dict[str, dict[bytes, bytes]]
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("databases")
+    for packed in sorted(PACKED.glob("*.tar.xz")):
+        with tarfile.open(packed) as archive:
+            archive.extractall(target / packed.name.split(".")[0], filter="data")
+    return target
+
+
+@pytest.fixture(scope="module")
+def databases(unpacked: Path) -> dict[Path, Content]:
+    """Directories, and what is in their databases."""
+    found = {}
+    for content in sorted(unpacked.rglob("content.json")):
+        found[content.parent] = {
+            family: {bytes.fromhex(key): bytes.fromhex(value) for key, value in pairs.items()}
+            for family, pairs in json.loads(content.read_text()).items()
+        }
+    return found
+
+
+def read(directory: Path, files: Files | None = None) -> Content:
+    database = Database.open(str(directory), files or Files())
+    return {name: dict(pairs(database, name)) for name in database.families}
+
+
+def pairs(database: Database, *scan: Any) -> list[tuple[bytes, bytes]]:
+    return [pair for entries in database.scan(*scan) for pair in entries.pairs()]
+
+
+def test_content_is_what_the_library_says(databases: dict[Path, Content]) -> None:
+    assert len(databases) >= 36
+    for directory, content in databases.items():
+        before = looks(str(directory))
+        assert read(directory) == content, directory
+        assert looks(str(directory)) == before  # nothing was written
+
+
+def test_content_in_object_storage_is_the_same(databases: dict[Path, Content]) -> None:
+    for directory, content in databases.items():
+        assert read(directory, RemoteFiles(bucket=remote.bucket)) == content, directory
+
+
+def test_ranges_and_single_keys(databases: dict[Path, Content], rng: random.Random) -> None:
+    for directory, content in databases.items():
+        database = Database.open(str(directory), Files())
+        for family, known in content.items():
+            keys = sorted(known)
+            assert [key for key, _ in pairs(database, family)] == keys
+            for _ in range(10):
+                some = [rng.choice(keys) if keys and rng.random() < 0.7 else rng.randbytes(2) for _ in range(2)]
+                assert database.get(some[0], family) == known.get(some[0])
+                start, stop = sorted(some)
+                wanted = [key for key in keys if start <= key < stop]
+                assert [key for key, _ in pairs(database, family, start, stop)] == wanted
+        with pytest.raises(KeyError):
+            database.scan("no such family")
+
+
+def changed(
+    databases: dict[Path, Content], rng: random.Random, how_often: int, lying: bool
+) -> Iterator[tuple[Path, str, Content, Content | None]]:
+    """A database with damage in one file, that file, the content without it, and what is read; None: an error."""
+    for _ in range(how_often):
+        directory, content = rng.choice([*databases.items()])
+        name = rng.choice([name for name in os.listdir(directory) if name != "content.json"])
+        file = directory / name
+        kept = file.read_bytes()
+        file.write_bytes(lie(kept, name, rng) if lying else damage(kept, rng))
+        begun = time.process_time()
+        found: Content | None = None
+        try:
+            found = read(directory)
+        except RmqStoreError as why:
+            if "\n" in str(why) or str(directory) not in str(why):
+                pytest.fail(f"{name}: {why}")
+        finally:
+            file.write_bytes(kept)
+        assert time.process_time() - begun < 5
+        yield directory, name, content, found
+
+
+def test_damage_gives_the_content_or_one_error(databases: dict[Path, Content], rng: random.Random) -> None:
+    errors = 0
+    for directory, name, content, found in changed(databases, rng, 400, lying=False):
+        errors += found is None
+        if name.endswith(".sst") and (directory / name).read_bytes()[-53]:
+            assert found in (None, content), name
+    assert 100 < errors < 400
+
+
+def test_damage_that_no_checksum_tells_does_no_harm(databases: dict[Path, Content], rng: random.Random) -> None:
+    for _ in changed(databases, rng, 400, lying=True):
+        pass
+
+
+def test_a_log_counts_up_to_where_it_ends(unpacked: Path, databases: dict[Path, Content], rng: random.Random) -> None:
+    """What is left of a log is a state that the database had: with each byte more there is as much, or more."""
+    logs = [log for directory in databases for log in directory.glob("*.log") if 100 < log.stat().st_size < 20_000]
+    assert logs
+    for log in logs[:3]:
+        kept = log.read_bytes()
+        before = -1
+        for size in sorted(rng.sample(range(len(kept)), min(len(kept), 60))):
+            log.write_bytes(kept[:size])
+            found = sum(len(one.batches) for one in Database.open(str(log.parent), Files()).logs)
+            assert found >= before
+            before = found
+        log.write_bytes(kept)
+
+
+class Deleting(Files):
+    """Files of which one goes away when it is asked for, so often."""
+
+    def __init__(self, name: str, times: int, source: Path) -> None:
+        super().__init__()
+        self.name, self.times, self.source = name, times, source
+
+    def fresh(self) -> Files:
+        return self
+
+    def file(self, path: str, *args: Any, **kwargs: Any) -> Any:
+        if os.path.basename(path) == self.name and self.times:
+            self.times -= 1
+            raise DeletedMeanwhileError(f"{path}: the file is gone")
+        return super().file(path, *args, **kwargs)
+
+
+def test_a_database_that_changes_is_opened_anew(databases: dict[Path, Content]) -> None:
+    directory, content = next((path, content) for path, content in databases.items() if [*path.glob("*.log")])
+    log = next(directory.glob("*.log")).name
+    assert read(directory, Deleting(log, 2, directory)) == content
+    with pytest.raises(DeletedMeanwhileError, match="come and go"):
+        read(directory, Deleting("CURRENT", 100, directory))
+
+
+def test_errors_name_file_and_position(databases: dict[Path, Content], tmp_path: Path) -> None:
+    directory = next(path for path in databases if [*path.glob("*.sst")])
+    table = next(directory.glob("*.sst"))
+    kept = table.read_bytes()
+    table.write_bytes(kept[:10] + bytes([kept[10] ^ 1]) + kept[11:])
+    try:
+        with pytest.raises(DamagedStoreError, match=rf"{table.name}: position 0: expected a block with its CRC-32C"):
+            read(directory)
+    finally:
+        table.write_bytes(kept)
+
+
+def test_fragments_say_what_the_ranges_do(rng: random.Random) -> None:
+    for _ in range(300):
+        keys = [bytes([n]) for n in range(12)]
+        ranges = [RangeDeletion(rng.choice(keys), rng.choice(keys), rng.randrange(50)) for _ in range(rng.randrange(8))]
+        found = fragments(ranges)
+        assert all(one.stop <= other.start for one, other in itertools.pairwise(found))
+        for key in keys:
+            expected = max((one.newest for one in ranges if one.start <= key < one.stop), default=None)
+            assert next((one.newest for one in found if one.start <= key < one.stop), None) == expected
