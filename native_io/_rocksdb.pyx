@@ -225,8 +225,9 @@ def take_newest(list runs not None, Tombstones tombstones not None, bytes last):
     cdef int64_t[::1] from_entry = np.empty(max(room, 1), np.int64)
     walk.from_run, walk.from_entry = &from_run[0], &from_entry[0]
     walk.tombstones = tombstones.plain()
-    walk.last = NULL if last is None else <const uint8_t *><const char *>last
-    walk.last_size = 0 if last is None else len(last)
+    walk.last, walk.last_size = NULL, 0
+    if last is not None:
+        walk.last, walk.last_size = <const uint8_t *><const char *>last, len(last)
     with nogil:
         rmq_take_newest(&walk)
     cdef uint8_t[::1] keys = np.empty(walk.key_bytes, np.uint8)
