@@ -24,16 +24,16 @@ Fetch = Callable[[int, int], "Future[memoryview]"]  # begins to fetch the bytes 
 
 
 class ReadAhead:
-    """Stretches of files, in the order in which they are read. Several threads may each read one of them."""
+    """Ranges of files, in the order in which they are read. Several threads may each read one of them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: deque[Stretch] = deque()  # of which blocks are to be fetched still, the first one first
-        self._unclaimed: dict[tuple[str, int, int], Stretch] = {}
+        self._waiting: deque[PrefetchRange] = deque()  # of which blocks are to be fetched still, the first one first
+        self._unclaimed: dict[tuple[str, int, int], PrefetchRange] = {}
         self._held = 0  # bytes of all blocks that are at hand or under way
         self._most = _AT_FIRST * BLOCK
 
-    def add(self, path: str, start: int, stop: int, fetch: Fetch, whole: bool = False) -> "Stretch":
+    def add(self, path: str, start: int, stop: int, fetch: Fetch, whole: bool = False) -> "PrefetchRange":
         """The bytes [start, stop) of a file are read after what was added before.
 
         Args:
@@ -41,28 +41,28 @@ class ReadAhead:
         """
         is_first = not self._waiting
         first = stop if whole else start + min(_FIRST_BLOCK if is_first else BLOCK, stop - start)
-        stretch = Stretch(self, [start, *range(first, stop, BLOCK), stop], fetch, is_first)
-        self._waiting.append(stretch)
-        self._unclaimed[path, start, stop] = stretch
-        return stretch
+        blocks = PrefetchRange(self, [start, *range(first, stop, BLOCK), stop], fetch, is_first)
+        self._waiting.append(blocks)
+        self._unclaimed[path, start, stop] = blocks
+        return blocks
 
-    def claim(self, path: str, start: int, stop: int) -> "Stretch | None":
-        """A stretch that was added, for who reads it now; None where it was not, or is claimed already."""
+    def claim(self, path: str, start: int, stop: int) -> "PrefetchRange | None":
+        """A range that was added, for who reads it now; None where it was not, or is claimed already."""
         return self._unclaimed.pop((path, start, stop), None)
 
     def _fetch_ahead(self) -> None:
         """With the lock: as many blocks as may be, in their order."""
         while self._waiting:
-            stretch = self._waiting[0]
-            if stretch._is_fetched_whole:
+            blocks = self._waiting[0]
+            if blocks._is_fetched_whole:
                 self._waiting.popleft()
-            elif self._held + stretch._cost(stretch._next_block) <= self._most:
-                stretch._fetch_next()
+            elif self._held + blocks._cost(blocks._next_block) <= self._most:
+                blocks._fetch_next()
             else:
                 return
 
 
-class Stretch:
+class PrefetchRange:
     """The blocks of a part of a file. One thread reads it, from its start to its end."""
 
     def __init__(self, ahead: ReadAhead, bounds: list[int], fetch: Fetch, is_first: bool) -> None:
@@ -79,7 +79,7 @@ class Stretch:
         return self._bounds[-1]
 
     def clear(self) -> None:
-        """Forget all that there is of it. No other stretch is fetched in its place, as perhaps all reading ends."""
+        """Forget all that there is of it. No other range is fetched in its place, as perhaps all reading ends."""
         with self._ahead._lock:
             self._drop(len(self._bounds) - 1)
 

@@ -14,8 +14,9 @@ from oracle import golden
 from support import reading, remote
 
 from rmqstore_spark.errors import NotAStoreError, OptionError, StorageError
-from rmqstore_spark.store import read_ahead, remote_files
-from rmqstore_spark.store.remote_files import PRICES, RemoteFile, RemoteFiles
+from rmqstore_spark.store import read_ahead, remote_file, remote_listing, remote_pages
+from rmqstore_spark.store.remote_file import RemoteFile
+from rmqstore_spark.store.remote_files import PRICES, RemoteFiles
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.storage import Storage, location
 
@@ -25,8 +26,10 @@ SIZE = 300_000
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks and pages so small that a file of a few hundred kilobytes has many."""
-    for name, size in {"BLOCK": 40_000, "_LARGEST": 40_000, "_PAGE": 4096, "_PAGES": 8, "_LOOK": 40_000}.items():
-        monkeypatch.setattr(remote_files, name, size)
+    for name, size in {"BLOCK": 40_000, "_LARGEST": 40_000, "_LOOK": 40_000}.items():
+        monkeypatch.setattr(remote_file, name, size)
+    for name, size in {"PAGE_BYTES": 4096, "MOST_PAGES": 8}.items():
+        monkeypatch.setattr(remote_pages, name, size)
     for name, size in {"BLOCK": 40_000, "_FIRST_BLOCK": 10_000, "_SMALL_BLOCK": 10_000}.items():
         monkeypatch.setattr(read_ahead, name, size)
 
@@ -142,7 +145,7 @@ def test_a_store_is_listed_once(tmp_path: Path) -> None:
 
 def test_what_is_no_store_is_not_listed_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who gives a whole bucket, or a lake of tables, hears at once that it is no store."""
-    monkeypatch.setattr(remote_files, "_SURVEYED", 10)
+    monkeypatch.setattr(remote_listing, "_FIRST_LOOK", 10)
     for number in range(20):
         (tmp_path / f"part-{number}").write_bytes(b"x")
     files = remote.remote_files()
@@ -191,14 +194,15 @@ def test_an_object_is_the_one_that_was_planned_with(tmp_path: Path, content: byt
 
 
 def test_what_is_pickled_knows_no_secret() -> None:
-    files = RemoteFiles(storage=Storage({"aws_secret_access_key": "MARKER"}))
+    storage = Storage({"aws_secret_access_key": "MARKER"})
+    files = RemoteFiles(storage=storage)
     assert b"MARKER" not in pickle.dumps(files)
-    assert "MARKER" not in repr(files) + repr(files._storage)
+    assert "MARKER" not in repr(files) + repr(storage) + repr(vars(files))
 
 
 def test_the_page_that_is_used_most_is_kept(tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_files, "_PAGE", 4096)
-    monkeypatch.setattr(remote_files, "_PAGES", 3)
+    monkeypatch.setattr(remote_pages, "PAGE_BYTES", 4096)
+    monkeypatch.setattr(remote_pages, "MOST_PAGES", 3)
     file, files = opened(tmp_path / "object")
     before = files.requests
     for number in range(20):

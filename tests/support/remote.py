@@ -18,7 +18,7 @@ from typing import Any
 from unittest import mock
 
 from rmqstore_spark.errors import StorageError
-from rmqstore_spark.store import read_ahead
+from rmqstore_spark.store import read_ahead, remote_file, remote_pages
 from rmqstore_spark.store import remote_files as remote_files_module
 from rmqstore_spark.store.objects import Entry, Objects
 from rmqstore_spark.store.remote_files import PRICES, RemoteFiles
@@ -129,16 +129,15 @@ class Globbing(RemoteFiles):
 def small_pages(rng: random.Random | None = None) -> Iterator[None]:
     """Pages and blocks so small that stores of a few kilobytes have many of them, as real ones have."""
     page = rng.choice((64, 256, 1024)) if rng is not None else 256
-    sizes = {
-        "BLOCK": 10 * page,
-        "_LARGEST": 10 * page,
-        "_PAGE": page,
-        "_BACKWARDS": 5 * page,
-        "_SOON": page // 16,
-        "_PAGES": 64,
-    }
+    sizes = {"BLOCK": 10 * page, "_LARGEST": 10 * page, "_BACKWARDS": 5 * page, "PROBE_BYTES": page // 16}
+    small = (
+        (remote_file, sizes),
+        (remote_pages, {"PAGE_BYTES": page, "MOST_PAGES": 64}),
+        (remote_files_module, {"PROBE_BYTES": page // 16}),
+        (read_ahead, {"BLOCK": 10 * page}),
+    )
     with contextlib.ExitStack() as patched:
-        for module, names in ((remote_files_module, sizes), (read_ahead, {"BLOCK": 10 * page})):
+        for module, names in small:
             for name, size in names.items():
                 patched.enter_context(mock.patch.object(module, name, size))
         yield

@@ -1,0 +1,49 @@
+"""Which requests bring what is read here and there in a file. Nothing is read here."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Span(NamedTuple):
+    """Stretches that come with one request: of the numbers [first, last), which are in the bytes [start, stop)."""
+
+    first: int
+    last: int
+    start: int
+    stop: int
+
+
+def how_many_fit(offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.int32], capacity: int) -> int:
+    """How many of these stretches fit into so many bytes, one after the other; those from the first one on that cannot
+    be in a file do not count."""
+    wrong = np.flatnonzero((offsets < 0) | (sizes <= 0))
+    fit = int(np.searchsorted(np.cumsum(sizes, dtype=np.int64), capacity, "right"))
+    return min(fit, int(wrong[0])) if len(wrong) else fit
+
+
+def spans(
+    starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], needed: Iterable[int], gap: int, most: int
+) -> list[Span]:
+    """The requests for some stretches. Neighbours come in one where that is cheaper, and if none between them is left
+    out.
+
+    Args:
+        starts, counts: where each stretch begins, and its bytes.
+        needed: the numbers of those that are to come, ascending. They are not empty.
+        gap: so many bytes that are not needed are cheaper than a request.
+        most: bytes of a request for several stretches.
+    """
+    found: list[Span] = []
+    for number in needed:
+        start, stop = int(starts[number]), int(starts[number] + counts[number])
+        if found and found[-1].last == number:
+            before = found[-1]
+            last_start, last_stop = int(starts[number - 1]), int(starts[number - 1] + counts[number - 1])
+            if start >= last_start and start - last_stop <= gap and stop - before.start <= most:
+                found[-1] = Span(before.first, number + 1, before.start, max(before.stop, stop))
+                continue
+        found.append(Span(number, number + 1, start, stop))
+    return found
