@@ -20,8 +20,8 @@ def how_many_fit(offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.int32], c
     """How many of these stretches fit into so many bytes, one after the other; those from the first one on that cannot
     be in a file do not count."""
     wrong = np.flatnonzero((offsets < 0) | (sizes <= 0))
-    fit = int(np.searchsorted(np.cumsum(sizes, dtype=np.int64), capacity, "right"))
-    return min(fit, int(wrong[0])) if len(wrong) else fit
+    ends = np.cumsum(sizes[: wrong[0]] if len(wrong) else sizes, dtype=np.int64)
+    return int(np.searchsorted(ends, capacity, "right"))
 
 
 def spans(
