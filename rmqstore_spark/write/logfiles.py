@@ -5,6 +5,9 @@ import mmap
 import os
 import struct
 from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,52 +24,50 @@ from rmqstore_spark.write.staging import CHUNK_SIZE
 from rmqstore_spark.write.stretch import Stretch, digest_of
 from rmqstore_spark.write.target import Target
 
-_IN_FLIGHT = 2
+_IN_FLIGHT = 4  # of each space two: that it is written, and that its memory is free then
 _BLANK = struct.Struct(">ii")
-_AROUND = BLOCK + _BLANK.size  # bytes before and after the units of a chunk
 
 _Buffer = npt.NDArray[np.uint8]
 
 
-class _Chunk:
-    """Memory for some units, in which they are placed and from which they go to disk.
+class Run(NamedTuple):
+    """Units that stand back to back in one segment: the physical offset of the first, and how many bytes they are."""
 
-        | rest of the last chunk | units ...                | space for a blank |
-        ^ a block of the file begins        ^ and here the last whole one ends
+    position: int
+    nbytes: int
 
-    What comes after the last whole block is the next chunk's rest, as disks want whole blocks.
 
-    Args:
+@dataclass(frozen=True)
+class Space:
+    """Memory for the units of a chunk, in which they are read and placed, and from which they go to disk.
+
+        | rest of what is before | units ...                |
+        ^ a block of the file begins          ^ and here the last whole one ends
+
+    What comes after the last whole block is written with what follows, as disks want whole blocks.
+
+    Attributes:
+        runs: where in the log the units go; between two runs a segment ends.
         memory: begins at a page.
-        begin: where in it the units are to be; a guess, if the segment may end before this chunk is placed.
-        nbytes: of units.
+        begin: where in it the units are.
     """
 
-    def __init__(self, memory: _Buffer, begin: int, nbytes: int) -> None:
-        self.memory = memory
-        self.begin = begin
-        self.nbytes = nbytes
+    runs: Sequence[Run]
+    memory: _Buffer
+    begin: int
 
     @property
     def units(self) -> memoryview:
         """The units."""
-        return self.memory.data[self.begin : self.begin + self.nbytes]
-
-    def join(self, rest: bytes) -> memoryview:
-        """Put the rest of the last chunk before the units, which are moved if the guess was wrong."""
-        if self.begin != len(rest):
-            moved = bytes(self.units)
-            self.begin = len(rest)
-            self.units[:] = moved
-        self.memory[: len(rest)] = np.frombuffer(rest, np.uint8)
-        return self.units
+        return self.memory.data[self.begin : self.begin + sum(run.nbytes for run in self.runs)]
 
 
 class LogWriter:
     """Writes a commitlog that goes on where a store's ends. The segments that stay as they are, are linked.
 
-    A context manager. Three things go on at once: one chunk is read into, the one before it is placed, and those before
-    that are on their way to disk. Chunks are used again in turn.
+    A context manager. Whoever writes asks for space for units that are to come next in the log, reads and places them
+    there, and has the space written; spaces are written in the order of the log. Meanwhile those before are on their
+    way to disk.
 
     Args:
         tree: where all of it is.
@@ -81,12 +82,10 @@ class LogWriter:
         self._size = target.sizes.segment
         self._file: NewFile | None = None
         self._ended: deque[NewFile] = deque(maxlen=_IN_FLIGHT)  # those before, which may still be on their way
-        self._file_position = 0  # where in the file the chunk goes that is placed now: a whole number of blocks
-        self._rest = b""  # what of the last chunk was no whole block
-        self._begin = 0  # how long the rest will be when the next chunk is placed, if the segment does not end before
-        self._memories = deque(_buffer(CHUNK_SIZE + _AROUND) for _ in range(_IN_FLIGHT + 2))  # the oldest first
-        self._waiting: deque[_Chunk] = deque()
-        self._placed = _Chunk(_buffer(0), 0, 0)
+        self._end = target.end  # of the units that were given to write, as a physical offset
+        self._file_position = 0  # up to where the file was given to write: a whole number of blocks
+        self._rest = b""  # what of the last units was no whole block
+        self._free: deque[_Buffer] = deque()  # memory of spaces that are on disk
         self._lane = Lane(_IN_FLIGHT)
 
     def __enter__(self) -> "LogWriter":
@@ -102,50 +101,44 @@ class LogWriter:
         if self._file is not None:
             self._file.close()
 
-    def chunk(self, nbytes: int) -> memoryview:
-        """Memory to read units into. Of two chunks the first must have been taken and put() before a third is asked
-        for."""
-        memory = self._memories.popleft()  # put() has waited until it is on disk
-        if len(memory) < nbytes + _AROUND:
-            memory = _buffer(nbytes + _AROUND)
-        self._memories.append(memory)
-        chunk = _Chunk(memory, self._begin, nbytes)
-        self._begin = (self._begin + nbytes) % BLOCK
-        self._waiting.append(chunk)
-        return chunk.units
+    def space(self, runs: Sequence[Run]) -> Space:
+        """Memory for units that go to these places."""
+        begin = runs[0].position % self._size % BLOCK
+        size = begin + sum(run.nbytes for run in runs)
+        memory = self._free.popleft() if self._free else _buffer(max(size, BLOCK + CHUNK_SIZE))
+        return Space(runs, memory if len(memory) >= size else _buffer(size), begin)
 
-    def take(self) -> memoryview:
-        """The units of the oldest chunk, to be placed. Then put() or end_segment() is told."""
-        self._placed = self._waiting.popleft()
-        return self._placed.join(self._rest)
+    def write(self, space: Space) -> None:
+        """Bring placed units to disk, which come next in the log."""
+        memory, begin, after = space.memory, space.begin, space.begin + space.runs[0].nbytes
+        self._put(space.runs[0], memory, begin)
+        for run in space.runs[1:]:
+            own = _buffer(run.nbytes)  # they begin a file, and so a block
+            own[:] = memory[after : after + run.nbytes]
+            self._put(run, own, 0)
+            after += run.nbytes
+        self._lane.submit(self._free.append, memory)
 
-    def put(self, position: int, nbytes: int) -> None:
-        """All units of the chunk are placed, from `position` on. They do not reach over a segment's end."""
-        end = self._placed.begin + nbytes
+    def _put(self, run: Run, memory: _Buffer, begin: int) -> None:
+        """Write the next units, which begin there in memory."""
+        if run.position != self._end:
+            self._end_segment()
+        memory[:begin] = np.frombuffer(self._rest, np.uint8)
+        end = begin + run.nbytes
         whole = end - end % BLOCK
-        self._rest = self._placed.memory[whole:end].tobytes()
-        self._lane.submit(_store, self._open(position), self._placed.memory[:whole], self._file_position)
+        self._rest = memory[whole:end].tobytes()
+        file = self._open(run.position)
+        if whole:
+            self._lane.submit(file.write_blocks, memory[:whole], self._file_position)
         self._file_position += whole
+        self._end = run.position + run.nbytes
 
-    def end_segment(self, position: int, nbytes: int) -> memoryview:
-        """Some units of the chunk are placed, from `position` on, and after them the segment ends with a blank.
-
-        Args:
-            nbytes: how many bytes of units.
-
-        Returns:
-            the other units of the chunk, to be placed.
-        """
-        file, chunk = self._open(position), self._placed
-        end = chunk.begin + nbytes
-        others = _Chunk(_buffer(chunk.nbytes - nbytes + _BLANK.size), 0, chunk.nbytes - nbytes)
-        others.units[:] = chunk.units[nbytes:]
-        blank = _BLANK.pack(self._size - (self._file_position + end), FORMAT["MAGIC_BLANK"])
-        chunk.memory[end : end + _BLANK.size] = np.frombuffer(blank, np.uint8)
-        self._end_file(file, chunk.memory[: end + _BLANK.size])
-        self._begin = (self._begin - end) % BLOCK
-        self._placed = others
-        return others.units
+    def _end_segment(self) -> None:
+        """End the segment with a blank."""
+        data = _buffer(len(self._rest) + _BLANK.size)
+        blank = _BLANK.pack(self._size - self._file_position - len(self._rest), FORMAT["MAGIC_BLANK"])
+        data[:] = np.frombuffer(self._rest + blank, np.uint8)
+        self._end_file(self._open(self._end), data)
 
     def finish(self) -> None:
         """Bring all of it to disk."""
@@ -169,9 +162,8 @@ class LogWriter:
     def _go_on(self, path: str, source: str, size: int) -> None:
         self._file = self._tree.new_file(path, self._size)
         self._file.copy_from(self._tree, source, size)
-        self._begin = size % BLOCK
-        self._file_position = size - self._begin
-        self._rest = self._file.read(self._file_position, self._begin)
+        self._file_position = size - size % BLOCK
+        self._rest = self._file.read(self._file_position, size % BLOCK)
 
     def _open(self, position: int) -> NewFile:
         if self._file is None:
@@ -179,7 +171,7 @@ class LogWriter:
         return self._file
 
     def _end_file(self, file: NewFile, data: _Buffer) -> None:
-        self._lane.submit(_store, file, data, self._file_position, True)
+        self._lane.submit(_store_last, file, data, self._file_position)
         self._ended.append(file)
         self._file = None
         self._file_position, self._rest = 0, b""
@@ -192,15 +184,15 @@ def _buffer(size: int) -> _Buffer:
     return np.frombuffer(mmap.mmap(-1, size or 1), np.uint8)  # begins at a page, as direct I/O wants it
 
 
-def _store(file: NewFile, data: _Buffer, offset: int, is_last: bool = False) -> None:
+def _store_last(file: NewFile, data: _Buffer, offset: int) -> None:
+    """Write what a file ends with, and close it."""
     whole = len(data) - len(data) % BLOCK
     if whole:
         file.write_blocks(data[:whole], offset)
     if whole < len(data):
         file.write(data[whole:], offset + whole)
-    if is_last:
-        file.sync()
-        file.close()
+    file.sync()
+    file.__exit__()
 
 
 class StretchWriter:
@@ -213,9 +205,7 @@ class StretchWriter:
 
     def __init__(self, target: Target, nbytes: int) -> None:
         self._target = target
-        self._read = 0
         self.units = memoryview(bytearray(nbytes))
-        self._chunks: list[memoryview] = []
 
     def __enter__(self) -> "StretchWriter":
         return self
@@ -223,28 +213,21 @@ class StretchWriter:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def chunk(self, nbytes: int) -> memoryview:
-        """Memory to read units into."""
-        self._chunks.append(self.units[self._read : self._read + nbytes])
-        self._read += nbytes
-        return self._chunks[-1]
-
-    def take(self) -> memoryview:
-        """The units of the oldest chunk, to be placed."""
-        return self._chunks.pop(0)
-
-    def put(self, position: int, nbytes: int) -> None:
-        """All units of the chunk are placed."""
-
-    def end_segment(self, position: int, nbytes: int) -> memoryview:
-        """The segment would end before the units do.
+    def space(self, runs: Sequence[Run]) -> Space:
+        """The memory in which the units at these places are held.
 
         Raises:
-            RmqStoreError: always. It was asked before whether they fit.
+            RmqStoreError: they do not fit. It was asked before whether they do.
         """
-        raise RmqStoreError(
-            f"{self._target.root}: a staged message was changed: expected units of {len(self.units)} bytes in all"
-        )
+        (run, *others), begin = runs, runs[0].position - self._target.end
+        if others or begin + run.nbytes > len(self.units):
+            raise RmqStoreError(
+                f"{self._target.root}: a staged message was changed: expected units of {len(self.units)} bytes in all"
+            )
+        return Space(runs, np.frombuffer(self.units, np.uint8), begin)
+
+    def write(self, space: Space) -> None:
+        """Units that are placed are held already."""
 
     def finish(self) -> None:
         """All units are here. They come to disk when they are published."""

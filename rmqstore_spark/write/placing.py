@@ -15,19 +15,12 @@ from rmqstore_spark.store.consumequeue import QueueUnit, lost_unit
 from rmqstore_spark.store.message import failed_check
 from rmqstore_spark.write import times
 from rmqstore_spark.write.background import Lane
-from rmqstore_spark.write.logfiles import LogWriter, StretchWriter
+from rmqstore_spark.write.logfiles import LogWriter, Run, Space, StretchWriter
 from rmqstore_spark.write.staging import Chunk, UnitSizes
 from rmqstore_spark.write.store_files import StoreFiles
 from rmqstore_spark.write.target import Target
 
 _CHUNKS_AHEAD = 4
-
-
-class Run(NamedTuple):
-    """Units that stand back to back in one segment: the physical offset of the first, and how many bytes they are."""
-
-    position: int
-    nbytes: int
 
 
 class Places(NamedTuple):
@@ -131,11 +124,11 @@ class Placing:
         count = 0
         progress = Progress(f"writing {self._root}", total)
         with Lane(_CHUNKS_AHEAD) as derives, contextlib.closing(self._read(chunks)) as read:
-            for chunk, runs in read:
+            for chunk, space in read:
                 self._clock = max(self._clock, milliseconds_now())  # not before the last message that was there
                 if chunk.after_gap:
-                    self._lost = lost_unit(runs[0].position)
-                self._place(runs)
+                    self._lost = lost_unit(space.runs[0].position)
+                self._place(space)
                 dispatched = self._dispatcher.finish()
                 self._times.add(dispatched, self._position)
                 self._last_timestamp = dispatched.last_timestamp or self._last_timestamp
@@ -154,29 +147,28 @@ class Placing:
             self._files.put_times(record)
             self._files.finish(reader.store_timestamp, self._last_timestamp, self._position, record)
 
-    def _read(self, chunks: Iterable[Chunk]) -> Generator[tuple[Chunk, list[Run]], None, None]:
+    def _read(self, chunks: Iterable[Chunk]) -> Generator[tuple[Chunk, Space], None, None]:
         """Chunks to place, which are read; the next one is while these are worked on."""
-        waiting: tuple[Chunk, list[Run]] | None = None
+        waiting: tuple[Chunk, Space] | None = None
         with Lane(1) as reads:
             for chunk in chunks:
                 places = self._rolling.take(chunk.sizes, chunk.after_gap)
-                reads.submit(chunk.read_into, self._log.chunk(chunk.nbytes), places.positions)
+                space = self._log.space(places.runs)
+                reads.submit(chunk.read_into, space.units, places.positions)
                 if waiting is not None:
                     yield waiting
-                waiting = chunk, places.runs
+                waiting = chunk, space
                 reads.wait()
             if waiting is not None:
                 yield waiting
 
-    def _place(self, runs: list[Run]) -> None:
-        """Place the oldest chunk that was read."""
-        window, begin, placed = self._log.take(), self._position, 0
-        for position, nbytes in runs:
-            if position != self._position:
-                window = self._log.end_segment(begin, placed)
+    def _place(self, space: Space) -> None:
+        """Place the units of a chunk that was read, and have them written."""
+        units, at = space.units, 0
+        for position, nbytes in space.runs:
             segment_end = position - position % self._segment_size + self._segment_size
-            _, end, status, expected, found = self._dispatcher.place(
-                window[:nbytes],
+            _, self._position, status, expected, found = self._dispatcher.place(
+                units[at : at + nbytes],
                 position=position,
                 segment_end=segment_end,
                 store_timestamp=self._clock,
@@ -186,8 +178,8 @@ class Placing:
                 raise RmqStoreError(
                     f"{self._root}: a message to write is damaged: {failed_check(status, expected, found)}"
                 )
-            begin, placed, self._position = position, nbytes, end
-        self._log.put(begin, placed)
+            at += nbytes
+        self._log.write(space)
 
     def _derive(self, dispatched: Dispatched, names: list[tuple[str, int]], lost: QueueUnit | None) -> None:
         for number, queue_offset, units in dispatched.runs():
