@@ -19,7 +19,7 @@ from rmqstore_spark.tables.topics import kind_of
 _TOPICS_SAMPLED = 20  # those with most messages
 _QUEUES_SAMPLED = 2  # of a topic, the largest ones
 _SAMPLES = 16  # messages of a queue
-_TABLES = {"messages", "topics", "queues", "groups", "offsets"}  # that are shown here in short
+IN_SUMMARIES = {"messages", "topics", "queues", "groups", "offsets"}  # that are shown here in short
 RATES = 24  # parts of the store's time that a topic's rate is told of
 
 
@@ -108,7 +108,7 @@ def summarize(store: Snapshot) -> Summary:
         topics=topics,
         empty_topics=len(entries.keys() - by_topic.keys()),
         groups=_groups(store, facts),
-        unknown=[place for place in elsewhere(store) if place.tables & _TABLES],
+        unknown=[place for place in elsewhere(store) if place.tables & IN_SUMMARIES],
     )
 
 

@@ -15,8 +15,11 @@ import rmqstore_spark
 from rmqstore_spark import NotAStoreError, OptionError, Store
 from rmqstore_spark.cli.findings import show_findings
 from rmqstore_spark.cli.show import show_summary
-from rmqstore_spark.jobs.summary import summarize
+from rmqstore_spark.jobs.copying.config import NEEDED_BY_COPIES
+from rmqstore_spark.jobs.summary import IN_SUMMARIES, summarize
+from rmqstore_spark.options import MESSAGES
 from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.kinds import KINDS
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.check.table import CHECK
 from rmqstore_spark.tables.registry import TABLES
@@ -251,3 +254,9 @@ def test_screens(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "notLookedAt" not in shown
     show_summary(summarize(Snapshot.find(str(store), Files())))
     assert f"  not read: {place}\n" in capsys.readouterr().out
+
+
+def test_kinds_hide_tables_that_there_are() -> None:
+    """Kinds are below tables in the house, and can only name them."""
+    assert {name for kind in KINDS for name in kind.hides} <= {MESSAGES, *TABLES}
+    assert {MESSAGES, *TABLES} >= (IN_SUMMARIES | NEEDED_BY_COPIES)

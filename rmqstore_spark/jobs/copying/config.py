@@ -40,13 +40,13 @@ _FILES = (
     "delayOffset.json",
 )  # they say what waits, too
 _NUMBERS = ("readQueueNums", "writeQueueNums")
-_NEEDED = {"topics", "groups", "inflight"}  # what these tables do not know, a copy does not have
+NEEDED_BY_COPIES = {"topics", "groups", "inflight"}  # what these tables do not know, a copy does not have
 
 
 def say_what_stays_behind(store: Snapshot) -> None:
     """Say in the log what a copy should have, and where it is not read."""
     for place in elsewhere(store):
-        if place.tables & _NEEDED:
+        if place.tables & NEEDED_BY_COPIES:
             log.warning("%s: %s: not read, so the new store does not have it", one_line(place.path), place.what)
 
 
