@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from generate import Store
 from measure import MIB, Row, Stores, in_turns
 
@@ -174,9 +175,10 @@ def longest_chain(root: Path, word: str) -> int:
     longest = 0
     for path in (root / "index").iterdir():
         with IndexReader(str(path), store.files) as reader:
-            slots = reader.check().slots
-            hashes = [key_hash(topic, word) for topic in store.known_topics]
-            longest = max(longest, *(len(reader.walk(slots, each)) for each in hashes))
+            file = reader.check()
+            hashes = [np.array([key_hash(topic, word)], np.int32) for topic in store.known_topics]
+            found = [reader.lookup(file, each) for each in hashes]
+            longest = max(longest, *(len(each) for each in found if each is not None))
     return longest
 
 

@@ -10,7 +10,9 @@ from typing import ClassVar
 
 from rmqstore_spark.kept import kept
 from rmqstore_spark.option_types import Trust
-from rmqstore_spark.read.index_path import IndexPath, NoIndexError
+from rmqstore_spark.read.index_evidence import Begun
+from rmqstore_spark.read.index_join import NoIndexError
+from rmqstore_spark.read.index_path import IndexPath
 from rmqstore_spark.read.pack import Pieces
 from rmqstore_spark.read.prune import in_time
 from rmqstore_spark.read.queue_claims import asked_queues, is_asked
@@ -60,6 +62,7 @@ def choose(
     splitter: Splitter,
     trust: Trust = "log",
     columns: Collection[str] | None = None,
+    begun: Begun = None,
 ) -> Access:
     """The cheapest way to what is selected in a store.
 
@@ -69,6 +72,7 @@ def choose(
         splitter: cuts ranges where units begin.
         trust: what is believed without a proof.
         columns: what is asked for of a message; None for all that there is.
+        begun: what was examined of its index files before (begin_look_up).
     """
     if trust == "queues" and columns is not None and can_answer(columns, selection) and store.queues.in_use:
         covering = _CoveringPath(store, ranges)
@@ -77,7 +81,7 @@ def choose(
     without = _Without(store, ranges, selection, trust)
     if ranges and (selection.names or selection.ids):
         try:
-            return _with_index(store, ranges, selection, splitter, without)
+            return _with_index(store, ranges, selection, splitter, without, begun)
         except NoIndexError as why:
             unused += why.reasons
     path, not_used = without.path_and_reasons
@@ -95,7 +99,12 @@ def scanned(store: Snapshot, ranges: list[Range], selection: Selection, splitter
 
 
 def _with_index(
-    store: Snapshot, ranges: list[Range], selection: Selection, splitter: Splitter, without: "_Without"
+    store: Snapshot,
+    ranges: list[Range],
+    selection: Selection,
+    splitter: Splitter,
+    without: "_Without",
+    begun: Begun,
 ) -> Access:
     """Through index files, and for what they do not cover without them.
 
@@ -105,7 +114,7 @@ def _with_index(
     Raises:
         NoIndexError: that is not possible, or costs as much as without them.
     """
-    index = IndexPath(store, selection, splitter.points)
+    index = IndexPath(store, selection, splitter.points, begun)
     price = index.price()
     if without.may_cost(price):
         price = index.price_of(ranges)

@@ -1,6 +1,6 @@
 """From options to tasks. Run once for a read, so that what comes out is a snapshot of the stores as they were then."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from rmqstore_spark.errors import DamagedStoreError, OptionError
@@ -9,7 +9,7 @@ from rmqstore_spark.read.access_path import Access, choose, scanned, unread
 from rmqstore_spark.read.again import again
 from rmqstore_spark.read.asked import asked_of
 from rmqstore_spark.read.copies import Copies, alone, copies_of, in_order
-from rmqstore_spark.read.index_ahead import begin_look_up
+from rmqstore_spark.read.index_evidence import Begun, begin_look_up
 from rmqstore_spark.read.lost_end import say_if_lost
 from rmqstore_spark.read.pack import pack, target_size
 from rmqstore_spark.read.pinned import pinned
@@ -63,8 +63,8 @@ def plan(options: ReadOptions, files: Files | None = None, columns: Collection[s
 
 def _plan(options: ReadOptions, files: Files, columns: Collection[str] | None) -> Plan:
     stores = open_stores(options, files)
+    begun = {store: begin_look_up(store, options.selection) for store in stores}
     for store in stores:
-        begin_look_up(store, options.selection)
         say_what_is_unknown(store, MESSAGES)
     if not options.deduplicate and not options.selection.is_nothing:
         refuse_twins(stores, "name one of them, or give deduplicate=true to have each message once")
@@ -72,14 +72,14 @@ def _plan(options: ReadOptions, files: Files, columns: Collection[str] | None) -
     faults = _faults(logs, options)
     asked = asked_of(options, stores)
     if options.starting_group is None:
-        return _with_faults(_planned(logs, options, files, columns), faults)
+        return _with_faults(_planned(logs, options, files, columns, begun=begun), faults)
     if len(logs) < len(stores):
         raise OptionError(
             f"option 'startingOffsets': group:{options.starting_group} cannot be used with replicas "
             "(deduplicate=true), whose offsets are of different times; give the offsets of one replica, from "
             "`Store.offsets_of`"
         )
-    plans = [_planned(alone([store]), own, files, columns, own.selection) for store, own in asked]
+    plans = [_planned(alone([store]), own, files, columns, own.selection, begun) for store, own in asked]
     return _with_faults(_joined(plans, files), faults)
 
 
@@ -139,11 +139,13 @@ def _planned(
     files: Files,
     columns: Collection[str] | None,
     own: Selection | None = None,
+    begun: Mapping[Snapshot, Begun] | None = None,
 ) -> Plan:
     """Without what is wrong with names and sizes.
 
     Args:
         own: what the tasks select, where it is not the same for all stores of the read.
+        begun: what of their index files was examined before.
     """
     stores = [store for log in logs for store in log.stores]
     points = SplitPoints()
@@ -159,7 +161,7 @@ def _planned(
     target = target_size(sum(map(_size, ranges.values())), options)
     splitter = Splitter(target, _may_walk(options, stores), points)
     accesses = [
-        (store, choose(store, ranges[store], selection, splitter, options.trust, columns))
+        (store, choose(store, ranges[store], selection, splitter, options.trust, columns, (begun or {}).get(store)))
         if store in ranges
         else (store, unread(log.stores[0]))
         for log in logs

@@ -14,7 +14,6 @@ Source: org.apache.rocketmq.store.index.IndexFile, IndexHeader, IndexService.
 """
 
 import bisect
-import contextlib
 import itertools
 import os
 import re
@@ -252,7 +251,7 @@ class IndexReader:
             if len(hashes) <= max(_FEW, self._files.prices.concurrency) or not self._may_read_all_at_once(
                 index, hashes
             ):
-                items = list(self._one_by_one(index, hashes.tolist()))
+                items = list(self._one_by_one(index, np.unique(hashes % index.slots).tolist()))
                 wanted = set(hashes.tolist())
                 found = np.array([item.position for item in items if item.key_hash in wanted], np.int64)
             else:
@@ -265,29 +264,17 @@ class IndexReader:
             return None
         return np.unique(found)
 
-    def walk(self, slots: int, key_hash: int | None) -> list[Item]:
-        """The chain in which a hash would be in a file of so many slots, unproved; or with None none, but what tells
-        whether it has so many is read.
-
-        Raises:
-            RmqStoreError: it cannot be read.
-        """
-        with contextlib.suppress(_BrokenError, struct.error):
-            if key_hash is None:
-                self._with_slots(slots)
-                return []
-            unchecked = IndexFile(self.path, self.header, slots, _most_items(self.size, slots), _UNUSED)
-            return [item for _, item in _chain(self._file, unchecked, key_hash % slots)]
-        return []
-
-    def _one_by_one(self, index: IndexFile, hashes: list[int]) -> Iterator[Item]:
-        """All items of the chains in which these hashes would be."""
-
-        def items(key_hash: int) -> list[Item]:
-            return [item for _, item in _chain(self._file, index, key_hash % index.slots)]
-
-        for found in self._files.schedule.mapped(items, hashes):
-            yield from found
+    def _one_by_one(self, index: IndexFile, slots: list[int]) -> Iterator[Item]:
+        """All items of some slots' chains. Several are followed in step: where a request takes long, all of them are
+        asked for their next item at once."""
+        at_once = max(_FEW, self._files.prices.concurrency)
+        for first in range(0, len(slots), at_once):
+            some = slots[first : first + at_once]
+            self._files.prefetch((self.path, HEADER.size + slot * SLOT.size) for slot in some)
+            chains = [_Chain(self._file, index, slot) for slot in some]
+            while chains := [chain for chain in chains if chain.number]:
+                self._files.prefetch((self.path, item_at(index.slots, chain.number)) for chain in chains)
+                yield from filter(None, [chain.next() for chain in chains])
 
     def _may_read_all_at_once(self, index: IndexFile, hashes: Hashes) -> bool:
         """Can the kernel read here and there in the file, or have all that is used of it in memory?"""
@@ -298,7 +285,7 @@ class IndexReader:
         return size <= min(_READ_WHOLE, _STEPS * len(hashes) * self._files.prices.gap)
 
     def _all_at_once(self, index: IndexFile, hashes: Hashes) -> Positions:
-        """As _chain() does, and with all its checks (native_io/chains.h)."""
+        """As _Chain does, and with all its checks (native_io/chains.h)."""
         size = item_at(index.slots, self.header.index_count) if self._is_read_whole(index, hashes) else 0
         start, fd = np.empty(size, np.uint8).data, self._file.descriptor
         try:
@@ -377,37 +364,52 @@ class _Items:
         return Item(*ITEM.unpack_from(self._data, (number - self._first) * ITEM.size))
 
 
-def _chain(file: OpenFile, index: IndexFile, slot: int, newest: Item | None = None) -> Iterator[tuple[int, Item]]:
-    """A slot's items that the header knows, with their numbers, newest first; raises where the chain is broken.
+class _Chain:
+    """A slot's items that the header knows, newest first.
+
+    Attributes:
+        number: of the next item, 0 at the end.
 
     Args:
         newest: the file's last item, if it was read just now.
     """
-    header, slots = index.header, index.slots
-    (number,) = SLOT.unpack(file.read(HEADER.size + slot * SLOT.size, SLOT.size))
-    before, latest = index.items, (1 << 63) - 1
-    backwards = _Items(file, slots)
-    while number:
-        if not 0 < number < before:
+
+    def __init__(self, file: OpenFile, index: IndexFile, slot: int, newest: Item | None = None) -> None:
+        self._index = index
+        self._slot = slot
+        self._newest = newest
+        self._items = _Items(file, index.slots)
+        self._before, self._latest = index.items, (1 << 63) - 1
+        (self.number,) = SLOT.unpack(file.read(HEADER.size + slot * SLOT.size, SLOT.size))
+
+    def next(self) -> Item | None:
+        """The next item; None where a broker has just added it.
+
+        Raises:
+            _BrokenError: the chain contradicts itself.
+            struct.error: the file has become shorter.
+        """
+        header, number = self._index.header, self.number
+        if not 0 < number < self._before:
             raise _BrokenError
-        item = newest if newest is not None and number == header.index_count - 1 else backwards[number]
-        earliest = header.begin_position
-        if number < header.index_count:
-            latest = min(latest, header.end_position)
-        else:  # a broker has just added it
-            earliest = header.end_position
-        if not earliest <= item.position <= latest or item.key_hash < 0 or item.key_hash % slots != slot:
+        is_newest = self._newest is not None and number == header.index_count - 1
+        item = self._newest if self._newest is not None and is_newest else self._items[number]
+        is_known = number < header.index_count
+        earliest = header.begin_position if is_known else header.end_position
+        if is_known:
+            self._latest = min(self._latest, header.end_position)
+        is_there = earliest <= item.position <= self._latest and item.key_hash >= 0
+        if not is_there or item.key_hash % self._index.slots != self._slot:
             raise _BrokenError
         if item == _UNUSED:  # wiped: in slot 0 of the first file that would look like the end of a chain
             raise _BrokenError
-        if number < header.index_count:
-            yield number, item
-        number, before, latest = item.previous, number, item.position
+        self.number, self._before, self._latest = item.previous, number, item.position
+        return item if is_known else None
 
 
 def _last_item(file: OpenFile, header: Header, slots: int) -> Item | None:
     """The last item, when it is of the message that the header says; else None."""
-    if not 0 < slots < 1 << 31 or header.begin_position < 0:
+    if not 0 < slots < 1 << 31 or header.begin_position < 0 or item_at(slots, header.index_count) > file.size:
         return None
     try:
         newest = Item(*ITEM.unpack(file.read(item_at(slots, header.index_count - 1), ITEM.size)))
@@ -428,10 +430,12 @@ def _begins(file: OpenFile, header: Header, slots: int) -> bool:
 def _leads(file: OpenFile, index: IndexFile) -> bool:
     """Is the newest item the head of its chain? This is what noise and a wrong number of slots do not get right."""
     try:
-        head = next(_chain(file, index, index.newest.key_hash % index.slots, index.newest), None)
+        chain = _Chain(file, index, index.newest.key_hash % index.slots, index.newest)
+        while chain.number >= index.header.index_count:  # a broker has just added it
+            chain.next()
+        return chain.number == index.header.index_count - 1 and chain.next() == index.newest
     except (_BrokenError, ValueError, struct.error):  # ValueError, struct.error: the file has become shorter
         return False
-    return head == (index.header.index_count - 1, index.newest)
 
 
 def _find_slots(file: OpenFile, size: int, header: Header) -> int:

@@ -91,6 +91,7 @@ class LiveLog:
         last_timestamp: store time (ms) of the last message, None when not known.
         queues: the store's ConsumeQueues.
         reader: opens a segment; bodies need not be looked at.
+        has_end: whether the log ends where the last extent does. Else of that one nothing is known to be live.
     """
 
     def __init__(
@@ -99,12 +100,14 @@ class LiveLog:
         last_timestamp: int | None,
         queues: ConsumeQueues,
         reader: Callable[[Segment], SegmentReader],
+        has_end: bool = True,
     ) -> None:
         self.extents = extents
         self.size = sum(extent.stop - extent.start for extent in extents)
         self._last_timestamp = last_timestamp
         self._queues = queues
         self._reader = reader
+        self._has_end = has_end
         self._proved: dict[int, _Proved] = {}  # by where the segment starts
         self._firsts: dict[int, Header | None] = {}  # messages that segments begin with, likewise
         self._seen: dict[tuple[str, int], _Seen] = {}  # queues, by name
@@ -153,7 +156,7 @@ class LiveLog:
         when there is none."""
         if position == self._end:
             return self._last_timestamp
-        header = self._firsts[position] if position in self._firsts else self.header(position)
+        header = self._header_once(position)
         return None if header is None or header.store_timestamp is None else header.store_timestamp // 1000
 
     def has_message(self, queue: Queue, queue_offset: int, unit: QueueUnit) -> bool:
@@ -202,6 +205,11 @@ class LiveLog:
         """The units of an extent's segment are live up to a physical offset: who has walked along all queues knows."""
         self._learn(self._whole(extent), _Proved(end))
 
+    @property
+    def proved(self) -> dict[int, int]:
+        """Up to which physical offset segments are live as far as is known by now, by where they start."""
+        return {start: known.to for start, known in self._proved.items()}
+
     def live_end(self, extent: Extent) -> int:
         """Up to which physical offset a part of an extent has live units only: its start, its stop, or where a unit
         begins. Accelerators can be trusted no further. What proves a segment as a whole is asked for once."""
@@ -238,12 +246,20 @@ class LiveLog:
     def _learn(self, whole: Extent, more: _Proved) -> None:
         self._proved[whole.start] = self._known(whole).and_also(more)
 
+    def _header_once(self, position: int) -> Header | None:
+        """header() of the few that are asked about again and again: mostly the first ones of segments."""
+        if position not in self._firsts:
+            self._firsts[position] = self.header(position)
+        return self._firsts[position]
+
     def _keep_first(self, extent: Extent, position: int, header: Header | None) -> None:
         if position == extent.start:
             self._firsts[position] = header
 
     def _prove(self, extent: Extent, position: int, headers: Sequence[Header], may_walk_far: bool) -> Evidence:
         """How sure it is that a unit is live that is not among those that are proved to be."""
+        if extent is self.extents[-1] and not self._has_end:
+            return Evidence.UNSURE
         if extent is self.extents[-1]:
             return Evidence.LIVE if position < self.live_end(extent) else Evidence.LEFT_OVER
         headers = headers or self.headers_at(position)
@@ -275,6 +291,8 @@ class LiveLog:
     def _end_of_last(self, extent: Extent) -> int:
         """Of the last segment: the log's end. Where that is the beginning of another segment, of which nothing is
         whole, this one may be closed, and hold left-over units."""
+        if not self._has_end:
+            return extent.start
         if extent.stop < extent.segment.end:
             return self._end
         with self._reader(extent.segment) as reader:
@@ -287,7 +305,7 @@ class LiveLog:
         left = extent.segment.end - position - FORMAT["BLANK_SIZE"]
         if left <= _LARGEST_SENT or following.start != extent.segment.end:
             return False
-        first = self._firsts[following.start] if following.start in self._firsts else self.header(following.start)
+        first = self._header_once(following.start)
         return first is not None and left > first.size
 
     def _is_followed(self, header: Header) -> bool:

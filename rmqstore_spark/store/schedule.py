@@ -8,7 +8,7 @@ import contextvars
 import functools
 import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 _Item = TypeVar("_Item")
@@ -41,8 +41,10 @@ class Serial:
         """
         return bisect.bisect_left(range(most), True, lo=least, key=lambda number: not holds(number))
 
-    def in_background(self, work: Callable[[], None]) -> None:
-        """Have another thread do what reads ahead; nothing where a request takes little time."""
+    def in_background(self, work: Callable[[], _Answer]) -> "Future[_Answer] | None":
+        """Have another thread begin what is going to be asked for. None where a request takes little time: nobody
+        begins."""
+        return None
 
 
 class Concurrent(Serial):
@@ -76,9 +78,9 @@ class Concurrent(Serial):
             least = tried[count - 1] + 1 if count else least
         return most if least == most or holds(least) else least
 
-    def in_background(self, work: Callable[[], None]) -> None:
+    def in_background(self, work: Callable[[], _Answer]) -> "Future[_Answer] | None":
         """See Serial."""
-        _pool(os.getpid()).submit(work)
+        return _pool(os.getpid()).submit(work)
 
 
 @functools.lru_cache(1)

@@ -147,18 +147,19 @@ class Snapshot(StoreRef):
         """Its log as it was at the first call: where it ends, and what of it is live."""
         return self._log_to(self._end)
 
-    def whole_log(self) -> LiveLog:
+    def log_without_end(self) -> LiveLog:
         """All of its segments, to where their files end: for a first look, before it is known where the log does."""
-        return self._log_to(End(max((segment.end for segment in self.segments), default=0), self.segments))
+        end = End(max((segment.end for segment in self.segments), default=0), self.segments)
+        return self._log_to(end, has_end=False)
 
-    def _log_to(self, end: End) -> LiveLog:
+    def _log_to(self, end: End, has_end: bool = True) -> LiveLog:
         extents = []
         for segment in end.segments:
             # A cut file is read as far as it goes: what is missing after that is one of the faults.
             stop = min(segment.end, segment.start + segment.size, end.position)
             if stop > segment.start:
                 extents.append(Extent(segment, segment.start, stop))
-        return LiveLog(extents, end.timestamp, self.queues, self.reader)
+        return LiveLog(extents, end.timestamp, self.queues, self.reader, has_end)
 
     @kept
     def written(self) -> Record:

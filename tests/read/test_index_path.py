@@ -203,7 +203,7 @@ def test_what_a_file_costs(wide: StoreBuilder, monkeypatch: pytest.MonkeyPatch) 
             costs.append((self._files.requests - requests, self._files.bytes - size))
             return found
 
-    monkeypatch.setattr("rmqstore_spark.read.index_path.IndexReader", Counted)
+    monkeypatch.setattr("rmqstore_spark.read.index_evidence.IndexReader", Counted)
     plan(reading.options_of(wide.root, msgId="none", subscribe="Topic1"))
     assert len(costs) == 20
     assert max(requests for requests, _ in costs) <= 20
