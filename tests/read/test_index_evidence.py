@@ -1,0 +1,95 @@
+"""A look-up finds every message that has the name, or leaves where it is to a scan, whatever index files say."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from oracle import reference
+from oracle.aged_stores import aged_store
+from oracle.damage import DAMAGES
+from support import reading
+
+from rmqstore_spark.read.index_evidence import begin_look_up
+from rmqstore_spark.read.index_join import NoIndexError
+from rmqstore_spark.read.index_path import Found, IndexPath
+from rmqstore_spark.read.prune import ranges_of
+from rmqstore_spark.read.split import SplitPoints
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.snapshot import Snapshot
+
+_Answer = TypeVar("_Answer")
+
+
+class _AtOnce(Files):
+    """What is begun for later is done at once."""
+
+    def meanwhile(self, work: Callable[[], _Answer]) -> Future[_Answer]:
+        done: Future[_Answer] = Future()
+        done.set_result(work())
+        return done
+
+
+def looked_up(root: Path, files: Files, batch: int, monkeypatch: pytest.MonkeyPatch, **selected: Any) -> Found | None:
+    """What index files say of all of a store's log; None where they are not used."""
+    monkeypatch.setattr("rmqstore_spark.read.index_evidence._AT_ONCE", batch)
+    selection = reading.options_of(root, **selected).selection
+    store = Snapshot.find(str(root), files)
+    if not store.log.extents or not (selection.names or selection.ids):
+        return None
+    path = IndexPath(store, selection, SplitPoints(), begin_look_up(store, selection))
+    try:
+        path.price()
+        if batch % 2:
+            path.price_of(ranges_of(store))
+        return path.look_up(ranges_of(store))
+    except NoIndexError:
+        return None
+
+
+def assert_nothing_is_hidden(found: Found, positions: set[int]) -> int:
+    """How many messages were found in index files."""
+    named = {int(position) for piece in found.pieces for position in piece.positions}
+    assert all(piece.start <= at < piece.stop for piece in found.pieces for at in piece.positions.tolist())
+    for position in positions - named:
+        assert any(part.start <= position < part.stop for part in found.rest), position
+    return len(positions & named)
+
+
+@pytest.mark.parametrize("damage", [None, *DAMAGES])
+def test_every_name_is_found_or_left_to_a_scan(
+    damage: str | None, tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With files examined alone, in batches, and before it is known where the log ends."""
+    found_in_all = 0
+    for number in range(4):
+        root = tmp_path / str(number)
+        aged_store(root, rng)
+        if damage is not None:
+            DAMAGES[damage](root, rng)
+        rows = reference.read_store(root)
+        names = {row["msgId"] for row in rows if row["msgId"]} | {word for row in rows for word in _words(row)}
+        for name in [*rng.sample(sorted(names), min(8, len(names))), "none"]:
+            option = rng.choice(("key", "msgId"))
+            files = rng.choice((Files, _AtOnce))()
+            found = looked_up(root, files, rng.choice((1, 2, 3, 64)), monkeypatch, **{option: name})
+            if found is not None:
+                has = _words if option == "key" else _ids
+                found_in_all += assert_nothing_is_hidden(
+                    found, {row["commitLogOffset"] for row in rows if name in has(row)}
+                )
+        shutil.rmtree(root)
+    assert damage is not None or found_in_all > 0
+
+
+def _words(row: dict[str, Any]) -> set[str]:
+    return set((row["keys"] or "").split())
+
+
+def _ids(row: dict[str, Any]) -> set[str]:
+    return {row["msgId"]}
