@@ -21,18 +21,23 @@ from rmqstore_spark.read.index_path import Found, IndexPath
 from rmqstore_spark.read.prune import ranges_of
 from rmqstore_spark.read.split import SplitPoints
 from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.schedule import Serial
 from rmqstore_spark.store.snapshot import Snapshot
 
 _Answer = TypeVar("_Answer")
 
 
-class _AtOnce(Files):
+class _AtOnce(Serial):
     """What is begun for later is done at once."""
 
-    def meanwhile(self, work: Callable[[], _Answer]) -> Future[_Answer]:
+    def in_background(self, work: Callable[[], _Answer]) -> Future[_Answer]:
         done: Future[_Answer] = Future()
         done.set_result(work())
         return done
+
+
+class _Ahead(Files):
+    schedule = _AtOnce()
 
 
 def looked_up(root: Path, files: Files, batch: int, monkeypatch: pytest.MonkeyPatch, **selected: Any) -> Found | None:
@@ -76,7 +81,7 @@ def test_every_name_is_found_or_left_to_a_scan(
         names = {row["msgId"] for row in rows if row["msgId"]} | {word for row in rows for word in _words(row)}
         for name in [*rng.sample(sorted(names), min(8, len(names))), "none"]:
             option = rng.choice(("key", "msgId"))
-            files = rng.choice((Files, _AtOnce))()
+            files = rng.choice((Files, _Ahead))()
             found = looked_up(root, files, rng.choice((1, 2, 3, 64)), monkeypatch, **{option: name})
             if found is not None:
                 has = _words if option == "key" else _ids
