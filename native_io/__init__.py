@@ -1,7 +1,7 @@
 """Compiled kernels: buffers in, arrays out. No policy, no Spark; and files only in _io, by their descriptors."""
 
 try:
-    from native_io._common import FORMAT, Status, Walked, crc32, crc32_between, java_hash, java_hashes
+    from native_io._common import FORMAT, Status, Walked, Wrapping, crc32, crc32_between, java_hash, java_hashes
     from native_io._io import Slide, exchange, follow_chains, gather, mount_of, read_short_queues, resident
     from native_io._read import (
         COLUMNS,
@@ -78,6 +78,7 @@ __all__ = [
     "Tiling",
     "Tombstones",
     "Walked",
+    "Wrapping",
     "array_address",
     "check_blocks",
     "crc32",

@@ -19,8 +19,13 @@ cdef extern from "unit.h" nogil:
         const uint8_t *topic
         int32_t topic_length
     int32_t rmq_i32(const uint8_t *p)
+    int64_t rmq_i64(const uint8_t *p)
 
 cdef extern from "walk.h" nogil:
+    ctypedef struct rmq_wrapping:
+        int64_t header
+        int64_t at_size
+        int64_t at_position
     ctypedef struct rmq_walk:
         const uint8_t *window
         int64_t size
@@ -32,6 +37,7 @@ cdef extern from "walk.h" nogil:
         int64_t count
         int status
         rmq_finding why
+        const rmq_wrapping *wrapping
 
 cdef extern from "arrow_abi.h" nogil:
     cdef struct ArrowSchema:
@@ -59,10 +65,16 @@ cdef class OneAtATime:
     cdef void leave(self) noexcept
 
 
+cdef class Wrapping:
+    cdef rmq_wrapping wrapping
+    cdef readonly tuple fields
+
+
 # Sets out on a walk: 1, or 0 when the window ends before the position; then its answer stands already.
 cdef int begin_walk(rmq_walk *walk, const uint8_t *window, int64_t size, int64_t base, int64_t position, int64_t stop,
-                    int64_t segment_end, bint verify_crc) except -1
+                    int64_t segment_end, bint verify_crc, Wrapping wrapping=*) except -1
 # The answers of walks: Walked.
+cdef const rmq_wrapping *wrapping_of(Wrapping wrapping) noexcept
 cdef object end_walk(const rmq_walk *walk)
 cdef object walked(int64_t count, int64_t at, int status, int64_t expected, int64_t found)
 cdef int check_offsets(int64_t size, int64_t base, int64_t position, int64_t segment_end) except -1

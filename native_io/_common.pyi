@@ -37,6 +37,24 @@ class Status(enum.IntEnum):
     CROSSES_STOP = ...  # a unit reaches over the stop, so the stop is not a unit's start
     CONTRADICTED = ...  # a unit, but not the one that was claimed to be there (Filter.pick only)
 
+class Wrapping:
+    """What stands before each unit of a log whose entries wrap it.
+
+    Args:
+        header: bytes before a unit, 16 or more; an entry without a unit has no more than them.
+        at_size: where in them the size of the whole entry is (int32).
+        at_position: where in them the physical offset of the entry's first byte is (int64).
+
+    Raises:
+        ValueError: these do not fit into the header.
+    """
+
+    def __init__(self, header: int, at_size: int, at_position: int) -> None: ...
+    @property
+    def header(self) -> int: ...
+    def entry_size(self, header: Buffer, position: int) -> int | None:
+        """The bytes of the entry at a physical offset that begins with this header; None where no entry does."""
+
 class Walked(NamedTuple):
     """Where a walk along units stopped, and why.
 

@@ -99,10 +99,45 @@ cdef int check_offsets(int64_t size, int64_t base, int64_t position, int64_t seg
     return 0
 
 
+cdef class Wrapping:
+    def __cinit__(self, int64_t header, int64_t at_size, int64_t at_position):
+        if not (16 <= header < 1 << 16 and 0 <= at_size <= header - 4 and 0 <= at_position <= header - 8):
+            raise ValueError(f"no header of {header} bytes has a size at {at_size} and a position at {at_position}")
+        self.wrapping = rmq_wrapping(header, at_size, at_position)
+        self.fields = (header, at_size, at_position)
+
+    @property
+    def header(self):
+        return self.wrapping.header
+
+    def entry_size(self, const uint8_t[::1] header not None, int64_t position):
+        if header.shape[0] < self.wrapping.header or rmq_i64(&header[0] + self.wrapping.at_position) != position:
+            return None
+        size = rmq_i32(&header[0] + self.wrapping.at_size)
+        return size if size >= self.wrapping.header else None
+
+    def __reduce__(self):
+        return Wrapping, self.fields
+
+    def __eq__(self, other):
+        return isinstance(other, Wrapping) and self.fields == (<Wrapping>other).fields
+
+    def __hash__(self):
+        return hash(self.fields)
+
+    def __repr__(self):
+        return f"Wrapping{self.fields}"
+
+
+cdef const rmq_wrapping *wrapping_of(Wrapping wrapping) noexcept:
+    return NULL if wrapping is None else &wrapping.wrapping
+
+
 cdef int begin_walk(rmq_walk *walk, const uint8_t *window, int64_t size, int64_t base, int64_t position, int64_t stop,
-                    int64_t segment_end, bint verify_crc) except -1:
+                    int64_t segment_end, bint verify_crc, Wrapping wrapping=None) except -1:
     check_offsets(size, base, position, segment_end)
-    walk[0] = rmq_walk(window, size, base, stop, segment_end, verify_crc, position, 0, RMQ_MORE, rmq_finding(0, 0))
+    walk[0] = rmq_walk(window, size, base, stop, segment_end, verify_crc, position, 0, RMQ_MORE, rmq_finding(0, 0),
+                       wrapping_of(wrapping))
     if position - base <= size:
         return 1
     walk.why.expected = RMQ_BLANK_SIZE

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from native_io._common import Buffer, Walked
+from native_io._common import Buffer, Walked, Wrapping
 from native_io._read import Decoder, Filter
 
 class Slide:
@@ -48,6 +48,7 @@ class Slide:
         most: int,
         enough: int,
         chosen: Filter | None = None,
+        wrapping: Wrapping | None = None,
     ) -> Walked:
         """Decoder.scan() over as many windows as it takes, each read from a file: one call makes a batch.
 

@@ -10,7 +10,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy, strlen
 
 from native_io._common cimport (
-    RMQ_ASK, RMQ_FULL, RMQ_MORE, address, check_offsets, end_walk, rmq_finding, rmq_unit, rmq_walk,
+    RMQ_ASK, RMQ_FULL, RMQ_MORE, Wrapping, address, check_offsets, end_walk, rmq_finding, rmq_unit, rmq_walk, wrapping_of,
 )
 from native_io._read cimport Decoder, Filter, rmq_filter, rmq_list
 
@@ -59,7 +59,8 @@ cdef class Slide:
         return self.slide.file.requests
 
     def decode(self, Decoder decoder not None, int fd, *, int64_t start, int64_t end, int64_t position, int64_t stop,
-               int64_t segment_end, bint verify_crc, int64_t most, int64_t enough, Filter chosen=None):
+               int64_t segment_end, bint verify_crc, int64_t most, int64_t enough, Filter chosen=None,
+               Wrapping wrapping=None):
         cdef rmq_filter *filter = NULL
         cdef rmq_unit asked
         cdef rmq_walk walk
@@ -68,7 +69,8 @@ cdef class Slide:
         if not 0 <= start <= min(end, position):
             raise ValueError(f"position {position} lies before the file, which begins at {start} and ends at {end}")
         check_offsets(slide.shown, slide.base, max(slide.base, position), segment_end)
-        walk = rmq_walk(NULL, 0, position, stop, segment_end, verify_crc, position, 0, RMQ_MORE, rmq_finding(0, 0))
+        walk = rmq_walk(NULL, 0, position, stop, segment_end, verify_crc, position, 0, RMQ_MORE, rmq_finding(0, 0),
+                        wrapping_of(wrapping))
         slide.file, slide.start, slide.end = rmq_file(fd, 0, 0, 0), start, end
         if chosen is not None:
             chosen.enter()

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from native_io._common import Buffer, Walked
+from native_io._common import Buffer, Walked, Wrapping
 
 COLUMNS: tuple[str, ...]
 
@@ -19,12 +19,14 @@ def scan(
     segment_end: int,
     verify_crc: bool,
     positions: npt.NDArray[np.int64],
+    wrapping: Wrapping | None = None,
 ) -> Walked:
     """Walk the chain of units from `position` to `stop`, checking each one (CommitLog.checkMessageAndReturnSize, and
     physicalOffset against the position).
 
     Args:
         positions: where to put the starts; its length is the most units to return.
+        wrapping: what stands before each unit; None: the unit before. A walk passes it.
 
     Returns:
         Walked: positions[:units] are the starts of the units.
@@ -79,6 +81,7 @@ class Filter:
         segment_end: int,
         verify_crc: bool,
         positions: npt.NDArray[np.int64],
+        wrapping: Wrapping | None = None,
     ) -> Walked:
         """As the function scan, but only selected units are listed, and only their CRC is checked."""
     def pick(
@@ -254,6 +257,7 @@ class Decoder:
         segment_end: int,
         verify_crc: bool,
         most: int,
+        wrapping: Wrapping | None = None,
     ) -> Walked:
         """The function scan and append in one, and faster than the two: walk from `position`, decode what is found.
 

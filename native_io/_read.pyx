@@ -9,7 +9,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_
 from libc.stdlib cimport calloc, free
 
 from native_io._common cimport (
-    RMQ_ASK, RMQ_AT_QUEUE_ID, RMQ_LIMIT, RMQ_MORE, RMQ_OK, ArrowArray, OneAtATime, address, begin_walk, check_offsets, end_walk,
+    RMQ_ASK, RMQ_AT_QUEUE_ID, RMQ_LIMIT, RMQ_MORE, RMQ_OK, ArrowArray, OneAtATime, Wrapping, address, begin_walk, check_offsets, end_walk,
     rmq_finding, rmq_i32, rmq_unit, rmq_walk, walked,
 )
 
@@ -34,11 +34,11 @@ _SHOWN = "\N{REPLACEMENT CHARACTER}"  # for what is no UTF-8
 
 
 def scan(const uint8_t[::1] window not None, *, int64_t base, int64_t position, int64_t stop, int64_t segment_end,
-         bint verify_crc, int64_t[::1] positions not None):
+         bint verify_crc, int64_t[::1] positions not None, Wrapping wrapping=None):
     cdef rmq_walk walk
     cdef int64_t capacity = positions.shape[0]
     cdef int64_t *out = &positions[0] if capacity else NULL
-    if begin_walk(&walk, address(window), window.shape[0], base, position, stop, segment_end, verify_crc):
+    if begin_walk(&walk, address(window), window.shape[0], base, position, stop, segment_end, verify_crc, wrapping):
         with nogil:
             rmq_scan(&walk, out, capacity)
     return end_walk(&walk)
@@ -113,12 +113,13 @@ cdef class Filter(OneAtATime):
         return 0
 
     def scan(self, const uint8_t[::1] window not None, *, int64_t base, int64_t position, int64_t stop,
-             int64_t segment_end, bint verify_crc, int64_t[::1] positions not None):
+             int64_t segment_end, bint verify_crc, int64_t[::1] positions not None, Wrapping wrapping=None):
         cdef rmq_walk walk
         cdef rmq_unit asked
         cdef int64_t capacity = positions.shape[0]
         cdef int64_t *out = &positions[0] if capacity else NULL
-        if not begin_walk(&walk, address(window), window.shape[0], base, position, stop, segment_end, verify_crc):
+        if not begin_walk(&walk, address(window), window.shape[0], base, position, stop, segment_end, verify_crc,
+                          wrapping):
             return end_walk(&walk)
         self.enter()
         try:
@@ -359,10 +360,10 @@ cdef class Decoder(OneAtATime):
         self.done(status, wrong)
 
     def scan(self, const uint8_t[::1] window not None, *, int64_t base, int64_t position, int64_t stop,
-             int64_t segment_end, bint verify_crc, int64_t most):
+             int64_t segment_end, bint verify_crc, int64_t most, Wrapping wrapping=None):
         cdef rmq_walk walk
         cdef int failed
-        if begin_walk(&walk, address(window), window.shape[0], base, position, stop, segment_end, verify_crc):
+        if begin_walk(&walk, address(window), window.shape[0], base, position, stop, segment_end, verify_crc, wrapping):
             self.enter()
             with nogil:
                 failed = rmq_decode(self.decoder, NULL, &walk, most, NULL)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from native_io._common import ArrowArrayExporter, Buffer, Walked
+from native_io._common import ArrowArrayExporter, Buffer, Walked, Wrapping
 
 ENCODE_COLUMNS: tuple[str, ...]
 
@@ -149,6 +149,7 @@ class Dispatcher:
         segment_end: int,
         verify_crc: bool,
         most: int,
+        wrapping: Wrapping | None = None,
     ) -> Walked:
         """Collect what follows from the units of a log as it stands. Arguments and answer as of Decoder.scan."""
     def finish(self) -> Dispatched:

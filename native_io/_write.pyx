@@ -9,7 +9,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc
 
 from native_io._common cimport (
-    ArrowArray, ArrowSchema, OneAtATime, address, begin_walk, end_walk, not_sound, rmq_walk, text_of,
+    ArrowArray, ArrowSchema, OneAtATime, Wrapping, address, begin_walk, end_walk, not_sound, rmq_walk, text_of,
 )
 
 import collections
@@ -211,10 +211,10 @@ cdef class Dispatcher(OneAtATime):
         return end_walk(&walk)
 
     def dispatch(self, const uint8_t[::1] window not None, *, int64_t base, int64_t position, int64_t stop,
-                 int64_t segment_end, bint verify_crc, int64_t most):
+                 int64_t segment_end, bint verify_crc, int64_t most, Wrapping wrapping=None):
         cdef rmq_walk walk
         cdef int failed
-        if begin_walk(&walk, address(window), window.shape[0], base, position, stop, segment_end, verify_crc):
+        if begin_walk(&walk, address(window), window.shape[0], base, position, stop, segment_end, verify_crc, wrapping):
             self.enter()
             with nogil:
                 failed = rmq_dispatch(self.dispatcher, &walk, most)

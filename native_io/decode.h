@@ -425,7 +425,7 @@ static inline int rmq_decode_on(rmq_decoder *d, rmq_filter *f, rmq_walk *w, int6
     w->status = RMQ_FULL;
     while (d->rows < full) {
         rmq_unit u;
-        w->status = rmq_next(w, w->position, w->verify_crc && f == NULL, &u, &w->why);
+        w->status = rmq_next(w, &w->position, w->verify_crc && f == NULL, &u, &w->why);
         if (w->status != RMQ_OK) break;
         rmq_prefetch_next(&u);
         if (f != NULL) {

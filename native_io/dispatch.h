@@ -241,7 +241,7 @@ static inline int rmq_dispatch_on(rmq_dispatcher *d, rmq_walk *w, int64_t most, 
     int status = RMQ_FULL;
     while (n < most) {
         rmq_unit u;
-        status = rmq_next(w, at, w->verify_crc, &u, &w->why);
+        status = rmq_next(w, &at, w->verify_crc, &u, &w->why);
         if (status != RMQ_OK) break;
         rmq_prefetch_next(&u);
         const int32_t number = rmq_know_queue(d, u.topic, u.topic_length, rmq_i32(u.start + RMQ_AT_QUEUE_ID));

@@ -14,7 +14,7 @@ static void rmq_scan(rmq_walk *w, int64_t *positions, int64_t capacity) {
     int status = RMQ_FULL;
     while (n < capacity) {
         rmq_unit u;
-        status = rmq_next(w, at, w->verify_crc, &u, &w->why);
+        status = rmq_next(w, &at, w->verify_crc, &u, &w->why);
         if (status != RMQ_OK) break;
         positions[n++] = at;
         at += u.total;

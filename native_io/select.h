@@ -83,7 +83,7 @@ static void rmq_select(rmq_filter *f, rmq_walk *w, int64_t *positions, int64_t c
     int status = RMQ_FULL;
     while (n < capacity) {
         rmq_unit u;
-        status = rmq_next(w, at, 0, &u, &w->why);
+        status = rmq_next(w, &at, 0, &u, &w->why);
         if (status != RMQ_OK) break;
         __builtin_prefetch(u.start + u.total); /* the next unit's head */
         const int verdict = rmq_verdict(f, &u, at);

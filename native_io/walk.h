@@ -1,10 +1,19 @@
-/* A walk from unit to unit: each begins where the one before it ends. Scan, select, decode, dispatch and place take one. */
+/* A walk from unit to unit: each begins where the one before it ends, or after what wraps it. Scan, select, decode, dispatch
+ * and place take one. */
 #ifndef RMQ_WALK_H
 #define RMQ_WALK_H
 
 #include <stdint.h>
 
 #include "unit.h"
+
+/* What stands before each unit of a log whose entries wrap it (DLedger's, say): `header` bytes, in which the entry's size
+ * and its own physical offset are. An entry may have no unit: then it is as long as its header. */
+typedef struct {
+    int64_t header;      /* bytes, 16 or more */
+    int64_t at_size;     /* where in it the i32 size of the whole entry is, */
+    int64_t at_position; /* and the i64 physical offset of the entry's first byte */
+} rmq_wrapping;
 
 /* Offsets are physical ones. What begins a walk has checked that 0 <= base <= position <= base + size <= INT64_MAX, and that
  * segment_end >= 0 (begin_walk in _common.pyx): no sum or difference of them can overflow then. */
@@ -19,15 +28,53 @@ typedef struct {
     int64_t count;         /* how many units were taken */
     int status;            /* why it stopped */
     rmq_finding why;
+    const rmq_wrapping *wrapping; /* NULL: units follow each other */
 } rmq_walk;
 
-/* The unit at `at`: RMQ_OK, or why there is none before the stop. */
-static inline int rmq_next(const rmq_walk *w, int64_t at, int verify_crc, rmq_unit *u, rmq_finding *why) {
-    if (at >= w->stop) return RMQ_LIMIT;
-    const int64_t in_window = at - w->base;
+/* Pass the header of the entry at `*at`, and before it those of entries that have no unit: RMQ_OK, and a unit is to be at
+ * `*at`. Or RMQ_LIMIT, RMQ_CROSSES_STOP, RMQ_MORE as of rmq_next, or RMQ_BLANK: such a log's file ends with i32 -1, i32 bytes
+ * left. */
+static int rmq_unwrap(const rmq_walk *w, int64_t *at, rmq_finding *why) {
+    const rmq_wrapping *const f = w->wrapping;
+    int64_t position = *at;
+    int status = RMQ_OK;
+    while (position < w->stop) {
+        const int64_t available = w->size - (position - w->base), left = w->segment_end - position;
+        const uint8_t *const p = w->window + (position - w->base);
+        if (left < RMQ_BLANK_SIZE) break; /* rmq_unit_at says that there is no blank */
+        const int64_t need = left < f->header ? RMQ_BLANK_SIZE : f->header;
+        if (available < need) return rmq_fail(why, RMQ_MORE, position - *at + need, available);
+        if (rmq_i32(p) == -1 && rmq_i32(p + 4) == left) {
+            status = rmq_fail(why, RMQ_BLANK, left, left);
+            break;
+        }
+        const int64_t size = left < f->header ? 0 : rmq_i32(p + f->at_size);
+        if (size < f->header || size > left || rmq_i64(p + f->at_position) != position) break; /* no entry */
+        if (position + f->header > w->stop) return rmq_fail(why, RMQ_CROSSES_STOP, w->stop, position + f->header);
+        position += f->header;
+        if (size > f->header) break;
+    }
+    *at = position;
+    return status == RMQ_OK && position >= w->stop ? RMQ_LIMIT : status;
+}
+
+/* The unit at `*at`, or after what wraps it there; then `*at` is where it begins. RMQ_OK, or why there is none before the
+ * stop. */
+static inline int rmq_next(const rmq_walk *w, int64_t *at, int verify_crc, rmq_unit *u, rmq_finding *why) {
+    if (*at >= w->stop) return RMQ_LIMIT;
+    const int64_t began = *at;
+    if (__builtin_expect(w->wrapping != NULL, 0)) {
+        const int unwrapped = rmq_unwrap(w, at, why);
+        if (unwrapped != RMQ_OK) return unwrapped;
+    }
+    const int64_t in_window = *at - w->base;
     const int status =
-        rmq_unit_at(w->window + in_window, w->size - in_window, at, w->segment_end - at, verify_crc, u, why);
-    if (status == RMQ_OK && at + u->total > w->stop) return rmq_fail(why, RMQ_CROSSES_STOP, w->stop, at + u->total);
+        rmq_unit_at(w->window + in_window, w->size - in_window, *at, w->segment_end - *at, verify_crc, u, why);
+    if (status == RMQ_OK && *at + u->total > w->stop) return rmq_fail(why, RMQ_CROSSES_STOP, w->stop, *at + u->total);
+    if (status == RMQ_MORE && *at > began) { /* so that whoever asks shows the header once more */
+        why->expected += *at - began;
+        *at = began;
+    }
     return status;
 }
 

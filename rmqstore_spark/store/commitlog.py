@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from native_io import FORMAT, Filter, Status, Walked, find_unit, scan
+from native_io import FORMAT, Filter, Status, Walked, Wrapping, find_unit, scan
 from rmqstore_spark.store.body_sums import BodySums
 from rmqstore_spark.store.consumequeue import Queue, QueueUnit
 from rmqstore_spark.store.files import Files
@@ -46,6 +46,7 @@ class UnitSink(Protocol):
         segment_end: int,
         verify_crc: bool,
         most: int,
+        wrapping: Wrapping | None = None,
     ) -> Walked:
         """Take units from `position` on; see native_io.Dispatcher.dispatch."""
 
@@ -233,6 +234,7 @@ class SegmentReader:
         Args:
             after: see header().
         """
+        position = self._past_header(position, self.segment.end)
         step = functools.partial(scan, positions=self._positions[:1])
         _, _, status, size, _ = self._scan(position, self.segment.end, step, peek=True)
         data, at = self._window.data, position - self._window.base
@@ -290,7 +292,7 @@ class SegmentReader:
         if at >= stop:
             return Status.LIMIT
         status, header = self.look(at)
-        is_over = status is Status.FULL and header is not None and at + header.size > stop
+        is_over = status is Status.FULL and header is not None and header.position + header.size > stop
         return Status.CROSSES_STOP if is_over else status
 
     def find(self, start: int, stop: int) -> int | None:
@@ -371,6 +373,7 @@ class SegmentReader:
         Returns:
             What the kernel returns; FULL means that it only has to be called again.
         """
+        at = self._past_header(at, stop)
         need, window = 0, self._window
         may_load, verify_crc = may_load and not peek, self._verify_crc and not peek
         while True:
@@ -382,6 +385,7 @@ class SegmentReader:
                 stop=stop,
                 segment_end=self.segment.end,
                 verify_crc=verify_crc,
+                wrapping=self.segment.wrapping,
             )
             if walked.status is not Status.MORE:
                 return walked
@@ -397,6 +401,17 @@ class SegmentReader:
                 outlined = self._check_outline(window.outline(at, need), at, stop)
                 if outlined.status is not Status.FULL:
                     return outlined._replace(units=0, at=at)
+
+    def _past_header(self, at: int, stop: int) -> int:
+        """Where the unit begins whose entry begins at a physical offset; the offset itself where units are not wrapped,
+        or it comes before `stop` no unit."""
+        wrapping = self.segment.wrapping
+        if wrapping is None:
+            return at
+        self._window.show(at, wrapping.header, min(at + _PEEK_SIZE, self.segment.end))
+        size = wrapping.entry_size(bytes(self._window.seen(at, wrapping.header)), at)
+        after = at + wrapping.header
+        return after if size is not None and size > wrapping.header and after < stop else at
 
     def _picked(
         self, claims: Claims, offsets: Positions, lengths: Positions, chosen: Filter

@@ -10,8 +10,9 @@ tieredstore.metadata.DefaultMetadataStore.
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
+from native_io import Wrapping
 from rmqstore_spark.errors import NotAStoreError
 from rmqstore_spark.store.files import Files
 
@@ -89,6 +90,40 @@ KINDS = (
 )
 
 
+class WrappedLog(Protocol):
+    """A kind of store whose log has entries that wrap message units. Its segments lie beside commitlog/, or instead of
+    it, are named after the physical offsets that they begin with, and end with i32 -1, i32 bytes left. Physical offsets
+    count what wraps a unit. Such a store is read as any other, and not written to.
+
+    Attributes:
+        what: what is there, in a few words.
+        wrapping: what stands before each unit.
+    """
+
+    @property
+    def what(self) -> str: ...
+
+    @property
+    def wrapping(self) -> Wrapping: ...
+
+    def directories(self, root: str, names: Iterable[str], files: Files) -> list[str]:
+        """Where a store has segments of this kind; none where it is of another kind.
+
+        Args:
+            root: the store directory.
+            names: what is in it.
+        """
+
+
+WRAPPED_LOGS: tuple[WrappedLog, ...] = ()  # a module for each
+
+
+def wrapped_logs(root: str, names: Iterable[str], files: Files) -> dict[str, WrappedLog]:
+    """The directories of a store that have segments of wrapped units; arguments as of WrappedLog.directories()."""
+    entries = list(names)
+    return {path: kind for kind in WRAPPED_LOGS for path in kind.directories(root, entries, files)}
+
+
 def kinds_in(root: str, files: Files, among: Iterable[Kind] = KINDS) -> Iterator[Kind]:
     """Those of a store, one after the other as they are asked for."""
     return (kind for kind in among if kind.is_in(root, files))
@@ -105,6 +140,11 @@ def refuse_to_write(root: str, files: Files) -> None:
     Raises:
         NotAStoreError: it is one.
     """
+    for path, wrapped in wrapped_logs(root, files.names(root), files).items():
+        raise NotAStoreError(
+            f"{path}: {wrapped.what}: expected messages in commitlog/, as this store cannot be written to otherwise; "
+            "make a copy of it (Store.copy, rmqstore copy), and write to that"
+        )
     kind = kind_with(root, files, "queues", "topics", "groups", "offsets")
     if kind is not None:
         raise NotAStoreError(

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
+from native_io import Wrapping
 from rmqstore_spark.errors import (
     DamagedStoreError,
     DeletedMeanwhileError,
@@ -26,7 +27,7 @@ from rmqstore_spark.errors import (
     quoted,
 )
 from rmqstore_spark.store.files import Files, Pin, cannot_read, kind_of
-from rmqstore_spark.store.kinds import is_rocksdb
+from rmqstore_spark.store.kinds import WrappedLog, is_rocksdb, wrapped_logs
 from rmqstore_spark.store.storage import location, plain_uri, scheme_of
 
 SEGMENT_NAME = re.compile(r"[0-9]{20}")
@@ -74,12 +75,13 @@ def queue_path(topic: str, queue_id: int) -> str | None:
 @dataclass(frozen=True)
 class SegmentFile:
     """A commitlog file: `start` is the physical offset in its name, `size` its length in bytes, `pin` which object it
-    is."""
+    is, `wrapping` what stands before each of its units."""
 
     path: str
     start: int
     size: int
     pin: Pin | None = None
+    wrapping: Wrapping | None = None
 
 
 @dataclass(frozen=True)
@@ -276,10 +278,11 @@ def find_store(root: str, commitlogs: list[str] | None, files: Files) -> Layout:
         return _layout(root, entries, files, dledger=dledger)
     option = None if commitlogs is None else "storePathCommitLog"
     wanted = _STORE if option is None else f"in option {option!r} the directories of a commitlog"
+    wrapped = wrapped_logs(root, entries, files)
     if commitlogs is None:
-        if "commitlog" not in entries:
+        if "commitlog" not in entries and not wrapped:
             raise NotAStoreError(_not_a_store(root, entries, files))
-        commitlogs = _usual(root)
+        commitlogs = [*(_usual(root) if "commitlog" in entries else ()), *wrapped]
     segments: list[SegmentFile] = []
     strays: list[str] = []
     for directory in (_as_text(each, option) for each in commitlogs):
@@ -299,16 +302,20 @@ def find_store(root: str, commitlogs: list[str] | None, files: Files) -> Layout:
                 continue
             if not stat.S_ISREG(found.st_mode):
                 raise DamagedStoreError(f"{path}: expected a commitlog file, found {kind_of(found)}; move it away")
-            segments.append(SegmentFile(path, start, found.st_size, files.pin(path)))
+            segments.append(SegmentFile(path, start, found.st_size, files.pin(path), _wrapping(wrapped.get(directory))))
     segments.sort(key=lambda segment: segment.start)
     while segments:
         try:
-            if _is_dledger_file(segments[0], files):
+            if segments[0].wrapping is None and _is_dledger_file(segments[0], files):
                 return _layout(root, entries, files, dledger=segments[0].path)
             break
         except DeletedMeanwhileError:
             del segments[0]
     return _layout(root, entries, files, tuple(segments), tuple(strays))
+
+
+def _wrapping(kind: WrappedLog | None) -> Wrapping | None:
+    return None if kind is None else kind.wrapping
 
 
 def _is_deleted(path: str, files: Files) -> bool:

@@ -198,7 +198,7 @@ class PastDamage:
                 break
             is_known = self._is_known(unit)
             units.append((unit, is_known))
-            end += unit.size
+            end = unit.position + unit.size
             if is_known or len(units) == _ENOUGH:
                 return None
             unit = self._reader.header(end) if end < stop else None

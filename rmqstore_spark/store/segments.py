@@ -5,6 +5,7 @@ Source: org.apache.rocketmq.store.MappedFileQueue.
 
 from dataclasses import dataclass, field, replace
 
+from native_io import Wrapping
 from rmqstore_spark.errors import DamagedStoreError, one_line
 from rmqstore_spark.store.files import Pin
 from rmqstore_spark.store.layout import SegmentFile
@@ -17,7 +18,8 @@ class Segment:
     """A commitlog file, holding the physical offsets [start, end).
 
     `end` is where it should end: `size` differs from `end - start` where the file was cut or padded. `pin` says which
-    object it is, where it is one. `proofs` is what a plan saw in its store: they have to hold when it is opened.
+    object it is, where it is one. `wrapping` is what stands before each unit; None: the unit before. `proofs` is what a
+    plan saw in its store: they have to hold when it is opened.
     """
 
     path: str
@@ -25,6 +27,7 @@ class Segment:
     end: int
     size: int
     pin: Pin | None = None
+    wrapping: Wrapping | None = None
     proofs: tuple[Proof, ...] = field(default=(), compare=False, repr=False)
 
 
@@ -86,7 +89,7 @@ def segments_of(files: tuple[SegmentFile, ...]) -> tuple[list[Segment], list[Dam
     for file in found:
         if segments:
             faults += _gap(segments[-1], file)
-        segments.append(Segment(file.path, file.start, file.start + usual, file.size, file.pin))
+        segments.append(Segment(file.path, file.start, file.start + usual, file.size, file.pin, file.wrapping))
         if file.size != usual:
             faults.append(
                 Damage(

@@ -101,6 +101,7 @@ class Window:
                 most=budget.rows,
                 enough=budget.nbytes,
                 chosen=chosen,
+                wrapping=self.segment.wrapping,
             )
         except OSError as why:
             raise cannot_read(self.segment.path, why, slide.base - self.segment.start) from None

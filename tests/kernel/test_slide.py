@@ -67,7 +67,7 @@ def longest(store: StoreBuilder) -> int:
 def test_any_window_any_room(store: StoreBuilder, rng: random.Random) -> None:
     whole = BatchBuilder(list(COLUMNS))
     log = store.segment(0).read_bytes()
-    place = {"base": 0, "position": 0, "stop": store.end, "segment_end": len(log)}
+    place: dict[str, Any] = {"base": 0, "position": 0, "stop": store.end, "segment_end": len(log)}
     count, *_ = whole.decoder.scan(memoryview(log), **place, verify_crc=True, most=PLENTY)
     expected = rows_of(whole.finish())
     assert count == len(store.messages) == len(expected)

@@ -1,0 +1,123 @@
+"""A walk over units inside entries: the same units in windows of any size, with any stop, whatever is wrong."""
+
+from __future__ import annotations
+
+import random
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+from oracle import reference
+from support.kernels import rows_of
+
+from native_io import COLUMNS, Decoder, Dispatcher, Filter, Status, Walked, Wrapping, scan
+from rmqstore_spark.store.units import BatchBuilder
+
+WRAPPING = Wrapping(48, 4, 24)
+BASE = 1 << 20
+
+
+def entry(position: int, body: bytes | None) -> bytes:
+    """An entry of DLedger's: magic, size, index, term, pos, channel, chainCrc, bodyCrc, bodyLength."""
+    unit = b"" if body is None else reference.encode_unit(topic="T", body=body, physical_offset=position + 48)
+    magic = 1 if unit else 2
+    return struct.pack(">iiqqqiiii", magic, 48 + len(unit), 3, 1, position, 0, 0, 0, len(unit)) + unit
+
+
+@pytest.fixture
+def log(rng: random.Random) -> tuple[bytes, list[int], list[int]]:
+    """(log, where units begin, where entries end); the segment's end is closed."""
+    data, starts, ends = bytearray(), [], []
+    for _ in range(60):
+        body = None if rng.random() < 0.2 else rng.randbytes(rng.choice((0, 5, 300)))
+        if body is not None:
+            starts.append(BASE + len(data) + 48)
+        data += entry(BASE + len(data), body)
+        ends.append(BASE + len(data))
+    left = rng.choice((8, 20, 48, 500))
+    return bytes(data + struct.pack(">ii", -1, left)).ljust(len(data) + left, b"\0"), starts, ends
+
+
+def walked(log: bytes, at: int, size: int, **where: Any) -> tuple[Walked, list[int]]:
+    shown = {"base": at, "position": at, "stop": BASE + len(log), "segment_end": BASE + len(log), "verify_crc": True}
+    found = np.empty(1000, np.int64)
+    answer = scan(log[at - BASE :][:size], **(shown | where), positions=found, wrapping=WRAPPING)
+    return answer, found[: answer.units].tolist()
+
+
+def test_any_window(log: tuple[bytes, list[int], list[int]], rng: random.Random) -> None:
+    """From window to window as SegmentReader goes: where it got to, or with as many bytes as are needed."""
+    data, starts, ends = log
+    for _ in range(40):
+        at, found, need = BASE, [], 0
+        for _ in range(5000):
+            answer, some = walked(data, at, max(need, rng.choice((0, 1, 8, 47, 48, 49, 100, 400, 4000))))
+            found += some
+            need = answer.expected if answer.at == at else 0
+            at = answer.at
+            if answer.status is not Status.MORE:
+                break
+        assert found == starts
+        assert (at, answer.status) == (ends[-1], Status.BLANK)
+
+
+def test_any_stop(log: tuple[bytes, list[int], list[int]]) -> None:
+    """Up to a unit's start, or the end of an entry, it is LIMIT; within one it says that the stop is none."""
+    data, starts, ends = log
+    boundaries = {BASE, *starts, *ends}
+    for stop in range(BASE, ends[-1] + 1):
+        answer, found = walked(data, BASE, len(data), stop=stop)
+        assert found == [start for start, end in zip(starts, _unit_ends(starts, ends), strict=True) if end <= stop]
+        if stop in boundaries:
+            assert (answer.at, answer.status) == (stop, Status.LIMIT)
+        else:
+            assert answer.status is Status.CROSSES_STOP
+            assert answer.at < stop
+
+
+def _unit_ends(starts: list[int], ends: list[int]) -> list[int]:
+    return [min(end for end in ends if end > start) for start in starts]
+
+
+def test_all_that_walk(log: tuple[bytes, list[int], list[int]]) -> None:
+    """Filter, decoder and dispatcher pass the same units; without the wrapping there is none."""
+    data, starts, ends = log
+    where: dict[str, Any] = {"base": BASE, "position": BASE, "stop": ends[-1], "segment_end": BASE + len(data)}
+    found = np.empty(1000, np.int64)
+    answer = Filter().scan(data, **where, verify_crc=True, positions=found, wrapping=WRAPPING)
+    assert found[: answer.units].tolist() == starts
+    builder = BatchBuilder(list(COLUMNS))
+    assert builder.decoder.scan(data, **where, verify_crc=True, most=1000, wrapping=WRAPPING).units == len(starts)
+    assert [row["commitLogOffset"] for row in rows_of(builder.finish())] == starts
+    dispatcher = Dispatcher()
+    assert dispatcher.dispatch(data, **where, verify_crc=True, most=1000, wrapping=WRAPPING).units == len(starts)
+    assert dispatcher.finish().last_position == starts[-1]
+    plain = Decoder(["topic"]).scan(data, **where, verify_crc=True, most=1000)
+    assert (plain.units, plain.status) == (0, Status.BAD_MAGIC)
+
+
+def test_headers_that_lie(log: tuple[bytes, list[int], list[int]], rng: random.Random) -> None:
+    """Any byte of any header: nothing is passed that is not an entry here, and never anything outside of the window."""
+    data, starts, ends = log
+    for _ in range(2000):
+        number = rng.randrange(len(ends))
+        begin = BASE if number == 0 else ends[number - 1]
+        at = begin - BASE + rng.randrange(48)
+        changed = data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :]
+        answer, found = walked(changed, BASE, rng.choice((len(data), rng.randrange(len(data)))))
+        assert found == starts[: len(found)]
+        assert BASE <= answer.at <= BASE + len(data)
+    for size in (-(1 << 31), -1, 0, 47, 49, (1 << 31) - 1):
+        lie = data[:4] + struct.pack(">i", size) + data[8:]
+        answer, found = walked(lie, BASE, len(data))
+        assert found == starts[: len(found)]
+
+
+@pytest.mark.parametrize("left", range(60))
+def test_the_end_of_a_segment(left: int) -> None:
+    data = entry(BASE, b"x")
+    closed = (struct.pack(">ii", -1, left) + bytes(60))[:left]
+    answer, found = walked(data + closed, BASE, 1000)
+    assert found == ([BASE + 48] if left >= 8 else [])
+    assert answer.status is (Status.BLANK if left >= 8 else Status.BAD_TOTAL_SIZE)
