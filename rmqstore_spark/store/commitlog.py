@@ -66,10 +66,13 @@ class SegmentReader:
     def __init__(self, segment: Segment, files: Files, verify_crc: bool = False) -> None:
         self.segment = segment
         self._window = Window(segment, files)
+        self._wrapping = segment.wrapping
         self._verify_crc = verify_crc
         self._sums = BodySums(self._window)
         self._outline, self._outlined = memoryview(b""), (0, 0)  # the last one, its position and size
         self._positions: Positions = np.empty(WINDOW_UNITS, np.int64)
+        self._scan_many = functools.partial(scan, positions=self._positions)
+        self._scan_one = functools.partial(scan, positions=self._positions[:1])
 
     def __enter__(self) -> "SegmentReader":
         return self
@@ -234,9 +237,10 @@ class SegmentReader:
         Args:
             after: see header().
         """
-        position = self._past_header(position, self.segment.end)
-        step = functools.partial(scan, positions=self._positions[:1])
-        _, _, status, size, _ = self._scan(position, self.segment.end, step, peek=True)
+        if self._wrapping is not None:
+            position = self._past_header(position, self.segment.end, self._wrapping)
+        walked = self._scan(position, self.segment.end, self._scan_one, peek=True)
+        status, size = walked.status, walked.expected
         data, at = self._window.data, position - self._window.base
         if status is Status.MORE and position + size <= self._window.file_end:
             if after or self._outlined != (position, size):
@@ -358,8 +362,7 @@ class SegmentReader:
 
     def _run(self, at: int, stop: int, may_load: bool = True) -> tuple[Run | None, Walked]:
         """_scan, with the units as a run, or None."""
-        step = functools.partial(scan, positions=self._positions)
-        walked = self._scan(at, stop, step, may_load=may_load)
+        walked = self._scan(at, stop, self._scan_many, may_load=may_load)
         return self._run_of(walked.units) if walked.units else None, walked
 
     def _scan(self, at: int, stop: int, step: Step, peek: bool = False, may_load: bool = True) -> Walked:
@@ -373,7 +376,8 @@ class SegmentReader:
         Returns:
             What the kernel returns; FULL means that it only has to be called again.
         """
-        at = self._past_header(at, stop)
+        if self._wrapping is not None and not peek:
+            at = self._past_header(at, stop, self._wrapping)
         need, window = 0, self._window
         may_load, verify_crc = may_load and not peek, self._verify_crc and not peek
         while True:
@@ -385,7 +389,7 @@ class SegmentReader:
                 stop=stop,
                 segment_end=self.segment.end,
                 verify_crc=verify_crc,
-                wrapping=self.segment.wrapping,
+                wrapping=self._wrapping,
             )
             if walked.status is not Status.MORE:
                 return walked
@@ -402,12 +406,9 @@ class SegmentReader:
                 if outlined.status is not Status.FULL:
                     return outlined._replace(units=0, at=at)
 
-    def _past_header(self, at: int, stop: int) -> int:
-        """Where the unit begins whose entry begins at a physical offset; the offset itself where units are not wrapped,
-        or it comes before `stop` no unit."""
-        wrapping = self.segment.wrapping
-        if wrapping is None:
-            return at
+    def _past_header(self, at: int, stop: int, wrapping: Wrapping) -> int:
+        """Where the unit begins whose entry begins at a physical offset; the offset itself where no entry does, or none
+        with a unit that begins before `stop`."""
         self._window.show(at, wrapping.header, min(at + _PEEK_SIZE, self.segment.end))
         size = wrapping.entry_size(bytes(self._window.seen(at, wrapping.header)), at)
         after = at + wrapping.header
