@@ -40,6 +40,7 @@ def _items(data: bytes) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trial", range(8))
 def test_items_beyond_a_log_that_was_cut_off_go(tmp_path: Path, rng: random.Random, trial: int) -> None:
     """A broker indexes nothing while its last index file ends after the log; and one that we write ends with it."""

@@ -38,6 +38,7 @@ def put(root: Path, **options: Any) -> int:
     return rmqstore_spark.write_store(root, row, **{**SIZES, **options})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MOST)
 def test_more_than_a_broker_takes(tmp_path: Path, name: str) -> None:
     for value in (MOST[name] + 1, INT + 1, 1 << 32, 10**30):
