@@ -45,20 +45,18 @@ class SelectedUnits:
     def read(self, piece: Range) -> Iterator[Run | Damage]:
         """The selected units of a piece, run by run, and the damage that is met while they are looked for."""
         with piece.store.reader(piece.segment, self._verify_crc) as reader:
-            given: list[Positions] = []
+            named: list[Positions] = []
             if isinstance(piece, Queued | Indexed):
                 try:
                     for run in self._named(piece, reader):
-                        given.append(run.positions.copy())
+                        named.append(run.positions.copy())
                         yield run
                     return
                 except ContradictedError as why:
                     log.warning("%s; reading %d bytes of the commitlog instead", why, piece.stop - piece.start)
+            emitted = np.concatenate(named) if named else None
             for found in self._scanned(piece, piece.start, piece.stop, reader):
-                if given and isinstance(found, Run):
-                    yield found.only(~np.isin(found.positions, np.concatenate(given)))
-                else:
-                    yield found
+                yield found if emitted is None or isinstance(found, Damage) else found.without(emitted)
 
     def _named(self, piece: Queued | Indexed, reader: SegmentReader) -> Iterator[Run]:
         """What an accelerator names, and what is selected in the gaps that it does not know.

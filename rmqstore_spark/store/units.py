@@ -122,6 +122,10 @@ class Run:
         offsets = None if self.window_offsets is None else self.window_offsets[which]
         return Run(self.window, self.base, self.positions[which], offsets)
 
+    def without(self, positions: Positions) -> "Run":
+        """The units but for those at these physical offsets."""
+        return self.only(~np.isin(self.positions, positions))
+
     def add_to(self, builder: BatchBuilder) -> None:
         """Decode the units."""
         builder.append(self.window, self.positions, base=self.base, window_offsets=self.window_offsets)

@@ -84,7 +84,7 @@ def test_batches_of_any_size_hold_the_same_rows(tmp_path: Path, rng: random.Rand
     random_stores.random_store(tmp_path, rng, messages=300)
     expected = reference.read_store(tmp_path)
     for size in (1, 300, 5000):
-        monkeypatch.setattr("rmqstore_spark.read.batches.BATCH_BYTES", size)
+        monkeypatch.setattr("rmqstore_spark.read.batch_maker.BATCH_BYTES", size)
         assert read(tmp_path) == expected
     for size in (128, 1000, 3000):
         monkeypatch.setattr("rmqstore_spark.store.window.WINDOW_SIZE", size)
