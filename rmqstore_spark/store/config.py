@@ -1,4 +1,5 @@
-"""config/*.json: what the broker was told of topics and consumers. Hints: nothing that is in them needs to be true.
+"""config/: what the broker was told of topics and consumers, in files or in RocksDB (rocksdb_config.py). Hints: nothing
+that is there needs to be true.
 
 fastjson writes them, with numbers as keys in no quotes: {0:12,1:9}. While one is replaced, only its .bak may be there.
 Source: org.apache.rocketmq.common.ConfigManager, broker.BrokerPathConfigHelper.
@@ -16,7 +17,9 @@ from typing import Any, NamedTuple
 
 from rmqstore_spark.errors import RmqStoreError, StorageError, one_line
 from rmqstore_spark.store.files import Files, cannot_read, ignore_unreadable, kind_of
+from rmqstore_spark.store.kinds import Part
 from rmqstore_spark.store.layout import queue_id_of
+from rmqstore_spark.store.rocksdb_config import InRocksDB, config_in_rocksdb
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +44,12 @@ MEMBERS = {
     "consumerFilter.json": "filterDataByTopic",
 }
 OFFSETS = ("consumerOffset.json", "lmqConsumerOffset.json")  # with light queues (enableLmq) the second has all of them
+# The files that a broker may have in RocksDB instead.
+_PARTS: dict[str, Part] = {
+    "topics.json": "topics",
+    "subscriptionGroup.json": "groups",
+    **dict.fromkeys(OFFSETS, "offsets"),
+}
 
 Table = dict[str, Any]
 ConsumerOffsets = dict[tuple[str, str], dict[int, int]]  # by (group, topic): by queueId
@@ -125,6 +134,9 @@ class _Taken(NamedTuple):
 
 
 def _taken(root: str, name: str, files: Files) -> _Taken:
+    kept = _in_rocksdb(root, name, files)
+    if kept is not None:
+        return _Taken(kept.directory, {MEMBERS[name]: kept.table}, [])
     reasons: list[str] = []
     for path in with_backup(os.path.join(root, "config", name)):
         try:
@@ -143,6 +155,22 @@ def _taken(root: str, name: str, files: Files) -> _Taken:
         except ValueError as why:
             reasons.append(f"{path}: expected JSON as a broker writes it ({why})")
     return _Taken(None, {}, reasons)
+
+
+def _in_rocksdb(root: str, name: str, files: Files) -> InRocksDB | None:
+    """What a RocksDB has instead of a file in config/; None where none has it, or it cannot be read."""
+    kept = config_in_rocksdb(root, _PARTS[name], files) if name in _PARTS else None
+    if kept is None or kept.table is None:
+        if kept is not None:
+            log.info("%s", kept.why_not)  # in which tables that is not known is said by them (elsewhere.py)
+        return None
+    path = os.path.join(root, "config", name)
+    if files.exists(path):
+        _say_once(
+            f"{one_line(path)}: there is a RocksDB as well, {one_line(kept.directory)}, which is taken: a broker that "
+            "has one does not look at the file; if it has none any more, move the RocksDB away"
+        )
+    return kept if name != OFFSETS[1] else kept._replace(table={})  # all of them are in the first
 
 
 def say_of_backup(path: str, table: Table, files: Files) -> None:
@@ -386,6 +414,8 @@ def _entries(root: str, name: str, member: str, files: Files) -> dict[str, Table
 
 
 def member_of(root: str, name: str, member: str, files: Files) -> Table:
-    """The object that a member of a file in config/ is; an empty one where there is none."""
+    """The object that a member of a file in config/ is, or what a RocksDB has instead; empty where there is none."""
+    if member == MEMBERS.get(name) and (kept := _in_rocksdb(root, name, files)) is not None:
+        return kept.table or {}
     found = (load(os.path.join(root, "config", name), files) or {}).get(member)
     return found if isinstance(found, dict) else {}

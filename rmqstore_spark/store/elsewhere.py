@@ -9,6 +9,7 @@ from rmqstore_spark.errors import counted, one_line
 from rmqstore_spark.store.config import why_unread
 from rmqstore_spark.store.kinds import KINDS, Kind, kind_with, kinds_in
 from rmqstore_spark.store.layout import queue_id_of
+from rmqstore_spark.store.rocksdb_config import config_in_rocksdb
 from rmqstore_spark.store.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,15 @@ def elsewhere(store: Snapshot, table: str | None = None) -> Iterator[Elsewhere]:
     if store.layout.dledger is not None and table is None:
         yield Elsewhere(store.layout.dledger, "all messages, in a log of DLedger", frozenset())
     for kind in kinds_in(store.root, store.files, (kind for kind in KINDS if table in (None, *kind.hides))):
-        yield _place(store, kind)
+        if not _is_read(store, kind):
+            yield _place(store, kind)
+
+
+def _is_read(store: Snapshot, kind: Kind) -> bool:
+    """Is it a configuration in RocksDB that can be read?"""
+    parts = kind.instead - {"queues"}
+    found = [config_in_rocksdb(store.root, part, store.files) for part in parts]
+    return bool(found) and all(one is not None and one.table is not None for one in found)
 
 
 def _place(store: Snapshot, kind: Kind) -> Elsewhere:
@@ -63,9 +72,9 @@ def say_if_unread(store: Snapshot, name: str, table: str) -> None:
 
 
 def offsets_elsewhere(store: Snapshot) -> Elsewhere | None:
-    """Where a RocksDB has the consumers' offsets; None where none has."""
+    """Where a RocksDB has the consumers' offsets that cannot be read; None where none has."""
     kind = kind_with(store.root, store.files, "offsets")
-    return None if kind is None else _place(store, kind)
+    return None if kind is None or _is_read(store, kind) else _place(store, kind)
 
 
 def _beside(store: Snapshot, kind: Kind) -> str:

@@ -126,11 +126,6 @@ def test_config_in_rocksdb_is_not_missed(store: Path) -> None:
 _QUEUES = ("consumequeue", "ConsumeQueues in RocksDB")
 _STORE = ("rocksdbstore", "an index, timers or transactions in RocksDB")
 _POP = ("kvStore", "popped messages in flight, in RocksDB")
-_V1 = [
-    ("config/consumerOffsets", "consumers' offsets in RocksDB"),
-    ("config/subscriptionGroups", "groups' configuration in RocksDB"),
-    ("config/topics", "topics' configuration in RocksDB"),
-]
 _COMPACTED = ("compaction", "the compacted copy of topics, which may outlive the commitlog's messages")
 FLAVOURS: dict[str, Rows] = {
     "batchcq": [],
@@ -140,10 +135,10 @@ FLAVOURS: dict[str, Rows] = {
     "dledger": [("dledger-n0", "all messages, in a log of DLedger")],
     "recover": [],
     "retry": [],
-    "rocksdb-all": [*_V1, _QUEUES, _POP, _STORE],
-    "rocksdb-all-v2": [("config/rdb", IN_ROCKSDB), _QUEUES, _POP, _STORE],
-    "rocksdb-metadata": [("config/metadata", IN_ROCKSDB), ("consumequeue_rocksdb", "ConsumeQueues in RocksDB")],
-    "rocksdb-trans": [*_V1, _QUEUES, _STORE],
+    "rocksdb-all": [_QUEUES, _POP, _STORE],
+    "rocksdb-all-v2": [_QUEUES, _POP, _STORE],
+    "rocksdb-metadata": [("consumequeue_rocksdb", "ConsumeQueues in RocksDB")],
+    "rocksdb-trans": [_QUEUES, _STORE],
     "system": [],
     "tiered": [("config/tieredStoreMetadata.json", "what is in a tiered store")],
 }

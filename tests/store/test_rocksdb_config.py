@@ -1,0 +1,150 @@
+"""Topics, groups and offsets that a broker keeps in RocksDB: the tables have them, or say that they do not know them.
+
+Oracles are what clients of that broker saw, and the same configuration in files.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import flavours, remote
+
+from rmqstore_spark import Store
+from rmqstore_spark.store import config
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.remote_files import RemoteFiles
+from rmqstore_spark.store.rocksdb_config import config_in_rocksdb
+
+WITH_OFFSETS = ("rocksdb-all", "rocksdb-all-v2", "rocksdb-metadata")
+PLACES = {"rocksdb-all": "consumerOffsets", "rocksdb-all-v2": "rdb", "rocksdb-metadata": "metadata"}
+
+Unpack = Callable[[str], tuple[Path, list[dict[str, Any]]]]
+
+
+@pytest.fixture
+def unpack(tmp_path: Path) -> Unpack:
+    return lambda name: flavours.unpack(name, tmp_path)
+
+
+def consumed(events: list[dict[str, Any]]) -> dict[tuple[str, str, int], int]:
+    """What clients consumed: the offset after the last message of each queue, by group, topic and queue."""
+    found: dict[tuple[str, str, int], int] = {}
+    for event in events:
+        if event["event"] == "consumed":
+            place = event["group"], event["topic"], event["queueId"]
+            found[place] = max(found.get(place, 0), event["queueOffset"] + 1)
+    return found
+
+
+@pytest.mark.parametrize("name", WITH_OFFSETS)
+def test_offsets_are_what_clients_consumed(name: str, unpack: Unpack) -> None:
+    root, events = unpack(name)
+    rows = {(row["group"], row["topic"], row["queueId"]): row for row in Store(root).offsets().to_pylist()}
+    expected = consumed(events)
+    assert expected
+    for place, offset in expected.items():
+        assert rows[place]["consumerOffset"] == offset
+        assert rows[place]["lag"] == 0
+
+
+@pytest.mark.parametrize("name", WITH_OFFSETS)
+def test_topics_that_clients_sent_to_are_configured(name: str, unpack: Unpack) -> None:
+    root, events = unpack(name)
+    sent = Counter(event["topic"] for event in events if event["event"] == "sent")
+    topics = {row["topic"]: row for row in Store(root).topics().to_pylist()}
+    assert sent
+    for topic in sent:
+        assert topics[topic]["configured"]
+        assert (topics[topic]["readQueueNums"], topics[topic]["perm"]) == (2, "RW-")
+    assert {row["group"] for row in Store(root).groups().to_pylist() if row["configured"]} >= {
+        "rocksdb-all-v2": {"PopG"},
+    }.get(name, {"TOOLS_CONSUMER", "SELF_TEST_C_GROUP"})
+
+
+@pytest.mark.parametrize("name", WITH_OFFSETS)
+def test_a_read_starts_where_a_group_stands(name: str, unpack: Unpack, caplog: pytest.LogCaptureFixture) -> None:
+    root, events = unpack(name)
+    assert Store(root).messages(startingOffsets="group:CG", subscribe="Rk").read_all().num_rows == 0
+    assert sum(offset for (group, _, _), offset in consumed(events).items() if group == "CG") == len(
+        [event for event in events if event["event"] == "sent" and event["topic"] == "Rk"]
+    )
+    assert not [text for text in caplog.messages if "config" in text]
+
+
+@pytest.mark.parametrize("name", WITH_OFFSETS)
+def test_the_same_configuration_in_files_gives_the_same_rows(name: str, unpack: Unpack) -> None:
+    root, _ = unpack(name)
+    of_rocksdb = {table: Store(root).table(table) for table in ("topics", "groups", "offsets")}
+    for file in ("topics.json", "subscriptionGroup.json", "consumerOffset.json"):
+        member = config.MEMBERS[file]
+        (root / "config" / file).write_text(json.dumps({member: config.member_of(str(root), file, member, Files())}))
+    for place in (root / "config").iterdir():
+        if place.is_dir():
+            place.rename(root / place.name)
+    assert {table: Store(root).table(table) for table in of_rocksdb} == of_rocksdb
+
+
+@pytest.mark.parametrize("name", WITH_OFFSETS)
+def test_in_object_storage_it_is_the_same(name: str, unpack: Unpack) -> None:
+    root, _ = unpack(name)
+    for part in ("topics", "groups", "offsets"):
+        local = config_in_rocksdb(str(root), part, Files())
+        assert local is not None
+        assert local.table
+        assert config_in_rocksdb(str(root), part, RemoteFiles(bucket=remote.bucket)) == local
+
+
+@pytest.mark.parametrize("name", WITH_OFFSETS)
+def test_a_damaged_database_is_not_an_empty_one(name: str, unpack: Unpack, caplog: pytest.LogCaptureFixture) -> None:
+    root, _ = unpack(name)
+    directory = root / "config" / PLACES[name]
+    for table in directory.glob("*.sst"):
+        data = table.read_bytes()
+        table.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+    found = config_in_rocksdb(str(root), "offsets", Files())
+    assert found is not None
+    assert (found.table, found.directory) == (None, str(directory))
+    assert "expected a block with its CRC-32C" in (found.why_not or "")
+    assert Store(root).offsets().num_rows == 0
+    what = "consumers' offsets" if name == "rocksdb-all" else "configuration and consumers' offsets"
+    assert [text for text in caplog.messages if text.endswith("lacks what is only there")] == [
+        f"{directory}: {what} in RocksDB: not read, so table 'offsets' lacks what is only there"
+    ]
+
+
+def test_of_two_databases_none_is_taken(unpack: Unpack) -> None:
+    root, _ = unpack("rocksdb-all")
+    (root / "config" / "rdb").mkdir()
+    (root / "config" / "rdb" / "CURRENT").touch()
+    found = config_in_rocksdb(str(root), "topics", Files())
+    assert found is not None
+    assert found.table is None
+    assert found.why_not == f"{root}/config/topics: expected the only database of topics, found config/rdb as well"
+
+
+def test_a_file_beside_the_database_is_told(unpack: Unpack, caplog: pytest.LogCaptureFixture) -> None:
+    root, _ = unpack("rocksdb-metadata")
+    file = root / "config" / "consumerOffset.json"
+    file.write_text('{"offsetTable":{"Rk@CG":{0:1}}}')
+    with caplog.at_level(logging.WARNING):
+        rows = Store(root).offsets().to_pylist()
+    assert [(row["queueId"], row["consumerOffset"]) for row in rows] == [(0, 3), (1, 3)]
+    assert [text for text in caplog.messages if text.startswith(f"{file}: there is a RocksDB as well")]
+
+
+@pytest.mark.parametrize("name", WITH_OFFSETS)
+def test_a_copy_has_the_groups(name: str, unpack: Unpack, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    root, events = unpack(name)
+    new = tmp_path / "new"
+    Store(root).copy(new)
+    offsets = {
+        (row["group"], row["topic"], row["queueId"]): row["consumerOffset"] for row in Store(new).offsets().to_pylist()
+    }
+    assert {place: offsets.get(place) for place in consumed(events)} == consumed(events)
+    assert not [text for text in caplog.messages if "config" in text and "new store" in text]
