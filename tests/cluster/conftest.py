@@ -1,4 +1,4 @@
-"""Clusters of machines, each with a disk of its own. Where that is not to be had, tests are skipped and say so."""
+"""A cluster of machines, each with a disk of its own. Where that is not to be had, tests are skipped and say so."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 from support.machines import Machines, machines_in
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def machines(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Iterator[Machines]:
-    """With the wheel."""
+    """With the wheel. All modules have the same ones: each has a directory of its own on their disks."""
     with machines_in(tmp_path_factory.mktemp("cluster"), wheel) as found:
         yield found
 

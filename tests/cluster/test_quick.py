@@ -1,4 +1,5 @@
-"""Of all that a cluster can have wrong, what is quick to see: a store that each machine has for itself."""
+"""An executor that has another store than the driver, or none, says so with its name. This is the quick proof;
+test_other_stores.py has every way to read and to be wrong."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -50,9 +50,7 @@ class Machines(NamedTuple):
             prepare: what puts something into the directory in which it is started.
         """
         python = python or self.python
-        home = self.home / "driver"
-        shutil.rmtree(home, ignore_errors=True)
-        home.mkdir()
+        home = Path(tempfile.mkdtemp(prefix="driver-", dir=self.home))
         prepare(home)
         variables = {**_OF_TESTS, "PYSPARK_PYTHON": str(python), **(environment or {})}
         with Driver(home, python, {"spark.master": self.cluster.address, **(settings or {})}, variables) as driver:
