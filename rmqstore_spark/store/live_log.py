@@ -74,7 +74,7 @@ class _Seen:
     last_live: tuple[int, int] | None = None
 
 
-_NOT_SEEN = _Seen(None)
+_NOTHING, _NOT_SEEN = _Proved(), _Seen(None)
 
 
 class LiveLog:
@@ -104,6 +104,7 @@ class LiveLog:
     ) -> None:
         self.extents = extents
         self.size = sum(extent.stop - extent.start for extent in extents)
+        self._starts = [extent.start for extent in extents]
         self._last_timestamp = last_timestamp
         self._queues = queues
         self._reader = reader
@@ -235,13 +236,13 @@ class LiveLog:
         return seen.last_live if seen.last_live[0] >= 0 else None
 
     def _index_at(self, position: int) -> int:
-        return bisect.bisect_right(self.extents, position, key=lambda extent: extent.start) - 1
+        return bisect.bisect_right(self._starts, position) - 1
 
     def _whole(self, part: Extent) -> Extent:
         return self.extents[self._index_at(part.start)]
 
     def _known(self, whole: Extent) -> _Proved:
-        return self._proved.get(whole.start, _Proved())
+        return self._proved.get(whole.start, _NOTHING)
 
     def _learn(self, whole: Extent, more: _Proved) -> None:
         self._proved[whole.start] = self._known(whole).and_also(more)
