@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rmqstore_spark.errors import OptionError
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 REPORT_SECONDS = 5.0
 _SHOW_SECONDS = 0.1
@@ -27,6 +27,8 @@ _shows: ContextVar[_Shows | None] = ContextVar("_shows", default=None)
 
 class Progress:
     """Says every few seconds how far some work is; of short work nothing. Several threads may do it.
+
+    (It has nine fields: what a user sees of the work, and when that was said last, to whom.)
 
     Args:
         is_said: False where nobody may want to know: it is only shown.
@@ -60,7 +62,7 @@ class Progress:
         elif self._is_said and self.done < self.total and now - self._reported >= REPORT_SECONDS:
             self._reported = now
             # A worker of Spark's shows warnings only, and who waits wants to know.
-            log.warning("%s: %s (%d %%)%s", self.what, *self._how_far(now - self._begin))
+            logger.warning("%s: %s (%d %%)%s", self.what, *self._how_far(now - self._begin))
 
     def _how_far(self, seconds: float) -> tuple[str, int, str]:
         percent = 100 * self.done // max(1, self.total)

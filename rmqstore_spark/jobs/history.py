@@ -69,7 +69,8 @@ Unit = dict[str, Any]  # a message's columns; times are microseconds, properties
 
 
 class Event(NamedTuple):
-    """A row: something that happened. Its time (microseconds) is None where the store does not tell it."""
+    """A row, a field for each column: something that happened. Its time (microseconds) is None where the store does not
+    tell it."""
 
     timestamp: int | None
     event: str

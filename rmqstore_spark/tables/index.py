@@ -18,7 +18,7 @@ from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.columns import timestamps
 from rmqstore_spark.tables.table import Table
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _BATCH_ITEMS = 64 * 1024
 
@@ -27,7 +27,7 @@ def tell(why: RmqStoreError, options: ReadOptions) -> None:
     """A file that cannot be read: as `mode` says."""
     if options.mode == "FAILFAST" or isinstance(why, StorageError):
         raise why
-    log.warning("%s", why)
+    logger.warning("%s", why)
 
 
 def _parts(store: Snapshot, options: ReadOptions) -> list[str]:

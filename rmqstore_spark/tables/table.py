@@ -27,7 +27,7 @@ def of_the_log_alone(store: Snapshot, options: ReadOptions) -> Iterable[Proof | 
 
 @dataclass(frozen=True)
 class Table:
-    """A table.
+    """A table: all that anybody has to know of it, so that nothing outside its module is written for it.
 
     Attributes:
         name: what `option("table", ...)` names, and the method of Store.

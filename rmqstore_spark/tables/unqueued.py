@@ -23,7 +23,7 @@ from rmqstore_spark.store.queue_bounds import QueueBounds
 from rmqstore_spark.store.queue_coverage import coverage
 from rmqstore_spark.store.snapshot import Snapshot
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _COLUMNS = ["topic", "queueId", "queueOffset", "sysFlag", "commitLogOffset", "storeTimestamp"]
 # What is looked at without a sign that something is missing: more than these take longer than about a second.
@@ -85,7 +85,7 @@ def _unknown(store: Snapshot, selection: Selection, known: Mapping[tuple[str, in
     queues = store.queues.with_batch
     if not any(queue.last() is not None for queue in queues):
         if ranges:
-            log.warning("%s: no ConsumeQueues of files, so the whole log is read to know its queues", store.root)
+            logger.warning("%s: no ConsumeQueues of files, so the whole log is read to know its queues", store.root)
         yield from (Scanned(r.segment, r.start, r.stop, store) for r in ranges)
         return
     is_sign = _is_something_missing(store, selection, known)
@@ -99,7 +99,7 @@ def _unknown(store: Snapshot, selection: Selection, known: Mapping[tuple[str, in
     size = sum(stop - start for some in gaps for start, stop in some)
     if size > _MOST_BYTES:
         what = "they are read to know the queues" if is_sign else "of deleted topics, or of queues that lack messages"
-        log.warning("%s: %s of the log are in no ConsumeQueue: %s", one_line(store.root), size_text(size), what)
+        logger.warning("%s: %s of the log are in no ConsumeQueue: %s", one_line(store.root), size_text(size), what)
         if not is_sign:
             return
     for some, r in zip(gaps, ranges, strict=True):

@@ -9,7 +9,7 @@ from rmqstore_spark.store.consumequeue import UNIT_SIZE
 from rmqstore_spark.write import checked, stretch, topics, transactions
 from rmqstore_spark.write.change import Change
 from rmqstore_spark.write.journal import APPENDED
-from rmqstore_spark.write.logfiles import LogWriter, StretchWriter
+from rmqstore_spark.write.logfiles import InPlaceWriter, LogWriter
 from rmqstore_spark.write.messages import Messages
 from rmqstore_spark.write.queuefiles import Queue
 from rmqstore_spark.write.store_files import StoreFiles
@@ -45,7 +45,7 @@ def append(
     change.begin()
     try:
         files = StoreFiles(tree, change.new, target, goes_on=True, has_index=has_index, has_patches=is_small)
-        stretched = StretchWriter(target, messages.nbytes) if is_small else None
+        stretched = InPlaceWriter(target, messages.nbytes) if is_small else None
         log = stretched or LogWriter(tree, target, os.path.join(change.new, "commitlog"))
         ends = messages.make(files, log, target, table)
         transactions.put(tree, transactions_path(change.new), known, transaction)

@@ -47,10 +47,10 @@ from rmqstore_spark.write.moves import Below, Move, moves
 from rmqstore_spark.write.publication import Publication, publication_of
 from rmqstore_spark.write.site import Site
 from rmqstore_spark.write.steps import Abort, Checkpoint, Step, Topics
-from rmqstore_spark.write.stretch import Stretch
+from rmqstore_spark.write.stretch import InPlaceAppend
 from rmqstore_spark.write.workshop import ASIDE, transactions_path, workshop
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Change:
@@ -86,11 +86,13 @@ class Change:
         """
         self._publish({name: self._site.tree.status(self._site.in_new(name)).st_ino for name in exchanged})
 
-    def publish_stretch(self, stretch: Stretch, units: memoryview) -> None:
+    def publish_stretch(self, stretch: InPlaceAppend, units: memoryview) -> None:
         """Write units behind the end of the log, and bring what is in `new` into the store; errors as of publish()."""
         self._publish({}, stretch, units)
 
-    def _publish(self, made: dict[str, int], stretch: Stretch | None = None, units: memoryview | None = None) -> None:
+    def _publish(
+        self, made: dict[str, int], stretch: InPlaceAppend | None = None, units: memoryview | None = None
+    ) -> None:
         site = self._site
         had_topics, has_topics = (site.has(top("config", "topics.json")) for top in (site.in_root, site.in_new))
         journal = Journal(made, had_topics, has_topics, stretch)
@@ -110,7 +112,7 @@ class Change:
         try:
             course.finish()
         except Exception as why:
-            log.warning("%s; trying once more", one_line(why))
+            logger.warning("%s; trying once more", one_line(why))
             self._finish_again(course, why)
 
     def _finish_again(self, course: "_Course", why: Exception) -> None:
@@ -122,7 +124,7 @@ class Change:
                     f"{why}: all messages are written, do not write them again; but a power failure may still lose "
                     "them: find out what is wrong with the disk, and call rmqstore_spark.rebuild(store)"
                 ) from None
-            log.warning(
+            logger.warning(
                 "%s: all messages are written, but the cleanup is not complete: the next write, "
                 "rmqstore_spark.rebuild(store) or a broker finishes it: %s",
                 *map(one_line, (self._site.root, why)),
@@ -152,11 +154,11 @@ class Change:
             self._set_aside(why)
             return
         if course is not None and course.publication.is_published:
-            log.warning("%s: finishing a write that was killed", one_line(site.root))
+            logger.warning("%s: finishing a write that was killed", one_line(site.root))
             course.finish()
             return
         if course is not None:
-            log.warning("%s: undoing a write that was killed", one_line(site.root))
+            logger.warning("%s: undoing a write that was killed", one_line(site.root))
             course.undo()
         site.tree.remove(site.journal)
         site.tree.remove_tree(site.home)
@@ -167,7 +169,7 @@ class Change:
             try:
                 self.recover()
             except Exception as why:
-                log.warning("%s: not cleaned up; the next write will try again: %s", self._site.root, one_line(why))
+                logger.warning("%s: not cleaned up; the next write will try again: %s", self._site.root, one_line(why))
 
     def _left(self) -> "_Course | None":
         """What a killed writer was doing; None where there is nothing to finish or to undo.
@@ -193,12 +195,12 @@ class Change:
     def _set_aside(self, why: Exception) -> None:
         site = self._site
         aside = os.path.join(workshop(site.root), f"{ASIDE}{time.time_ns():x}")
-        log.warning("%s: not followed, and moved to %s: %s", one_line(site.journal), one_line(aside), one_line(why))
+        logger.warning("%s: not followed, and moved to %s: %s", one_line(site.journal), one_line(aside), one_line(why))
         site.tree.rename(site.home, aside)
 
 
 class _Course:
-    """The steps of a change, in their order.
+    """The steps of a change, in their order. (It has nine fields: a step each, and the files that two of them move.)
 
     Attributes:
         checkpoint: the step that moves it away.

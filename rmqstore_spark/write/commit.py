@@ -33,7 +33,7 @@ from rmqstore_spark.write.target import (
 )
 from rmqstore_spark.write.workshop import transactions_path, workshop
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def commit(root: str, staged: Sequence[Staged], settings: Settings) -> int:
             new = is_new(tree)
             known = {} if new else transactions.load(tree)  # of a store that is gone, nothing counts
             if settings.transaction is not None and transactions.is_done(known, settings.transaction):
-                log.info("%s: skipped: written before: %s", *map(one_line, (root, settings.transaction)))
+                logger.info("%s: skipped: written before: %s", *map(one_line, (root, settings.transaction)))
                 return 0
             check_writable(tree)
             messages = Messages(tree, staged)

@@ -32,7 +32,8 @@ from rmqstore_spark.write.patch import PatchWriter
 class IndexWriter:
     """Puts entries into index files, going on with the last one that is there. A context manager.
 
-    A file grows in memory, not in a mapping of it: on a full disk that would be a SIGBUS, which nobody can tell of.
+    A file grows in memory, not in a mapping of it: on a full disk that would be a SIGBUS, which nobody can tell of. (So
+    it has many fields: where it writes, what is in the header of the file that grows, and which index it goes on with.)
 
     Args:
         tree: where all of it is.

@@ -13,7 +13,7 @@ from rmqstore_spark.write.staging import hold, root_is_made, tell_root_is_made
 from rmqstore_spark.write.target import check_can_exchange, check_kinds, make_root
 from rmqstore_spark.write.workshop import GONE, PART, staging, workshop
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _TRIES = 100  # to make a job's directory where others come and go
 
@@ -86,6 +86,6 @@ def forget(root: str, *jobs: str) -> None:
                     tree.remove_tree(staged + GONE)
             tree.remove_empty(workshop(root))
     except (OSError, RmqStoreError) as why:
-        log.warning("%s: staged files are not deleted yet, a later write does it: %s", *map(one_line, (root, why)))
+        logger.warning("%s: staged files are not deleted yet, a later write does it: %s", *map(one_line, (root, why)))
     if is_made:
         disk.remove_empty(root)

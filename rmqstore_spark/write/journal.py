@@ -12,7 +12,7 @@ from typing import Any
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.files import ReadFile
 from rmqstore_spark.write.disk import Tree
-from rmqstore_spark.write.stretch import Stretch
+from rmqstore_spark.write.stretch import InPlaceAppend
 
 _VERSION = 1
 _MOST_BYTES = 64 * 1024
@@ -40,7 +40,7 @@ class Journal:
     made: dict[str, int]
     had_topics: bool
     has_topics: bool
-    stretch: Stretch | None = None
+    stretch: InPlaceAppend | None = None
     version: int = _VERSION
 
     @property
@@ -105,7 +105,7 @@ def _understood(found: Any) -> Journal | None:
         return None
     if not all(type(inode) is int and 0 <= inode < 1 << 64 for inode in made.values()):
         return None
-    stretch = Stretch.understood(found["stretch"]) if "stretch" in found else None
+    stretch = InPlaceAppend.understood(found["stretch"]) if "stretch" in found else None
     if (stretch is None) == (tuple(made) == STRETCHED):
         return None
     return Journal(made, *flags, stretch)

@@ -21,7 +21,7 @@ from rmqstore_spark.write import disk
 from rmqstore_spark.write.background import Lane
 from rmqstore_spark.write.new_file import BLOCK, NewFile, closed_if_it_fails
 from rmqstore_spark.write.staging import CHUNK_SIZE
-from rmqstore_spark.write.stretch import Stretch, digest_of
+from rmqstore_spark.write.stretch import InPlaceAppend, digest_of
 from rmqstore_spark.write.target import Target
 
 _IN_FLIGHT = 4  # of each space two: that it is written, and that its memory is free then
@@ -67,7 +67,7 @@ class LogWriter:
 
     A context manager. Whoever writes asks for space for units that are to come next in the log, reads and places them
     there, and has the space written; spaces are written in the order of the log. Meanwhile those before are on their
-    way to disk.
+    way to disk. (So it has many fields: where it writes, how far it is in log and file, and what is on its way.)
 
     Args:
         tree: where all of it is.
@@ -195,7 +195,7 @@ def _store_last(file: NewFile, data: _Buffer, offset: int) -> None:
     file.__exit__()
 
 
-class StretchWriter:
+class InPlaceWriter:
     """Holds placed units until they are published. It is used as a LogWriter is.
 
     Args:
@@ -207,7 +207,7 @@ class StretchWriter:
         self._target = target
         self.units = memoryview(bytearray(nbytes))
 
-    def __enter__(self) -> "StretchWriter":
+    def __enter__(self) -> "InPlaceWriter":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -232,7 +232,7 @@ class StretchWriter:
     def finish(self) -> None:
         """All units are here. They come to disk when they are published."""
 
-    def reader(self) -> "StretchWriter":
+    def reader(self) -> "InPlaceWriter":
         """Reads single facts of what is here."""
         return self
 
@@ -248,9 +248,9 @@ class StretchWriter:
         return mark_of(bytes(self.units[at : at + MARK_SIZE]), position) if at >= 0 else None
 
     @property
-    def stretch(self) -> Stretch:
+    def stretch(self) -> InPlaceAppend:
         """Where the units go."""
-        return Stretch(
+        return InPlaceAppend(
             segment=self._target.segments[-1].start,
             segment_size=self._target.sizes.segment,
             start=self._target.end,

@@ -10,7 +10,7 @@ from rmqstore_spark.store.geometry import indexes_tags
 from rmqstore_spark.write import topics
 from rmqstore_spark.write.brought import Brought, Counts
 from rmqstore_spark.write.disk import Tree
-from rmqstore_spark.write.logfiles import LogWriter, StretchWriter
+from rmqstore_spark.write.logfiles import InPlaceWriter, LogWriter
 from rmqstore_spark.write.placing import Placing
 from rmqstore_spark.write.queuefiles import Queue
 from rmqstore_spark.write.staging import Chunk, Staged, read_chunks
@@ -63,7 +63,7 @@ class Messages:
         found.extend([part.counts for part in self.staged if part.counts is not None])
         return found
 
-    def make(self, files: StoreFiles, log: LogWriter | StretchWriter, target: Target, table: Table) -> dict[Queue, int]:
+    def make(self, files: StoreFiles, log: LogWriter | InPlaceWriter, target: Target, table: Table) -> dict[Queue, int]:
         """Make all files that are changed or new in a store that has these messages, too.
 
         Args:

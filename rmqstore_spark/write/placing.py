@@ -15,7 +15,7 @@ from rmqstore_spark.store.consumequeue import QueueUnit, lost_unit
 from rmqstore_spark.store.message import failed_check
 from rmqstore_spark.write import times
 from rmqstore_spark.write.background import Lane
-from rmqstore_spark.write.logfiles import LogWriter, Run, Space, StretchWriter
+from rmqstore_spark.write.logfiles import InPlaceWriter, LogWriter, Run, Space
 from rmqstore_spark.write.staging import Chunk, UnitSizes
 from rmqstore_spark.write.store_files import StoreFiles
 from rmqstore_spark.write.target import Target
@@ -81,6 +81,8 @@ class Rolling:
 class Placing:
     """Gives units their positions, and writes them and what follows from them, chunk by chunk.
 
+    (It has many fields, as much goes on from chunk to chunk: positions, queue offsets, the clock, store times.)
+
     Args:
         target: the store, before it.
         log: takes the units.
@@ -93,7 +95,7 @@ class Placing:
     def __init__(
         self,
         target: Target,
-        log: LogWriter | StretchWriter,
+        log: LogWriter | InPlaceWriter,
         files: StoreFiles,
         index_tags: bool,
         keep: bool = False,

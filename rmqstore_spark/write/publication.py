@@ -10,7 +10,7 @@ from rmqstore_spark.write import patch
 from rmqstore_spark.write.journal import APPENDED, PUT, STRETCHED, Journal
 from rmqstore_spark.write.site import Site
 from rmqstore_spark.write.steps import Step
-from rmqstore_spark.write.stretch import Laying, Stretch
+from rmqstore_spark.write.stretch import InPlaceAppend, Laying
 
 
 class Publication(Step, Protocol):
@@ -120,7 +120,7 @@ class AppendInPlace:
     puts = PUT[STRETCHED]
     is_rebuild = False
 
-    def __init__(self, site: Site, stretch: Stretch, units: memoryview | None) -> None:
+    def __init__(self, site: Site, stretch: InPlaceAppend, units: memoryview | None) -> None:
         self._site = site
         self._units = units
         self._laying = Laying(site.tree, site.in_root("commitlog"), site.home, stretch)

@@ -36,6 +36,9 @@ class _Tail:
 class QueueWriter:
     """Puts units into ConsumeQueue files.
 
+    (It has nine fields: what it was told, the end of each queue, and what it has made, which rebuild and the checkpoint
+    ask for.)
+
     Args:
         tree: where all of it is.
         directory: the store's ConsumeQueue, to go on with; None to begin all queues anew.

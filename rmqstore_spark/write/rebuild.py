@@ -46,7 +46,7 @@ from rmqstore_spark.write.target import (
 )
 from rmqstore_spark.write.workshop import workshop
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _MOST_TOLD = 20
 _Run = tuple[Queue, int, memoryview]  # first queue offset, ConsumeQueue units
@@ -128,6 +128,8 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
 
 class _Queues:
     """Puts the units of a log into queues, as a broker would, and notes which messages get none.
+
+    (It has ten fields, as a rebuild does for a whole log what a broker does for one message.)
 
     Args:
         known: what topics.json says.
@@ -220,11 +222,11 @@ def _kept_ends(store: Snapshot) -> dict[tuple[str, int], int]:
 def _tell_of(root: str, queues: dict[tuple[str, int], int], what: str) -> None:
     """Say of which queues messages get no units, and why."""
     for (topic, queue_id), position in itertools.islice(queues.items(), _MOST_TOLD):
-        log.warning(
+        logger.warning(
             "%s: commitLogOffset %d: topic %r, queue %d: %s", one_line(root), position, one_line(topic), queue_id, what
         )
     if len(queues) > _MOST_TOLD:
-        log.warning("%s: and likewise for %d more queues", one_line(root), len(queues) - _MOST_TOLD)
+        logger.warning("%s: and likewise for %d more queues", one_line(root), len(queues) - _MOST_TOLD)
 
 
 def _keep_others(tree: disk.Tree, store: Snapshot, new: str, queues: QueueWriter, size: int) -> None:

@@ -9,7 +9,7 @@ from rmqstore_spark.store.written import WORKSHOP
 from rmqstore_spark.write.disk import Tree, kind_at
 from rmqstore_spark.write.new_file import closed_if_it_fails
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Replacement:
@@ -47,7 +47,7 @@ class Replacement:
                     self._remove_other()
                 except (OSError, RmqStoreError) as why:
                     what = "the old store is not deleted" if self.is_published else "not cleaned up"
-                    log.warning("%s: %s, the next write will try again: %s", *map(one_line, (self._new, what, why)))
+                    logger.warning("%s: %s, the next write will try again: %s", *map(one_line, (self._new, what, why)))
 
     def _remove_other(self) -> None:
         """Delete what is not the store now."""

@@ -44,7 +44,7 @@ _AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
-class Stretch:
+class InPlaceAppend:
     """Where in the log some messages go, and how they begin.
 
     Attributes:
@@ -74,7 +74,7 @@ class Stretch:
         return _BLANK.pack(self.segment_size - self.position, FORMAT["MAGIC_BLANK"])
 
     @staticmethod
-    def understood(found: Any) -> "Stretch | None":
+    def understood(found: Any) -> "InPlaceAppend | None":
         """One that a journal tells of; None where it is none that a writer makes."""
         names = ("segment", "segment_size", "start", "size", "head", "digest")
         if not isinstance(found, dict) or set(found) != set(names):
@@ -87,11 +87,11 @@ class Stretch:
             return None
         if not (_is_hexadecimal(head, _HEAD) and _is_hexadecimal(digest, hashlib.sha256().digest_size)):
             return None
-        return Stretch(segment, segment_size, start, size, head, digest)
+        return InPlaceAppend(segment, segment_size, start, size, head, digest)
 
 
 def digest_of(units: bytes | memoryview) -> str:
-    """What a Stretch knows its messages by."""
+    """What a InPlaceAppend knows its messages by."""
     return hashlib.sha256(units).hexdigest()
 
 
@@ -144,7 +144,7 @@ class Laying:
         workshop: where new files are made.
     """
 
-    def __init__(self, tree: Tree, commitlog: str, workshop: str, stretch: Stretch) -> None:
+    def __init__(self, tree: Tree, commitlog: str, workshop: str, stretch: InPlaceAppend) -> None:
         self._tree = tree
         self._commitlog = commitlog
         self._workshop = workshop

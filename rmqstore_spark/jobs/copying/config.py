@@ -27,7 +27,7 @@ from rmqstore_spark.store.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.write.new_store import Ends
 from rmqstore_spark.write.topics import merge
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # Taken over as they are; of several stores the first one counts for what it names.
 _TAKEN_OVER = ("subscriptionGroup.json", "messageRequestMode.json")
@@ -47,7 +47,7 @@ def say_what_stays_behind(store: Snapshot) -> None:
     """Say in the log what a copy should have, and where it is not read."""
     for place in elsewhere(store):
         if place.tables & NEEDED_BY_COPIES:
-            log.warning("%s: %s: not read, so the new store does not have it", one_line(place.path), place.what)
+            logger.warning("%s: %s: not read, so the new store does not have it", one_line(place.path), place.what)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from rmqstore_spark.errors import RmqStoreError, StorageError, one_line
 from rmqstore_spark.store.indexfile import IndexFile, file_names
 from rmqstore_spark.store.snapshot import Snapshot
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def say_what_is_not_used(store: Snapshot) -> None:
@@ -21,7 +21,7 @@ def say_what_is_not_used(store: Snapshot) -> None:
     except StorageError:
         raise
     except RmqStoreError as why:
-        log.warning("%s; %s", why, _instead(store, is_told=False))
+        logger.warning("%s; %s", why, _instead(store, is_told=False))
         return
     if names and store.files.is_locked(store.layout.lock):
         names.pop()  # it changes while it is looked at
@@ -35,7 +35,7 @@ def say_what_is_not_used(store: Snapshot) -> None:
             broken.append(str(why))
     for text in broken[:1]:
         more = f" (and {len(broken) - 1} more like it)" if len(broken) > 1 else ""
-        log.warning("%s%s; %s", one_line(text), more, _instead(store, is_told))
+        logger.warning("%s%s; %s", one_line(text), more, _instead(store, is_told))
 
 
 def _instead(store: Snapshot, is_told: bool) -> str:

@@ -16,7 +16,7 @@ from rmqstore_spark.store.message import are_queued
 
 @dataclass(frozen=True)
 class Rows:
-    """Some messages of a source, as arrays of one length.
+    """Some messages of a source, as arrays of one length. (A field is a column: these are all that a copy needs.)
 
     Attributes:
         source: where they are from.

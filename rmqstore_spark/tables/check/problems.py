@@ -244,7 +244,7 @@ PROBLEMS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """A row of the table but for what PROBLEMS says.
+    """A row of the table, with a field for each column but for what PROBLEMS says.
 
     Attributes:
         count: how many there are in a row, of which this is the first; None where nobody knows.
