@@ -110,8 +110,8 @@ def test_what_is_remembered_is_no_link(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"txnAppId": "a"}, "expected 'txnVersion', too, found none"),
-        ({"txnVersion": "1"}, "expected 'txnAppId', too, found none"),
+        ({"txnAppId": "a"}, "expected 'txnVersion' as well, found none"),
+        ({"txnVersion": "1"}, "expected 'txnAppId' as well, found none"),
         ({"txnAppId": "a", "txnVersion": "-1"}, "option 'txnVersion': expected a whole number of at least 0"),
         ({"txnAppId": "", "txnVersion": "1"}, "option 'txnAppId': expected a name"),
     ],
