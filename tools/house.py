@@ -85,7 +85,7 @@ ROOMS = (
         "#7a7a2a",
         _modules("columns cores errors kept progress times"),
     ),
-    Room("native_io", "the kernel: buffers in, arrays out; files only by descriptors, in _io", "#6b7280", ("native_io",)),
+    Room("native_io", "the kernel: buffers in, arrays out; files only in _io", "#6b7280", ("native_io",)),
 )
 
 
