@@ -5,14 +5,18 @@ try:
     from native_io._io import Slide, exchange, follow_chains, gather, mount_of, read_short_queues, resident
     from native_io._read import (
         COLUMNS,
+        QUEUE_COLUMNS,
+        QUEUE_FORMAT,
         TILING_ROWS,
         Decoder,
         Filter,
         QueueWalk,
         Tiling,
+        UnitKind,
         array_address,
         find_unit,
         fingerprint,
+        queue_units,
         scan,
     )
     from native_io._rocksdb import (
@@ -61,6 +65,8 @@ __all__ = [
     "ENCODE_COLUMNS",
     "FORMAT",
     "NOT_IN_ORDER",
+    "QUEUE_COLUMNS",
+    "QUEUE_FORMAT",
     "SEQUENCE_SIZE",
     "TILING_ROWS",
     "Batches",
@@ -77,6 +83,7 @@ __all__ = [
     "Status",
     "Tiling",
     "Tombstones",
+    "UnitKind",
     "Walked",
     "Wrapping",
     "array_address",
@@ -95,6 +102,7 @@ __all__ = [
     "masked_crc32c",
     "mount_of",
     "put_index",
+    "queue_units",
     "read_blocks",
     "read_index",
     "read_pairs",

@@ -57,7 +57,19 @@ cdef extern from "queues.h" nogil:
 
 cdef extern from "queue_units.h" nogil:
     enum:
-        RMQ_BATCH_QUEUE_UNIT_SIZE
+        RMQ_BATCH_QUEUE_UNIT_SIZE, RMQ_PRE_BLANK_SIZE, RMQ_LOST_UNIT_SIZE
+        RMQ_UNIT_IS_NOTHING, RMQ_UNIT_IS_PRE_BLANK, RMQ_UNIT_IS_LOST, RMQ_UNIT_IS_MESSAGE
+    ctypedef struct rmq_unit_columns:
+        int64_t *numbers
+        int64_t *positions
+        int64_t *sizes
+        int64_t *tags_codes
+        int64_t *queue_offsets
+        int64_t *messages
+        int64_t *store_times
+        uint8_t *kinds
+    void rmq_read_queue_units(const uint8_t *units, int64_t count, int64_t number, int is_batch,
+                              const rmq_unit_columns *to)
     ctypedef struct rmq_queue_walk:
         int64_t unit_size
         int64_t start

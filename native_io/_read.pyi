@@ -1,5 +1,6 @@
 """Reading: where units are, which are selected, and their fields as Arrow columns. For words see _common.pyi."""
 
+import enum
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -111,12 +112,35 @@ class Filter:
             unit is there; else: none is.
         """
 
-class QueueWalk:
-    """Walks along queues, and takes the fields of the units that count into arrays.
+class UnitKind(enum.IntEnum):
+    """What a unit of a ConsumeQueue stands for. To a broker that starts, all but NOTHING are units of the queue."""
 
-    A unit counts up to the first that is not used, or begins before the one before it ends; PRE_BLANK never does.
-    Source: rmqstore_spark/store/consumequeue.py.
+    NOTHING = ...  # zeros, or noise: it is not used
+    PRE_BLANK = ...  # a queue offset before the queue's first message, in that one's file
+    LOST = ...  # the queue offset of a message that a salvage has not found
+    MESSAGE = ...
+
+QUEUE_COLUMNS: tuple[str, ...]  # of what queue_units() makes
+QUEUE_FORMAT: dict[str, int]  # UNIT_SIZE, BATCH_UNIT_SIZE; the sizes that units of kind PRE_BLANK and LOST say
+
+def queue_units(units: Buffer, number: int, *, unit_size: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """What units of a ConsumeQueue say, as they stand in a file; a part of one at the end is left out.
+
+    Args:
+        number: of the first one.
+        unit_size: bytes of one: 20, or 46 in a BatchCQ.
+
+    Returns:
+        an array of QUEUE_COLUMNS, each with a value for every unit; and the UnitKind of every unit. What is no message
+        has its number for a queue offset, and stands for one message.
+
+    Raises:
+        ValueError: there is no such unit_size.
     """
+
+class QueueWalk:
+    """Walks along queues, and takes the fields of the units of messages into arrays: up to the first that is not used,
+    or begins before the one before it ends."""
 
     def __init__(self) -> None: ...
     def fill(

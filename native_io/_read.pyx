@@ -13,7 +13,10 @@ from native_io._common cimport (
     rmq_finding, rmq_i32, rmq_unit, rmq_walk, walked,
 )
 
+import enum
 import re
+
+import numpy as np
 
 # In the order of decode.h.
 COLUMNS = (
@@ -25,6 +28,24 @@ assert len(COLUMNS) == RMQ_COLUMNS
 # Of the array that a Tiling fills.
 TILING_ROWS = ("open_ends", "furthest", "counts", "crossed", "asked_counts", "asked_prints", "asked_bytes", "latest",
                "followed")
+
+# Sizes of ConsumeQueue units, and of what two kinds of them say that a message has.
+QUEUE_FORMAT = {
+    "UNIT_SIZE": RMQ_QUEUE_UNIT_SIZE,
+    "BATCH_UNIT_SIZE": RMQ_BATCH_QUEUE_UNIT_SIZE,
+    "PRE_BLANK": RMQ_PRE_BLANK_SIZE,
+    "LOST": RMQ_LOST_UNIT_SIZE,
+}
+# Of the array that queue_units() makes.
+QUEUE_COLUMNS = ("numbers", "positions", "sizes", "tags_codes", "queue_offsets", "messages", "store_times")
+
+
+class UnitKind(enum.IntEnum):
+    NOTHING = RMQ_UNIT_IS_NOTHING
+    PRE_BLANK = RMQ_UNIT_IS_PRE_BLANK
+    LOST = RMQ_UNIT_IS_LOST
+    MESSAGE = RMQ_UNIT_IS_MESSAGE
+
 
 # In the order of conditions.h.
 _FIELDS = ("queueOffset", "commitLogOffset", "storeTimestamp", "offsetMsgId", "tags", "keys", "word", "msgId")
@@ -167,6 +188,30 @@ cdef class Filter(OneAtATime):
         return walked(claims.selected, claims.taken, status, claims.why.expected, claims.why.found)
 
 
+def queue_units(const uint8_t[::1] units not None, int64_t number, *, int64_t unit_size):
+    cdef int64_t count
+    cdef int64_t[:, ::1] found
+    cdef uint8_t[::1] kinds
+    cdef rmq_unit_columns to
+    check_unit_size(unit_size)
+    count = units.shape[0] // unit_size
+    columns, which = np.empty((len(QUEUE_COLUMNS), count), np.int64), np.empty(count, np.uint8)
+    if count == 0:
+        return columns, which
+    found, kinds = columns, which
+    to = rmq_unit_columns(&found[0, 0], &found[1, 0], &found[2, 0], &found[3, 0], &found[4, 0], &found[5, 0],
+                          &found[6, 0], &kinds[0])
+    with nogil:
+        rmq_read_queue_units(&units[0], count, number, unit_size == RMQ_BATCH_QUEUE_UNIT_SIZE, &to)
+    return columns, which
+
+
+cdef int check_unit_size(int64_t unit_size) except -1:
+    if unit_size not in (RMQ_QUEUE_UNIT_SIZE, RMQ_BATCH_QUEUE_UNIT_SIZE):
+        raise ValueError(f"unit_size {unit_size}: there is none")
+    return 0
+
+
 cdef class QueueWalk(OneAtATime):
     cdef rmq_queue_walk walk
     cdef int64_t[::1] positions, queue_offsets
@@ -186,8 +231,7 @@ cdef class QueueWalk(OneAtATime):
         self.leave()
 
     def begin(self, int64_t number, *, int64_t unit_size, int64_t start, int64_t stop):
-        if unit_size not in (RMQ_QUEUE_UNIT_SIZE, RMQ_BATCH_QUEUE_UNIT_SIZE):
-            raise ValueError(f"unit_size {unit_size}: there is none")
+        check_unit_size(unit_size)
         if not 0 <= number < 1 << 62:
             raise ValueError(f"number {number}: no unit has it")
         self.enter()
@@ -245,8 +289,7 @@ cdef class Tiling(OneAtATime):
         self.tiling.first.position = -1
 
     def begin(self, int64_t number, *, int64_t unit_size, bint asked):
-        if unit_size not in (RMQ_QUEUE_UNIT_SIZE, RMQ_BATCH_QUEUE_UNIT_SIZE):
-            raise ValueError(f"unit_size {unit_size}: there is none")
+        check_unit_size(unit_size)
         self.enter()
         self.tiling.unit_size, self.tiling.number, self.tiling.asked = unit_size, number, asked
         self.tiling.at = self.tiling.end = 0

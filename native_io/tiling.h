@@ -81,6 +81,7 @@ static inline void rmq_add_tiles(rmq_tiling *t, const rmq_tiles *of, const uint8
  * left over from a truncated log, or noise; or it is after all stretches. */
 static int rmq_add_units(rmq_tiling *t, const uint8_t *units, int64_t count) {
     const int64_t unit_size = t->unit_size;
+    const int is_batch = unit_size == RMQ_BATCH_QUEUE_UNIT_SIZE;
     int64_t i = 0;
     while (i < count && t->at < t->stretches) {
         const int64_t start = t->starts[t->at], stop = t->stops[t->at];
@@ -90,9 +91,9 @@ static int rmq_add_units(rmq_tiling *t, const uint8_t *units, int64_t count) {
         for (; i < count; i++) {
             const uint8_t *unit = units + i * unit_size;
             const int64_t begin = rmq_i64(unit), size = rmq_i32(unit + 8);
-            const rmq_unit_kind kind = rmq_kind_of_unit(begin, size, end);
-            if (kind == RMQ_UNIT_IS_BLANK) continue;
-            goes_on = kind == RMQ_UNIT_COUNTS;
+            const rmq_unit_kind kind = rmq_kind_of_unit(unit, is_batch);
+            if (kind == RMQ_UNIT_IS_PRE_BLANK || kind == RMQ_UNIT_IS_LOST) continue;
+            goes_on = kind == RMQ_UNIT_IS_MESSAGE && begin >= end;
             if (!goes_on || begin >= stop) break;
             end = begin + size;
             if (begin < start) continue;

@@ -25,8 +25,8 @@ from rmqstore_spark.option_values import (
     parse_word,
     refuse_list,
 )
-from rmqstore_spark.store.consumequeue import UNIT_SIZE as QUEUE_UNIT_SIZE
 from rmqstore_spark.store.message import host_bytes
+from rmqstore_spark.store.queue_block import UNIT_SIZE as QUEUE_UNIT_SIZE
 
 Mode = Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
 Pushdown = Literal["auto", "on", "off"]

@@ -16,9 +16,9 @@ from rmqstore_spark.option_texts import StoreOptions, refuse_no_text, storage_ki
 from rmqstore_spark.option_types import Mode, Pushdown, Trust, Type
 from rmqstore_spark.option_values import GroupOffsets, Transaction, selection_of
 from rmqstore_spark.selection import EVERYTHING, Selection
-from rmqstore_spark.store.consumequeue import UNIT_SIZE as QUEUE_UNIT_SIZE
 from rmqstore_spark.store.guest import Manners
 from rmqstore_spark.store.layout import refuse_remote
+from rmqstore_spark.store.queue_block import UNIT_SIZE as QUEUE_UNIT_SIZE
 from rmqstore_spark.store.sizes import DEFAULT_SIZES, MOST_BYTES, Sizes, most_items, most_slots
 from rmqstore_spark.store.storage import Storage, is_storage_option, taken_out
 

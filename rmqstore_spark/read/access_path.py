@@ -20,7 +20,8 @@ from rmqstore_spark.read.queue_rows import can_answer
 from rmqstore_spark.read.split import Splitter
 from rmqstore_spark.read.task import Covered, Queued, Range, Scanned
 from rmqstore_spark.selection import ALL, Selection
-from rmqstore_spark.store.consumequeue import UNIT_SIZE, Queue
+from rmqstore_spark.store.consumequeue import Queue
+from rmqstore_spark.store.queue_block import UNIT_SIZE
 from rmqstore_spark.store.queue_coverage import claimed, coverage
 from rmqstore_spark.store.snapshot import Snapshot
 

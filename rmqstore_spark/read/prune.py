@@ -8,8 +8,9 @@ from dataclasses import replace
 from rmqstore_spark.read.split import SplitPoints
 from rmqstore_spark.read.task import Range
 from rmqstore_spark.selection import ALL, Numbers, Selection
-from rmqstore_spark.store.consumequeue import Queue, QueueUnit
+from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.evidence import Evidence
+from rmqstore_spark.store.queue_block import QueueUnit
 from rmqstore_spark.store.snapshot import Snapshot
 
 _MOST_OFFSETS = 1000  # more of them are looked for in one stretch

@@ -10,7 +10,9 @@ from rmqstore_spark.read.task import Queued
 from rmqstore_spark.selection import ALL, REPLACEMENT, Numbers, Selection
 from rmqstore_spark.store.clock import went_back, widened
 from rmqstore_spark.store.commitlog import SegmentReader
-from rmqstore_spark.store.consumequeue import Queue, QueueUnits
+from rmqstore_spark.store.consumequeue import Queue
+from rmqstore_spark.store.queue_block import QueueBlock
+from rmqstore_spark.store.queue_cursor import QueueCursor
 from rmqstore_spark.store.snapshot import StoreRef
 from rmqstore_spark.store.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.store.units import Claims
@@ -67,10 +69,10 @@ class QueueCursors:
         self.queues = asked_queues(store, selection)
         self._reached: tuple[int, list[int]] | None = None  # a physical offset, and each queue's first unit from there
 
-    def units(self, start: int, stop: int) -> list[QueueUnits]:
+    def units(self, start: int, stop: int) -> list[QueueBlock]:
         """The units of each queue that point into [start, stop), as far as they ascend."""
         if self._reached is None or self._reached[0] != start:
-            self._reached = start, [queue.search(start) for queue in self.queues]
+            self._reached = start, [QueueCursor(queue).seek(start) for queue in self.queues]
         found = [queue.units(number, stop) for queue, number in zip(self.queues, self._reached[1], strict=True)]
         self._reached = stop, [number for _, number in found]
         return [units.ascending() for units, _ in found]
@@ -114,8 +116,8 @@ class QueueClaims:
         return claims
 
     def _claimed(
-        self, queue: Queue, units: QueueUnits, narrow: int, reader: SegmentReader, ascends: bool
-    ) -> QueueUnits:
+        self, queue: Queue, units: QueueBlock, narrow: int, reader: SegmentReader, ascends: bool
+    ) -> QueueBlock:
         """The units of a queue that may point to selected messages."""
         offsets = self._selection.queue(queue.topic, queue.queue_id)
         positions = self._selection.commit_log_offset
@@ -128,7 +130,7 @@ class QueueClaims:
         kept = units.only(keep)
         return self._in_time(kept, narrow, reader) if ascends else kept
 
-    def _in_time(self, units: QueueUnits, narrow: int, reader: SegmentReader) -> QueueUnits:
+    def _in_time(self, units: QueueBlock, narrow: int, reader: SegmentReader) -> QueueBlock:
         """Without those at both ends that are too old or too new, found by binary search."""
         times = self._selection.store_timestamp
         if times == ALL or len(units.positions) < narrow:
@@ -149,12 +151,8 @@ class QueueClaims:
         return units.only(slice(first, after))
 
 
-def _merged(parts: list[QueueUnits]) -> Claims:
+def _merged(parts: list[QueueBlock]) -> Claims:
     """The units of several queues by position."""
-    if not parts:
-        return Claims(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int64))
-    positions = np.concatenate([units.positions for units in parts])
-    order = np.argsort(positions, kind="stable")
-    sizes = np.concatenate([units.sizes for units in parts])
-    queue_offsets = np.concatenate([units.queue_offsets for units in parts])
-    return Claims(positions[order], sizes[order], queue_offsets[order])
+    units = QueueBlock.joined(parts)
+    order = np.argsort(units.positions, kind="stable")
+    return Claims(units.positions[order], units.sizes[order].astype(np.int32), units.queue_offsets[order])

@@ -17,6 +17,7 @@ from rmqstore_spark.read.queue_claims import are_in, asked_queues
 from rmqstore_spark.read.task import Covered
 from rmqstore_spark.selection import ALL, EVERYTHING, Numbers, Selection
 from rmqstore_spark.store.consumequeue import Queue
+from rmqstore_spark.store.queue_cursor import QueueCursor
 from rmqstore_spark.store.snapshot import StoreRef
 
 # The columns that units have, with the bytes of a value; of a text, those besides its own.
@@ -64,7 +65,7 @@ class QueueRows:
             offsets = ALL if wants_all else self._selection.queue(queue.topic, queue.queue_id)
             assert offsets is not None
             is_begun = False
-            for at, units in queue.between(start, stop, buffer):
+            for at, units in queue.chunks(*QueueCursor(queue).around(start, stop), buffer=buffer):
                 if not is_begun:
                     rows.begin(queue, at, positions, offsets)
                     is_begun = True
@@ -121,7 +122,7 @@ class _Rows:
         self._walk.begin(number, unit_size=queue.unit_size, start=positions.least, stop=positions.most + 1)
         self._queue, self._among, self._offsets = queue, positions.among, offsets
 
-    def add(self, units: memoryview) -> int:
+    def add(self, units: bytes | memoryview) -> int:
         """The next units of the queue; answers how many bytes of them are done with. If these are not all, the batch is
         full, or the queue is over."""
         done = 0

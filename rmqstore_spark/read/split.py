@@ -4,15 +4,16 @@ finds. Never at a guess, which a message's body could fool."""
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.read.task import Range
 from rmqstore_spark.store.commitlog import SegmentReader
-from rmqstore_spark.store.consumequeue import Queue, QueueUnit
+from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.live_log import LiveLog
-from rmqstore_spark.store.queue_search import QueueSearch
+from rmqstore_spark.store.queue_block import QueueUnit
+from rmqstore_spark.store.queue_cursor import QueueCursor
 from rmqstore_spark.store.snapshot import Snapshot, as_snapshot
 
 _QUEUES_TO_SPLIT_BY = 8
@@ -120,10 +121,10 @@ def _queued_starts(whole: Range, target: int, reader: SegmentReader, named: "_Na
         found = named.near(due, least, target, whole)
         if not found:
             return
-        cut = next((name.unit.position for name in found if name.holds(reader)), None)
+        cut = next((unit.position for along, unit in found if along.holds(unit, reader)), None)
         if cut is not None:
             yield cut
-        due = max(target + (due if cut is None else cut), found[0].unit.position + 1)
+        due = max(target + (due if cut is None else cut), found[0][1].position + 1)
 
 
 def _walked_starts(whole: Range, target: int, reader: SegmentReader) -> Iterator[int]:
@@ -141,50 +142,44 @@ def _walked_starts(whole: Range, target: int, reader: SegmentReader) -> Iterator
         yield at
 
 
-@dataclass(frozen=True)
-class _Named:
-    """A unit of a queue, which points into the log."""
-
-    queue: Queue
-    number: int
-    unit: QueueUnit
-
-    def holds(self, reader: SegmentReader) -> bool:
-        """Does the log confirm it? A message's body could hold what looks like a unit, but only the broker writes the
-        queue."""
-        return reader.has_message(self.queue, self.number, self.unit)
-
-
 class _Along:
-    """A queue along which units are named."""
+    """A queue along which units are named.
+
+    Attributes:
+        queue: which one.
+    """
 
     def __init__(self, queue: Queue, log: LiveLog) -> None:
-        self._search = QueueSearch(queue)
+        self.queue = queue
+        self._cursor = QueueCursor(queue)
         self._log = log
         self._last_live = log.last_live_unit(queue)
 
-    def first_from(self, position: int) -> _Named | None:
+    def first_from(self, position: int) -> QueueUnit | None:
         """Its first unit that points to `position` or after it, if it has one."""
-        number, unit = self._search.first_from(position)
-        return None if unit is None else _Named(self._search.queue, number, unit)
+        return self._cursor.unit(self._cursor.seek(position))
 
-    def last_before(self, position: int, whole: Range) -> _Named | None:
+    def last_before(self, position: int, whole: Range) -> QueueUnit | None:
         """Its last unit before a physical offset that is live as far as is known; if it has one."""
-        number = self._search.first_from(position)[0] - 1
+        number = self._cursor.seek(position) - 1
         if self._last_live is None:
             live = self._log.live_end(whole)
-            number = min(number, self._search.queue.search(live) - 1) if live < position else number
+            number = min(number, QueueCursor(self.queue).seek(live) - 1) if live < position else number
         else:
             number = min(number, self._last_live[0])
-        unit = self._search.queue.unit(number)
-        return None if unit is None else _Named(self._search.queue, number, unit)
+        return self.queue.unit(number)
 
-    def is_live(self, named: _Named, whole: Range) -> bool:
+    def is_live(self, unit: QueueUnit, whole: Range) -> bool:
         """Is a unit of it live, if the log confirms it? Of what the queue has, only a part is of this log; an old unit
         can begin in the last live bytes, but then it ends after them."""
-        if self._last_live is not None and named.number <= self._last_live[0]:
-            return named.unit.position <= self._last_live[1]
-        return named.unit.position + named.unit.size <= self._log.live_end(whole)
+        if self._last_live is not None and unit.number <= self._last_live[0]:
+            return unit.position <= self._last_live[1]
+        return unit.position + unit.size <= self._log.live_end(whole)
+
+    def holds(self, unit: QueueUnit, reader: SegmentReader) -> bool:
+        """Does the log confirm a unit? A message's body could hold what looks like one, but only the broker writes the
+        queue."""
+        return reader.has_message(self.queue, unit.number, unit)
 
 
 class _NamedUnits:
@@ -215,11 +210,11 @@ class _NamedUnits:
         """Can they tell of any unit in a range that it is live?"""
         return bool(self._queues) and self._store.log.live_end(whole) > whole.start
 
-    def near(self, due: int, stop: int, target: int, whole: Range) -> list[_Named]:
+    def near(self, due: int, stop: int, target: int, whole: Range) -> list[tuple[_Along, QueueUnit]]:
         """The first units that they name in [due, stop), the nearest first, if one is near enough no others. They are
         live if the log confirms them."""
         found = self._near(due, stop, target, whole)
-        if (not found or found[0].unit.position - due > target) and self._met_in != whole.start:
+        if (not found or found[0][1].position - due > target) and self._met_in != whole.start:
             with whole.store.reader(whole.segment) as reader:
                 if self._learn(whole, reader):
                     found = self._near(due, stop, target, whole)
@@ -228,34 +223,34 @@ class _NamedUnits:
     def before(self, position: int, whole: Range, reader: SegmentReader) -> Iterator[int]:
         """The starts of live units of a range, each the last one of a queue that does not begin after `position`."""
         for along in self._queues:
-            named = along.last_before(position + 1, whole)
-            if named is not None and named.unit.position <= position and self._is_in(named, along, whole, reader):
-                yield named.unit.position
+            unit = along.last_before(position + 1, whole)
+            if unit is not None and unit.position <= position and self._is_in(unit, along, whole, reader):
+                yield unit.position
 
     def after(self, position: int, whole: Range, reader: SegmentReader) -> Iterator[int]:
         """The same of the first ones that begin after `position`."""
         for along in self._queues:
-            named = along.first_from(position + 1)
-            if named is not None and self._is_in(named, along, whole, reader):
-                yield named.unit.position
+            unit = along.first_from(position + 1)
+            if unit is not None and self._is_in(unit, along, whole, reader):
+                yield unit.position
 
     @staticmethod
-    def _is_in(named: _Named, along: _Along, whole: Range, reader: SegmentReader) -> bool:
-        is_inside = whole.start < named.unit.position < whole.stop
-        return is_inside and along.is_live(named, whole) and named.holds(reader)
+    def _is_in(unit: QueueUnit, along: _Along, whole: Range, reader: SegmentReader) -> bool:
+        is_inside = whole.start < unit.position < whole.stop
+        return is_inside and along.is_live(unit, whole) and along.holds(unit, reader)
 
-    def _near(self, due: int, stop: int, target: int, whole: Range) -> list[_Named]:
-        found: list[_Named] = []
+    def _near(self, due: int, stop: int, target: int, whole: Range) -> list[tuple[_Along, QueueUnit]]:
+        found: list[tuple[_Along, QueueUnit]] = []
         for along in list(self._queues):
-            named = along.first_from(due)
-            if named is None or not due <= named.unit.position < stop or not along.is_live(named, whole):
+            unit = along.first_from(due)
+            if unit is None or not due <= unit.position < stop or not along.is_live(unit, whole):
                 continue
-            found.append(named)
-            if named.unit.position - due <= target // _NEAR:
+            found.append((along, unit))
+            if unit.position - due <= target // _NEAR:
                 self._queues.remove(along)
                 self._queues.insert(0, along)
                 break  # no need to ask for a nearer one
-        return sorted(found, key=lambda named: named.unit)
+        return sorted(found, key=lambda pair: pair[1].fields)
 
     def _learn(self, whole: Range, reader: SegmentReader) -> bool:
         """Go along the queues of a range's first messages, of those with most of them first, rather than along those

@@ -13,9 +13,9 @@ from rmqstore_spark.read.stream_offset import Queue, StoreOffset
 from rmqstore_spark.selection import Numbers, Selection
 from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.queue_bounds import queue_bounds
+from rmqstore_spark.store.queue_cursor import QueueCursor
 from rmqstore_spark.store.queue_ends import queued_messages
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.unit_evidence import unit_at
 from rmqstore_spark.stream_options import StreamOptions
 
 log = logging.getLogger(__name__)
@@ -117,8 +117,8 @@ def _ends(store: Snapshot, reached: Reached, latest: Collection[Queue]) -> dict[
             continue
         end = bounds.end
         if last.position >= reached.position:  # it came after the look
-            unit = unit_at(queue, queue.search(reached.position, stop=bounds.numbers[-1]))
-            end = end if unit is None else unit.offset
+            unit = queue.any_unit(QueueCursor(queue, bounds.numbers[-1]).seek(reached.position))
+            end = end if unit is None else unit.queue_offset
         found[queue.topic, queue.queue_id] = end
     return found
 

@@ -15,8 +15,9 @@ from typing import NamedTuple
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.kept import kept
 from rmqstore_spark.read.compared import Log, Region, Unit, are_one, is_proof, regions, verdicts
-from rmqstore_spark.store.consumequeue import Queue, QueueUnit
+from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.message import Header
+from rmqstore_spark.store.queue_block import QueueUnit
 from rmqstore_spark.store.snapshot import Snapshot
 
 _MOST_DIFFERENT = 4  # places in which logs differ; one could be a message with a flipped bit that no checksum covers

@@ -4,7 +4,7 @@ Those of a deleted topic stay in the log for as long as their segments do. But a
 where the queues that are left know all of the log, there are none.
 """
 
-from rmqstore_spark.store.consumequeue import Queue, QueueUnit, QueueUnits
+from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.queue_coverage import coverage
 from rmqstore_spark.store.snapshot import Snapshot
 
@@ -34,11 +34,8 @@ def _are_held(store: Snapshot, queue: Queue) -> bool:
     for extent in store.log.extents:
         units, number = queue.units(number, extent.stop)
         units = units.only(units.positions >= extent.start)
-        if len(units.positions) and not all(_confirmed(store, queue, units, at) for at in (0, -1)):
+        if len(units) and not all(
+            store.log.has_message(queue, unit.queue_offset, unit) for unit in (units[0], units[-1])
+        ):
             return False
     return True
-
-
-def _confirmed(store: Snapshot, queue: Queue, units: QueueUnits, at: int) -> bool:
-    unit = QueueUnit(int(units.positions[at]), int(units.sizes[at]), int(units.tags_codes[at]))
-    return store.log.has_message(queue, int(units.queue_offsets[at]), unit)

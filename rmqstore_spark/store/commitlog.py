@@ -14,9 +14,10 @@ import numpy as np
 
 from native_io import FORMAT, Filter, Status, Walked, Wrapping, find_unit, scan
 from rmqstore_spark.store.body_sums import BodySums
-from rmqstore_spark.store.consumequeue import Queue, QueueUnit
+from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.message import HEAD_SIZE, Header, body_crc, body_in, header_in
+from rmqstore_spark.store.queue_block import QueueUnit
 from rmqstore_spark.store.segments import Segment
 from rmqstore_spark.store.units import BatchBuilder, Claims, Positions, Run
 from rmqstore_spark.store.window import FIRST_WINDOW, WINDOW_SIZE, Window

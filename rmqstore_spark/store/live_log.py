@@ -27,9 +27,12 @@ from typing import NamedTuple
 
 from native_io import FORMAT, Status
 from rmqstore_spark.store.commitlog import SegmentReader
-from rmqstore_spark.store.consumequeue import UNIT, UNIT_SIZE, ConsumeQueues, Queue, QueueUnit
+from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.message import Header
+from rmqstore_spark.store.queue_block import QueueUnit
+from rmqstore_spark.store.queue_cursor import QueueCursor
+from rmqstore_spark.store.queues import ConsumeQueues
 from rmqstore_spark.store.segments import Extent, Segment
 
 _LARGEST_SENT = 16 * 1024 * 1024  # bytes of a message (remoting.netty.NettySystemConfig: frameMaxLength)
@@ -225,7 +228,7 @@ class LiveLog:
         it is not sure to be of a live message. Those before it in the queue are live, if the log has their messages."""
         seen = self._seen_of(queue.topic, queue.queue_id)
         if seen.last_live is None:
-            number = queue.search(self._end) - 1
+            number = QueueCursor(queue).seek(self._end) - 1
             unit = queue.unit(number)
             extent = None if unit is None else self.extent_at(unit.position)
             seen.last_live = (-1, -1)
@@ -315,7 +318,7 @@ class LiveLog:
         if seen.queue is None or extent is None:
             return False
         queue, number, end = seen.queue, header.queue_offset, extent.segment.end
-        units = [QueueUnit(*each) for each in UNIT.iter_unpack(queue.read_units(number, _UNITS_TO_LOOK_AT))]
+        units = list(queue.block(number, _UNITS_TO_LOOK_AT))
         if not units or (units[0].position, units[0].size) != (header.position, header.size):
             return False
         known, position = seen.later
@@ -346,7 +349,7 @@ class LiveLog:
             for distance in ((self._end - start) // 2, _GUESS * (end - start)):
                 guess = number + int(used * distance / passed)
                 yield guess, queue.unit(guess)
-            first = queue.search(end)
+            first = QueueCursor(queue).seek(end)
             yield first, queue.unit(first)
 
     def _is_one_followed(self, headers: Sequence[Header], end: int) -> bool:
@@ -388,10 +391,10 @@ class LiveLog:
     def _before(self, header: Header, segment: Segment) -> tuple[Queue, int, QueueUnit] | None:
         """The unit that comes before that of a message in its queue, with its number, if it points into a segment."""
         queue = self._seen_of(header.topic, header.queue_id).queue
-        units = b"" if queue is None else queue.read_units(header.queue_offset - 1, 2)
-        if queue is None or len(units) < 2 * UNIT_SIZE:
+        units = None if queue is None else queue.block(header.queue_offset - 1, 2)
+        if queue is None or units is None or len(units) < 2:
             return None
-        unit, here = (QueueUnit(*fields) for fields in UNIT.iter_unpack(units))
+        unit, here = units
         is_known = (here.position, here.size) == (header.position, header.size)
         is_in_it = segment.start <= unit.position < segment.end
         return (queue, header.queue_offset - 1, unit) if is_known and is_in_it else None

@@ -24,11 +24,13 @@ from rmqstore_spark.kept import kept
 from rmqstore_spark.store.checkpoint import logics_timestamp
 from rmqstore_spark.store.clock import CLOCK_SLACK
 from rmqstore_spark.store.commitlog import SegmentReader
-from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue
+from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.layout import Layout
 from rmqstore_spark.store.message import HEAD_SIZE, Head, Header, microseconds, store_time_in
 from rmqstore_spark.store.past_damage import PastDamage
+from rmqstore_spark.store.queue_cursor import QueueCursor
+from rmqstore_spark.store.queues import ConsumeQueues
 from rmqstore_spark.store.segments import Segment
 from rmqstore_spark.store.written import load
 
@@ -356,16 +358,17 @@ class LogEnd:
         Args:
             head: what is left of it.
         """
+        found = QueueCursor(queue).seek(position)
         likely = [head.queue_offset] if queue.queue_id == head.queue_id else []
-        for number in itertools.chain(likely, [queue.search(position)], self._past_left_over(queue, position)):
+        for number in itertools.chain(likely, [found], self._past_left_over(queue, position)):
             unit = queue.unit(number)
             if unit is not None and unit.position == position and unit.size >= FORMAT["SMALLEST_UNIT"]:
                 return number, unit.size
         return None
 
     def _past_left_over(self, queue: Queue, position: int) -> Iterator[int]:
-        """Queue.search() where units left over from a truncated log mislead it: among those that the log has."""
-        number = queue.search(position)
+        """QueueCursor.seek() where units left over from a truncated log mislead it: among those that the log has."""
+        number = QueueCursor(queue).seek(position)
         if number > queue.first and not self._has(queue, number - 1, position):
             units = range(number)
             yield bisect.bisect_left(units, True, lo=queue.first, key=lambda n: not self._has(queue, n, position))

@@ -20,9 +20,9 @@ from typing import NamedTuple, TypeVar
 
 from native_io import FORMAT, Filter, Status, Walked
 from rmqstore_spark.store.commitlog import SegmentReader, UnitSink
-from rmqstore_spark.store.consumequeue import ConsumeQueues
 from rmqstore_spark.store.message import HEAD_SIZE, Head, Header, failed_check, size_of_parts
 from rmqstore_spark.store.queue_sizes import QueueSizes
+from rmqstore_spark.store.queues import ConsumeQueues
 from rmqstore_spark.store.segments import Damage, damage_in
 from rmqstore_spark.store.units import BatchBuilder, Run
 

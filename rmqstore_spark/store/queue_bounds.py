@@ -8,23 +8,24 @@ the middle do: a group may have consumed them. Messages that their queue does no
 broker does not know them either.
 """
 
+import functools
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from rmqstore_spark.store.consumequeue import Kind, Queue, kinds, parsed
+from native_io import UnitKind
+from rmqstore_spark.store.consumequeue import FEW_UNITS, Queue
 from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.message import Header
+from rmqstore_spark.store.queue_block import QueueBlock, QueueUnit
+from rmqstore_spark.store.queue_cursor import QueueCursor
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.unit_evidence import Unit, UnitEvidence, unit_at, unit_in
+from rmqstore_spark.store.unit_evidence import UnitEvidence
 
 _QUEUES_AT_ONCE = 4096  # so that the log is read in its order
-_UNITS_AT_ONCE = 128  # so many are read in one request rather than searched
-_MOST_AT_ONCE = 16 * 1024
 _BLOCK = 4096  # space on a disk is, mostly in so many bytes
 _UNITS_TO_TRY = 1024  # from the first on, until the log confirms one
 
@@ -60,8 +61,7 @@ def queue_bounds(
     remaining = iter(queues)
     evidence = UnitEvidence(store) if evidence is None else evidence
     while some := list(itertools.islice(remaining, _QUEUES_AT_ONCE)):
-        by_kind = (list(same) for _, same in itertools.groupby(some, key=lambda queue: queue.is_batch))
-        found = list(itertools.chain.from_iterable(_outer_units(store, same, evidence.begin) for same in by_kind))
+        found = store.files.schedule.mapped(functools.partial(_outer, begin=evidence.begin), some)
         evidence.look_up(unit.position for each in found for unit in (each.first, each.last) if unit is not None)
         for queue, outer in zip(some, found, strict=True):
             yield _bounds(queue, outer, evidence)
@@ -77,81 +77,34 @@ class _Outer(NamedTuple):
         is_all: whether that read shows all of the queue.
     """
 
-    first: Unit | None
-    last: Unit | None
+    first: QueueUnit | None
+    last: QueueUnit | None
     is_all: bool = True
 
 
-class _Shown(NamedTuple):
-    """What one small read shows of a queue: the units that it begins with.
-
-    Attributes:
-        inside: the index of the first one that points into the log, or after it; None where there is none.
-        last: the index of the last one that is in use; None where none is.
-    """
-
-    units: Any
-    kinds: npt.NDArray[np.uint8]
-    inside: int | None
-    last: int | None
-
-
-def _outer_units(store: Snapshot, queues: list[Queue], begin: int) -> Iterable[_Outer]:
-    """The outer units of each of these queues, which are of one kind."""
-    return store.files.schedule.mapped(_outer, zip(queues, _shown(store, queues, begin), strict=True))
-
-
-def _shown(store: Snapshot, queues: list[Queue], begin: int) -> Iterator[_Shown]:
-    """What each of these queues begins with; all of them are looked at together, as most are short."""
-    at_once = max(_UNITS_AT_ONCE, store.files.prices.linear_below)
-    data = store.files.schedule.mapped(lambda queue: queue.read_units(queue.first, at_once), queues)
-    bounds = np.cumsum([0, *(len(each) // queues[0].unit_size for each in data)])
-    units = parsed(b"".join(data), queues[0].is_batch)
-    found = kinds(units)
-    inside = _first_of_each((found == Kind.MESSAGE) & (units["position"] >= begin), bounds)
-    last = _last_of_each(found != Kind.NOTHING, bounds)
-    for (start, stop), *indexes in zip(itertools.pairwise(bounds.tolist()), inside, last, strict=True):
-        yield _Shown(units[start:stop], found[start:stop], *indexes)
-
-
-def _first_of_each(which: npt.NDArray[np.bool_], bounds: npt.NDArray[np.int64]) -> list[int | None]:
-    """In each stretch between two bounds the index of the first that is so, from the stretch's beginning on."""
-    found = np.append(np.flatnonzero(which), len(which))
-    first = found[np.searchsorted(found, bounds[:-1])]
-    is_there = (first < bounds[1:]).tolist()
-    return [index if there else None for index, there in zip((first - bounds[:-1]).tolist(), is_there, strict=True)]
-
-
-def _last_of_each(which: npt.NDArray[np.bool_], bounds: npt.NDArray[np.int64]) -> list[int | None]:
-    """The same of the last one."""
-    found = np.insert(np.flatnonzero(which), 0, -1)
-    last = found[np.searchsorted(found, bounds[1:]) - 1]
-    is_there = (last >= bounds[:-1]).tolist()
-    return [index if there else None for index, there in zip((last - bounds[:-1]).tolist(), is_there, strict=True)]
-
-
-def _outer(item: tuple[Queue, _Shown]) -> _Outer:
-    queue, shown = item
-    first = None if shown.inside is None else _unit_shown(queue, shown, shown.inside)
-    if _may_have_more(queue, shown):
+def _outer(queue: Queue, begin: int) -> _Outer:
+    """The outer units of a queue, of a log that begins there. Most queues are so short that one read shows them."""
+    shown = queue.block(queue.first, max(FEW_UNITS, queue.files.prices.linear_below))
+    inside = np.flatnonzero(shown.are_messages & (shown.positions >= begin))
+    used = np.flatnonzero(shown.are_used)
+    first = shown[inside[0]] if len(inside) else None
+    last = shown[used[-1]] if len(used) else None
+    if _may_have_more(queue, len(shown), last):
         number = queue.end - 1
-        if number >= queue.first + len(shown.units):
-            return _Outer(first, unit_at(queue, number), is_all=False)
-    return _Outer(first, None if shown.last is None else _unit_shown(queue, shown, shown.last))
+        if number >= queue.first + len(shown):
+            return _Outer(first, queue.any_unit(number), is_all=False)
+    return _Outer(first, last)
 
 
-def _may_have_more(queue: Queue, shown: _Shown) -> bool:
-    """May units in use come after those that were read? Zeros may be between them, as where a disk has lost a block."""
-    count, files = len(shown.units), queue.in_files
-    if queue.first + count >= queue.stop:
+def _may_have_more(queue: Queue, count: int, last: QueueUnit | None) -> bool:
+    """May units in use come after the first ones that were read? Zeros may be between them, as where a disk has lost a
+    block."""
+    end, files = queue.first + count, queue.in_files
+    if end >= queue.stop:
         return False
-    if shown.last is None or shown.last == count - 1 or files[-1].first >= queue.first + count:
+    if last is None or last.number == end - 1 or files[-1].first >= end:
         return True
     return count * queue.unit_size + _BLOCK < files[0].allocated < files[0].size  # more than zeros need
-
-
-def _unit_shown(queue: Queue, shown: _Shown, index: int) -> Unit:
-    return unit_in(queue, queue.first + index, shown.units[index], Kind(shown.kinds[index]))
 
 
 def _bounds(queue: Queue, outer: _Outer, evidence: UnitEvidence) -> QueueBounds:
@@ -169,35 +122,20 @@ def _bounds(queue: Queue, outer: _Outer, evidence: UnitEvidence) -> QueueBounds:
     for unit in _from_first(queue, outer.first, last, evidence.begin):
         first = evidence.message(queue, unit)
         if first is not None:
-            return QueueBounds(queue, unit.offset, end, first, header, range(unit.number, last.number + 1))
-    return QueueBounds(queue, last.offset, end, header, header, range(last.number, last.number + 1))
+            return QueueBounds(queue, unit.queue_offset, end, first, header, range(unit.number, last.number + 1))
+    return QueueBounds(queue, last.queue_offset, end, header, header, range(last.number, last.number + 1))
 
 
-def _from_first(queue: Queue, first: Unit | None, last: Unit, begin: int) -> Iterator[Unit]:
+def _from_first(queue: Queue, first: QueueUnit | None, last: QueueUnit, begin: int) -> Iterator[QueueUnit]:
     """Units from the first one that points into the log on."""
     if first is not None and first.number <= last.number:
         yield first
         start = first.number + 1
     else:
-        start = queue.search(max(begin, 1), stop=last.number)
-        start -= start > queue.first  # the message at 0 comes after what points to 0 as it is pre-blank
-    yield from itertools.islice(_messages(queue, start, last.number, begin), _UNITS_TO_TRY)
-
-
-def _messages(queue: Queue, start: int, stop: int, begin: int) -> Iterator[Unit]:
-    """The units of messages from number `start` to before `stop` that point into the log. Zeros may be between them,
-    and files may be short or missing."""
-    count = _UNITS_AT_ONCE
-    while start < stop:
-        data = queue.read_units(start, min(count, stop - start))
-        if not data:
-            start = next((file.first for file in queue.in_files if file.first > start), stop)
-            continue
-        units = parsed(data, queue.is_batch)
-        found = kinds(units)
-        for index in np.flatnonzero((found == Kind.MESSAGE) & (units["position"] >= begin)).tolist():
-            yield unit_in(queue, start + index, units[index], Kind.MESSAGE)
-        start, count = start + len(units), min(2 * count, _MOST_AT_ONCE)
+        start = QueueCursor(queue, last.number).seek(begin)
+    blocks = queue.blocks(start, last.number, over_gaps=True)
+    units = (unit for block in blocks for unit in block.only(block.are_messages & (block.positions >= begin)))
+    yield from itertools.islice(units, _UNITS_TO_TRY)
 
 
 class _Units:
@@ -205,19 +143,16 @@ class _Units:
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
-        self._blocks: dict[int, tuple[Any, npt.NDArray[np.uint8]]] = {}
+        self._blocks: dict[int, QueueBlock] = {}
 
-    def at(self, number: int) -> Unit | None:
+    def at(self, number: int) -> QueueUnit | None:
         """The unit of a number; None where there is none."""
-        block, index = divmod(number - self._queue.first, _UNITS_AT_ONCE)
+        block, index = divmod(number - self._queue.first, FEW_UNITS)
         if block not in self._blocks:
-            data = self._queue.read_units(self._queue.first + block * _UNITS_AT_ONCE, _UNITS_AT_ONCE)
-            units = parsed(data, self._queue.is_batch)
-            self._blocks[block] = units, kinds(units)
-        units, found = self._blocks[block]
-        if index >= len(units):  # a file before this one is missing
-            return unit_at(self._queue, number)
-        return unit_in(self._queue, number, units[index], Kind(found[index]))
+            self._blocks[block] = self._queue.block(self._queue.first + block * FEW_UNITS, FEW_UNITS)
+        units = self._blocks[block]
+        # Where it ends early, a file before this unit is missing.
+        return units[index] if index < len(units) else self._queue.any_unit(number)
 
 
 class _Tail:
@@ -232,7 +167,7 @@ class _Tail:
         self._evidence = evidence
         self._units = _Units(queue)
 
-    def find(self, stop: int) -> tuple[Unit | None, int]:
+    def find(self, stop: int) -> tuple[QueueUnit | None, int]:
         """The last unit whose message is live, None where none is; and the queue offset after the last that counts.
 
         Args:
@@ -254,7 +189,7 @@ class _Tail:
                 refuted, top = decided[0], middle
         return last, self._after(low, number + 1, refuted)
 
-    def _some_live(self, stop: int) -> Unit | None:
+    def _some_live(self, stop: int) -> QueueUnit | None:
         """The last live unit that steps which double come upon, back from a number."""
         number, step = stop - 1, 1
         while not self._is_live(number):
@@ -267,28 +202,28 @@ class _Tail:
         unit = self._units.at(number)
         return unit is not None and self._evidence.message(self._queue, unit) is not None
 
-    def _judge(self, number: int, low: Unit | None) -> bool | None:
+    def _judge(self, number: int, low: QueueUnit | None) -> bool | None:
         """Is a unit of the queue (True), or left over (False)? None where it is neither sure.
 
         Args:
             low: one before it that is of the queue.
         """
         unit = self._units.at(number)
-        after = low if low is not None and low.kind is Kind.MESSAGE else None
-        if after is not None and unit is not None and unit.kind is Kind.MESSAGE and unit.position <= after.position:
+        after = low if low is not None and low.is_message else None
+        if after is not None and unit is not None and unit.is_message and unit.position <= after.position:
             return False
         found = self._evidence.of(self._queue, unit, None if after is None else after.position)
         if found is Evidence.EXPIRED and after is not None and after.position >= self._evidence.begin:
             return False
         return {Evidence.LIVE: True, Evidence.EXPIRED: True, Evidence.LEFT_OVER: False}.get(found)
 
-    def _after(self, low: Unit | None, start: int, refuted: int) -> int:
+    def _after(self, low: QueueUnit | None, start: int, refuted: int) -> int:
         """The queue offset after the last of the units that are not decided, from a number on, and still ascend."""
         end = low.end if low is not None else self._queue.first
         position = -1 if low is None else low.position
         for number in range(start, refuted):
             unit = self._units.at(number)
-            if unit is None or unit.kind is Kind.NOTHING:
+            if unit is None or unit.kind is UnitKind.NOTHING:
                 continue
             if unit.position < position:
                 break

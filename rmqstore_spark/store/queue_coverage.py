@@ -13,6 +13,7 @@ comes before a unit in a later segment is live (store/live_log.py), and where th
 unit, only the segment's closing blank is left to be looked at.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -20,17 +21,23 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from native_io import TILING_ROWS, Filter, QueueWalk, Status, Tiling, fingerprint
+from native_io import TILING_ROWS, Filter, QueueWalk, Status, Tiling, fingerprint, read_short_queues
 from rmqstore_spark.cores import cores
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.store.commitlog import SegmentReader
-from rmqstore_spark.store.consumequeue import Queue, QueueUnit, all_chunks
+from rmqstore_spark.store.consumequeue import Queue
+from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.queue_block import QueueUnit
+from rmqstore_spark.store.queue_cursor import QueueCursor
 from rmqstore_spark.store.segments import Extent
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.units import BatchBuilder, Claims
 
 _THREADS = 4
 _UNITS_AT_ONCE = 16 * 1024 * 1024  # where they are put in order
+_QUEUES_AT_ONCE = 64  # short ones are read with one call of the kernel
+_SHORT = 16 * 1024  # bytes of the units of a short one
+_LEAST_AT_ONCE = 256  # units, where a walk begins in the middle of a queue
 _LARGE = 64 * 1024  # a message of which only its head and its tail are read
 
 Gaps = list[tuple[int, int]]
@@ -136,7 +143,7 @@ def _walk(
         found = np.zeros((len(TILING_ROWS), len(extents)), np.int64)
         tiling = Tiling(starts, stops, segments, found)
         ends: list[_End] = []
-        for queue, first, chunks in all_chunks(queues[thread::threads], begin, store.files):
+        for queue, first, chunks in _all_chunks(store, queues[thread::threads], begin):
             tiling.begin(first, unit_size=queue.unit_size, asked=asked(queue))
             all(map(tiling.add, chunks))  # up to where it says that no more need be looked at
             ends += [(queue, end) for end in tiling.ends]
@@ -198,7 +205,8 @@ def _are_held(store: Snapshot, extent: Extent, queues: list[Queue], places: _Arr
     with store.reader(extent.segment) as reader:
         for at in np.flatnonzero(~is_small).tolist():
             position, size, queue_offset = places[at].tolist()
-            are_held[at] = reader.has_message(queues[at], queue_offset, QueueUnit(position, size, 0))
+            unit = QueueUnit(queue_offset, position, size, 0, queue_offset, 1)
+            are_held[at] = reader.has_message(queues[at], queue_offset, unit)
         small = np.flatnonzero(is_small)
         are_held[small] = _are_messages_of([queues[at] for at in small.tolist()], places[small], reader)
     return are_held
@@ -269,7 +277,7 @@ def _units(store: Snapshot, queues: Sequence[Queue], start: int, stop: int, most
     walk = QueueWalk()
     walk.fill(positions, sizes, queue_offsets)
     progress = Progress(f"planning: looking for gaps in ConsumeQueues of {store.root}", len(queues), "queues")
-    for queue, number, chunks in all_chunks(queues, _from(store, start), store.files):
+    for queue, number, chunks in _all_chunks(store, queues, _from(store, start)):
         walk.begin(number, unit_size=queue.unit_size, start=start, stop=stop)
         for chunk in chunks:
             if walk.take(chunk) < len(chunk) // queue.unit_size:
@@ -278,6 +286,55 @@ def _units(store: Snapshot, queues: Sequence[Queue], start: int, stop: int, most
     order = np.argsort(positions[: walk.rows], kind="stable")
     begins = positions[order]
     return begins, begins + sizes[order]
+
+
+def _all_chunks(
+    store: Snapshot, queues: Sequence[Queue], begin: int | None
+) -> Iterator[tuple[Queue, int, Iterable[bytes | memoryview]]]:
+    """The units of queues, as they stand in their files: of each queue the number of the first one, and Queue.chunks()
+    from there on, which are valid until the next queue is asked for. Short queues come from their beginning.
+
+    Args:
+        begin: units that point to before this physical offset need not come; None: all of them come.
+    """
+    buffer = memoryview(bytearray(_QUEUES_AT_ONCE * _SHORT))
+    for first in range(0, len(queues), _QUEUES_AT_ONCE):
+        some = queues[first : first + _QUEUES_AT_ONCE]
+        for queue, known in zip(some, _short_queues(some, buffer, store.files), strict=True):
+            if known is not None:
+                yield queue, known[0], known[1:]
+            elif begin is None:
+                yield queue, queue.first, _bytes(queue.chunks(queue.first))
+            else:
+                number = QueueCursor(queue).seek(begin)
+                yield queue, number, _bytes(queue.chunks(number, at_once=_LEAST_AT_ONCE))
+
+
+def _short_queues(queues: Sequence[Queue], buffer: memoryview, files: Files) -> Sequence[tuple[int, memoryview] | None]:
+    """The units of short queues, read with one call of the kernel.
+
+    Args:
+        buffer: where their units stand then, each queue's in an equal share.
+
+    Returns:
+        of each queue the number of the first unit, and the units up to one that is not used at least. None where the
+        queue has to be looked at in another way.
+    """
+    if not files.are_paths_the_systems or any(queue.is_batch for queue in queues):
+        return [None] * len(queues)
+    numbers, sizes = np.empty((2, len(queues)), np.int64)
+    paths = b"".join(os.fsencode(queue.directory) + b"\0" for queue in queues)
+    nbytes, requests = read_short_queues(paths, numbers, sizes, buffer)
+    files.count(requests, nbytes)
+    share = len(buffer) // len(queues)
+    return [
+        None if size < 0 else (number, buffer[at * share : at * share + size])
+        for at, (number, size) in enumerate(zip(numbers.tolist(), sizes.tolist(), strict=True))
+    ]
+
+
+def _bytes(chunks: Iterable[tuple[int, bytes | memoryview]]) -> Iterable[bytes | memoryview]:
+    return (data for _, data in chunks)
 
 
 def _from(store: Snapshot, start: int) -> int | None:

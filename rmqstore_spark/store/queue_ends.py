@@ -10,18 +10,15 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from native_io import Filter
 from rmqstore_spark.errors import DamagedStoreError, one_line
 from rmqstore_spark.store.config import topic_entries
-from rmqstore_spark.store.consumequeue import Kind, kinds, parsed
 from rmqstore_spark.store.layout import queue_path
 from rmqstore_spark.store.message import Header
 from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
 from rmqstore_spark.store.segments import Damage
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.unit_evidence import UnitEvidence, unit_in
+from rmqstore_spark.store.unit_evidence import UnitEvidence
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +30,6 @@ WITH_A_BROKER = (
 
 _FAR = 1 << 30  # bytes before the log's end; the last segment is never too far
 _MOST = (1 << 63) - 1
-_UNITS_AT_ONCE = 256
 
 Queue = tuple[str, int]  # topic, queueId
 Known = Mapping[str, Mapping[int, int]]  # by topic and queueId
@@ -88,21 +84,16 @@ def queued_messages(
 
 def _refuse_units_after(store: Snapshot, bounds: QueueBounds, evidence: UnitEvidence) -> None:
     """Whoever goes on with a queue writes over what comes after its end. That must be of no live message."""
-    number, queue = bounds.end, bounds.queue
-    for data in queue.chunks(number, count=_UNITS_AT_ONCE):
-        units = parsed(data)
-        found = kinds(units)
-        inside = (units["position"] >= evidence.begin) & (units["position"] < store.end) & (found == Kind.MESSAGE)
-        indexes = np.flatnonzero(inside).tolist()
-        evidence.look_up(units["position"][indexes].tolist())
-        for index in indexes:
-            unit = unit_in(queue, number + index, units[index], Kind.MESSAGE)
+    queue = bounds.queue
+    for block in queue.blocks(bounds.end):
+        units = block.only(block.are_messages & (block.positions >= evidence.begin) & (block.positions < store.end))
+        evidence.look_up(units.positions.tolist())
+        for unit in units:
             if evidence.message(queue, unit) is not None:
                 raise DamagedStoreError(
                     f"{queue.directory}: expected no unit of a message after queueOffset {bounds.end}, where the queue "
                     f"seems to end, found that of {unit.number}; {_what_helps(store)}"
                 )
-        number += len(units)
 
 
 @dataclass

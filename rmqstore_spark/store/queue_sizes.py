@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from native_io import FORMAT
-from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue, is_used, parsed
+from rmqstore_spark.store.consumequeue import Queue
+from rmqstore_spark.store.queue_cursor import QueueCursor
+from rmqstore_spark.store.queues import ConsumeQueues
 
 WINDOW = 16 * 1024 * 1024
 _MOST_UNITS = WINDOW // FORMAT["SMALLEST_UNIT"]
@@ -49,7 +51,7 @@ class QueueSizes:
         if window is None or window.number != number:
             window = self._window = self._looked_at(number)
         first, after = (int(np.searchsorted(window.positions, position, side)) for side in ("left", "right"))
-        units = (queue.unit(queue.search(position)) for queue in window.odd)
+        units = (queue.unit(QueueCursor(queue).seek(position)) for queue in window.odd)
         odd = (unit.size for unit in units if unit is not None and unit.position == position)
         return [*window.sizes[first:after].tolist(), *odd]
 
@@ -70,12 +72,12 @@ class QueueSizes:
 def _units(queue: Queue, start: int, stop: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
     """Where a queue's messages in [start, stop) begin, and their sizes; None where its units there do not ascend, or
     are not all there: a search for each may find what is not between those of the window's ends."""
-    first = queue.search(start)
-    after = queue.search(stop, guess=first)
+    cursor = QueueCursor(queue)
+    first, after = cursor.seek(start), cursor.seek(stop)
     if not 0 <= after - first <= _MOST_UNITS:
         return None
-    units = parsed(queue.read_units(first, after - first))
-    at = units["position"].astype(np.int64)
-    if len(units) < after - first or not is_used(units).all() or (at[1:] <= at[:-1]).any():
+    units = queue.block(first, after - first)
+    at = units.positions
+    if len(units) < after - first or not units.are_messages.all() or (at[1:] <= at[:-1]).any():
         return None
-    return at, units["size"].astype(np.int64)
+    return at, units.sizes

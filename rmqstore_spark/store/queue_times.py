@@ -2,10 +2,11 @@
 
 import bisect
 
-from rmqstore_spark.store.consumequeue import LOST_SIZE, Queue
+from native_io import UnitKind
+from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.queue_bounds import QueueBounds
+from rmqstore_spark.store.queue_cursor import QueueCursor
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.unit_evidence import unit_at
 
 _LATEST = (1 << 63) - 1  # a store time (ms)
 _UNITS_TO_TRY = 1024  # from one on, until a message is whole
@@ -44,8 +45,8 @@ class QueueTimes:
             is_last = stop > last.position
             if fall == 0 and is_last and not is_last_late:
                 continue
-            begin = least if start == first.position else max(least, queue.search(start, stop=most))
-            end = most if is_last else min(most, queue.search(stop, stop=most))
+            begin = least if start == first.position else max(least, QueueCursor(queue, most).seek(start))
+            end = most if is_last else min(most, QueueCursor(queue, most).seek(stop))
             number = self._first_in(queue, begin, end, piece, time)
             if number < end or (is_last and is_last_late):
                 return self._offset_from(bounds, number)
@@ -89,9 +90,9 @@ class QueueTimes:
 
         index = bisect.bisect_left(range(len(starts)), True, key=is_late)
         if index > 0:
-            least = max(least, min(most, queue.search(starts[index - 1], stop=most)))
+            least = max(least, min(most, QueueCursor(queue, most).seek(starts[index - 1])))
         if (late := known(index)) < len(starts):
-            most = min(most, max(least, queue.search(starts[late], stop=most)))
+            most = min(most, max(least, QueueCursor(queue, most).seek(starts[late])))
         return least, most
 
     def _of_next(self, queue: Queue, number: int, most: int) -> int | None:
@@ -110,14 +111,14 @@ class QueueTimes:
         """The queue offset of the first message from a unit on; the queue's end where there is none."""
         queue = bounds.queue
         if (after := self._end_after_lost(queue, number)) is not None:
-            number = queue.search(after, stop=bounds.numbers[-1])
-        unit = unit_at(queue, number)
-        return bounds.end if unit is None else unit.offset
+            number = QueueCursor(queue, bounds.numbers[-1]).seek(after)
+        unit = queue.any_unit(number)
+        return bounds.end if unit is None else unit.queue_offset
 
     def _end_after_lost(self, queue: Queue, number: int) -> int | None:
         """Where the segment ends in which a unit points to a lost message; None where it is no such unit."""
-        unit = unit_at(queue, number)
-        extent = None if unit is None or unit.size != LOST_SIZE else self._store.log.extent_at(unit.position)
+        unit = queue.any_unit(number)
+        extent = None if unit is None or unit.kind is not UnitKind.LOST else self._store.log.extent_at(unit.position)
         return None if extent is None else extent.stop
 
     def _of_unit(self, queue: Queue, number: int) -> int | None:

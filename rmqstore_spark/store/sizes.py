@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rmqstore_spark.errors import OptionError
-from rmqstore_spark.store.consumequeue import UNIT_SIZE
+from rmqstore_spark.store.queue_block import UNIT_SIZE
 
 MOST_BYTES = (1 << 31) - 1  # of a file
 MOST_QUEUES = (1 << 31) - 1  # of a topic (TopicConfig)

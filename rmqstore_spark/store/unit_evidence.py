@@ -9,54 +9,18 @@ any reader does, from a place on where a unit surely begins.
 import bisect
 import itertools
 from collections.abc import Iterable
-from typing import Any, NamedTuple
 
-from native_io import Filter
-from rmqstore_spark.store.consumequeue import Kind, Queue, kinds, parsed
+from native_io import Filter, UnitKind
+from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.message import Header
+from rmqstore_spark.store.queue_block import QueueUnit
 from rmqstore_spark.store.segments import Damage, Extent
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.units import BatchBuilder
 
 _HEADERS_AT_ONCE = 256  # are asked for before the first of them is needed
 _DISPATCH = "INNER_MULTI_DISPATCH"  # the light queues of a message, with commas between them (MessageConst)
-
-
-class Unit(NamedTuple):
-    """A unit of a queue: its number in it, and what it says.
-
-    Attributes:
-        offset: queue offset of its first message.
-        messages: how many messages it stands for.
-    """
-
-    number: int
-    position: int
-    size: int
-    offset: int
-    messages: int
-    kind: Kind = Kind.MESSAGE
-
-    @property
-    def end(self) -> int:
-        """The queue offset after its messages."""
-        return self.offset + self.messages
-
-
-def unit_at(queue: Queue, number: int) -> Unit | None:
-    """The unit of a number; None where there is no space for one in the queue's files."""
-    units = parsed(queue.read_units(number, 1), queue.is_batch)
-    return unit_in(queue, number, units[0], Kind(kinds(units)[0])) if len(units) else None
-
-
-def unit_in(queue: Queue, number: int, raw: Any, kind: Kind) -> Unit:
-    """A unit as it stands in the queue's file."""
-    position, size, _, *more = raw.item()
-    if not queue.is_batch or kind is not Kind.MESSAGE:
-        return Unit(number, position, size, number, 1, kind)
-    _, base, count, *_ = more
-    return Unit(number, position, size, base, count, kind)
 
 
 class UnitEvidence:
@@ -89,28 +53,28 @@ class UnitEvidence:
         """Free the memory of messages."""
         self._headers.clear()
 
-    def message(self, queue: Queue, unit: Unit) -> Header | None:
+    def message(self, queue: Queue, unit: QueueUnit) -> Header | None:
         """The live message that a queue has this unit for; None where the log has none there."""
-        if unit.kind is not Kind.MESSAGE:
+        if not unit.is_message:
             return None
         header = self._header(unit.position)
         if header is None or not self._is_of(header, queue, unit) or not self._is_live(header):
             return None
         return header
 
-    def of(self, queue: Queue, unit: Unit | None, known: int | None = None) -> Evidence:
+    def of(self, queue: Queue, unit: QueueUnit | None, known: int | None = None) -> Evidence:
         """What the log says of a unit.
 
         Args:
             known: a physical offset before that of the unit, at which a live unit begins.
         """
-        if unit is None or unit.kind is Kind.NOTHING:
+        if unit is None or unit.kind is UnitKind.NOTHING:
             return Evidence.ABSENT
-        if unit.kind is Kind.PRE_BLANK or unit.position < self.begin:
+        if unit.kind is UnitKind.PRE_BLANK or unit.position < self.begin:
             return Evidence.EXPIRED
         if unit.position >= self._store.end:
             return Evidence.LEFT_OVER
-        if unit.kind is Kind.LOST:
+        if unit.kind is UnitKind.LOST:
             return Evidence.DAMAGED
         if self.message(queue, unit) is not None:
             return Evidence.LIVE
@@ -127,13 +91,13 @@ class UnitEvidence:
             self._headers[position] = self._store.log.header(position)
         return self._headers[position]
 
-    def _is_of(self, header: Header, queue: Queue, unit: Unit) -> bool:
+    def _is_of(self, header: Header, queue: Queue, unit: QueueUnit) -> bool:
         if header.size != unit.size:
             return False
         if queue.is_lmq:
             return self._is_dispatched(header, queue.topic)
         found = header.topic, header.queue_id, header.queue_offset
-        return header.is_queued and found == (queue.topic, queue.queue_id, unit.offset)
+        return header.is_queued and found == (queue.topic, queue.queue_id, unit.queue_offset)
 
     def _is_live(self, header: Header) -> bool:
         log, end = self._store.log, header.position + header.size

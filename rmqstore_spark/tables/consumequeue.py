@@ -18,10 +18,11 @@ from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.read.pinned import queue_proofs
 from rmqstore_spark.read.queue_claims import selected_queues
 from rmqstore_spark.selection import ALL, Numbers
-from rmqstore_spark.store.consumequeue import Queue, QueueFile, is_used, parsed
+from rmqstore_spark.store.consumequeue import Queue, QueueFile
 from rmqstore_spark.store.consumequeue_ext import LAST_ADDRESS, ExtUnit, is_address, read_ext
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.proofs import Proof
+from rmqstore_spark.store.queue_block import QueueBlock
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.columns import timestamps
 from rmqstore_spark.tables.table import Table
@@ -73,7 +74,7 @@ def _stretches(queue: Queue) -> Iterator[tuple[int, int, int]]:
 
 def rows(store: Snapshot, options: ReadOptions, part: list[QueuePart]) -> Iterator[pa.RecordBatch]:
     """The units of a part, queue by queue, in batches."""
-    waiting: list[_Units] = []
+    waiting: list[FileUnits] = []
     count = 0
     for piece in part:
         queue = store.queues.queue(piece.topic, piece.queue_id, piece.is_batch)
@@ -82,7 +83,7 @@ def rows(store: Snapshot, options: ReadOptions, part: list[QueuePart]) -> Iterat
             continue
         for units in used_units(queue, piece.first, piece.stop, selected, store.files):
             waiting.append(units)
-            count += len(units.numbers)
+            count += len(units.units)
             if count >= _BATCH_UNITS:
                 yield _batch(store, waiting)
                 waiting, count = [], 0
@@ -90,23 +91,22 @@ def rows(store: Snapshot, options: ReadOptions, part: list[QueuePart]) -> Iterat
         yield _batch(store, waiting)
 
 
-class _Units(NamedTuple):
-    """Used units of one file of a queue: their numbers, and as of consumequeue.parsed()."""
+class FileUnits(NamedTuple):
+    """Units of messages, of one file of a queue."""
 
     queue: Queue
     file: QueueFile
-    numbers: npt.NDArray[np.int64]
-    units: Any
+    units: QueueBlock
 
 
-def used_units(queue: Queue, first: int, stop: int, selected: Numbers, files: Files) -> Iterator[_Units]:
+def used_units(queue: Queue, first: int, stop: int, selected: Numbers, files: Files) -> Iterator[FileUnits]:
     """The units of the numbers [first, stop) that are used, file by file, some at a time.
 
     Args:
         selected: which queue offsets.
     """
     for file in queue.in_files:
-        begin, end = max(first, file.first), min(stop, file.first + file.capacity)
+        begin, end = max(first, file.first), min(stop, file.end)
         if not queue.is_batch:
             begin, end = max(begin, selected.least), min(end, selected.most + 1)
         if begin >= end:
@@ -116,67 +116,54 @@ def used_units(queue: Queue, first: int, stop: int, selected: Numbers, files: Fi
             end = min(end, file.first - (-opened.data_end() // size))
             for at in range(begin, end, _BATCH_UNITS):
                 data = opened.read((at - file.first) * size, min(_BATCH_UNITS, end - at) * size)
-                units = parsed(data, queue.is_batch)
-                keep = is_used(units)
+                units = QueueBlock.of(data, at, queue.is_batch)
+                keep = units.are_messages
                 if queue.is_batch and selected != ALL:
-                    keep &= units["base"] <= selected.most
-                    keep &= units["base"] + np.maximum(units["count"], 1) > selected.least
+                    keep &= units.queue_offsets <= selected.most
+                    keep &= units.queue_offsets + units.messages > selected.least
                 if keep.any():
-                    yield _Units(queue, file, at + np.flatnonzero(keep), units[keep])
+                    yield FileUnits(queue, file, units.only(keep))
 
 
-def _batch(store: Snapshot, some: list[_Units]) -> pa.RecordBatch:
+def _batch(store: Snapshot, some: list[FileUnits]) -> pa.RecordBatch:
     """The rows of some units. Most are of one kind, so what is rare is only made where it is there."""
-    which = pa.array(np.repeat(np.arange(len(some)), [len(each.numbers) for each in some]))
+    counts = [len(each.units) for each in some]
+    which = pa.array(np.repeat(np.arange(len(some)), counts))
 
     def of_queue(values: list[Any], kind: pa.DataType) -> pa.Array:
         return pa.array(values, kind).take(which)
 
-    def of_unit(name: str, kind: type) -> npt.NDArray[Any]:
-        return np.concatenate([each.units[name].astype(kind) for each in some])
-
-    def of_batch(name: str, kind: type, otherwise: int) -> npt.NDArray[Any]:
-        return np.concatenate(
-            [
-                each.units[name].astype(kind) if each.queue.is_batch else np.full(len(each.numbers), otherwise, kind)
-                for each in some
-            ]
-        )
-
-    numbers = np.concatenate([each.numbers for each in some])
-    offsets = np.concatenate([each.units["base"] if each.queue.is_batch else each.numbers for each in some])
-    inside = [(each.numbers - each.file.first) * each.queue.unit_size for each in some]
-    tags_codes = of_unit("tags_code", np.int64)
-    is_batch = of_batch("position", np.int64, -1) >= 0
-    hashes, times, bit_maps = pa.array(tags_codes), of_batch("store_timestamp", np.int64, 0), None
-    is_known = is_batch
-    if is_address(tags_codes.min(initial=0)):
-        hashes, ext_times, is_ext, bit_maps = _ext(store, some, tags_codes)
-        times, is_known = np.where(is_ext, ext_times, times), is_batch | is_ext
+    units = QueueBlock.joined([each.units for each in some])
+    inside = [(each.units.numbers - each.file.first) * each.queue.unit_size for each in some]
+    is_known = np.repeat([each.queue.is_batch for each in some], counts)
+    hashes, times, bit_maps = pa.array(units.tags_codes), units.store_times, None
+    if is_address(units.tags_codes.min(initial=0)):
+        hashes, ext_times, is_ext, bit_maps = _ext(store, some, units.tags_codes)
+        times, is_known = np.where(is_ext, ext_times, times), is_known | is_ext
     arrays = [
         of_queue([each.queue.topic for each in some], pa.string()),
         of_queue([each.queue.queue_id for each in some], pa.int32()),
-        pa.array(offsets.astype(np.int64)),
-        pa.array(of_unit("position", np.int64)),
-        pa.array(of_unit("size", np.int32)),
-        pa.array(tags_codes),
+        pa.array(units.queue_offsets),
+        pa.array(units.positions),
+        pa.array(units.sizes.astype(np.int32)),
+        pa.array(units.tags_codes),
         of_queue([each.file.path for each in some], pa.string()),
         pa.array(np.concatenate(inside)),
-        pa.array(of_batch("count", np.int32, 1)),
+        pa.array(units.messages.astype(np.int32)),
         hashes,
         timestamps(times, is_known),
-        pa.nulls(len(numbers), pa.binary()) if bit_maps is None else bit_maps,
+        pa.nulls(len(units), pa.binary()) if bit_maps is None else bit_maps,
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=CONSUMEQUEUE.schema)
 
 
 def _ext(
-    store: Snapshot, some: list[_Units], tags_codes: npt.NDArray[np.int64]
+    store: Snapshot, some: list[FileUnits], tags_codes: npt.NDArray[np.int64]
 ) -> tuple[pa.Array, npt.NDArray[np.int64], npt.NDArray[np.bool_], pa.Array]:
     """tagsHash, store times (ms), of which units there are such, and filterBitMap."""
     found: list[ExtUnit | None] = []
     for each in some:
-        codes = each.units["tags_code"].tolist()
+        codes = each.units.tags_codes.tolist()
         addresses = [code for code in codes if is_address(code)]
         ext = read_ext(store.root, each.queue.topic, each.queue.queue_id, addresses, store.files)
         found += map(ext.get, codes)

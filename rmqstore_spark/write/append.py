@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.option_values import Transaction
-from rmqstore_spark.store.consumequeue import UNIT_SIZE
+from rmqstore_spark.store.queue_block import UNIT_SIZE
 from rmqstore_spark.write import checked, stretch, topics, transactions
 from rmqstore_spark.write.change import Change
 from rmqstore_spark.write.journal import APPENDED

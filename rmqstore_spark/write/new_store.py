@@ -2,7 +2,7 @@
 
 The new log begins at the second segment: what is before it counts as expired, as in a store that has been used for
 long. A queue then may begin at any offset. Where messages between two of a queue are lost, the log goes on in a new
-segment, and the queue has a unit for each of them that no broker can read (store.consumequeue.lost_unit).
+segment, and the queue has a unit for each of them that no broker can read (store.queue_block.lost_unit).
 """
 
 import os
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from rmqstore_spark.errors import NotAStoreError, RmqStoreError
-from rmqstore_spark.store.consumequeue import lost_unit
+from rmqstore_spark.store.queue_block import lost_unit
 from rmqstore_spark.store.sizes import FileSizes
 from rmqstore_spark.store.written import WORKSHOP
 from rmqstore_spark.write import disk

@@ -11,8 +11,8 @@ from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.store.by_queue import Integers
 from rmqstore_spark.store.clock import milliseconds_now
-from rmqstore_spark.store.consumequeue import QueueUnit, lost_unit
 from rmqstore_spark.store.message import failed_check
+from rmqstore_spark.store.queue_block import lost_unit
 from rmqstore_spark.write import times
 from rmqstore_spark.write.background import Lane
 from rmqstore_spark.write.logfiles import InPlaceWriter, LogWriter, Run, Space
@@ -183,7 +183,7 @@ class Placing:
             at += nbytes
         self._log.write(space)
 
-    def _derive(self, dispatched: Dispatched, names: list[tuple[str, int]], lost: QueueUnit | None) -> None:
+    def _derive(self, dispatched: Dispatched, names: list[tuple[str, int]], lost: bytes | None) -> None:
         for number, queue_offset, units in dispatched.runs():
             self._files.queues.put(names[number], queue_offset, units, lost)
         self._files.put_keys(dispatched.key_hash, dispatched.key_position, dispatched.key_timestamp)

@@ -8,8 +8,8 @@ import numpy as np
 
 from native_io import FORMAT
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
-from rmqstore_spark.store.consumequeue import PRE_BLANK, UNIT, UNIT_SIZE, QueueUnit, is_used, lost_unit, parsed
 from rmqstore_spark.store.layout import name_of, queue_path
+from rmqstore_spark.store.queue_block import PRE_BLANK, UNIT_SIZE, QueueBlock, lost_unit
 from rmqstore_spark.write import disk
 from rmqstore_spark.write.new_file import NewFile, closed_if_it_fails
 
@@ -60,7 +60,7 @@ class QueueWriter:
         self._made: dict[str, tuple[int, int]] = {}  # each file that was made
         self._last_units: dict[str, bytes] = {}  # of these files
 
-    def put(self, queue: Queue, queue_offset: int, units: memoryview, lost: QueueUnit | None = None) -> int:
+    def put(self, queue: Queue, queue_offset: int, units: memoryview, lost: bytes | None = None) -> int:
         """Units of a queue in the order of the log, whose queueOffsets begin with `queue_offset` and have no gap.
 
         A broker puts a unit at its queue's end, unless its queueOffset is below that and not 0: it has that one then.
@@ -89,7 +89,7 @@ class QueueWriter:
         taken += len(units) // UNIT_SIZE
         self._append(tail, units)
         if taken:
-            tail.position = QueueUnit(*UNIT.unpack(tail.pending[-UNIT_SIZE:])).position
+            tail.position = QueueBlock.of(tail.pending[-UNIT_SIZE:])[0].position
         if self._pending > _MOST_PENDING:
             self._flush()
         return taken
@@ -99,7 +99,7 @@ class QueueWriter:
         """Where each queue that units were put into goes on."""
         return {queue: tail.next_offset for queue, tail in self._tails.items()}
 
-    def begin_at(self, queue: Queue, queue_offset: int, expired: QueueUnit) -> None:
+    def begin_at(self, queue: Queue, queue_offset: int, expired: bytes) -> None:
         """A queue without messages is to go on at an offset: it gets the units of expired ones before that, as many as
         its last file has."""
         if queue_offset == 0:
@@ -134,8 +134,8 @@ class QueueWriter:
         """
 
         def set_time(file: NewFile) -> None:
-            last = QueueUnit(*UNIT.unpack(self._last_units[file.path]))
-            if last.is_used:
+            last = QueueBlock.of(self._last_units[file.path])[0]
+            if last.is_message:
                 file.set_time(store_timestamp(last.position))
 
         earlier = set(self._last_units)
@@ -151,11 +151,10 @@ class QueueWriter:
         if not self._tree.sync_all(len(self._made)):
             self._tree.for_each(list(self._made), bring_to_disk)
 
-    def _append_lost(self, tail: _Tail, lost: QueueUnit, count: int) -> None:
-        unit = UNIT.pack(*lost)
+    def _append_lost(self, tail: _Tail, lost: bytes, count: int) -> None:
         while count:
             some = min(count, _LOST_AT_ONCE)
-            self._append(tail, memoryview(unit * some))
+            self._append(tail, memoryview(lost * some))
             count -= some
             if self._pending > _MOST_PENDING:
                 self._flush()
@@ -226,15 +225,15 @@ class QueueWriter:
                 if before is not None and self._tree.find(before) is not None:
                     file.copy_from(self._tree, before, inside)
                 else:
-                    file.write(UNIT.pack(*PRE_BLANK) * (inside // UNIT_SIZE), 0)
+                    file.write(PRE_BLANK * (inside // UNIT_SIZE), 0)
         return file
 
 
 def _last_used(units: bytes) -> bytes:
     """The last unit that stands for a message; the first one if none does."""
     last = units[-UNIT_SIZE:]
-    if QueueUnit(*UNIT.unpack(last)).is_used:
+    if QueueBlock.of(last)[0].is_message:
         return last
-    used = np.flatnonzero(is_used(parsed(units)))  # millions may be lost
+    used = np.flatnonzero(QueueBlock.of(units).are_messages)  # millions may be lost
     at = UNIT_SIZE * int(used[-1]) if len(used) else 0
     return units[at : at + UNIT_SIZE]

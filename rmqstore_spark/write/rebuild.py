@@ -11,22 +11,21 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from native_io import Dispatcher
+from native_io import Dispatcher, UnitKind
 from rmqstore_spark.cores import cores
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, one_line
 from rmqstore_spark.progress import Progress
 from rmqstore_spark.store.clock import milliseconds_now
 from rmqstore_spark.store.config import Table
-from rmqstore_spark.store.consumequeue import MOST_OFFSETS, PRE_BLANK, UNIT, UNIT_SIZE, Kind, QueueUnit, lost_unit
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.geometry import indexes_tags
 from rmqstore_spark.store.layout import find_store, queue_path
+from rmqstore_spark.store.queue_block import MOST_OFFSETS, PRE_BLANK, UNIT, UNIT_SIZE, lost_unit
 from rmqstore_spark.store.queue_bounds import queue_bounds
 from rmqstore_spark.store.queue_ends import WITH_A_BROKER
 from rmqstore_spark.store.segments import Extent
 from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.unit_evidence import unit_at
 from rmqstore_spark.write import disk, topics
 from rmqstore_spark.write.background import Lane
 from rmqstore_spark.write.change import Change
@@ -167,7 +166,7 @@ class _Queues:
             if taken < len(units) // UNIT_SIZE:
                 self._again.setdefault(queue, _position(units))
 
-    def _lost_before(self, queue: Queue, queue_offset: int, units: memoryview) -> QueueUnit | None:
+    def _lost_before(self, queue: Queue, queue_offset: int, units: memoryview) -> bytes | None:
         """What goes into a queue for each message that is missing before a run of units; None where none is.
 
         It goes there for what a salvage could not find: that has ended a segment. Of other gaps a broker takes no
@@ -210,13 +209,14 @@ class _Queues:
 
 def _position(units: memoryview) -> int:
     """The physical offset of the first of some ConsumeQueue units."""
-    return QueueUnit(*UNIT.unpack_from(units)).position
+    position: int = UNIT.unpack_from(units)[0]
+    return position
 
 
 def _kept_ends(store: Snapshot) -> dict[tuple[str, int], int]:
     """Where queues go on that lack their last messages, but which a salvage has let go on after them."""
-    lasts = ((queue, unit_at(queue, queue.end - 1)) for queue in store.queues if not queue.is_lmq)
-    return {(queue.topic, queue.queue_id): unit.end for queue, unit in lasts if unit and unit.kind is Kind.LOST}
+    lasts = ((queue, queue.any_unit(queue.end - 1)) for queue in store.queues if not queue.is_lmq)
+    return {(queue.topic, queue.queue_id): unit.end for queue, unit in lasts if unit and unit.kind is UnitKind.LOST}
 
 
 def _tell_of(root: str, queues: dict[tuple[str, int], int], what: str) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store import config
 from rmqstore_spark.store.config import DEFAULT_QUEUES, Table
-from rmqstore_spark.store.consumequeue import ConsumeQueues
 from rmqstore_spark.store.layout import queue_path
+from rmqstore_spark.store.queues import ConsumeQueues
 from rmqstore_spark.store.sizes import MOST_QUEUES
 from rmqstore_spark.store.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.write.disk import Tree

@@ -7,12 +7,11 @@ import struct
 
 import numpy as np
 import pytest
+from oracle import reference
 
 from native_io import QueueWalk
 
 UNIT = struct.Struct(">qiq")
-BATCH_UNIT = struct.Struct(">qiqqqhii")
-LOST_SIZE = 9  # of a unit that stands for a lost message
 Taken = tuple[int, int, int]  # physical offset, size, queue offset
 
 
@@ -28,7 +27,14 @@ def random_units(rng: random.Random, unit_size: int) -> bytes:
         if rng.random() < 0.03:
             odd = [(0, 0), (-5, 7), (3, 9), (at, -1), ((1 << 63) - 5, 9), ((1 << 63) - 9, 9), (0, 0x7FFFFFFF)]
             units.append(rng.choice(odd))
-    pack = UNIT.pack if unit_size == 20 else lambda *of: BATCH_UNIT.pack(*of, 7, of[0] // 2, 1, -1, 0)
+
+    def pack(position: int, size: int, code: int) -> bytes:
+        if unit_size == 20:
+            return UNIT.pack(position, size, code)
+        is_odd = rng.random() < 0.01
+        base, count = rng.choice([(-1, 1), (3, 0), (3, -2), ((1 << 63) - 1, 1)]) if is_odd else (position // 2, 1)
+        return reference.encode_batch_unit(position, size, code, 7, base, count)
+
     return b"".join(pack(position, size, 5) for position, size in units)
 
 
@@ -37,17 +43,16 @@ def expected(data: bytes, unit_size: int, first: int, start: int, stop: int) -> 
     found: list[Taken] = []
     end = number = 0
     for number in range(len(data) // unit_size):
-        position, size, *_ = UNIT.unpack_from(data, number * unit_size)
-        if size <= 0 or position < 0 or position + size >= 1 << 63:
+        unit = reference.read_queue_unit(data[number * unit_size :][:unit_size], first + number)
+        if unit.kind == "nothing":
             return found, number
-        if (position, size) == (0, 0x7FFFFFFF) or size == LOST_SIZE:
+        if unit.kind in ("pre-blank", "lost"):
             continue
-        if position < end or position >= stop:
+        if unit.physical_offset < end or unit.physical_offset >= stop:
             return found, number
-        end = position + size
-        if position >= start:
-            base = first + number if unit_size == 20 else BATCH_UNIT.unpack_from(data, number * unit_size)[4]
-            found.append((position, size, base))
+        end = unit.physical_offset + unit.size
+        if unit.physical_offset >= start:
+            found.append((unit.physical_offset, unit.size, unit.queue_offset))
     return found, len(data) // unit_size
 
 

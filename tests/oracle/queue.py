@@ -78,3 +78,44 @@ def expected_queues(units: Sequence[tuple[int, Unit]], file_size: int) -> dict[s
         assert made[name][inside] == 0
         made[name][inside : inside + 20] = encode_queue_unit(at, unit.total_size, code)
     return {name: bytes(data) for name, data in made.items()}
+
+
+LOST_SIZE = 9  # of what a salvage puts into a queue for a message that it has not found
+_BATCH_UNIT = struct.Struct(">qiqqqhii")  # and a BatchCQ's: storeTimestamp, first queue offset, messages, -1, 0
+BATCH_UNIT_SIZE = 46
+_LONGS = 1 << 63
+
+
+class ReadUnit(NamedTuple):
+    """A unit of a queue file, and what it stands for: "nothing", "pre-blank", "lost" or "message"."""
+
+    physical_offset: int
+    size: int
+    tags_code: int
+    store_timestamp: int
+    queue_offset: int
+    messages: int
+    kind: str
+
+
+def read_queue_unit(data: bytes, number: int) -> ReadUnit:
+    """The unit of this number, by the rules of ConsumeQueue.recover and BatchConsumeQueue.recover."""
+    physical_offset, size, code = _QUEUE_UNIT.unpack(data[:QUEUE_UNIT_SIZE])
+    kind, time, base, count = "message", 0, number, 1
+    if physical_offset < 0 or size <= 0 or physical_offset + size >= _LONGS:
+        kind = "nothing"
+    elif len(data) == BATCH_UNIT_SIZE:
+        _, _, _, time, base, count, _, _ = _BATCH_UNIT.unpack(data)
+        if base < 0 or count <= 0 or base + count >= _LONGS:
+            kind = "nothing"
+    if kind == "message" and (physical_offset, size) == PRE_BLANK[:2]:
+        kind = "pre-blank"
+    elif kind == "message" and size == LOST_SIZE:
+        kind = "lost"
+    if kind != "message":
+        time, base, count = 0, number, 1
+    return ReadUnit(physical_offset, size, code, time, base, count, kind)
+
+
+def encode_batch_unit(physical_offset: int, size: int, tags_code: int, time: int, base: int, count: int) -> bytes:
+    return _BATCH_UNIT.pack(physical_offset, size, tags_code, time, base, count, -1, 0)

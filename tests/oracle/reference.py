@@ -38,14 +38,19 @@ from oracle.log import (
     segment_files,
 )
 from oracle.queue import (
+    BATCH_UNIT_SIZE,
     DELAY_LEVELS,
+    LOST_SIZE,
     PRE_BLANK,
     QUEUE_UNIT_SIZE,
     SCHEDULE_TOPIC,
     QueueUnit,
+    ReadUnit,
     decode_queue_unit,
+    encode_batch_unit,
     encode_queue_unit,
     expected_queues,
+    read_queue_unit,
     read_queues,
     tags_code,
 )

@@ -18,9 +18,9 @@ from rmqstore_spark.read.explain import explanation
 from rmqstore_spark.read.index_path import IndexPath
 from rmqstore_spark.read.planner import plan
 from rmqstore_spark.read.task import Indexed, Range, Scanned
-from rmqstore_spark.store.consumequeue import ConsumeQueues
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.indexfile import IndexReader
+from rmqstore_spark.store.queues import ConsumeQueues
 
 COLUMNS = ["topic", "msgId", "keys", "commitLogOffset", "storeTimestamp"]
 Row = dict[str, Any]

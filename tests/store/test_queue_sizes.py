@@ -12,13 +12,14 @@ from oracle.worn_stores import worn_store
 from support import reading
 
 from rmqstore_spark.store import queue_sizes
-from rmqstore_spark.store.consumequeue import ConsumeQueues, Queue
+from rmqstore_spark.store.queue_cursor import QueueCursor
 from rmqstore_spark.store.queue_sizes import QueueSizes
+from rmqstore_spark.store.queues import ConsumeQueues
 
 
 def _searched(queues: ConsumeQueues, position: int) -> set[int]:
     """What each queue says when it is searched for a position alone."""
-    units = (queue.unit(queue.search(position)) for queue in queues)
+    units = (queue.unit(QueueCursor(queue).seek(position)) for queue in queues)
     return {unit.size for unit in units if unit is not None and unit.position == position}
 
 
@@ -56,15 +57,15 @@ def _searches(root: Path, damages: int, topics: int, monkeypatch: pytest.MonkeyP
             file.seek(message.position)
             file.write(b"\xff" * message.size)
     count = 0
-    search = Queue.search
+    seek = QueueCursor.seek
 
-    def counted(queue: Queue, position: int, guess: int | None = None, stop: int | None = None) -> int:
+    def counted(cursor: QueueCursor, position: int) -> int:
         nonlocal count
         count += 1
-        return search(queue, position, guess, stop)
+        return seek(cursor, position)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Queue, "search", counted)
+        patched.setattr(QueueCursor, "seek", counted)
         rows = reading.read(root, mode="DROPMALFORMED")
     assert len(rows) == damages + 2 * topics
     return count

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -200,14 +200,15 @@ def test_units_after_the_logs_end_are_read_in_blocks(tmp_path: Path, monkeypatch
     (path,) = reference.segment_files(tmp_path)
     path.write_bytes(path.read_bytes()[:cut].ljust(1 << 20, b"\0"))
     reads = 0
-    read_units = Queue.read_units
+    chunks = Queue.chunks
 
-    def counted(queue: Queue, start: int, count: int) -> bytes:
+    def counted(queue: Queue, *args: Any, **kwargs: Any) -> Iterator[Any]:
         nonlocal reads
-        reads += 1
-        return read_units(queue, start, count)
+        for chunk in chunks(queue, *args, **kwargs):
+            reads += 1
+            yield chunk
 
-    monkeypatch.setattr(Queue, "read_units", counted)
+    monkeypatch.setattr(Queue, "chunks", counted)
     (found,) = (row for row in rows_of(CHECK, tmp_path) if row["problem"] == "queueAheadOfLog")
     assert (found["queueOffset"], found["count"]) == (20, 2_980)
     assert reads < 60

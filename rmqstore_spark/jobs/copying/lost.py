@@ -9,6 +9,7 @@ from rmqstore_spark.jobs.copying.config import Config
 from rmqstore_spark.jobs.copying.source import Source
 from rmqstore_spark.store.config import offsets_by_number
 from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
+from rmqstore_spark.store.queue_cursor import QueueCursor
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.tables.check.ends import checkpoint_ahead
@@ -53,7 +54,7 @@ def lost_outside(
         if name not in order.ends:
             continue
         queue, first_left, last_left = each.queue, order.starts[name], order.ends[name]
-        first = queue.search(begin, stop=each.end)
+        first = QueueCursor(queue, each.end).seek(begin)
         if queue.unit(first) is not None and first < first_left:
             yield Lost(name, first, first_left - first)
         if each.end > last_left:

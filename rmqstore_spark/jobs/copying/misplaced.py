@@ -8,8 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from rmqstore_spark.store.by_queue import ByQueue, Integers, QueueName, by_queue
-from rmqstore_spark.store.consumequeue import MOST_OFFSETS, Queue
+from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.message import SMALLEST_UNIT, are_queued
+from rmqstore_spark.store.queue_block import MOST_OFFSETS
+from rmqstore_spark.store.queue_cursor import QueueCursor
 from rmqstore_spark.store.snapshot import Snapshot
 
 
@@ -140,7 +142,7 @@ class Misplaced:
 def _elsewhere(queues: list[Queue], position: int) -> str | None:
     """Where a topic's ConsumeQueues have a message."""
     for queue in queues:
-        number = queue.search(position)
+        number = QueueCursor(queue).seek(position)
         unit = queue.unit(number)
         if unit is not None and unit.position == position:
             return f"its ConsumeQueue has this message in queue {queue.queue_id} at {number}"

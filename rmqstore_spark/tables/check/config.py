@@ -13,8 +13,9 @@ from rmqstore_spark.store.config import (
     why_unread,
     with_backup,
 )
-from rmqstore_spark.store.consumequeue import Queue, parsed
+from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.kinds import kind_with
+from rmqstore_spark.store.queue_cursor import QueueCursor
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.system_topics import GIVEN_UP_TOPIC, SCHEDULE_TOPIC
 from rmqstore_spark.tables.check.layout import has_queue_files
@@ -122,12 +123,8 @@ def _offset(queue: Queue | None, offset: int, log_start: int) -> tuple[str, str]
 
 def _bounds(queue: Queue, log_start: int) -> tuple[int, int]:
     """The queue's first offset that has not expired, and the one after its last."""
-    first = queue.search(log_start)
+    first = QueueCursor(queue).seek(log_start)
     if not queue.is_batch:
-        while first < queue.end and queue.unit(first) is None:  # before the first message
-            first += 1
         return first, queue.end
-    bases = [parsed(queue.read_units(number, 1), is_batch=True) for number in (first, queue.end - 1)]
-    if not all(len(units) for units in bases):
-        return 0, 0
-    return int(bases[0]["base"][0]), int(bases[1]["base"][0]) + int(bases[1]["count"][0])
+    outer = [queue.any_unit(number) for number in (first, queue.end - 1)]
+    return (0, 0) if outer[0] is None or outer[1] is None else (outer[0].queue_offset, outer[1].end)

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 
 from native_io import Dispatcher, Filter
 from rmqstore_spark.kept import kept
-from rmqstore_spark.store.consumequeue import Queue, QueueUnit
+from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.layout import queue_path
 from rmqstore_spark.store.message import Header
+from rmqstore_spark.store.queue_block import QueueUnit
 from rmqstore_spark.store.segments import Damage, Extent
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.units import Run

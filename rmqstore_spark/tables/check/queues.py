@@ -3,14 +3,15 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from native_io import UnitKind
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.selection import ALL
-from rmqstore_spark.store.consumequeue import LOST_SIZE, Queue, QueueUnit, parsed
+from rmqstore_spark.store.consumequeue import Queue
+from rmqstore_spark.store.queue_block import QueueBlock
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.check.log_view import LogView
 from rmqstore_spark.tables.check.problems import Finding
@@ -18,7 +19,6 @@ from rmqstore_spark.tables.check.queue_units import Candidate, extra_units, is_b
 from rmqstore_spark.tables.consumequeue import QueuePart, used_units
 
 _OPEN = 1 << 62
-_AT_ONCE = 64 * 1024  # units
 
 
 @dataclass(frozen=True)
@@ -93,46 +93,38 @@ class _Seen:
 
 
 def _look_along(store: Snapshot, view: LogView, queue: Queue, piece: QueuePart, seen: _Seen) -> None:
-    offsets, ends = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    numbers, positions = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    units: list[QueueBlock] = []
     for found in used_units(queue, piece.first, piece.stop, ALL, store.files):
-        base = found.units["base"].astype(np.int64) if queue.is_batch else found.numbers
-        offsets.append(base)
-        ends.append(base + (found.units["count"].astype(np.int64) if queue.is_batch else 1))
-        numbers.append(found.numbers)
-        positions.append(found.units["position"].astype(np.int64))
+        units.append(found.units)
         if queue.is_lmq:
-            seen.extra += _of_light(view, queue, found.numbers, found.units)
+            seen.extra += _of_light(view, queue, found.units)
+    used = QueueBlock.joined(units)
     before = piece.first if piece.first > 0 and not queue.is_batch else None
-    holes = _holes(np.concatenate(offsets), np.concatenate(ends), before)
+    holes = _holes(used.queue_offsets, used.queue_offsets + used.messages, before)
     seen.holes += [(queue, first, stop) for first, stop in holes]
     if piece.stop == _OPEN:
-        used = np.concatenate(numbers)
+        count = len(used)
         if view.moment.is_unsettled:  # what a broker has put there meanwhile
-            judged = np.flatnonzero(np.concatenate(positions) < view.end)
-            ahead = len(used) - (int(judged[-1]) + 1 if len(judged) else 0)
-            seen.ahead += 0 if queue.is_lmq else ahead
-            used = used[: len(used) - ahead]
-        if len(used) and not queue.is_lmq:
-            seen.extra += unconfirmed(view, queue, int(used[-1]) + 1)
+            judged = np.flatnonzero(used.positions < view.end)
+            count = int(judged[-1]) + 1 if len(judged) else 0
+            seen.ahead += 0 if queue.is_lmq else len(used) - count
+        if count and not queue.is_lmq:
+            seen.extra += unconfirmed(view, queue, int(used.numbers[count - 1]) + 1)
 
 
 def _stands(candidate: Candidate) -> bool:
     """Is a unit still there as it was? A broker writes over those that a truncation has left over."""
-    units = parsed(candidate.queue.read_units(candidate.number, 1), candidate.queue.is_batch)
-    return (
-        len(units) == 1 and tuple(int(units[name][0]) for name in ("position", "size", "tags_code")) == candidate.unit
-    )
+    unit = candidate.queue.any_unit(candidate.unit.number)
+    return unit is not None and unit.fields == candidate.unit.fields
 
 
-def _of_light(view: LogView, queue: Queue, numbers: npt.NDArray[np.int64], units: Any) -> Iterator[Candidate]:
+def _of_light(view: LogView, queue: Queue, units: QueueBlock) -> Iterator[Candidate]:
     """The units of a light queue that point to no message."""
-    for number, unit in zip(numbers.tolist(), units.tolist(), strict=True):
-        found = QueueUnit(*unit[:3])
-        if view.moment.is_unsettled and found.position >= view.end:
+    for unit in units:
+        if view.moment.is_unsettled and unit.position >= view.end:
             continue
-        if found.position >= view.start and not view.is_of(queue, number, found):
-            yield Candidate(queue, number, number, found, number + 1)
+        if unit.position >= view.start and not view.is_of(queue, unit.queue_offset, unit):
+            yield Candidate(queue, unit, unit.number + 1)
 
 
 def _holes(
@@ -169,12 +161,11 @@ def _gaps(view: LogView, holes: list[tuple[Queue, int, int]]) -> Iterator[Findin
 
 def _are_passed(queue: Queue, first: int, stop: int) -> bool:
     """Has a salvage put units there that lead consumers over lost messages (consumequeue.lost_unit)?"""
-    for number in range(first, stop, _AT_ONCE):
-        count = min(_AT_ONCE, stop - number)
-        units = parsed(queue.read_units(number, count), queue.is_batch)
-        if len(units) < count or (units["size"] != LOST_SIZE).any():
+    for units in queue.blocks(first, stop):
+        if (units.kinds != UnitKind.LOST).any():
             return False
-    return True
+        first += len(units)
+    return first == stop
 
 
 def _files(queue: Queue, size: int, is_unsettled: bool) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from support import remote
 
 from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.queue_search import QueueSearch
+from rmqstore_spark.store.queue_cursor import QueueCursor
 from rmqstore_spark.store.remote_files import PRICES
 
 
@@ -39,13 +39,14 @@ def test_it_finds_the_first_unit_from_a_place_on(tmp_path: Path, rng: random.Ran
             at += 100 * rng.choice(gaps)
             positions.append(at)
         queue = _queue(root, positions, rng.choice((7, 500, 10_000)), first)
-        search = QueueSearch(queue)
+        cursor = QueueCursor(queue)
         asked = sorted(rng.randrange(1, at + 300) for _ in range(rng.choice((1, 10, 200))))
         for place in [*asked, *rng.sample(asked, len(asked) // 2)]:  # in the order of the log, and then in any
             index = bisect.bisect_left(positions, place)
-            found, unit = search.first_from(place)
+            found = cursor.seek(place)
+            unit = cursor.unit(found)
             assert (found, unit and unit.position) == (first + index, [*positions, None][index])
-            assert found == queue.search(place)
+            assert found == QueueCursor(queue).seek(place)
 
 
 def test_going_on_costs_no_more_in_a_long_queue(tmp_path: Path, rng: random.Random) -> None:
@@ -58,10 +59,10 @@ def test_going_on_costs_no_more_in_a_long_queue(tmp_path: Path, rng: random.Rand
             at += rng.randrange(100, 10_000)
             positions.append(at)
         queue = _queue(root, positions, 1000)
-        files = queue._files
-        search = QueueSearch(queue)
+        files = queue.files
+        cursor = QueueCursor(queue)
         for number in range(1, 100):
-            search.first_from(at * number // 100)
+            cursor.unit(cursor.seek(at * number // 100))
             if number == 2:
                 files.requests = 0
         costs.append(files.requests / 97)
@@ -69,7 +70,7 @@ def test_going_on_costs_no_more_in_a_long_queue(tmp_path: Path, rng: random.Rand
 
 
 @pytest.mark.parametrize("per_file", [7, 5000, 100_000])
-def test_a_guess_changes_no_answer(tmp_path: Path, rng: random.Random, per_file: int) -> None:
+def test_where_a_search_begins_changes_no_answer(tmp_path: Path, rng: random.Random, per_file: int) -> None:
     files = remote.remote_files(PRICES)
     for number in range(5):
         root = tmp_path / str(number)
@@ -78,28 +79,33 @@ def test_a_guess_changes_no_answer(tmp_path: Path, rng: random.Random, per_file:
         positions = sorted(rng.sample(range(100, 10_000_000), count))
         queue = _queue(root, positions, per_file, first, files)
         places = [rng.choice([*positions[-3:], 1, rng.randrange(1, 10_000_100)]) for _ in range(30)]
-        guesses = [rng.choice((None, -5, 0, 1 << 62, first + count, rng.randrange(first + count + 9))) for _ in places]
-        # Where many are searched at a time, each begins at its guess.
-        found = files.schedule.mapped(lambda pair: queue.search(*pair), zip(places, guesses, strict=True))  # noqa: B023
+        before = [rng.choice((None, 0, 1 << 62, rng.randrange(10_000_000), *positions[-1:])) for _ in places]
+
+        def seek(pair: tuple[int, int | None]) -> int:
+            cursor = QueueCursor(queue)  # noqa: B023
+            if pair[1] is not None:
+                cursor.seek(pair[1])
+            return cursor.seek(pair[0])
+
+        # Where many are searched at a time, each asks for little.
+        found = files.schedule.mapped(seek, zip(places, before, strict=True))
         assert list(found) == [first + bisect.bisect_left(positions, place) for place in places]
 
 
-def test_a_good_guess_costs_few_requests(tmp_path: Path, rng: random.Random) -> None:
+def test_going_on_nearby_costs_few_requests(tmp_path: Path, rng: random.Random) -> None:
     """However long the queue is, in a file as large as RocketMQ makes it."""
     files = remote.remote_files(PRICES)
     ends = [rng.randrange(10_000, 299_000) for _ in range(8)]
-    queues = []
+    cursors = []
     for end in ends:
         root = tmp_path / str(end)
         root.mkdir()
-        queues.append(_queue(root, list(range(100, 100 + 100 * end, 100)), 300_000, files=files))
-        assert queues[-1].in_files
+        cursors.append(QueueCursor(_queue(root, list(range(100, 100 + 100 * end, 100)), 300_000, files=files)))
+    starts = [rng.randrange(3000, end - 3000) for end in ends]
+    for cursor, start in zip(cursors, starts, strict=True):
+        cursor.seek(100 + 100 * start)
     files.requests = files.bytes = 0
-
-    def search(number: int) -> int:
-        return queues[number].search(1 << 40, ends[number] + rng.randrange(-3000, 3000))
-
-    assert list(files.schedule.mapped(search, range(len(ends)))) == ends
-    # A guess in the page before the right one: that, the right one, one far behind, and two between.
+    expected = [start + rng.randrange(-3000, 3000) for start in starts]
+    assert list(files.schedule.mapped(lambda n: cursors[n].seek(100 + 100 * expected[n]), range(len(ends)))) == expected
     assert files.requests <= 5 * len(ends)
     assert files.bytes <= 5 * 64 * 1024 * len(ends)

@@ -1,0 +1,164 @@
+"""Units of ConsumeQueues: what the bytes of a queue's files say, and what each unit stands for.
+
+    0  i64 physical offset of the message unit
+    8  i32 its totalSize
+   12  i64 tagsCode: hash of the tag; in SCHEDULE_TOPIC_XXXX a time; below -2147483648 an address in consumequeue_ext/
+A simple queue (consumequeue/) has 20-byte units, and the queue offset of a unit is its number: (file name + position in
+the file) / 20. A BatchCQ (batchconsumequeue/, for topics with queue.type=BatchCQ) has 46-byte units that go on with
+   20  i64 storeTimestamp   28  i64 queue offset of the first message   36  i16 messages   38  i32 -1   42  i32 0
+Units are numbered from the beginning of a queue. The kernel alone says what a unit stands for (UnitKind, in
+native_io/queue_units.h): zeros are not used, PRE_BLANK ones stand before a queue's first message, lost_unit() for a
+message that a salvage has not found.
+Source: org.apache.rocketmq.store.ConsumeQueue, queue.BatchConsumeQueue.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from native_io import QUEUE_FORMAT, UnitKind, queue_units
+
+UNIT = struct.Struct(">qiq")
+UNIT_SIZE, BATCH_UNIT_SIZE = QUEUE_FORMAT["UNIT_SIZE"], QUEUE_FORMAT["BATCH_UNIT_SIZE"]
+assert UNIT.size == UNIT_SIZE
+MOST_OFFSETS = (1 << 62) // UNIT_SIZE  # queue offsets that a simple queue's files can have names for
+
+# For each queue offset before a queue's first message, in that one's file.
+PRE_BLANK = UNIT.pack(0, QUEUE_FORMAT["PRE_BLANK"], 0)
+_LOST_SIZE = QUEUE_FORMAT[
+    "LOST"
+]  # no message is as small; and one byte more than is left in a segment after lost_unit()
+
+_Longs = npt.NDArray[np.int64]
+_Flags = npt.NDArray[np.bool_]
+
+
+def lost_unit(segment_end: int) -> bytes:
+    """For a queue offset whose message is lost: the last bytes of a segment and one more, which no broker can read. It
+    then goes on in the next segment, as after an expired message (DefaultMessageStore.getMessage, rollNextFile). So the
+    queue's next message has to be there, and the one before the lost ones in this segment or an earlier one."""
+    return UNIT.pack(segment_end - _LOST_SIZE + 1, _LOST_SIZE, 0)
+
+
+class QueueUnit(NamedTuple):
+    """A unit of a queue.
+
+    Attributes:
+        number: in the queue.
+        position: physical offset of its message.
+        size: bytes of that message in the log.
+        queue_offset: of its first message; the number where it stands for none.
+        messages: how many messages it stands for: more than one only in a BatchCQ.
+    """
+
+    number: int
+    position: int
+    size: int
+    tags_code: int
+    queue_offset: int
+    messages: int
+    kind: UnitKind = UnitKind.MESSAGE
+
+    @property
+    def is_message(self) -> bool:
+        """Does it point to a message?"""
+        return self.kind is UnitKind.MESSAGE
+
+    @property
+    def end(self) -> int:
+        """The queue offset after its messages."""
+        return self.queue_offset + self.messages
+
+    @property
+    def fields(self) -> tuple[int, int, int]:
+        """Position, size and tagsCode."""
+        return self.position, self.size, self.tags_code
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class QueueBlock:
+    """Units of a queue: arrays of one length, with the fields of QueueUnit.
+
+    Attributes:
+        store_times: store time (ms) of the first message in a BatchCQ; else 0.
+        kinds: UnitKind of each.
+    """
+
+    numbers: _Longs
+    positions: _Longs
+    sizes: _Longs
+    tags_codes: _Longs
+    queue_offsets: _Longs
+    messages: _Longs
+    store_times: _Longs
+    kinds: npt.NDArray[np.uint8]
+
+    @classmethod
+    def of(cls, data: bytes | bytearray | memoryview, number: int = 0, is_batch: bool = False) -> "QueueBlock":
+        """Units as they stand in a queue's file.
+
+        Args:
+            number: of the first one.
+        """
+        (numbers, positions, sizes, tags_codes, queue_offsets, messages, store_times), kinds = queue_units(
+            data, number, unit_size=BATCH_UNIT_SIZE if is_batch else UNIT_SIZE
+        )
+        return cls(numbers, positions, sizes, tags_codes, queue_offsets, messages, store_times, kinds)
+
+    @classmethod
+    def joined(cls, blocks: Sequence["QueueBlock"]) -> "QueueBlock":
+        """The units of some blocks, one after the other."""
+        if len(blocks) == 1:
+            return blocks[0]
+        blocks = blocks or [cls.of(b"")]
+        return cls(*(np.concatenate([getattr(block, name) for block in blocks]) for name in cls.__slots__))
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index: int) -> QueueUnit:
+        """One of the units."""
+        return QueueUnit(
+            int(self.numbers[index]),
+            int(self.positions[index]),
+            int(self.sizes[index]),
+            int(self.tags_codes[index]),
+            int(self.queue_offsets[index]),
+            int(self.messages[index]),
+            UnitKind(self.kinds[index]),
+        )
+
+    def __iter__(self) -> Iterator[QueueUnit]:
+        return map(self.__getitem__, range(len(self)))
+
+    def only(self, which: "_Flags | _Longs | slice") -> "QueueBlock":
+        """Some of the units."""
+        return QueueBlock(*(getattr(self, name)[which] for name in self.__slots__))
+
+    @property
+    def are_messages(self) -> _Flags:
+        """Which of the units stand for messages."""
+        are_messages: _Flags = self.kinds == UnitKind.MESSAGE
+        return are_messages
+
+    @property
+    def are_used(self) -> _Flags:
+        """Which of the units stand for anything."""
+        are_used: _Flags = self.kinds != UnitKind.NOTHING
+        return are_used
+
+    def are_before(self, position: int) -> _Flags:
+        """Which of the units come before a physical offset: they point to before it, or are PRE_BLANK."""
+        are_before: _Flags = (self.positions < position) | (self.kinds == UnitKind.PRE_BLANK)
+        return are_before & self.are_used
+
+    def ascending(self) -> "QueueBlock":
+        """Those before the first that begins before the one before it ends: what comes from there on is left over from
+        a truncated log, or noise."""
+        ends = self.positions + self.sizes
+        wrong = np.flatnonzero(self.positions[1:] < ends[:-1])
+        return self.only(slice(int(wrong[0]) + 1)) if len(wrong) else self
