@@ -11,7 +11,7 @@ import numpy as np
 from native_io import FORMAT, Status
 from rmqstore_spark.errors import DamagedStoreError, OptionError, RmqStoreError, StorageError
 from rmqstore_spark.store.consumequeue import Queue
-from rmqstore_spark.store.files import Files, file_status
+from rmqstore_spark.store.files import Files, file_status, ignore_unreadable
 from rmqstore_spark.store.indexfile import IndexFile, IndexReader, file_names, file_size, key_hash
 from rmqstore_spark.store.message import HEAD_SIZE, Head
 from rmqstore_spark.store.queue_block import UNIT_SIZE

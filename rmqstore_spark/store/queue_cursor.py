@@ -124,14 +124,12 @@ class QueueCursor:
         Args:
             least, most: what is known of it.
         """
-        files = [file for file in self.queue.in_files if file.first < most and file.end > least]
+        files = [file for file in self.queue.in_files if file.first < min(most, file.end) and file.end > least]
         if not files:
             return least, least
         # The last file that begins before the offset is the one; in the files after it every unit is too late.
-        file = files[
-            self.queue.files.schedule.partition_point(1, len(files), lambda n: self._begins_before(files[n], position))
-            - 1
-        ]
+        schedule = self.queue.files.schedule
+        file = files[schedule.partition_point(1, len(files), lambda n: self._begins_before(files[n], position)) - 1]
         low, end = max(least, file.first), min(most, file.end)
         with ignore_unreadable(), self.queue.files.file(file.path) as opened:
             # Where there is no data no unit is used.

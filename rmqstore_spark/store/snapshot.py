@@ -6,7 +6,7 @@ from rmqstore_spark.errors import RmqStoreError, StorageError
 from rmqstore_spark.kept import kept
 from rmqstore_spark.store.commitlog import SegmentReader
 from rmqstore_spark.store.config import ConsumerOffsets, consumer_offsets, offset_topics, topic_queues
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.files import Files, ignore_unreadable
 from rmqstore_spark.store.layout import Layout, find_store
 from rmqstore_spark.store.live_log import LiveLog
 from rmqstore_spark.store.log_end import End, LogEnd

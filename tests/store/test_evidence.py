@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from oracle.worn_stores import LIGHT, worn_store
 
-from rmqstore_spark.store.consumequeue import QueueUnit
 from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.files import Files
 from rmqstore_spark.store.live_log import LiveLog
+from rmqstore_spark.store.queue_block import QueueUnit
 from rmqstore_spark.store.snapshot import Snapshot
 
 
@@ -39,7 +39,7 @@ def test_evidence_of_units(
             assert queue is not None
             is_live = (unit.physical_offset, unit.size, topic, queue_id, offset) in live
             may_walk_far = rng.random() < 0.5
-            raw = QueueUnit(unit.physical_offset, unit.size, 0)
+            raw = QueueUnit(offset, unit.physical_offset, unit.size, 0, offset, 1)
             found = log.evidence(queue, offset, raw, may_walk_far)
             counts[found] = counts.get(found, 0) + 1
             assert is_live or found is not Evidence.LIVE, (worn, topic, queue_id, offset)

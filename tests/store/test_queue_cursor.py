@@ -1,9 +1,11 @@
-"""A queue searched in the order of the log gives what a search from end to end gives."""
+"""Where in a queue a physical offset comes: the cursor against all units looked at one by one, in queues of either kind
+that are pre-blanked, cut, holed, salvaged, or have old units; and what a search costs."""
 
 from __future__ import annotations
 
 import bisect
 import random
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -109,3 +111,109 @@ def test_going_on_nearby_costs_few_requests(tmp_path: Path, rng: random.Random) 
     assert list(files.schedule.mapped(lambda n: cursors[n].seek(100 + 100 * expected[n]), range(len(ends)))) == expected
     assert files.requests <= 5 * len(ends)
     assert files.bytes <= 5 * 64 * 1024 * len(ends)
+
+
+@dataclass
+class Worn:
+    """A queue, and all units that its files have, by number.
+
+    Attributes:
+        first: what its first file's name says.
+        is_ordered: whether all that are before an offset come before all that are not.
+    """
+
+    queue: Queue
+    first: int
+    units: dict[int, reference.ReadUnit]
+    is_ordered: bool
+
+    def is_before(self, number: int, position: int) -> bool:
+        unit = self.units[number]
+        return unit.kind == "pre-blank" or (unit.kind != "nothing" and unit.physical_offset < position)
+
+    def answer(self, position: int, stop: int | None = None) -> int:
+        """The number after the last unit before an offset."""
+        before = [n for n in self.units if (stop is None or n < stop) and self.is_before(n, position)]
+        return max(before) + 1 if before else self.first
+
+
+def _worn_queue(root: Path, rng: random.Random, files: Files, is_batch: bool) -> Worn:
+    per_file = rng.choice((1, 7, 130, 1000))
+    count, at = rng.choice((0, 1, 5, 100, 1500)), rng.choice((0, 0, 900))
+    blanks = 0 if is_batch else rng.choice((0, 0, 3)) % per_file
+    raw = [(0, 0x7FFFFFFF)] * blanks
+    for _ in range(count):
+        raw.append((at, rng.randrange(100, 200)))
+        at += rng.choice((200, 200, 5000))
+    if (
+        len(raw) > blanks and not is_batch and rng.random() < 0.3
+    ):  # a salvage has put units there for messages that it has not found
+        where = rng.randrange(blanks, len(raw))
+        before = raw[where - 1][0] if where else 0
+        raw[where:where] = [(max(before, raw[where][0] - 8), 9)] * rng.choice((1, 200))
+    is_ordered = True
+    if raw and rng.random() < 0.3:  # left over from a truncated log
+        where = rng.randrange(len(raw))
+        raw[where:] = [(max(0, position - 3000), size) for position, size in raw[where:]]
+        is_ordered = False
+    if raw and rng.random() < 0.3:  # a block of the disk is lost
+        where, count = rng.randrange(len(raw)), rng.choice((1, 50))
+        raw[where : where + count] = [(0, 0)] * len(raw[where : where + count])
+        is_ordered = False
+    if raw and rng.random() < 0.2:
+        raw[rng.randrange(len(raw))] = rng.choice([(-5, 100), (1, -1), ((1 << 63) - 1, 100), (0, 0x7FFFFFFF)])
+        is_ordered = False
+    size = reference.BATCH_UNIT_SIZE if is_batch else reference.QUEUE_UNIT_SIZE
+    if is_batch:
+        data = [reference.encode_batch_unit(*unit, 0, 5, 3 * n, 2) for n, unit in enumerate(raw)]
+    else:
+        data = [reference.encode_queue_unit(*unit, 0) for unit in raw]
+    first, units = rng.choice((0, 2)) * per_file, {}
+    for begin in range(0, len(data), per_file):
+        here = b"".join(data[begin : begin + per_file]).ljust(per_file * size, b"\0")
+        if rng.random() < 0.1:
+            here = here[: rng.randrange(len(here))]  # cut short
+        if rng.random() < 0.9:  # else the file is missing
+            (root / f"{(first + begin) * size:020d}").write_bytes(here)
+            for n in range(len(here) // size):
+                unit = reference.read_queue_unit(here[n * size :][:size], first + begin + n)
+                units[first + begin + n] = unit
+    names = [int(path.name) // size for path in root.iterdir()]
+    return Worn(Queue(str(root), "T", 0, files, is_batch), min(names, default=0), units, is_ordered)
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_as_all_units_looked_at(tmp_path: Path, rng: random.Random, is_batch: bool, is_remote: bool) -> None:
+    """Whatever was sought before. Where units are not in order, the answer is one of the borders."""
+    files = remote.remote_files(PRICES) if is_remote else Files()
+    ordered = borders = 0
+    for number in range(60):
+        root = tmp_path / str(number)
+        root.mkdir()
+        worn = _worn_queue(root, rng, files, is_batch)
+        at = [unit.physical_offset for unit in worn.units.values()] or [0]
+        numbers = sorted(worn.units) or [0]
+        stop = rng.choice((None, None, rng.choice(numbers), numbers[-1] + 5))
+        cursor = QueueCursor(worn.queue, stop)
+        places = [max(0, rng.choice(at) + rng.choice((-1, 0, 1, 150))) for _ in range(25)] + [0, 1, 1 << 62]
+        rng.shuffle(places)
+        if rng.random() < 0.5:
+            places.sort()
+        for place in places:
+            found = cursor.seek(place)
+            if worn.is_ordered:
+                assert found == worn.answer(place, stop), (place, stop)
+                ordered += 1
+                continue
+            inside = [n for n in numbers if stop is None or n < stop] if worn.units else []
+            before, after = [n for n in inside if n < found], [n for n in inside if n >= found]
+            assert not before or worn.is_before(before[-1], place), (place, found)
+            assert not after or not worn.is_before(after[0], place), (place, found)
+            borders += 1
+            unit = cursor.unit(found)
+            there = worn.units.get(found)
+            is_message = there is not None and there.kind == "message"
+            assert (unit is not None and unit.fields) == (is_message and there is not None and there[:3])
+    assert ordered > 300
+    assert borders > 300
