@@ -45,7 +45,7 @@ def recall(tree: Tree, segment: Segment, end: int) -> Queues | None:
     """Where the queues go on that are noted down, if that is so still; None where it is not."""
     path = os.path.join(workshop(tree.path), _NAME)
     try:
-        found = config.parse(config.read_text(path, tree, "strict"))
+        found = config.parse(config.read_text(path, tree.files, "strict"))
         is_so = all(config.is_exactly(found.get(name), value) for name, value in _state(tree, segment, end).items())
         return _queues(found.get("queues", {})) if is_so else None
     except (OSError, ValueError, AttributeError, TypeError, RmqStoreError):

@@ -137,7 +137,7 @@ def check(root: str, settings: Settings) -> None:
         if settings.overwrite:
             refuse_foreign_files(tree)
         else:
-            sizes_of(Snapshot.find(root, tree), settings.sizes)
+            sizes_of(Snapshot.find(root, tree.files), settings.sizes)
 
 
 def _not_new(root: str) -> OptionError:

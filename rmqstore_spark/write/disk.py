@@ -14,12 +14,9 @@ import errno
 import os
 import secrets
 import stat
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from rmqstore_spark.cores import cores
 from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.files import Files, cannot_read, kind_of, open_file
 from rmqstore_spark.write import calls
@@ -27,16 +24,12 @@ from rmqstore_spark.write.background import for_each, threads_for
 from rmqstore_spark.write.calls import cannot_write
 from rmqstore_spark.write.modes import Mode, Modes
 from rmqstore_spark.write.new_file import NewFile, closed_if_it_fails
+from rmqstore_spark.write.remove_tree import remove_tree
+from rmqstore_spark.write.walk import MOST_OPEN, Walk, WalkedFiles
 
 PROBE = "exchange-"  # what can_exchange() tries it with
-_MOST_KNOWN = 16  # directories that a thread keeps open: two of the longest ways down a store, and some
 _PASSING = 8  # descriptors besides, that a thread has for a moment: the file it works on, and what a call opens
-_MOST_PASSES = 100_000  # through a directory that is deleted, one for so many levels of it
-_MOST_LEVELS = 8  # that are open at a time while they are deleted
-_MOST_REMOVERS = 8
-_FEW_TO_REMOVE = 64  # names: where the file system discards what is freed, each of them waits for the disk
 _PRIVATE = Mode(0o700, is_exact=False)
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # One syncfs() costs less than so many fsync(), though it waits for what others wrote to the file system, too.
 _MANY_TO_SYNC = 1024
 
@@ -67,14 +60,12 @@ class _Owner(NamedTuple):
     gid: int
 
 
-class Tree(Files):
+class Tree:
     """A store's directory, or another that a write works in, and all below it. A context manager.
 
     Paths are absolute and begin with the tree's own. Of what comes after that, nothing may be a link: whoever swaps a
     directory for one leads us nowhere. Where root writes, what is made belongs to the directory's owner from the first
     moment, so that a broker of that user can go on with it.
-
-    It is also how the reading code reaches files on behalf of a write: as Files, but without following links.
 
     Args:
         path: an existing directory. It may be a link itself, and what is above it is the user's word.
@@ -83,76 +74,59 @@ class Tree(Files):
 
     Attributes:
         itself: the directory.
+        files: how the reading code reaches what is in it on behalf of a write: without following links.
 
     Raises:
         RmqStoreError: there is none.
     """
 
-    are_paths_the_systems = False  # every file is opened below a descriptor
+    _walk: Walk
 
     def __init__(self, path: str, like: "Tree | None" = None, inside: "Tree | None" = None) -> None:
-        super().__init__()
         self.path = path
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         try:
             if inside is None:
-                self._fd = os.open(path, flags)
+                fd = os.open(path, flags)
             else:
-                above, name = inside._above(path)
-                self._fd = os.open(name, flags | os.O_NOFOLLOW, dir_fd=above)
+                above, name = inside._walk.parent(path)
+                fd = os.open(name, flags | os.O_NOFOLLOW, dir_fd=above)
         except OSError as why:
             raise cannot_write(path, why) from None
-        self.itself = os.fstat(self._fd)
+        self._walk = Walk(path, fd)
+        self.files: Files = WalkedFiles(self._walk)
+        self.itself = self._walk.itself
         owner = (like or self).itself
         self._owner = _Owner(owner.st_uid, owner.st_gid) if os.geteuid() == 0 and owner.st_uid != 0 else None
         self._modes = Modes(like or self, path)
-        self._mount = calls.mount_of(self._fd)
         self._made = 0  # directories
-        self._local = threading.local()
-        self._all_known: list[OrderedDict[str, int]] = []
 
     def __enter__(self) -> "Tree":
         return self
 
     def __exit__(self, failed: type[BaseException] | None = None, why: object = None, *_: object) -> None:
-        for fd in (self._fd, *(fd for known in self._all_known for fd in known.values())):
-            os.close(fd)
+        self._walk.close()
         if isinstance(why, OSError):  # somebody has changed the store between two looks at it
             name = why.filename if isinstance(why.filename, str) else ""
             raise cannot_write(os.path.join(self.path, name), why) from None
 
     # ---- looking
 
-    def lstat(self, path: str) -> os.stat_result:
-        """See status(): no link is followed."""
-        return self.status(path)
-
-    def is_locked(self, path: str) -> bool:
-        """False: who changes a store holds its lock, so nobody else does."""
-        return False
-
     def names(self, path: str) -> list[str]:
         """The names in a directory; errors as of os.listdir."""
-        return os.listdir(self._down(path))
+        return self._walk.names(path)
 
     def status(self, path: str) -> os.stat_result:
         """What a path is, be it a link; errors as of os.lstat."""
-        if path == self.path:
-            return self.itself
-        above, name = self._above(path)
-        return os.stat(name, dir_fd=above, follow_symlinks=False)
+        return self._walk.status(path)
 
     def open(self, path: str) -> int:
-        """A descriptor to read a regular file with.
+        """A descriptor to read a regular file with; errors are ours."""
+        return self._walk.open(path)
 
-        Raises:
-            RmqStoreError: it is none, or cannot be opened.
-        """
-        try:
-            above, name = self._above(path)
-            return open_file(name, path, dir_fd=above, follow=False)
-        except OSError as why:
-            raise cannot_read(path, why) from None
+    def is_directory(self, path: str) -> bool:
+        """Is there a directory at a path, and no link?"""
+        return self.files.is_directory(path)
 
     def find(self, path: str) -> os.stat_result | None:
         """status(), or None where nothing is."""
@@ -182,14 +156,7 @@ class Tree(Files):
                 "put the real one in its place, or write to another store"
             )
         if stat.S_ISDIR(found.st_mode):
-            self._refuse_mount_point(self._opened(path), path, what)
-
-    def _refuse_mount_point(self, fd: int, path: str, what: str = "a directory") -> None:
-        if calls.mount_of(fd) != self._mount:
-            raise RmqStoreError(
-                f"{path}: expected {what} on the file system of {self.path}, found a mount point; "
-                "keep its files in the store itself, or write to another store"
-            )
+            self._walk.refuse_mount_point(self._walk.directory_for_write(path), path, what)
 
     def refuse_unwritable(self, path: str) -> None:
         """See that names in a directory can be changed.
@@ -197,14 +164,14 @@ class Tree(Files):
         Raises:
             RmqStoreError: they cannot.
         """
-        fd = self._opened(path)
+        fd = self._walk.directory_for_write(path)
         if not os.access(".", os.W_OK | os.X_OK, dir_fd=fd, effective_ids=True):
             raise cannot_write(path, PermissionError())
 
     def kinds(self, path: str) -> Iterator[tuple[str, bool, bool]]:
         """What is in a directory: names, which of them are links, and which directories; nothing where it is none."""
         try:
-            with os.scandir(self._down(path)) as entries:
+            with os.scandir(self._walk.directory(path)) as entries:
                 found = [(e.name, e.is_symlink(), e.is_dir(follow_symlinks=False)) for e in entries]
         except OSError:
             return
@@ -212,7 +179,7 @@ class Tree(Files):
 
     def free_bytes(self) -> int:
         """How much the file system takes, as far as it tells."""
-        found = os.fstatvfs(self._fd)
+        found = os.fstatvfs(self._walk.fd)
         return found.f_bavail * found.f_frsize
 
     # ---- changing
@@ -227,7 +194,7 @@ class Tree(Files):
         Args:
             place: what it will be renamed to, where that is not what its directory says (stand_for).
         """
-        above, name = self._changing(path)
+        above, name = self._walk.parent_for_write(path)
         mode = self._modes.of(place or path, is_directory=False)
         fd: int = calls.do(calls.open_at, path, above, name, calls.NEW, mode.bits)
         file = NewFile(path, fd)
@@ -239,7 +206,7 @@ class Tree(Files):
 
     def reopen(self, path: str, identity: tuple[int, int]) -> NewFile:
         """A file that new_file() has made, once more."""
-        above, name = self._changing(path)
+        above, name = self._walk.parent_for_write(path)
         fd = open_file(name, path, os.O_RDWR, above, follow=False, refused=cannot_write)
         file = NewFile(path, fd)
         with closed_if_it_fails(file):
@@ -263,7 +230,7 @@ class Tree(Files):
         Raises:
             RmqStoreError: it may not.
         """
-        above, name = self._changing(path)
+        above, name = self._walk.parent_for_write(path)
         fd = open_file(name, path, os.O_RDWR, above, follow=False, refused=cannot_write)
         file = NewFile(path, fd)
         with closed_if_it_fails(file):
@@ -272,7 +239,7 @@ class Tree(Files):
                     f"{path}: expected a file of the store's owner, user {self.itself.st_uid}, with one name, found "
                     "another one, or one with more names"
                 )
-            self._refuse_mount_point(fd, path, "a file")
+            self._walk.refuse_mount_point(fd, path, "a file")
         return file
 
     def write_file(self, path: str, data: bytes, place: str | None = None) -> None:
@@ -283,7 +250,7 @@ class Tree(Files):
 
     def make_lock(self, path: str, content: bytes) -> None:
         """A file to be locked, unless somebody has just made it."""
-        above, name = self._changing(path)
+        above, name = self._walk.parent_for_write(path)
         mode = self._modes.of(path, is_directory=False)
         fd: int | None = calls.do(calls.open_new_at, path, above, name, mode.bits)
         if fd is not None:
@@ -293,7 +260,7 @@ class Tree(Files):
 
     def lock(self, path: str) -> int | None:
         """Lock a file's first byte for its descriptor (F_OFD_SETLK), which is the answer; None where it is locked."""
-        above, name = self._changing(path)
+        above, name = self._walk.parent_for_write(path)
         fd = open_file(name, path, os.O_RDWR, above, follow=False, refused=cannot_write)
         with contextlib.ExitStack() as if_not_locked:
             if_not_locked.callback(os.close, fd)
@@ -304,7 +271,7 @@ class Tree(Files):
 
     def make_directory(self, path: str) -> None:
         """Make a directory, and those above it in the tree, where they are missing."""
-        if path == self.path or path in self._known:
+        if path == self.path or self._walk.is_open(path):
             return
         self.make_directory(os.path.dirname(path))
         self._make_directory(path, self._modes.of(path, is_directory=True))
@@ -315,13 +282,13 @@ class Tree(Files):
         self._make_directory(path, _PRIVATE)
 
     def _make_directory(self, path: str, mode: Mode) -> None:
-        above, name = self._changing(path)
+        above, name = self._walk.parent_for_write(path)
         if not calls.do(calls.make_directory_at, path, above, name, mode.bits):
             self.refuse_other_than(path, stat.S_ISDIR, "a directory")
             return
         self._made += 1
-        fd = self._opened(path)
-        self._refuse_mount_point(fd, path)
+        fd = self._walk.directory_for_write(path)
+        self._walk.refuse_mount_point(fd, path)
         if os.fstat(fd).st_uid == os.geteuid() and not os.listdir(fd):
             # There is no call that makes a directory and opens it. One that was put in place of ours, and that is
             # empty, its new owner could have removed before.
@@ -336,19 +303,19 @@ class Tree(Files):
 
     def set_mode(self, mode: int) -> None:
         """Who may do what with the tree's own directory."""
-        calls.do(os.fchmod, self.path, self._fd, mode)
+        calls.do(os.fchmod, self.path, self._walk.fd, mode)
 
     def rename(self, source: str, target: str) -> None:
         """Move, in place of what has the name."""
-        self._forget(source, target)
-        above, name = self._changing(source)
-        other_above, other = self._changing(target)
+        self._walk.forget(source, target)
+        above, name = self._walk.parent_for_write(source)
+        other_above, other = self._walk.parent_for_write(target)
         calls.do(calls.rename_at, target, above, name, other_above, other)
 
     def link(self, source: str, target: str) -> None:
         """One more name for a regular file."""
-        above, name = self._changing(source)
-        other_above, other = self._changing(target)
+        above, name = self._walk.parent_for_write(source)
+        other_above, other = self._walk.parent_for_write(target)
         calls.do(calls.link_at, target, above, name, other_above, other)
         found = calls.status_at(other_above, other)
         if found is None or not stat.S_ISREG(found.st_mode):
@@ -357,13 +324,13 @@ class Tree(Files):
     def remove(self, path: str) -> None:
         """Delete a file, if it is there."""
         with contextlib.suppress(FileNotFoundError):
-            calls.do(calls.unlink_at, path, *self._above(path))
+            calls.do(calls.unlink_at, path, *self._walk.parent(path))
 
     def remove_empty(self, path: str) -> None:
         """Delete a directory if nothing is in it."""
-        self._forget(path)
+        self._walk.forget(path)
         with contextlib.suppress(RmqStoreError, OSError):
-            calls.do(calls.remove_directory_at, path, *self._above(path))
+            calls.do(calls.remove_directory_at, path, *self._walk.parent(path))
 
     def remove_tree(self, path: str) -> None:
         """Delete a directory and all in it, if it is there; file by file, so that it can be stopped at any of them.
@@ -372,66 +339,14 @@ class Tree(Files):
         up to the top before they are emptied.
         """
         found = self.find(path)
-        if found is None:
-            return
-        if not stat.S_ISDIR(found.st_mode):
+        if found is not None and not stat.S_ISDIR(found.st_mode):
             self.remove(path)
-            return
-        above, own_name = self._changing(path)
-        top = self._opened(path)
-        for _ in range(_MOST_PASSES):
-            self._empty(top, path, top, _MOST_LEVELS, True)
-            if calls.do(calls.remove_if_empty_at, path, above, own_name):
-                self._forget(path)
-                return
-        raise RmqStoreError(f"{path}: cannot be deleted: another process keeps creating files in it")
-
-    def _empty(self, fd: int, path: str, top: int, levels: int, may_split: bool) -> None:
-        """Delete what is in a directory; what is more levels deep is moved up to `top`, to come later.
-
-        Args:
-            may_split: whether several threads may do that, where it is much.
-        """
-        with os.scandir(fd) as entries:
-            found = list(entries)
-        splits = may_split and len(found) > _FEW_TO_REMOVE
-
-        def remove(entry: os.DirEntry[str]) -> None:
-            inner_path = os.path.join(path, entry.name)
-            if not entry.is_dir(follow_symlinks=False):
-                calls.do(calls.unlink_at, inner_path, fd, entry.name)
-            elif levels == 0:
-                calls.do(calls.rename_at, inner_path, fd, entry.name, top, f".{entry.inode():x}")
-            else:
-                self._remove_directory(fd, entry.name, inner_path, top, levels - 1, may_split and not splits)
-
-        if splits:
-            # It is work, not waiting. A thread has a descriptor open for each level.
-            for_each(found, remove, few=_FEW_TO_REMOVE, workers=min(cores() + 1, _MOST_REMOVERS))
-        else:
-            for entry in found:
-                remove(entry)
-
-    def _remove_directory(self, above: int, name: str, path: str, top: int, levels: int, may_split: bool) -> None:
-        try:
-            fd = os.open(name, _DIRECTORY, dir_fd=above)
-        except FileNotFoundError:
-            return
-        except OSError as why:
-            if why.errno not in (errno.ENOTDIR, errno.ELOOP):
-                raise cannot_write(path, why) from None
-            calls.do(calls.unlink_at, path, above, name)  # it was swapped for something else in between
-            return
-        try:
-            self._refuse_mount_point(fd, path)
-            self._empty(fd, path, top, levels, may_split)
-        finally:
-            os.close(fd)
-        calls.do(calls.remove_directory_at, path, above, name)
+        elif found is not None:
+            remove_tree(self._walk, path)
 
     def sync_directory(self, path: str) -> None:
         """Wait until the names in a directory are on disk."""
-        fd = self._opened(path)
+        fd = self._walk.directory_for_write(path)
         calls.do(os.fsync, path, fd)
 
     def sync_directories(self, top: str) -> None:
@@ -448,7 +363,7 @@ class Tree(Files):
     def for_each(self, items: Sequence[str], work: Callable[[str], None]) -> None:
         """Do something in the tree with each of them, in any order, several at once where they are more than a few
         (background.py). However many they are, few descriptors are open at a time."""
-        for_each(items, work, self._let_go)
+        for_each(items, work, self._walk.let_go)
 
     @contextlib.contextmanager
     def kept_free(self, count: int) -> Iterator[Callable[[], None]]:
@@ -461,9 +376,9 @@ class Tree(Files):
             RmqStoreError: so many are not to be had (ulimit -n).
         """
         with contextlib.ExitStack() as kept:
-            for _ in range((1 + threads_for(count)) * (_MOST_KNOWN + _PASSING)):
+            for _ in range((1 + threads_for(count)) * (MOST_OPEN + _PASSING)):
                 try:
-                    kept.callback(os.close, os.dup(self._fd))
+                    kept.callback(os.close, os.dup(self._walk.fd))
                 except OSError as why:
                     raise cannot_write(self.path, why) from None
             yield kept.close
@@ -480,12 +395,12 @@ class Tree(Files):
         Returns:
             whether it was done. If not, each is to be synced.
         """
-        if count < _MANY_TO_SYNC or not calls.syncfs_tells_errors(self._fd):
+        if count < _MANY_TO_SYNC or not calls.syncfs_tells_errors(self._walk.fd):
             return False
-        if not calls.do(calls.sync_all, self.path, self._fd):
+        if not calls.do(calls.sync_all, self.path, self._walk.fd):
             return False
         # Before Linux 5.17, syncfs() is silent about a journal that was given up.
-        calls.do(os.fsync, self.path, self._fd)
+        calls.do(os.fsync, self.path, self._walk.fd)
         return True
 
     def exchange(self, one: str, other: str) -> None:
@@ -494,9 +409,9 @@ class Tree(Files):
         Raises:
             RmqStoreError: the file system cannot, or one of them is a mount point.
         """
-        self._forget(one, other)
-        above, name = self._changing(one)
-        other_above, other_name = self._changing(other)
+        self._walk.forget(one, other)
+        above, name = self._walk.parent_for_write(one)
+        other_above, other_name = self._walk.parent_for_write(other)
         calls.do(calls.exchange, other, above, name, other_above, other_name)
 
     def can_exchange(self, directory: str) -> bool:
@@ -506,7 +421,7 @@ class Tree(Files):
         try:
             for path in (probe, one, other):
                 self.make_private(path)
-            above = self._changing(one)[0]
+            above = self._walk.parent_for_write(one)[0]
             can = calls.do(calls.try_exchange, probe, above, "one", above, "other")
             self.remove_tree(probe)
         except RmqStoreError:
@@ -514,64 +429,3 @@ class Tree(Files):
                 self.remove_tree(probe)
             raise
         return can
-
-    # ---- ways
-
-    def _above(self, path: str) -> tuple[int, str]:
-        """The directory that a path is in, by its descriptor, and the path's name in it."""
-        directory, name = self._split(path)
-        return self._down(directory), name
-
-    def _changing(self, path: str) -> tuple[int, str]:
-        """_above() for a change: what is wrong with the way is an error of ours."""
-        directory, name = self._split(path)
-        return self._opened(directory), name
-
-    def _opened(self, path: str) -> int:
-        """A directory's descriptor; what is wrong with the way is an error of ours."""
-        try:
-            return self._down(path)
-        except OSError as why:
-            raise cannot_write(path, why) from None
-
-    def _down(self, directory: str) -> int:
-        """A directory's descriptor. It is good until this thread has asked for many others, or this one is renamed."""
-        if directory == self.path:
-            return self._fd
-        known = self._known
-        fd = known.get(directory)
-        if fd is not None:
-            known.move_to_end(directory)
-            return fd
-        above, name = self._split(directory)
-        known[directory] = fd = os.open(name, _DIRECTORY, dir_fd=self._down(above))
-        if len(known) > _MOST_KNOWN:
-            os.close(known.popitem(last=False)[1])
-        return fd
-
-    def _split(self, path: str) -> tuple[str, str]:
-        above, _, name = path.rpartition(os.sep)
-        if len(above) < len(self.path) or name in ("", ".", ".."):
-            raise RmqStoreError(f"{path}: expected a path in {self.path}")
-        return above, name
-
-    @property
-    def _known(self) -> OrderedDict[str, int]:
-        """Directories that this thread has opened, by path. Another thread's might be closed while they are used."""
-        known: OrderedDict[str, int] | None = getattr(self._local, "known", None)
-        if known is None:
-            known = self._local.known = OrderedDict()
-            self._all_known.append(known)
-        return known
-
-    def _let_go(self) -> None:
-        """Close the directories that this thread has opened."""
-        known = self._known
-        while known:
-            os.close(known.popitem()[1])
-
-    def _forget(self, *paths: str) -> None:
-        """These are not what they were any more."""
-        known, below = self._known, tuple(path + os.sep for path in paths)
-        for directory in [d for d in known if d in paths or d.startswith(below)]:
-            os.close(known.pop(directory))

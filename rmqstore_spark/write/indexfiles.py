@@ -73,10 +73,10 @@ class IndexWriter:
         self._previous_end = (0, 0)
         self.end_timestamp = 0
         self._store_before = store
-        self._existing = [os.path.join(directory, name) for name in file_names(directory, tree)]
+        self._existing = [os.path.join(directory, name) for name in file_names(directory, tree.files)]
         if self._existing:
             self._going_on = self._existing[-1]
-            self._take_end(read_header(self._going_on, tree))
+            self._take_end(read_header(self._going_on, tree.files))
             self._last_name = os.path.basename(self._going_on)
 
     def __enter__(self) -> "IndexWriter":
@@ -127,7 +127,7 @@ class IndexWriter:
             self._store_before = None
         if self._going_on is not None:
             self._file = self._go_on(self._going_on, size)
-            with ReadFile(self._going_on, self._tree) as before:
+            with ReadFile(self._going_on, self._tree.files) as before:
                 self._before = before.read(0, self._head).ljust(self._head, b"\0")
             self._image[: self._head] = self._before
             self._going_on = None
@@ -140,7 +140,7 @@ class IndexWriter:
         last one is gone on with."""
         worn: list[str] = []
         for path in reversed(self._existing):
-            with IndexReader(path, self._tree) as reader:
+            with IndexReader(path, self._tree.files) as reader:
                 if reader.is_empty:
                     continue
                 if has_last(store, reader, self._slots):
@@ -154,7 +154,7 @@ class IndexWriter:
 
     def _cut_off(self, store: Snapshot, path: str, size: int) -> None:
         """Make a file anew without the items of messages that the log no longer has; it may have none then."""
-        with IndexReader(path, self._tree) as reader:
+        with IndexReader(path, self._tree.files) as reader:
             header = reader.header
             kept, end_timestamp = live_items(store, reader, self._slots)
         self._file = self._tree.new_file(os.path.join(self._new, os.path.basename(path)), size)

@@ -77,7 +77,7 @@ def read(tree: Tree, path: str) -> Journal:
         UnfitError: no writer of ours writes such a one.
         NewerError: a later version of ours does.
     """
-    with ReadFile(path, tree) as file:
+    with ReadFile(path, tree.files) as file:
         data = file.read(0, _MOST_BYTES + 1)
     try:
         found = json.loads(data) if len(data) <= _MOST_BYTES else None

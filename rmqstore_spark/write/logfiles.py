@@ -148,7 +148,7 @@ class LogWriter:
 
     def reader(self) -> "LogReader":
         """Reads single facts of what is on disk."""
-        return LogReader(self._tree, self._new, self._size)
+        return LogReader(self._tree.files, self._new, self._size)
 
     def _take_over(self) -> None:
         self._tree.make_directory(self._new)

@@ -79,7 +79,7 @@ def parts(tree: Tree, patch: str, path: str) -> list[tuple[int, bytes]]:
     Raises:
         RmqStoreError: it is none, or does not fit the file.
     """
-    with ReadFile(patch, tree) as file:
+    with ReadFile(patch, tree.files) as file:
         if file.size > _MOST_BYTES:
             raise RmqStoreError(f"{patch}: expected at most {_MOST_BYTES} bytes, found {file.size}")
         data = file.read(0, file.size)

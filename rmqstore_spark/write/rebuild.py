@@ -120,7 +120,7 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
         _keep_others(tree, store, os.path.join(new, "consumequeue"), files.queues, target.sizes.queue_file)
         missing = topics.lacking(known, topics.with_queues(known, queues.needed, store.queues))
         files.put_config({"topics.json": topics.merge(known, missing, milliseconds_now())} if missing else {})
-        with LogReader(tree, os.path.join(target.root, "commitlog"), target.sizes.segment) as log_reader:
+        with LogReader(tree.files, os.path.join(target.root, "commitlog"), target.sizes.segment) as log_reader:
             files.finish(log_reader.store_timestamp, last_timestamp, target.end, store.written)
     return queues.count
 

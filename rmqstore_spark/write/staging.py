@@ -190,7 +190,7 @@ def read_chunks(tree: disk.Tree, staged: Staged) -> Iterator[Chunk]:
         if units.read_into(memory, at) != len(memory):
             raise _changed(staged)
 
-    with ReadFile(staged.path, tree) as units, ReadFile(_sizes_path(staged.path), tree) as sizes_file:
+    with ReadFile(staged.path, tree.files) as units, ReadFile(_sizes_path(staged.path), tree.files) as sizes_file:
         while rows < staged.rows:
             count = min(_SIZES_AT_ONCE, staged.rows - rows)
             sizes = np.frombuffer(sizes_file.read(rows * _SIZE.itemsize, count * _SIZE.itemsize), _SIZE)

@@ -89,7 +89,7 @@ class Abort:
     def _is_ours(self) -> bool:
         if not self._site.has(self.path):
             return False
-        with ReadFile(self.path, self._site.tree) as file:
+        with ReadFile(self.path, self._site.tree.files) as file:
             return file.read(0, len(_ABORT) + 1) == _ABORT
 
 
@@ -115,7 +115,7 @@ class Topics:
             return
         tree.make_directory(config)
         if self._had:  # a copy: a file that root has edited, its owner must not link
-            with ReadFile(self._here, tree) as file:
+            with ReadFile(self._here, tree.files) as file:
                 tree.write_file(self._old + ".part", file.read(0, file.size), self._here)
             tree.rename(self._old + ".part", self._old)
             tree.sync_directory(self._site.old)

@@ -57,7 +57,7 @@ class StoreFiles:
             )
         self._indexed = 0  # store time (ms) up to which index files are that stay
         if goes_on or not has_index:
-            self._indexed = checkpoint.index_timestamp(os.path.join(root, "checkpoint"), tree)
+            self._indexed = checkpoint.index_timestamp(os.path.join(root, "checkpoint"), tree.files)
 
     def __enter__(self) -> "StoreFiles":
         return self

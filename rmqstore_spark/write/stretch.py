@@ -127,7 +127,7 @@ def _is_spare(tree: Tree, path: str, size: int) -> bool:
 
 def _any(tree: Tree, path: str, position: int, size: int) -> bool:
     """Is there anything but zeros in a part of a file?"""
-    with ReadFile(path, tree) as file:
+    with ReadFile(path, tree.files) as file:
         for start, stop in file.extents(position, position + size):
             for at in range(start, stop, _AT_ONCE):
                 if any(file.read(at, min(_AT_ONCE, stop - at))):
@@ -162,7 +162,7 @@ class Laying:
         """Do the messages count?"""
         if self._tree.find(self._path) is None:  # a broker has deleted it
             return False
-        with ReadFile(self._path, self._tree) as file:
+        with ReadFile(self._path, self._tree.files) as file:
             return digest_of(file.read(self._stretch.position, self._stretch.size)) == self._stretch.digest
 
     def lay(self, units: memoryview) -> None:
@@ -209,7 +209,7 @@ class Laying:
         stretch = self._stretch
         size = self._tree.status(self._path).st_size
         segment = Segment(self._path, stretch.segment, stretch.segment + stretch.segment_size, size)
-        with SegmentReader(segment, self._tree, verify_crc=False) as reader:
+        with SegmentReader(segment, self._tree.files, verify_crc=False) as reader:
             _, walked = reader.walk(segment.start, segment.end)
         return walked.at if walked.status is not Status.LIMIT else -1
 

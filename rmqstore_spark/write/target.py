@@ -103,8 +103,8 @@ def check_kinds(tree: Tree, with_queues: bool = True) -> None:
             f"{os.path.join(tree.path, WORKSHOP)}: expected the owner of the store, user {tree.itself.st_uid}, found "
             f"user {workshop.st_uid}; delete it if no write is under way"
         )
-    refuse_to_write(tree.path, tree)
-    refuse_dledger(dledger_directory(tree.path, tree.names(tree.path), tree))
+    refuse_to_write(tree.path, tree.files)
+    refuse_dledger(dledger_directory(tree.path, tree.names(tree.path), tree.files))
     if with_queues:
         _check_kinds_of_queues(tree)
 
@@ -173,7 +173,7 @@ def refuse_foreign_files(tree: Tree) -> None:
         NotAStoreError: naming it.
     """
     foreign = sorted(set(tree.names(tree.path)) - _BROKERS_OWN)
-    layout = find_store(tree.path, None, tree)
+    layout = find_store(tree.path, None, tree.files)
     layout.refuse_dledger()
     foreign += layout.strays
     if foreign:
@@ -239,7 +239,7 @@ def inspect(tree: Tree, asked: Sizes, topics: Collection[str]) -> Target:
     Raises:
         DamagedStoreError: messages in it are damaged, or the ConsumeQueues do not know its last ones.
     """
-    store = Snapshot.find(tree.path, tree)
+    store = Snapshot.find(tree.path, tree.files)
     if store.layout.strays:
         raise DamagedStoreError(
             f"{store.layout.strays[0]}: not a commitlog file; a broker would not start: move it away"
@@ -261,7 +261,7 @@ def inspect_to_rebuild(tree: Tree, asked: Sizes) -> Target:
     Raises:
         DamagedStoreError: a segment is missing, or has another size.
     """
-    store = Snapshot.find(tree.path, tree)
+    store = Snapshot.find(tree.path, tree.files)
     sizes = sizes_to_rebuild(store, asked)
     _refuse_faults(store)
     return Target(store.root, sizes, store)

@@ -35,11 +35,11 @@ def load(tree: Tree) -> Table:
         if tree.find(path) is None:
             continue
         try:
-            text = config.read_text(path, tree, "strict")
+            text = config.read_text(path, tree.files, "strict")
             if text.strip():
                 table = parse(text)
                 if path != file:
-                    config.say_of_backup(file, table, tree)
+                    config.say_of_backup(file, table, tree.files)
                 return table
         except ValueError as why:
             wrong = wrong or f"{path}: cannot be understood: {why}"

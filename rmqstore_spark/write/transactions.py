@@ -32,7 +32,7 @@ def load(tree: Tree) -> dict[str, int]:
     if tree.find(path) is None:
         return {}
     try:
-        return _parse(config.read_text(path, tree, "strict"))
+        return _parse(config.read_text(path, tree.files, "strict"))
     except ValueError as why:
         raise RmqStoreError(
             f"{path}: cannot be understood: {why}; delete it if no successful write will be retried"

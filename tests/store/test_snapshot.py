@@ -160,6 +160,6 @@ def test_nobody_else_looks_at_a_store() -> None:
             ):
                 found.add(name)
     assert found == {
-        *("write/disk.py", "write/new_file.py", "write/calls.py"),
+        *("write/disk.py", "write/walk.py", "write/remove_tree.py", "write/new_file.py", "write/calls.py"),
         *("store/files.py", "cores.py", "cli/output_file.py", "cli/streams.py", "cli/commands/__init__.py"),
     }

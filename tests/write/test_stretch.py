@@ -259,7 +259,7 @@ def test_a_segment_is_read_again_only_if_it_was_touched(tmp_path: Path) -> None:
     def bytes_read() -> int:
         with Tree(str(tmp_path)) as tree:
             inspect(tree, SIZES, {"New": 1})
-            return tree.bytes
+            return tree.files.bytes
 
     old_store(tmp_path)
     before = bytes_read()

@@ -249,7 +249,7 @@ def test_only_queues_that_are_written_to_are_looked_at(tmp_path: Path) -> None:
         with Tree(str(root)) as tree:
             target = inspect(tree, Sizes(), ["T003", "new"])
         assert target.queues == {("T003", 0): 800 // queues}
-        requests.append(tree.requests)
+        requests.append(tree.files.requests)
     assert requests[1] <= requests[0] + 10  # the binary search for a queue's end
 
 
