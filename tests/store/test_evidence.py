@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from oracle.stores import StoreBuilder
 from oracle.worn_stores import LIGHT, worn_store
 
 from rmqstore_spark.store.evidence import Evidence
@@ -89,3 +90,25 @@ def _ask_at_random(log: LiveLog, live: dict[int, int], rng: random.Random) -> in
 def test_it_is_ordered() -> None:
     order = [Evidence.EXPIRED, Evidence.ABSENT, Evidence.DAMAGED, Evidence.LEFT_OVER, Evidence.UNSURE, Evidence.LIVE]
     assert sorted(Evidence) == order
+
+
+def test_units_behind_a_closing_blank(tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log was cut within a segment and went on in the next one: whole messages are left over in the closed one."""
+    monkeypatch.setattr("rmqstore_spark.store.live_log._LARGEST_SENT", 0)
+    left_over = 0
+    for number in range(8):
+        builder = StoreBuilder(tmp_path / str(number), segment_size=8192, queue_file_size=2000)
+        for _ in range(rng.randrange(60, 120)):
+            builder.append(f"T{rng.randrange(3)}", b"b" * rng.randrange(300))
+        once = {message.position: message for message in builder.messages}
+        builder.forget_last(rng.randrange(5, 30))
+        builder.append("T0", b"b" * 7000)  # it goes into a segment of its own
+        builder.close()
+        live = {message.position for message in builder.messages}
+        for position in rng.sample(sorted(once), 30):
+            log = Snapshot.find(str(builder.root), Files()).log
+            if log.header(position) is not None:
+                found = log.liveness(position, once[position].size, may_walk_far=True)
+                assert (found is Evidence.LIVE) == (position in live)
+                left_over += position not in live
+    assert left_over > 0
