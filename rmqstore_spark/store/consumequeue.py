@@ -107,8 +107,12 @@ class Queue:
 
     def any_unit(self, number: int) -> QueueUnit | None:
         """The unit of this number, whatever it stands for; None where the files have no space for it."""
-        block = self.block(number, 1)
-        return block[0] if len(block) else None
+        for file in self.in_files:
+            if file.first <= number < file.end:
+                with ignore_unreadable(), self.files.file(file.path) as opened:
+                    data = opened.read((number - file.first) * self.unit_size, self.unit_size)
+                    return QueueBlock.of(data, number, self.is_batch)[0] if len(data) == self.unit_size else None
+        return None
 
     def block(self, number: int, count: int) -> QueueBlock:
         """At most `count` units from a number on, as far as one file follows the other."""
