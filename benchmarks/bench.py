@@ -40,7 +40,7 @@ from write_kernel import write_kernel_rows
 from write_store import commit_rows, spark_copy_rows, write_rows
 
 from native_io import Decoder
-from rmqstore_spark.read.batch_maker import BATCH_BYTES, BATCH_ROWS
+from rmqstore_spark.read.run.batch_maker import BATCH_BYTES, BATCH_ROWS
 
 SECTIONS = (
     "kernel",

@@ -26,9 +26,9 @@ from peers import RocketMq
 
 from native_io import resident
 from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
-from rmqstore_spark.options import parse_options
-from rmqstore_spark.read.batches import ReadSettings, read_task
-from rmqstore_spark.read.planner import plan
+from rmqstore_spark.query.options import parse_options
+from rmqstore_spark.read.plan.planner import plan
+from rmqstore_spark.read.run.batches import ReadSettings, read_task
 
 SEGMENT = 64 * MIB
 BROKERS = 256 * MIB  # bytes of its log

@@ -23,15 +23,15 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))  # as in measure.py
 import pyarrow as pa
 
 from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
-from rmqstore_spark.options import parse_options, parse_write_options
-from rmqstore_spark.read.batches import ReadSettings, read_task
-from rmqstore_spark.read.planner import plan
-from rmqstore_spark.selection import EVERYTHING, Numbers
-from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.query.options import parse_options, parse_write_options
+from rmqstore_spark.query.selection import EVERYTHING, Numbers
+from rmqstore_spark.read.plan.planner import plan
+from rmqstore_spark.read.run.batches import ReadSettings, read_task
+from rmqstore_spark.store.format.sizes import Sizes
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.write.commit import Settings, commit
-from rmqstore_spark.write.job_directory import prepare
-from rmqstore_spark.write.rows import stage
+from rmqstore_spark.write.stage.job_directory import prepare
+from rmqstore_spark.write.stage.rows import stage
 
 _JOB = "bench"
 

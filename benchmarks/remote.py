@@ -26,14 +26,14 @@ from measure import MIB, Row, Stores, in_turns
 from rmqstore_spark import Store as RmqStore
 from rmqstore_spark import rebuild
 from rmqstore_spark.columns import arrow_schema
-from rmqstore_spark.options import parse_options
-from rmqstore_spark.read.batches import ReadSettings, read_task
-from rmqstore_spark.read.planner import plan
-from rmqstore_spark.read.stores import files_of
-from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.indexfile import IndexReader, key_hash
-from rmqstore_spark.store.read_ahead import AT_ONCE, BLOCK
+from rmqstore_spark.query.options import parse_options
+from rmqstore_spark.read.plan.planner import plan
+from rmqstore_spark.read.plan.stores import files_of
+from rmqstore_spark.read.run.batches import ReadSettings, read_task
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.io.read_ahead import AT_ONCE, BLOCK
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.indexfile import IndexReader, key_hash
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 DELAY = 0.03  # seconds before each answer

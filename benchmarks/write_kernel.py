@@ -15,7 +15,7 @@ from measure import MIB, Row, Stores, batches_of, in_turns
 
 from native_io import ENCODE_COLUMNS, Dispatched, Dispatcher, Encoder, Status, put_index
 from rmqstore_spark.columns import COLUMNS
-from rmqstore_spark.store.message import host_bytes
+from rmqstore_spark.store.format.message import host_bytes
 
 LOG_BYTES = 64 * MIB  # more than a cache holds
 WINDOW_BYTES = MIB // 2

@@ -17,12 +17,12 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterComm
 from pyspark.sql.types import StructType
 
 import rmqstore_spark
-from rmqstore_spark.options import parse_write_options
-from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.query.options import parse_write_options
+from rmqstore_spark.store.format.sizes import Sizes
+from rmqstore_spark.write.build.staging import Staged
 from rmqstore_spark.write.commit import Settings, commit
-from rmqstore_spark.write.job_directory import forget, prepare
-from rmqstore_spark.write.rows import stage
-from rmqstore_spark.write.staging import Staged
+from rmqstore_spark.write.stage.job_directory import forget, prepare
+from rmqstore_spark.write.stage.rows import stage
 
 _JOB = "bench"
 _TASKS = 8

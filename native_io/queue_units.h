@@ -1,5 +1,5 @@
 /* Units of a ConsumeQueue as they stand in its files: which of them count, and their fields as columns. What the bytes are
- * says rmqstore_spark/store/consumequeue.py. */
+ * says rmqstore_spark/store/structures/consumequeue.py. */
 #ifndef RMQ_QUEUE_UNITS_H
 #define RMQ_QUEUE_UNITS_H
 

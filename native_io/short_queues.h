@@ -20,7 +20,7 @@ enum {
     RMQ_BLOCK_SIZE = 512,      /* of st_blocks */
     RMQ_ROUNDED_UP = 4096,     /* space on a disk is, mostly to so many bytes */
 };
-#define RMQ_MOST_START ((int64_t)1 << 62) /* of a file, as in rmqstore_spark/store/layout.py */
+#define RMQ_MOST_START ((int64_t)1 << 62) /* of a file, as in rmqstore_spark/store/structures/layout.py */
 
 /* What a file begins with, as its name tells; -1 where no broker gives such a name. */
 static int64_t rmq_start_in(const char *name) {

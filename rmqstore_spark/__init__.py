@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from rmqstore_spark.api import Store
-    from rmqstore_spark.option_texts import Path, Paths
+    from rmqstore_spark.query.option_texts import Path, Paths
 
     __version__: str
 
@@ -163,7 +163,7 @@ def storage_options(spark: "SparkSession", bucket: str | None = None) -> dict[st
         OptionError: the session is one of Spark Connect.
     """
     _check_session(spark)
-    from rmqstore_spark.option_texts import TEXT, text_of
+    from rmqstore_spark.query.option_texts import TEXT, text_of
     from rmqstore_spark.spark.hadoop import storage_options as options_of_session
 
     return options_of_session(spark, None if bucket is None else text_of("bucket", bucket, TEXT))

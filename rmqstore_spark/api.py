@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 import pyarrow as pa
 
 from rmqstore_spark.errors import OptionError, quoted
-from rmqstore_spark.option_texts import (
+from rmqstore_spark.query.option_texts import (
     PATH,
     TIME,
     Flag,
@@ -23,8 +23,8 @@ from rmqstore_spark.option_texts import (
     required,
     text_of,
 )
-from rmqstore_spark.option_values import parse_instant
-from rmqstore_spark.options import (
+from rmqstore_spark.query.option_values import parse_instant
+from rmqstore_spark.query.options import (
     CALL_OPTIONS,
     COPY_OPTIONS,
     MESSAGES,
@@ -37,10 +37,10 @@ from rmqstore_spark.options import (
     refuse,
     understand,
 )
-from rmqstore_spark.read.again import again
-from rmqstore_spark.read.stores import files_of, open_stores
+from rmqstore_spark.read.plan.again import again
+from rmqstore_spark.read.plan.stores import files_of, open_stores
+from rmqstore_spark.store.io.storage import is_storage_option
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.storage import is_storage_option
 from rmqstore_spark.tables.methods import TableMethods
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ class Store(TableMethods):
 
     def _copy(self, target: Path, options: MessageOptions, index: Flag, is_salvage: bool) -> "Copied":
         from rmqstore_spark.jobs.copy import CopyJob, copy
-        from rmqstore_spark.store.layout import place_to_write
+        from rmqstore_spark.store.structures.layout import place_to_write
 
         place = place_to_write(text_of("target", target, PATH))
         written, _ = understand(option_texts({"messageIndexEnable": index}, COPY_OPTIONS), COPY_OPTIONS)
@@ -307,8 +307,8 @@ class Store(TableMethods):
 
 def rebuild(store: Path, **options: object) -> int:
     """rmqstore_spark.rebuild()."""
-    from rmqstore_spark.options import parse_rebuild_options
-    from rmqstore_spark.store.layout import place_to_write
+    from rmqstore_spark.query.options import parse_rebuild_options
+    from rmqstore_spark.store.structures.layout import place_to_write
     from rmqstore_spark.write.rebuild import rebuild as rebuild_store
 
     path = text_of("store", store, PATH)

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from rmqstore_spark.errors import OptionError, quoted
-from rmqstore_spark.option_texts import PATH, required, text_of
-from rmqstore_spark.options import WRITE_CALL_OPTIONS, option_texts, parse_write_options
+from rmqstore_spark.query.option_texts import PATH, required, text_of
+from rmqstore_spark.query.options import WRITE_CALL_OPTIONS, option_texts, parse_write_options
 from rmqstore_spark.write.job import WriteJob
 
 WriteMode = Literal["append", "overwrite"]

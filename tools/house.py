@@ -32,12 +32,14 @@ class Room:
         text: what it is for.
         color: of the arrows that leave it.
         inside: its modules, or a prefix of their names that ends with a dot.
+        floors: the rooms inside it, from top to bottom, each with what it is for. What is in none of them is above.
     """
 
     title: str
     text: str
     color: str
     inside: tuple[str, ...]
+    floors: tuple[tuple[str, str], ...] = ()
 
 
 def _modules(names: str) -> tuple[str, ...]:
@@ -70,15 +72,44 @@ ROOMS = (
         "from a selection to record batches: planned on the driver, read by tasks",
         "#8a63d2",
         ("rmqstore_spark.read.",),
+        (
+            ("follow", "a log that grows, batch by batch"),
+            ("plan", "on the driver: which pieces of which logs, and the cheapest way to the messages in each"),
+            ("run", "in a task: from a piece to record batches"),
+            ("pieces", "what the driver hands to a task"),
+        ),
     ),
-    Room("write", "rows in, a store out; the only room that changes one", "#b23b3b", ("rmqstore_spark.write.",)),
+    Room(
+        "write",
+        "rows in, a store out; the only room that changes one",
+        "#b23b3b",
+        ("rmqstore_spark.write.",),
+        (
+            ("publish", "files that are ready come to count, all at once, whenever the writer is killed"),
+            ("stage", "in a task: rows become units of messages"),
+            ("build", "from staged units to the files of a store"),
+            ("fs", "the only code that changes anything on a disk"),
+        ),
+    ),
     Room(
         "query",
         "options, and what they select",
         "#b0457b",
-        _modules("options option_texts option_types option_values selection pattern stream_options"),
+        ("rmqstore_spark.query.",),
     ),
-    Room("store", "the format, read only", "#2e8b57", ("rmqstore_spark.store.",)),
+    Room(
+        "store",
+        "what can be proved of a store, and its format; read only",
+        "#2e8b57",
+        ("rmqstore_spark.store.",),
+        (
+            ("structures", "what lies in a store: a module for each structure on disk"),
+            ("rocksdb", "a reader of the databases that some brokers keep queues and configuration in"),
+            ("io.remote", "files in object storage and HDFS"),
+            ("io", "files: listed, opened, read by position, counted"),
+            ("format", "bytes to values, without a file"),
+        ),
+    ),
     Room(
         "words",
         "columns, errors, progress; open to all",
@@ -157,13 +188,29 @@ def room_of(module: str) -> int:
     return fits.index(max(fits))
 
 
+def floor_of(module: str) -> int:
+    """The number of the room inside a room that a module is in, counted from the top; 0 where it is in none."""
+    floors = ROOMS[room_of(module)].floors
+    fits = {
+        number: len(name)
+        for number, (name, _) in enumerate(floors, start=1)
+        if any(f"{module}.".startswith(f"{inside}{name}.") for inside in ROOMS[room_of(module)].inside)
+    }
+    return max(fits, key=lambda number: fits[number], default=0)
+
+
+def _room_in_words(module: str) -> str:
+    room, floor = ROOMS[room_of(module)], floor_of(module)
+    return f"{room.title}/{room.floors[floor - 1][0]}" if floor else room.title
+
+
 def upward(graph: Graph) -> list[str]:
     """The imports that do not point down: to a room further up, or in a circle."""
     wrong = [
-        f"{module} ({ROOMS[room_of(module)].title}) imports {other} ({ROOMS[room_of(other)].title})"
+        f"{module} ({_room_in_words(module)}) imports {other} ({_room_in_words(other)})"
         for module, others in sorted(graph.items())
         for other in sorted(others)
-        if room_of(other) < room_of(module)
+        if (room_of(other), floor_of(other)) < (room_of(module), floor_of(module))
     ]
     for number in range(len(ROOMS)):
         inside = {module for module in graph if room_of(module) == number}
@@ -189,6 +236,7 @@ _LEFT, _RIGHT = 16, 800  # of the rooms; the arrows are beside them
 _LANE = 22  # between two arrows
 _BOX, _ROW = 22, 30
 _TITLE = 30
+_FLOOR = 24  # the name of a room inside a room
 _GAP = 16
 _ARROW = 16  # between two arrows at one room
 _LETTER = 7.3  # of a monospaced letter of 12 px
@@ -239,10 +287,36 @@ room's modules do so.</text>
 
 def _draw_room(out: list[str], graph: Graph, number: int, room: Room, top: int) -> int:
     """Draws a room and answers where it ends."""
-    inside = {module for module in graph if room_of(module) == number and _is_shown(module, graph)}
-    rest, rows = _rows(graph, inside)
+    shown = {module for module in graph if room_of(module) == number and _is_shown(module, graph)}
     boxes: list[str] = []
     y = top + _TITLE
+    for floor in range(len(room.floors) + 1):
+        inside = {module for module in shown if floor_of(module) == floor}
+        if floor > 0:
+            name, text = room.floors[floor - 1]
+            name = f"{room.title}/{name.replace('.', '/')}"
+            boxes.append(
+                f'<text x="{_LEFT + 14}" y="{y + 14}">{escape(name)}</text>'
+                f'<text class="text" x="{_LEFT + 24 + _LETTER * len(name):g}" y="{y + 14}">{escape(text)}</text>'
+            )
+            y += _FLOOR
+        y = _draw_modules(boxes, graph, inside, y)
+    incoming = sum(_imports_room(graph, source, number) > 0 for source in range(len(ROOMS)) if source != number)
+    bottom = max(y + 2, top + 14 + _ARROW * incoming)
+    title_width = round(8.5 * len(room.title) + 12, 1)
+    out += [
+        f'<rect class="room" x="{_LEFT}" y="{top}" width="{_RIGHT - _LEFT}" height="{bottom - top}" rx="6"/>',
+        f'<rect x="{_LEFT}" y="{top}" width="6" height="{bottom - top}" rx="3" fill="{room.color}"/>',
+        f'<text class="title" x="{_LEFT + 14}" y="{top + 20}">{escape(room.title)}</text>',
+        f'<text class="text" x="{_LEFT + 14 + title_width:g}" y="{top + 20}">{escape(room.text)}</text>',
+        *boxes,
+    ]
+    return bottom
+
+
+def _draw_modules(boxes: list[str], graph: Graph, inside: set[str], y: int) -> int:
+    """Draws modules in rows, of which each imports only what is in rows below it, and answers where they end."""
+    rest, rows = _rows(graph, inside)
     for row in [*rows, *([sorted(rest)] if rest else [])]:
         x = float(_LEFT + 12)
         for module in row:
@@ -258,17 +332,7 @@ def _draw_room(out: list[str], graph: Graph, number: int, room: Room, top: int) 
             )
             x = round(x + width + 8, 1)
         y += _ROW
-    incoming = sum(_imports_room(graph, source, number) > 0 for source in range(len(ROOMS)) if source != number)
-    bottom = max(y + 2, top + 14 + _ARROW * incoming)
-    title_width = round(8.5 * len(room.title) + 12, 1)
-    out += [
-        f'<rect class="room" x="{_LEFT}" y="{top}" width="{_RIGHT - _LEFT}" height="{bottom - top}" rx="6"/>',
-        f'<rect x="{_LEFT}" y="{top}" width="6" height="{bottom - top}" rx="3" fill="{room.color}"/>',
-        f'<text class="title" x="{_LEFT + 14}" y="{top + 20}">{escape(room.title)}</text>',
-        f'<text class="text" x="{_LEFT + 14 + title_width:g}" y="{top + 20}">{escape(room.text)}</text>',
-        *boxes,
-    ]
-    return bottom
+    return y
 
 
 def _draw_arrows(out: list[str], graph: Graph, source: int, drawn: list[_Drawn]) -> None:

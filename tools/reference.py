@@ -21,8 +21,8 @@ import rmqstore_spark
 from rmqstore_spark.cli.commands import Rmqstore
 from rmqstore_spark.cli.exit_codes import EXIT_CODES, exit_code_of
 from rmqstore_spark.columns import COLUMNS
-from rmqstore_spark.options import OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS, Option, Use, refused_for
-from rmqstore_spark.store.storage import STORAGE_OPTIONS
+from rmqstore_spark.query.options import OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS, Option, Use, refused_for
+from rmqstore_spark.store.io.storage import STORAGE_OPTIONS
 from rmqstore_spark.tables.check.problems import PROBLEMS
 from rmqstore_spark.tables.registry import TABLES, table
 
@@ -87,7 +87,7 @@ from typing import Unpack
 
 import pyarrow as pa
 
-from rmqstore_spark.option_texts import Names, TableOptions
+from rmqstore_spark.query.option_texts import Names, TableOptions
 from rmqstore_spark.progress import Progress, shown_if_asked
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from rmqstore_spark.options import OPTIONS, check_columns, understand
+from rmqstore_spark.query.options import OPTIONS, check_columns, understand
 
 BASE64 = "Base64"  # added to the name of a column of bytes
 

@@ -7,12 +7,12 @@ import pyarrow as pa
 
 from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
 from rmqstore_spark.errors import OptionError
-from rmqstore_spark.read.batches import ReadSettings, read_task
-from rmqstore_spark.read.follow import Follower
-from rmqstore_spark.read.stores import files_of
-from rmqstore_spark.read.stream_offset import StreamOffset
+from rmqstore_spark.query.stream_options import StreamOptions, parse_stream_options
+from rmqstore_spark.read.follow.follow import Follower
+from rmqstore_spark.read.follow.stream_offset import StreamOffset
+from rmqstore_spark.read.plan.stores import files_of
+from rmqstore_spark.read.run.batches import ReadSettings, read_task
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.stream_options import StreamOptions, parse_stream_options
 from rmqstore_spark.tables.messages import last_messages
 
 _SECONDS = 0.05  # between looks where nothing comes

@@ -12,8 +12,8 @@ from rmqstore_spark.cli import formats
 from rmqstore_spark.cli.exit_codes import FINE, NOT_ALL, NOT_FOUND
 from rmqstore_spark.cli.parameters import ROWS_SHOWN
 from rmqstore_spark.errors import OptionError, counted, one_line
-from rmqstore_spark.options import Use, going_with
-from rmqstore_spark.read.told import Listener
+from rmqstore_spark.query.options import Use, going_with
+from rmqstore_spark.read.run.told import Listener
 
 # What a table shows of messages if no columns are named: first what goes into 80 columns.
 MESSAGE_COLUMNS = ["storeTimestamp", "topic", "keys", "body", "tags", "queueId", "queueOffset"]

@@ -6,7 +6,7 @@ import click
 
 from rmqstore_spark.cli import formats
 from rmqstore_spark.errors import nearest
-from rmqstore_spark.options import OPTIONS, Option, Use, going_with
+from rmqstore_spark.query.options import OPTIONS, Option, Use, going_with
 from rmqstore_spark.tables.table import Table
 
 # Where no --limit is given: rows of a table, messages of `tail`, and rows of each problem.

@@ -9,9 +9,9 @@ from rmqstore_spark.api import Store
 from rmqstore_spark.cli.base64_columns import Asked
 from rmqstore_spark.columns import DEFAULT_COLUMNS
 from rmqstore_spark.errors import OptionError
-from rmqstore_spark.options import MESSAGES, ReadOptions, parse_options
-from rmqstore_spark.read.asked import asked_of
-from rmqstore_spark.read.stores import files_of, open_stores
+from rmqstore_spark.query.options import MESSAGES, ReadOptions, parse_options
+from rmqstore_spark.read.plan.asked import asked_of
+from rmqstore_spark.read.plan.stores import files_of, open_stores
 from rmqstore_spark.store.elsewhere import elsewhere, say_what_is_unknown
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.messages import last_messages

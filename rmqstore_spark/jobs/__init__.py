@@ -1,2 +1,5 @@
-"""What is done with whole stores by way of tables, reads and writes: `copy` and `salvage` (copy.py; its parts are in
-copying/), the history of a message (history.py), and a store at a glance (summary.py)."""
+"""What is done with whole stores, by way of tables, reads and writes.
+
+copy has `CopyJob`, for copies and salvages (its parts are in copying), history what happened to one message, summary
+and glance a store on one screen.
+"""

@@ -27,23 +27,23 @@ from rmqstore_spark.jobs.copying.rows import merged
 from rmqstore_spark.jobs.copying.selected import BODY_COLUMNS, COLUMNS, DAMAGE_COLUMNS, selected
 from rmqstore_spark.jobs.copying.source import Source
 from rmqstore_spark.jobs.copying.waiting import waiting_of
-from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.read.copies import Copies, alone, copies_of
+from rmqstore_spark.query.options import ReadOptions
+from rmqstore_spark.read.plan.copies import Copies, alone, copies_of
+from rmqstore_spark.read.plan.twins import refuse_twins
+from rmqstore_spark.read.run.stored import StoredUnits
+from rmqstore_spark.read.run.told import heard
 from rmqstore_spark.read.scan import Scan
-from rmqstore_spark.read.stored import StoredUnits
-from rmqstore_spark.read.told import heard
-from rmqstore_spark.read.twins import refuse_twins
-from rmqstore_spark.store.files import status_of
+from rmqstore_spark.store.format.message import Header
+from rmqstore_spark.store.format.sizes import FileSizes, Sizes
 from rmqstore_spark.store.geometry import indexes_tags
-from rmqstore_spark.store.message import Header
+from rmqstore_spark.store.io.files import status_of
 from rmqstore_spark.store.queue_bounds import QueueBounds
-from rmqstore_spark.store.sizes import FileSizes, Sizes
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.check.problems import SCHEMA, Finding, to_batch
-from rmqstore_spark.write.kept_offsets import KeptOffsets
+from rmqstore_spark.write.build.kept_offsets import KeptOffsets
+from rmqstore_spark.write.build.queuefiles import Queue
+from rmqstore_spark.write.build.target import sizes_to_rebuild
 from rmqstore_spark.write.new_store import Ends, NewStore, write_new_store
-from rmqstore_spark.write.queuefiles import Queue
-from rmqstore_spark.write.target import sizes_to_rebuild
 
 _LAST_TO_TRY = 1024  # of a queue's last messages, until one is whole
 

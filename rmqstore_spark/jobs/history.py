@@ -15,12 +15,11 @@ import pyarrow as pa
 
 from rmqstore_spark.columns import INT, LONG, TEXT, TIME
 from rmqstore_spark.errors import counted
-from rmqstore_spark.options import MESSAGES, ReadOptions
-from rmqstore_spark.selection import EVERYTHING, Numbers, Selection, words_of
+from rmqstore_spark.query.options import MESSAGES, ReadOptions
+from rmqstore_spark.query.selection import EVERYTHING, Numbers, Selection, words_of
 from rmqstore_spark.store.elsewhere import say_what_is_unknown
-from rmqstore_spark.store.message import TRANSACTION_COMMIT, TRANSACTION_TYPE
-from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.system_topics import (
+from rmqstore_spark.store.format.message import TRANSACTION_COMMIT, TRANSACTION_TYPE
+from rmqstore_spark.store.format.system_topics import (
     DEAD_PREFIX,
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
@@ -34,6 +33,7 @@ from rmqstore_spark.store.system_topics import (
     TRACE_TOPIC,
     is_moved,
 )
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.delayed import TIMER_PROPERTIES, deliver_times
 from rmqstore_spark.tables.inflight import INFLIGHT

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore_spark.store.config import topic_entries
 from rmqstore_spark.store.elsewhere import Elsewhere, elsewhere
-from rmqstore_spark.store.message import Header
+from rmqstore_spark.store.format.message import Header
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.config import topic_entries
 from rmqstore_spark.tables.offsets import progress
 from rmqstore_spark.tables.queues import QueueFacts, queue_facts
 from rmqstore_spark.tables.topics import kind_of

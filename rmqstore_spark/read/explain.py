@@ -4,15 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rmqstore_spark.columns import DEFAULT_COLUMNS
 from rmqstore_spark.errors import counted, one_line
-from rmqstore_spark.option_texts import Paths, path_options
-from rmqstore_spark.options import EXPLAIN_OPTIONS, ReadOptions, option_texts, parse_options
-from rmqstore_spark.read.access_path import Access
-from rmqstore_spark.read.planner import Plan, plan
-from rmqstore_spark.read.stream_offset import StreamOffset
-from rmqstore_spark.read.task import Covered, Indexed, Queued, Range, Task
-from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.segments import Extent
+from rmqstore_spark.query.option_texts import Paths, path_options
+from rmqstore_spark.query.options import EXPLAIN_OPTIONS, ReadOptions, option_texts, parse_options
+from rmqstore_spark.read.follow.stream_offset import StreamOffset
+from rmqstore_spark.read.pieces.task import Covered, Indexed, Queued, Range, Task
+from rmqstore_spark.read.plan.access_path import Access
+from rmqstore_spark.read.plan.planner import Plan, plan
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.segments import Extent
 
 _MOST_STORES = 3
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")

@@ -11,15 +11,15 @@ import pyarrow as pa
 
 from rmqstore_spark.columns import arrow_schema
 from rmqstore_spark.cores import workers
-from rmqstore_spark.options import ReadOptions
 from rmqstore_spark.progress import Progress
-from rmqstore_spark.read.again import begun_again
-from rmqstore_spark.read.batches import ReadSettings, TaskReaders, read_task
-from rmqstore_spark.read.parallel import BATCH_BYTES, Job, in_order
-from rmqstore_spark.read.parts import PART_BYTES, Parts
-from rmqstore_spark.read.planner import plan, plan_stores
-from rmqstore_spark.read.stores import files_of
-from rmqstore_spark.read.task import Task
+from rmqstore_spark.query.options import ReadOptions
+from rmqstore_spark.read.pieces.task import Task
+from rmqstore_spark.read.plan.again import begun_again
+from rmqstore_spark.read.plan.planner import plan, plan_stores
+from rmqstore_spark.read.plan.stores import files_of
+from rmqstore_spark.read.run.batches import ReadSettings, TaskReaders, read_task
+from rmqstore_spark.read.run.parallel import BATCH_BYTES, Job, in_order
+from rmqstore_spark.read.run.parts import PART_BYTES, Parts
 from rmqstore_spark.store.snapshot import Snapshot
 
 Batches = Iterator[pa.RecordBatch]

@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from rmqstore_spark.columns import COLUMNS, DEFAULT_COLUMNS
 from rmqstore_spark.errors import OptionError
-from rmqstore_spark.options import (
+from rmqstore_spark.query.options import (
     MESSAGES,
     ONLY_OF_STREAMS,
     ReadOptions,
@@ -18,13 +18,13 @@ from rmqstore_spark.options import (
     parse_options,
     parse_write_options,
 )
+from rmqstore_spark.query.stream_options import parse_stream_options
 from rmqstore_spark.spark.reader import PushdownReader, RmqStoreReader, takes_filters
 from rmqstore_spark.spark.stream_writer import RmqStoreStreamWriter
 from rmqstore_spark.spark.table_reader import TableReader, check_types, spark_schema
 from rmqstore_spark.spark.worker import called_by_spark, refuse_relative
 from rmqstore_spark.spark.writer import RmqStoreWriter
-from rmqstore_spark.store.storage import refuse_shown
-from rmqstore_spark.stream_options import parse_stream_options
+from rmqstore_spark.store.io.storage import refuse_shown
 
 if TYPE_CHECKING:
     from rmqstore_spark.spark.stream_reader import RefusedStreamReader, RmqStoreStreamReader
@@ -36,7 +36,7 @@ _SPARKS_OWN = re.compile(r"(location|provider|owner)\Z|option\.", re.IGNORECASE)
 
 
 class RmqStoreDataSource(DataSource):
-    """`spark.read.format("rmqstore")`. The options are in rmqstore_spark.options."""
+    """`spark.read.format("rmqstore")`. The options are in rmqstore_spark.query.options."""
 
     @classmethod
     def name(cls) -> str:

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from rmqstore_spark.selection import ALL, EVERYTHING, Numbers, Selection, Texts
+from rmqstore_spark.query.selection import ALL, EVERYTHING, Numbers, Selection, Texts
 
 # Attributes of Selection, by the column that they are about. Of some columns they are texts, of others numbers.
 _TEXTS = {"topic": "topic", "tags": "tags", "keys": "keys", "msgId": "msg_id", "offsetMsgId": "offset_msg_id"}

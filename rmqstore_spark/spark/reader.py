@@ -8,14 +8,14 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from rmqstore_spark.columns import COLUMNS
-from rmqstore_spark.option_types import Pushdown
-from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.query.option_types import Pushdown
+from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.spark.worker import called_by_spark, is_run_by, told
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rmqstore_spark.read.task import Task
+    from rmqstore_spark.read.pieces.task import Task
 
 PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
@@ -30,7 +30,7 @@ class RmqStoreReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The byte ranges each task reads: a snapshot of the stores as they are now."""
         from rmqstore_spark.read.explain import summary
-        from rmqstore_spark.read.planner import plan
+        from rmqstore_spark.read.plan.planner import plan
 
         with called_by_spark(), told("planning a read") as result:
             planned = plan(self._options, columns=self._schema.names)
@@ -43,7 +43,7 @@ class RmqStoreReader(DataSourceReader):
         task: Task | None = partition.value if partition is not None else None
         if task is None:
             return
-        from rmqstore_spark.read.batches import ReadSettings, read_task
+        from rmqstore_spark.read.run.batches import ReadSettings, read_task
 
         with called_by_spark():
             yield from read_task(task, ReadSettings.of(self._options, arrow_schema_of(self._schema)))

@@ -1,4 +1,4 @@
-"""A stream as Spark sees it. Where it is and what a batch reads, read/follow.py knows."""
+"""A stream as Spark sees it. Where it is and what a batch reads, read/follow/follow.py knows."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -8,11 +8,11 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.read.follow import Follower
-from rmqstore_spark.read.stream_offset import StreamOffset, stream_offset
+from rmqstore_spark.query.stream_options import StreamOptions
+from rmqstore_spark.read.follow.follow import Follower
+from rmqstore_spark.read.follow.stream_offset import StreamOffset, stream_offset
 from rmqstore_spark.spark.reader import RmqStoreReader
 from rmqstore_spark.spark.worker import called_by_spark, told
-from rmqstore_spark.stream_options import StreamOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa

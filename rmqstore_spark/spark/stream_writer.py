@@ -8,8 +8,8 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from rmqstore_spark.errors import OptionError, RmqStoreError
-from rmqstore_spark.option_values import Transaction
-from rmqstore_spark.options import WriteOptions
+from rmqstore_spark.query.option_values import Transaction
+from rmqstore_spark.query.options import WriteOptions
 from rmqstore_spark.spark.worker import called_by_spark
 from rmqstore_spark.spark.writer import RmqStoreWriter, StagedMessage, commit_told
 

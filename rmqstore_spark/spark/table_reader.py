@@ -7,7 +7,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from rmqstore_spark.errors import OptionError, counted
-from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.spark.worker import called_by_spark, told
 
 if TYPE_CHECKING:

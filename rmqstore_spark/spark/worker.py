@@ -11,9 +11,9 @@ from contextlib import contextmanager
 
 from rmqstore_spark.cores import work_beside_others
 from rmqstore_spark.errors import OptionError, RmqStoreError, one_line
-from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.layout import local_path
-from rmqstore_spark.store.storage import scheme_of
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.io.storage import scheme_of
+from rmqstore_spark.store.structures.layout import local_path
 
 log = logging.getLogger(__name__)
 

@@ -8,15 +8,15 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from rmqstore_spark.errors import counted
-from rmqstore_spark.option_values import Transaction
-from rmqstore_spark.options import WriteOptions
+from rmqstore_spark.query.option_values import Transaction
+from rmqstore_spark.query.options import WriteOptions
 from rmqstore_spark.spark.worker import called_by_spark, told
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from rmqstore_spark.write.build.staging import Staged
     from rmqstore_spark.write.job import WriteJob
-    from rmqstore_spark.write.staging import Staged
 
 
 @dataclass

@@ -1,1 +1,13 @@
-"""The store format, read only: one module for each structure on disk. Knows numpy and pyarrow, never Spark."""
+"""What can be proved of a store: where its log ends, which of its units are live, where each queue begins and ends.
+
+The room answers: which messages does this store hold, and how sure is that? A `Snapshot` is what the driver has found
+out about a store; a `StoreRef` is all that a task gets of it. `Evidence` says how sure a single answer is.
+
+Read in this order: snapshot (the one handle), log_end, live_log and evidence (which units are of today's log),
+log_times (between which store times a part of the log is); then queues: unit_evidence, queue_bounds, queue_ends,
+queue_times, queue_coverage (what the queues prove of the log); then index_live, geometry (file sizes that a broker was
+told), elsewhere (what a broker keeps where nothing here looks).
+
+Below it: structures (a module for each structure on disk), rocksdb, io (files, local and remote), format (bytes to
+values). Nothing here writes, and nothing here knows Spark or options.
+"""

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rmqstore_spark.errors import counted, one_line
-from rmqstore_spark.store.config import why_unread
-from rmqstore_spark.store.kinds import KINDS, Kind, kind_with, kinds_in
-from rmqstore_spark.store.layout import queue_id_of
-from rmqstore_spark.store.rocksdb_config import config_in_rocksdb
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.config import why_unread
+from rmqstore_spark.store.structures.kinds import KINDS, Kind, kind_with, kinds_in
+from rmqstore_spark.store.structures.layout import queue_id_of
+from rmqstore_spark.store.structures.rocksdb_config import config_in_rocksdb
 
 log = logging.getLogger(__name__)
 

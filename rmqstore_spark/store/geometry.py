@@ -10,14 +10,14 @@ import numpy as np
 
 from native_io import FORMAT, Status
 from rmqstore_spark.errors import DamagedStoreError, OptionError, RmqStoreError, StorageError
-from rmqstore_spark.store.consumequeue import Queue
-from rmqstore_spark.store.files import Files, file_status, ignore_unreadable
-from rmqstore_spark.store.indexfile import IndexFile, IndexReader, file_names, file_size, key_hash
-from rmqstore_spark.store.message import HEAD_SIZE, Head
-from rmqstore_spark.store.queue_block import UNIT_SIZE
-from rmqstore_spark.store.sizes import MOST_BYTES, usual_size
+from rmqstore_spark.store.format.message import HEAD_SIZE, Head
+from rmqstore_spark.store.format.queue_block import UNIT_SIZE
+from rmqstore_spark.store.format.sizes import MOST_BYTES, usual_size
+from rmqstore_spark.store.format.units import BatchBuilder
+from rmqstore_spark.store.io.files import Files, file_status, ignore_unreadable
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.units import BatchBuilder
+from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.indexfile import IndexFile, IndexReader, file_names, file_size, key_hash
 
 _KIB = 1024
 _ITEMS = 64  # of an index file that are read at a time

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 
 from rmqstore_spark.store.evidence import Evidence
-from rmqstore_spark.store.indexfile import IndexReader, key_hash
-from rmqstore_spark.store.message import TRANSACTION_ROLLBACK, TRANSACTION_TYPE
+from rmqstore_spark.store.format.message import TRANSACTION_ROLLBACK, TRANSACTION_TYPE
+from rmqstore_spark.store.format.units import BatchBuilder, Run
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.units import BatchBuilder, Run
+from rmqstore_spark.store.structures.indexfile import IndexReader, key_hash
 
 _MOST_WALKED = 64 * 1024 * 1024  # bytes of the log after the message that an index file ends with
 _BEGIN = 32 * 1024  # bytes of the log that are looked at for the first message with a key

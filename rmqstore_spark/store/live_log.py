@@ -26,14 +26,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from native_io import FORMAT, Status
-from rmqstore_spark.store.commitlog import SegmentReader
-from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.evidence import Evidence
-from rmqstore_spark.store.message import Header
-from rmqstore_spark.store.queue_block import QueueUnit
-from rmqstore_spark.store.queue_cursor import QueueCursor
-from rmqstore_spark.store.queues import ConsumeQueues
-from rmqstore_spark.store.segments import Extent, Segment
+from rmqstore_spark.store.format.message import Header
+from rmqstore_spark.store.format.queue_block import QueueUnit
+from rmqstore_spark.store.structures.commitlog import SegmentReader
+from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.queue_cursor import QueueCursor
+from rmqstore_spark.store.structures.queues import ConsumeQueues
+from rmqstore_spark.store.structures.segments import Extent, Segment
 
 _LARGEST_SENT = 16 * 1024 * 1024  # bytes of a message (remoting.netty.NettySystemConfig: frameMaxLength)
 _UNITS_TO_LOOK_AT = 32  # of a queue: from a message on, whether one in a later segment comes soon

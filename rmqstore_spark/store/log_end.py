@@ -7,7 +7,7 @@ that a message was lost there:
   * a later unit, whole in every check, not older than the last one before, that its ConsumeQueue knows, or whose
     queueOffset is beyond those seen for its queue, or that is in no queue (a half message): the remains of a truncated
     log fail this. Of a damaged message that can still be recognized, the time counts as well. In what our writer has
-    written (store/written.py) times say nothing;
+    written (store/structures/written.py) times say nothing;
   * it is what no broker leaves there: a header that reaches over the end of its file, no space for a blank, or a blank
     that does not reach to the end. The file was cut.
 In any earlier segment whatever is not a unit or the closing blank is damage.
@@ -21,18 +21,18 @@ from dataclasses import dataclass, replace
 
 from native_io import FORMAT, Status
 from rmqstore_spark.kept import kept
-from rmqstore_spark.store.checkpoint import logics_timestamp
-from rmqstore_spark.store.clock import CLOCK_SLACK
-from rmqstore_spark.store.commitlog import SegmentReader
-from rmqstore_spark.store.consumequeue import Queue
-from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.layout import Layout
-from rmqstore_spark.store.message import HEAD_SIZE, Head, Header, microseconds, store_time_in
-from rmqstore_spark.store.past_damage import PastDamage
-from rmqstore_spark.store.queue_cursor import QueueCursor
-from rmqstore_spark.store.queues import ConsumeQueues
-from rmqstore_spark.store.segments import Segment
-from rmqstore_spark.store.written import load
+from rmqstore_spark.store.format.clock import CLOCK_SLACK
+from rmqstore_spark.store.format.message import HEAD_SIZE, Head, Header, microseconds, store_time_in
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.structures.checkpoint import logics_timestamp
+from rmqstore_spark.store.structures.commitlog import SegmentReader
+from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.layout import Layout
+from rmqstore_spark.store.structures.past_damage import PastDamage
+from rmqstore_spark.store.structures.queue_cursor import QueueCursor
+from rmqstore_spark.store.structures.queues import ConsumeQueues
+from rmqstore_spark.store.structures.segments import Segment
+from rmqstore_spark.store.structures.written import load
 
 PAGE = 4096  # bytes; in such pieces a file comes to whoever copies it
 _SETTLE_SECONDS = 0.005
@@ -189,7 +189,7 @@ class LogEnd:
 
     def _is_begun(self, index: int) -> bool:
         """Is there anything at the beginning of a segment? As long as there is not, the log ends before the blank that
-        leads to it: it may go on there (write/stretch.py; or a broker that was killed just then)."""
+        leads to it: it may go on there (write/build/stretch.py; or a broker that was killed just then)."""
         segment = self._segments[index]
         with self._open(index) as reader:
             return any(reader.read(segment.start, FORMAT["BLANK_SIZE"]))

@@ -1,7 +1,7 @@
 """Between which store times the messages of a part of the log can be.
 
-What our writer has written is known (store/written.py), as far as the log still has it. All else a broker wrote, in the
-order of its clock (store/clock.py). At the border of the two times may go back by any amount.
+What our writer has written is known (written.py), as far as the log still has it. All else a broker wrote, in the
+order of its clock (store/format/clock.py). At the border of the two times may go back by any amount.
 """
 
 import bisect
@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from rmqstore_spark.kept import kept
-from rmqstore_spark.store import clock
 from rmqstore_spark.store.evidence import Evidence
+from rmqstore_spark.store.format import clock
+from rmqstore_spark.store.format.message import Mark
 from rmqstore_spark.store.live_log import LiveLog
-from rmqstore_spark.store.message import Mark
-from rmqstore_spark.store.written import Record, Written
+from rmqstore_spark.store.structures.written import Record, Written
 
 _END = 1 << 63
 

@@ -17,12 +17,12 @@ from typing import NamedTuple
 import numpy as np
 
 from native_io import UnitKind
-from rmqstore_spark.store.consumequeue import FEW_UNITS, Queue
 from rmqstore_spark.store.evidence import Evidence
-from rmqstore_spark.store.message import Header
-from rmqstore_spark.store.queue_block import QueueBlock, QueueUnit
-from rmqstore_spark.store.queue_cursor import QueueCursor
+from rmqstore_spark.store.format.message import Header
+from rmqstore_spark.store.format.queue_block import QueueBlock, QueueUnit
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, Queue
+from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 from rmqstore_spark.store.unit_evidence import UnitEvidence
 
 _QUEUES_AT_ONCE = 4096  # so that the log is read in its order

@@ -24,14 +24,14 @@ import numpy.typing as npt
 from native_io import TILING_ROWS, Filter, QueueWalk, Status, Tiling, fingerprint, read_short_queues
 from rmqstore_spark.cores import cores
 from rmqstore_spark.progress import Progress
-from rmqstore_spark.store.commitlog import SegmentReader
-from rmqstore_spark.store.consumequeue import Queue
-from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.queue_block import QueueUnit
-from rmqstore_spark.store.queue_cursor import QueueCursor
-from rmqstore_spark.store.segments import Extent
+from rmqstore_spark.store.format.queue_block import QueueUnit
+from rmqstore_spark.store.format.units import BatchBuilder, Claims
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.units import BatchBuilder, Claims
+from rmqstore_spark.store.structures.commitlog import SegmentReader
+from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.queue_cursor import QueueCursor
+from rmqstore_spark.store.structures.segments import Extent
 
 _THREADS = 4
 _UNITS_AT_ONCE = 16 * 1024 * 1024  # where they are put in order

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 from native_io import Filter
 from rmqstore_spark.errors import DamagedStoreError, one_line
-from rmqstore_spark.store.config import topic_entries
-from rmqstore_spark.store.layout import queue_path
-from rmqstore_spark.store.message import Header
+from rmqstore_spark.store.format.message import Header
 from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
-from rmqstore_spark.store.segments import Damage
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.config import topic_entries
+from rmqstore_spark.store.structures.layout import queue_path
+from rmqstore_spark.store.structures.segments import Damage
 from rmqstore_spark.store.unit_evidence import UnitEvidence
 
 log = logging.getLogger(__name__)

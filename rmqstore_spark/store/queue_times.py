@@ -3,10 +3,10 @@
 import bisect
 
 from native_io import UnitKind
-from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.queue_bounds import QueueBounds
-from rmqstore_spark.store.queue_cursor import QueueCursor
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 
 _LATEST = (1 << 63) - 1  # a store time (ms)
 _UNITS_TO_TRY = 1024  # from one on, until a message is whole

@@ -4,19 +4,19 @@ from dataclasses import replace
 
 from rmqstore_spark.errors import RmqStoreError, StorageError
 from rmqstore_spark.kept import kept
-from rmqstore_spark.store.commitlog import SegmentReader
-from rmqstore_spark.store.config import ConsumerOffsets, consumer_offsets, offset_topics, topic_queues
-from rmqstore_spark.store.files import Files, ignore_unreadable
-from rmqstore_spark.store.layout import Layout, find_store
+from rmqstore_spark.store.format.message import MARK_SIZE, Header, Mark, mark_of
+from rmqstore_spark.store.io.files import Files, ignore_unreadable
 from rmqstore_spark.store.live_log import LiveLog
 from rmqstore_spark.store.log_end import End, LogEnd
 from rmqstore_spark.store.log_times import LogTimes
-from rmqstore_spark.store.message import MARK_SIZE, Header, Mark, mark_of
-from rmqstore_spark.store.past_damage import PastDamage
-from rmqstore_spark.store.proofs import PROOF_SIZE, Proof, proof_of
-from rmqstore_spark.store.queues import ConsumeQueues
-from rmqstore_spark.store.segments import Damage, Extent, Segment, segments_of
-from rmqstore_spark.store.written import Record, load
+from rmqstore_spark.store.structures.commitlog import SegmentReader
+from rmqstore_spark.store.structures.config import ConsumerOffsets, consumer_offsets, offset_topics, topic_queues
+from rmqstore_spark.store.structures.layout import Layout, find_store
+from rmqstore_spark.store.structures.past_damage import PastDamage
+from rmqstore_spark.store.structures.proofs import PROOF_SIZE, Proof, proof_of
+from rmqstore_spark.store.structures.queues import ConsumeQueues
+from rmqstore_spark.store.structures.segments import Damage, Extent, Segment, segments_of
+from rmqstore_spark.store.structures.written import Record, load
 
 
 class StoreRef:

@@ -11,13 +11,13 @@ import itertools
 from collections.abc import Iterable
 
 from native_io import Filter, UnitKind
-from rmqstore_spark.store.consumequeue import Queue
 from rmqstore_spark.store.evidence import Evidence
-from rmqstore_spark.store.message import Header
-from rmqstore_spark.store.queue_block import QueueUnit
-from rmqstore_spark.store.segments import Damage, Extent
+from rmqstore_spark.store.format.message import Header
+from rmqstore_spark.store.format.queue_block import QueueUnit
+from rmqstore_spark.store.format.units import BatchBuilder
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.units import BatchBuilder
+from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.segments import Damage, Extent
 
 _HEADERS_AT_ONCE = 256  # are asked for before the first of them is needed
 _DISPATCH = "INNER_MULTI_DISPATCH"  # the light queues of a message, with commas between them (MessageConst)

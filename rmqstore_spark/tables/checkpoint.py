@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from rmqstore_spark.columns import BOOL, LONG, TIME, Column
-from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.store.checkpoint import fields
-from rmqstore_spark.store.message import microseconds
+from rmqstore_spark.query.options import ReadOptions
+from rmqstore_spark.store.format.message import microseconds
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.checkpoint import fields
 from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.table import Part, Table
 

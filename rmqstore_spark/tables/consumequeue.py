@@ -14,16 +14,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqstore_spark.columns import BYTES, INT, LONG, TEXT, TIME, Column
-from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.read.pinned import queue_proofs
-from rmqstore_spark.read.queue_claims import selected_queues
-from rmqstore_spark.selection import ALL, Numbers
-from rmqstore_spark.store.consumequeue import Queue, QueueFile
-from rmqstore_spark.store.consumequeue_ext import LAST_ADDRESS, ExtUnit, is_address, read_ext
-from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.proofs import Proof
-from rmqstore_spark.store.queue_block import QueueBlock
+from rmqstore_spark.query.options import ReadOptions
+from rmqstore_spark.query.selection import ALL, Numbers
+from rmqstore_spark.read.pieces.pinned import queue_proofs
+from rmqstore_spark.read.pieces.queue_claims import selected_queues
+from rmqstore_spark.store.format.queue_block import QueueBlock
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.consumequeue import Queue, QueueFile
+from rmqstore_spark.store.structures.consumequeue_ext import LAST_ADDRESS, ExtUnit, is_address, read_ext
+from rmqstore_spark.store.structures.proofs import Proof
 from rmqstore_spark.tables.columns import timestamps
 from rmqstore_spark.tables.table import Table
 

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from rmqstore_spark.columns import BOOL, INT, MAP, TEXT, TEXTS, Column
-from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.store.config import group_entries
+from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.store.elsewhere import say_if_unread
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.config import group_entries
 from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.entries import attributes_of, flag_of, number_of
 from rmqstore_spark.tables.table import Part, Table

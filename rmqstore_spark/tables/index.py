@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column
 from rmqstore_spark.errors import RmqStoreError, StorageError
-from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.store.files import ignore_unreadable
-from rmqstore_spark.store.indexfile import ITEM, Header, IndexReader, index_paths, item_at
-from rmqstore_spark.store.proofs import Proof, proof_of
+from rmqstore_spark.query.options import ReadOptions
+from rmqstore_spark.store.io.files import ignore_unreadable
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.indexfile import ITEM, Header, IndexReader, index_paths, item_at
+from rmqstore_spark.store.structures.proofs import Proof, proof_of
 from rmqstore_spark.tables.columns import timestamps
 from rmqstore_spark.tables.table import Table
 

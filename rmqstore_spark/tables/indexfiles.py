@@ -7,9 +7,9 @@ import pyarrow as pa
 
 from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column
 from rmqstore_spark.errors import RmqStoreError, StorageError
-from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.store.indexfile import Header, IndexReader, index_paths
+from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.indexfile import Header, IndexReader, index_paths
 from rmqstore_spark.tables.columns import timestamps
 from rmqstore_spark.tables.index import tell
 from rmqstore_spark.tables.table import Table

@@ -3,7 +3,7 @@ at the last message of the log. Those whose time has come are popped again, or i
 
 Each pop leaves a checkpoint of the messages it gave, and each acknowledgement a record, as JSON in messages for the
 timer; one that asks for more time is both. Messages popped in order have their state in config/consumerOrderInfo.json.
-A broker with popConsumerKVServiceEnable keeps all of it in RocksDB (kvStore/) instead (store/kinds.py).
+A broker with popConsumerKVServiceEnable keeps all of it in RocksDB (kvStore/) instead (store/structures/kinds.py).
 Source: org.apache.rocketmq.broker.processor.PopMessageProcessor, PopReviveService, store.pop.PopCheckPoint, AckMsg,
 BatchAckMsg; broker.offset.ConsumerOrderInfoManager.
 """
@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column
-from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.selection import Numbers, Selection, Texts
-from rmqstore_spark.store.config import order_entries
+from rmqstore_spark.query.options import ReadOptions
+from rmqstore_spark.query.selection import Numbers, Selection, Texts
 from rmqstore_spark.store.elsewhere import say_if_unread
-from rmqstore_spark.store.layout import queue_id_of
+from rmqstore_spark.store.format.system_topics import RETRY_PREFIX, REVIVE_PREFIX, TIMER_TOPIC
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.system_topics import RETRY_PREFIX, REVIVE_PREFIX, TIMER_TOPIC
+from rmqstore_spark.store.structures.config import order_entries
+from rmqstore_spark.store.structures.layout import queue_id_of
 from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.picked import HOW_TO_READ, picked
 from rmqstore_spark.tables.table import Part, Table

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pyarrow as pa
 
 from rmqstore_spark.columns import arrow_schema
-from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.query.options import ReadOptions
+from rmqstore_spark.query.selection import Numbers, Selection
 from rmqstore_spark.read.scan import Scan
-from rmqstore_spark.selection import Numbers, Selection
 from rmqstore_spark.store.snapshot import Snapshot
 
 _LOOK_BACK = 1024 * 1024  # bytes at the end of the log that are looked at first

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 
 from rmqstore_spark.columns import BOOL, INT, LONG, TEXT, TIME, Column
-from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.selection import EVERYTHING, Selection
+from rmqstore_spark.query.options import ReadOptions
+from rmqstore_spark.query.selection import EVERYTHING, Selection
 from rmqstore_spark.store.elsewhere import say_if_unread
 from rmqstore_spark.store.queue_times import QueueTimes
 from rmqstore_spark.store.snapshot import Snapshot

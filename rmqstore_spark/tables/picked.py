@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqstore_spark.columns import arrow_schema
-from rmqstore_spark.options import ReadOptions, Use, going_with
-from rmqstore_spark.selection import EVERYTHING, Numbers, Selection, Texts
+from rmqstore_spark.query.options import ReadOptions, Use, going_with
+from rmqstore_spark.query.selection import EVERYTHING, Numbers, Selection, Texts
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.messages import messages
 

@@ -1,7 +1,7 @@
 """Where a time or a consumer group is in the queues of a store, as option `startingOffsets` takes it."""
 
-from rmqstore_spark.read.groups import check_group
-from rmqstore_spark.selection import EVERYTHING
+from rmqstore_spark.query.selection import EVERYTHING
+from rmqstore_spark.read.plan.groups import check_group
 from rmqstore_spark.store.queue_bounds import queue_bounds
 from rmqstore_spark.store.queue_times import QueueTimes
 from rmqstore_spark.store.snapshot import Snapshot

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column
-from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.read.queue_claims import selected_queues
-from rmqstore_spark.selection import EVERYTHING, Selection
-from rmqstore_spark.store.consumequeue import Queue
-from rmqstore_spark.store.kinds import kind_with
+from rmqstore_spark.query.options import ReadOptions
+from rmqstore_spark.query.selection import EVERYTHING, Selection
+from rmqstore_spark.read.pieces.queue_claims import selected_queues
 from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.kinds import kind_with
 from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.table import Part, Table
 from rmqstore_spark.tables.unqueued import Unqueued, unqueued

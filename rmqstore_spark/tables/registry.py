@@ -1,7 +1,7 @@
 """Which tables there are, and how each is read. Nothing outside of here knows how many they are.
 
 A table's module is loaded when the table is asked for. `messages` is not among them: it is what a store is read for
-without option `table`, and read/planner.py plans it.
+without option `table`, and read/plan/planner.py plans it.
 """
 
 import functools
@@ -13,18 +13,18 @@ import pyarrow as pa
 
 from rmqstore_spark.columns import batch_of
 from rmqstore_spark.errors import NotAStoreError, OptionError, nearest, quoted
-from rmqstore_spark.options import MESSAGES, ReadOptions, Use, check_columns, going_with
 from rmqstore_spark.progress import Progress
-from rmqstore_spark.read.again import again, begun_again
-from rmqstore_spark.read.asked import with_offsets
-from rmqstore_spark.read.check_names import check_queues, say_unknown_queues, say_unknown_topics
-from rmqstore_spark.read.parallel import Job, in_order
-from rmqstore_spark.read.stores import files_of, open_stores
-from rmqstore_spark.selection import Selection
+from rmqstore_spark.query.options import MESSAGES, ReadOptions, Use, check_columns, going_with
+from rmqstore_spark.query.selection import Selection
+from rmqstore_spark.read.plan.again import again, begun_again
+from rmqstore_spark.read.plan.asked import with_offsets
+from rmqstore_spark.read.plan.check_names import check_queues, say_unknown_queues, say_unknown_topics
+from rmqstore_spark.read.plan.stores import files_of, open_stores
+from rmqstore_spark.read.run.parallel import Job, in_order
 from rmqstore_spark.store.elsewhere import say_what_is_unknown
-from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.proofs import Proof, hold
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.proofs import Proof, hold
 from rmqstore_spark.tables.table import Part, Table
 
 OF_ALL_TABLES = going_with(Use.TABLE).keys()

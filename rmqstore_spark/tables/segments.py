@@ -6,13 +6,13 @@ from typing import Any
 import pyarrow as pa
 
 from rmqstore_spark.columns import LONG, TEXT, TIME, Column
-from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.selection import ALL, Numbers
-from rmqstore_spark.store.commitlog import SegmentReader
-from rmqstore_spark.store.files import allocated, status_of
-from rmqstore_spark.store.message import Header
-from rmqstore_spark.store.segments import Extent, Segment
+from rmqstore_spark.query.options import ReadOptions
+from rmqstore_spark.query.selection import ALL, Numbers
+from rmqstore_spark.store.format.message import Header
+from rmqstore_spark.store.io.files import allocated, status_of
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.commitlog import SegmentReader
+from rmqstore_spark.store.structures.segments import Extent, Segment
 from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.table import Part, Table
 

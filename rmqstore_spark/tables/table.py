@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from rmqstore_spark.columns import Column, as_schema
 from rmqstore_spark.kept import kept
-from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.store.proofs import Proof
+from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.proofs import Proof
 
 Part = Any
 

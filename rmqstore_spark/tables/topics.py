@@ -7,11 +7,9 @@ from typing import Any
 import pyarrow as pa
 
 from rmqstore_spark.columns import BOOL, INT, LONG, MAP, TEXT, TIME, Column
-from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.store.config import DEFAULT_QUEUES, is_count, topic_entries
+from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.store.elsewhere import say_if_unread
-from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.system_topics import (
+from rmqstore_spark.store.format.system_topics import (
     DEAD_PREFIX,
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
@@ -22,6 +20,8 @@ from rmqstore_spark.store.system_topics import (
     SCHEDULE_TOPIC,
     TRACE_TOPIC,
 )
+from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.config import DEFAULT_QUEUES, is_count, topic_entries
 from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.entries import attributes_of, flag_of
 from rmqstore_spark.tables.queues import QueueFacts, queue_facts

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqstore_spark.columns import BOOL, INT, LONG, TEXT, TIME, Column, arrow_schema
-from rmqstore_spark.option_types import Mode
-from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.read.batches import ReadSettings, read_task
-from rmqstore_spark.read.planner import plan_stores
-from rmqstore_spark.selection import EVERYTHING, Selection
+from rmqstore_spark.query.option_types import Mode
+from rmqstore_spark.query.options import ReadOptions
+from rmqstore_spark.query.selection import EVERYTHING, Selection
+from rmqstore_spark.read.plan.planner import plan_stores
+from rmqstore_spark.read.run.batches import ReadSettings, read_task
+from rmqstore_spark.store.format.system_topics import TRACE_TOPIC
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.system_topics import TRACE_TOPIC
 from rmqstore_spark.tables.picked import HOW_TO_READ, numbers, of_topics, times
 from rmqstore_spark.tables.table import Part, Table
 

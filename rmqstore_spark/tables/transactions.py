@@ -18,17 +18,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqstore_spark.columns import INT, LONG, TEXT, TIME, Column
-from rmqstore_spark.options import ReadOptions
+from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.store.elsewhere import say_if_unread
-from rmqstore_spark.store.message import TRANSACTION_COMMIT, TRANSACTION_TYPE
-from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.system_topics import (
+from rmqstore_spark.store.format.message import TRANSACTION_COMMIT, TRANSACTION_TYPE
+from rmqstore_spark.store.format.system_topics import (
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
     OP_TOPIC,
     ROCKSDB_HALF_TOPIC,
     ROCKSDB_OP_TOPIC,
 )
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.picked import (
     OF_ROWS,
     column,

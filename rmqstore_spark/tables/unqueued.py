@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from rmqstore_spark.columns import arrow_schema
 from rmqstore_spark.errors import one_line
-from rmqstore_spark.read.batches import ReadSettings, read_task
+from rmqstore_spark.query.selection import Selection
 from rmqstore_spark.read.explain import size_text
-from rmqstore_spark.read.prune import ranges_of
-from rmqstore_spark.read.task import Range, Scanned, Task
-from rmqstore_spark.selection import Selection
-from rmqstore_spark.store.message import is_queued
+from rmqstore_spark.read.pieces.task import Range, Scanned, Task
+from rmqstore_spark.read.plan.prune import ranges_of
+from rmqstore_spark.read.run.batches import ReadSettings, read_task
+from rmqstore_spark.store.format.message import is_queued
 from rmqstore_spark.store.queue_bounds import QueueBounds
 from rmqstore_spark.store.queue_coverage import coverage
 from rmqstore_spark.store.snapshot import Snapshot

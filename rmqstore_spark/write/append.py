@@ -4,17 +4,17 @@ import os
 from collections.abc import Mapping
 
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.option_values import Transaction
-from rmqstore_spark.store.queue_block import UNIT_SIZE
-from rmqstore_spark.write import checked, stretch, topics, transactions
-from rmqstore_spark.write.change import Change
-from rmqstore_spark.write.journal import APPENDED
-from rmqstore_spark.write.logfiles import InPlaceWriter, LogWriter
-from rmqstore_spark.write.messages import Messages
-from rmqstore_spark.write.queuefiles import Queue
-from rmqstore_spark.write.store_files import StoreFiles
-from rmqstore_spark.write.target import Target
-from rmqstore_spark.write.workshop import transactions_path
+from rmqstore_spark.query.option_values import Transaction
+from rmqstore_spark.store.format.queue_block import UNIT_SIZE
+from rmqstore_spark.write.build import checked, stretch, topics, transactions
+from rmqstore_spark.write.build.logfiles import InPlaceWriter, LogWriter
+from rmqstore_spark.write.build.messages import Messages
+from rmqstore_spark.write.build.queuefiles import Queue
+from rmqstore_spark.write.build.store_files import StoreFiles
+from rmqstore_spark.write.build.target import Target
+from rmqstore_spark.write.fs.workshop import transactions_path
+from rmqstore_spark.write.publish.change import Change
+from rmqstore_spark.write.publish.journal import APPENDED
 
 
 def append(

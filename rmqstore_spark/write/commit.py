@@ -6,21 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rmqstore_spark.errors import OptionError, one_line
-from rmqstore_spark.option_values import Transaction
-from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.query.option_values import Transaction
+from rmqstore_spark.store.format.sizes import Sizes
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.write import disk, transactions
 from rmqstore_spark.write.append import append
-from rmqstore_spark.write.brought import Brought
-from rmqstore_spark.write.change import Change
-from rmqstore_spark.write.lock import StoreLock, check_lock
-from rmqstore_spark.write.logfiles import LogWriter
-from rmqstore_spark.write.messages import Messages
-from rmqstore_spark.write.replacement import Replacement
-from rmqstore_spark.write.staging import Staged
-from rmqstore_spark.write.store_files import StoreFiles
-from rmqstore_spark.write.sweep import sweep
-from rmqstore_spark.write.target import (
+from rmqstore_spark.write.build import transactions
+from rmqstore_spark.write.build.brought import Brought
+from rmqstore_spark.write.build.logfiles import LogWriter
+from rmqstore_spark.write.build.messages import Messages
+from rmqstore_spark.write.build.staging import Staged
+from rmqstore_spark.write.build.store_files import StoreFiles
+from rmqstore_spark.write.build.target import (
     Target,
     check_can_exchange,
     check_kinds,
@@ -31,7 +27,12 @@ from rmqstore_spark.write.target import (
     refuse_foreign_files,
     sizes_of,
 )
-from rmqstore_spark.write.workshop import transactions_path, workshop
+from rmqstore_spark.write.fs import disk
+from rmqstore_spark.write.fs.lock import StoreLock, check_lock
+from rmqstore_spark.write.fs.workshop import transactions_path, workshop
+from rmqstore_spark.write.publish.change import Change
+from rmqstore_spark.write.publish.replacement import Replacement
+from rmqstore_spark.write.publish.sweep import sweep
 
 logger = logging.getLogger(__name__)
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from rmqstore_spark.option_values import Transaction
-from rmqstore_spark.options import WriteOptions
-from rmqstore_spark.store.layout import place_to_write
-from rmqstore_spark.write.brought import brought_by
-from rmqstore_spark.write.incoming import check_incoming
-from rmqstore_spark.write.rows import stage
-from rmqstore_spark.write.staging import Staged
+from rmqstore_spark.query.option_values import Transaction
+from rmqstore_spark.query.options import WriteOptions
+from rmqstore_spark.store.structures.layout import place_to_write
+from rmqstore_spark.write.build.brought import brought_by
+from rmqstore_spark.write.build.staging import Staged
+from rmqstore_spark.write.stage.incoming import check_incoming
+from rmqstore_spark.write.stage.rows import stage
 
 if TYPE_CHECKING:
     from rmqstore_spark.write.commit import Settings
@@ -53,7 +53,7 @@ class WriteJob:
             OptionError: naming a column that cannot be written.
             RmqStoreError: the store cannot be written to.
         """
-        from rmqstore_spark.write.job_directory import prepare
+        from rmqstore_spark.write.stage.job_directory import prepare
 
         self._refuse(schema, names)
         prepare(self.root, self.name)
@@ -62,7 +62,7 @@ class WriteJob:
     def alone(self, schema: pa.Schema) -> Iterator[None]:
         """begin() and abandon() of a job that is of this process alone; errors as of begin(). If the process is killed,
         the next write sees that, and clears."""
-        from rmqstore_spark.write.job_directory import prepared
+        from rmqstore_spark.write.stage.job_directory import prepared
 
         self._refuse(schema, None)
         with prepared(self.root, self.name):
@@ -109,6 +109,6 @@ class WriteJob:
 
     def abandon(self, *others: str) -> None:
         """Throw away what its tasks have staged, and those of other jobs by their names. Some may still run."""
-        from rmqstore_spark.write.job_directory import forget
+        from rmqstore_spark.write.stage.job_directory import forget
 
         forget(self.root, *{*others, self.name})

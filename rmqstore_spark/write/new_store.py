@@ -10,19 +10,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from rmqstore_spark.errors import NotAStoreError, RmqStoreError
-from rmqstore_spark.store.queue_block import lost_unit
-from rmqstore_spark.store.sizes import FileSizes
-from rmqstore_spark.store.written import WORKSHOP
-from rmqstore_spark.write import disk
-from rmqstore_spark.write.lock import StoreLock
-from rmqstore_spark.write.logfiles import LogWriter
-from rmqstore_spark.write.placing import Placing
-from rmqstore_spark.write.queuefiles import Queue
-from rmqstore_spark.write.replacement import Replacement, sweep_beside
-from rmqstore_spark.write.staging import Chunk
-from rmqstore_spark.write.store_files import StoreFiles
-from rmqstore_spark.write.target import Target, check_can_exchange, check_kinds, make_root
-from rmqstore_spark.write.workshop import workshop
+from rmqstore_spark.store.format.queue_block import lost_unit
+from rmqstore_spark.store.format.sizes import FileSizes
+from rmqstore_spark.store.structures.written import WORKSHOP
+from rmqstore_spark.write.build.logfiles import LogWriter
+from rmqstore_spark.write.build.placing import Placing
+from rmqstore_spark.write.build.queuefiles import Queue
+from rmqstore_spark.write.build.staging import Chunk
+from rmqstore_spark.write.build.store_files import StoreFiles
+from rmqstore_spark.write.build.target import Target, check_can_exchange, check_kinds, make_root
+from rmqstore_spark.write.fs import disk
+from rmqstore_spark.write.fs.lock import StoreLock
+from rmqstore_spark.write.fs.workshop import workshop
+from rmqstore_spark.write.publish.replacement import Replacement, sweep_beside
 
 _LOCK = "lock"
 

@@ -15,35 +15,36 @@ from native_io import Dispatcher, UnitKind
 from rmqstore_spark.cores import cores
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, one_line
 from rmqstore_spark.progress import Progress
-from rmqstore_spark.store.clock import milliseconds_now
-from rmqstore_spark.store.config import Table
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.format.clock import milliseconds_now
+from rmqstore_spark.store.format.queue_block import MOST_OFFSETS, PRE_BLANK, UNIT, UNIT_SIZE, lost_unit
+from rmqstore_spark.store.format.sizes import Sizes
 from rmqstore_spark.store.geometry import indexes_tags
-from rmqstore_spark.store.layout import find_store, queue_path
-from rmqstore_spark.store.queue_block import MOST_OFFSETS, PRE_BLANK, UNIT, UNIT_SIZE, lost_unit
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.queue_bounds import queue_bounds
 from rmqstore_spark.store.queue_ends import WITH_A_BROKER
-from rmqstore_spark.store.segments import Extent
-from rmqstore_spark.store.sizes import Sizes
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.write import disk, topics
-from rmqstore_spark.write.background import Lane
-from rmqstore_spark.write.change import Change
-from rmqstore_spark.write.gaps import Gaps
-from rmqstore_spark.write.journal import REBUILT, REBUILT_WITHOUT_INDEX
-from rmqstore_spark.write.lock import StoreLock
-from rmqstore_spark.write.logfiles import LogReader
-from rmqstore_spark.write.queuefiles import Queue, QueueWriter
-from rmqstore_spark.write.store_files import StoreFiles
-from rmqstore_spark.write.sweep import sweep
-from rmqstore_spark.write.target import (
+from rmqstore_spark.store.structures.config import Table
+from rmqstore_spark.store.structures.layout import find_store, queue_path
+from rmqstore_spark.store.structures.segments import Extent
+from rmqstore_spark.write.build import topics
+from rmqstore_spark.write.build.gaps import Gaps
+from rmqstore_spark.write.build.logfiles import LogReader
+from rmqstore_spark.write.build.queuefiles import Queue, QueueWriter
+from rmqstore_spark.write.build.store_files import StoreFiles
+from rmqstore_spark.write.build.target import (
     Target,
     check_can_exchange,
     check_kinds,
     check_writable,
     inspect_to_rebuild,
 )
-from rmqstore_spark.write.workshop import workshop
+from rmqstore_spark.write.fs import disk
+from rmqstore_spark.write.fs.background import Lane
+from rmqstore_spark.write.fs.lock import StoreLock
+from rmqstore_spark.write.fs.workshop import workshop
+from rmqstore_spark.write.publish.change import Change
+from rmqstore_spark.write.publish.journal import REBUILT, REBUILT_WITHOUT_INDEX
+from rmqstore_spark.write.publish.sweep import sweep
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from support.contract import assert_pinned, assert_same
 from support.hdfs_client import Machine
 from support.s3_server import Server
 
-from rmqstore_spark.store import hdfs, objects
+from rmqstore_spark.store.io.remote import hdfs, objects
 
 VERSION = golden.VERSIONS[-1]
 

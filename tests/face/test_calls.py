@@ -29,8 +29,14 @@ from oracle import stores
 
 import rmqstore_spark
 from rmqstore_spark import OptionError, RmqStoreError
-from rmqstore_spark.options import CALL_OPTIONS, REBUILD_OPTIONS, STORE_OPTIONS, STREAM_OPTIONS, WRITE_CALL_OPTIONS
-from rmqstore_spark.store.storage import STORAGE_OPTIONS
+from rmqstore_spark.query.options import (
+    CALL_OPTIONS,
+    REBUILD_OPTIONS,
+    STORE_OPTIONS,
+    STREAM_OPTIONS,
+    WRITE_CALL_OPTIONS,
+)
+from rmqstore_spark.store.io.storage import STORAGE_OPTIONS
 from rmqstore_spark.tables.registry import TABLES, table
 
 ours: Any = rmqstore_spark

@@ -21,14 +21,14 @@ from support import reading
 import rmqstore_spark
 from rmqstore_spark import BadRowError, OptionError, RmqStoreError
 from rmqstore_spark.columns import COLUMNS
-from rmqstore_spark.options import parse_options, parse_write_options
-from rmqstore_spark.read.batches import ReadSettings, read_task
-from rmqstore_spark.read.planner import plan
+from rmqstore_spark.query.options import parse_options, parse_write_options
+from rmqstore_spark.query.stream_options import parse_stream_options
+from rmqstore_spark.read.plan.planner import plan
+from rmqstore_spark.read.run.batches import ReadSettings, read_task
 from rmqstore_spark.spark.datasource import RmqStoreDataSource
 from rmqstore_spark.spark.writer import arrow_types
-from rmqstore_spark.stream_options import parse_stream_options
 from rmqstore_spark.tables.registry import TABLES, plan_table, read_part, table, table_of
-from rmqstore_spark.write.incoming import check_incoming
+from rmqstore_spark.write.stage.incoming import check_incoming
 
 SIZES: dict[str, Any] = {"mappedFileSizeCommitLog": 1 << 20, "mappedFileSizeConsumeQueue": 200}
 SAMPLE = Path(__file__).parents[2] / "sample_store"

@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from rmqstore_spark import OptionError, Store
-from rmqstore_spark import option_texts as python
-from rmqstore_spark import option_types as types
 from rmqstore_spark.cli.commands import Rmqstore
-from rmqstore_spark.option_types import Type
-from rmqstore_spark.options import (
+from rmqstore_spark.query import option_texts as python
+from rmqstore_spark.query import option_types as types
+from rmqstore_spark.query.option_types import Type
+from rmqstore_spark.query.options import (
     CALL_OPTIONS,
     OPTIONS,
     REBUILD_OPTIONS,
@@ -29,8 +29,8 @@ from rmqstore_spark.options import (
     parse_write_options,
     refused_for,
 )
-from rmqstore_spark.store.storage import STORAGE_OPTIONS
-from rmqstore_spark.stream_options import parse_stream_options
+from rmqstore_spark.query.stream_options import parse_stream_options
+from rmqstore_spark.store.io.storage import STORAGE_OPTIONS
 from rmqstore_spark.tables.registry import OF_ALL_TABLES, TABLES, table
 
 SAMPLE = Path(__file__).parents[2] / "sample_store"

@@ -10,9 +10,9 @@ import pytest
 from oracle import stores
 from support.reading import read
 
-from rmqstore_spark import pattern as module
-from rmqstore_spark.pattern import Pattern, compiled
-from rmqstore_spark.selection import Texts
+from rmqstore_spark.query import pattern as module
+from rmqstore_spark.query.pattern import Pattern, compiled
+from rmqstore_spark.query.selection import Texts
 
 # With Python's re the first of them takes longer than the universe is old.
 CATASTROPHES = ("(a+)+$", "(a|a)*b", "(a*)*b", "(.*a){20}b", "(a|aa)+$", "(?:a?){50}b")

@@ -29,14 +29,14 @@ from support.s3_server import ACCESS_KEY, SECRET_KEY, Fault, Server
 
 import rmqstore_spark
 from rmqstore_spark import NotAStoreError, OptionError, RmqStoreError, StorageError, Store
-from rmqstore_spark.option_texts import StorageOptions
-from rmqstore_spark.options import parse_options
-from rmqstore_spark.read.planner import plan
-from rmqstore_spark.read.stores import files_of
-from rmqstore_spark.store import objects, tries
-from rmqstore_spark.store.remote_files import RemoteFiles
-from rmqstore_spark.store.storage import STORAGE_OPTIONS
-from rmqstore_spark.stream_options import parse_stream_options
+from rmqstore_spark.query.option_texts import StorageOptions
+from rmqstore_spark.query.options import parse_options
+from rmqstore_spark.query.stream_options import parse_stream_options
+from rmqstore_spark.read.plan.planner import plan
+from rmqstore_spark.read.plan.stores import files_of
+from rmqstore_spark.store.io.remote import objects, tries
+from rmqstore_spark.store.io.remote.files import RemoteFiles
+from rmqstore_spark.store.io.storage import STORAGE_OPTIONS
 from rmqstore_spark.tables import registry
 from rmqstore_spark.tables.registry import TABLES, TableTask, plan_table, read_part
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rmqstore_spark.errors import OptionError, quoted
-from rmqstore_spark.options import parse_options
-from rmqstore_spark.selection import ALL, EVERYTHING, Numbers, Selection, Texts
+from rmqstore_spark.query.options import parse_options
+from rmqstore_spark.query.selection import ALL, EVERYTHING, Numbers, Selection, Texts
 
 NOON = 1_714_996_800_000  # 2024-05-06T12:00:00Z by `date -u -d @1714996800`
 

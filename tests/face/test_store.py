@@ -165,7 +165,7 @@ def test_pandas_reads_messages() -> None:
 
 def test_threads_end(long_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmqstore_spark.cores.cores", lambda: 3)
-    monkeypatch.setattr("rmqstore_spark.read.parallel.cores", lambda: 3)
+    monkeypatch.setattr("rmqstore_spark.read.run.parallel.cores", lambda: 3)
     store = Store(long_store)
     reader = store.messages()
     reader.read_next_batch()

@@ -8,7 +8,7 @@ from pathlib import Path
 from support import writing
 
 from interop import rocketmq
-from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.store.format.sizes import Sizes
 
 BENCH = rocketmq.Sizes()
 SIZES = Sizes(BENCH.segment, BENCH.queue_file, BENCH.index_slots, BENCH.index_items)

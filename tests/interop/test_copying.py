@@ -19,9 +19,9 @@ from interop.ours import SMALL
 from interop.rocketmq import ALL_VERSIONS, NEWEST, OLDEST, Broker, Client, runtime, usually
 from interop.scenario import Written
 from rmqstore_spark import Store, write_store
-from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.store.system_topics import HALF_TOPIC
-from rmqstore_spark.write import calls
+from rmqstore_spark.store.format.sizes import Sizes
+from rmqstore_spark.store.format.system_topics import HALF_TOPIC
+from rmqstore_spark.write.fs import calls
 
 pytestmark = pytest.mark.interop
 

@@ -22,10 +22,10 @@ from support.following import assert_followed
 from interop import jars
 from interop.hdfs_cluster import Cluster
 from rmqstore_spark import NotAStoreError, OptionError, StorageError, Store
-from rmqstore_spark.read.stores import files_of
-from rmqstore_spark.store import tries
-from rmqstore_spark.store.files import Pin
-from rmqstore_spark.stream_options import parse_stream_options
+from rmqstore_spark.query.stream_options import parse_stream_options
+from rmqstore_spark.read.plan.stores import files_of
+from rmqstore_spark.store.io.files import Pin
+from rmqstore_spark.store.io.remote import tries
 
 pytestmark = pytest.mark.interop
 

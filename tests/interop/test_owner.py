@@ -19,7 +19,7 @@ from interop.accept import assert_broker_accepts
 from interop.child import User
 from interop.ours import BENCH, SIZES, SMALL, rows, small_store
 from interop.rocketmq import NEWEST, Broker, usually
-from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.store.format.sizes import Sizes
 
 pytestmark = [pytest.mark.interop, pytest.mark.parametrize("version", usually(NEWEST))]
 

@@ -21,9 +21,9 @@ from interop.accept import assert_broker_accepts
 from interop.ours import BENCH, SIZES, SMALL, rows, small_store
 from interop.rocketmq import ALL_VERSIONS, NEWEST, OLDEST, TRIED, VERSIONS, Broker, usually
 from interop.scenario import Written
-from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.write import calls
+from rmqstore_spark.store.format.sizes import Sizes
 from rmqstore_spark.write.commit import Settings, commit
+from rmqstore_spark.write.fs import calls
 
 pytestmark = pytest.mark.interop
 

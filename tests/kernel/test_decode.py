@@ -18,7 +18,7 @@ from support.kernels import Positions, decode, encode_log, rows_of, scan_units
 
 from native_io import COLUMNS, Decoder
 from rmqstore_spark.columns import arrow_schema
-from rmqstore_spark.store.units import BatchBuilder
+from rmqstore_spark.store.format.units import BatchBuilder
 
 I32, I64 = 1 << 31, 1 << 63
 V6 = reference.BORN_HOST_V6 | reference.STORE_HOST_V6

@@ -21,8 +21,8 @@ from support.kernels import decode, encode_log, find, rows_of, scan_units
 import native_io
 from native_io import Decoder, Dispatcher, Filter, Status, crc32, crc32_between
 from rmqstore_spark import columns
-from rmqstore_spark.store import message
-from rmqstore_spark.store.units import BatchBuilder
+from rmqstore_spark.store.format import message
+from rmqstore_spark.store.format.units import BatchBuilder
 
 CRC32_H = (Path(__file__).parents[2] / "native_io" / "crc32.h").read_text()
 MIB = 1 << 20

@@ -20,7 +20,7 @@ from support.kernels import decode, encode_log, rows_of, run_python
 
 from native_io import COLUMNS, Decoder
 from rmqstore_spark.columns import arrow_schema
-from rmqstore_spark.store.units import BatchBuilder
+from rmqstore_spark.store.format.units import BatchBuilder
 
 I32 = 1 << 31
 SANITIZED = bool(os.environ.get("RMQ_SANITIZED"))

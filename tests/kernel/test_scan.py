@@ -15,7 +15,7 @@ from oracle.reference import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, Corrupt, check_uni
 from support.kernels import decode, encode_log, find, rows_of, scan_units
 
 from native_io import COLUMNS, Decoder, Status, find_unit, scan
-from rmqstore_spark.store.units import BatchBuilder
+from rmqstore_spark.store.format.units import BatchBuilder
 
 DATA = Path(__file__).parents[1] / "data"
 BASE = 1 << 40  # no position fits into 32 bits

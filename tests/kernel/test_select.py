@@ -22,7 +22,7 @@ from support.kernels import Positions, Scanned, encode_log, rows_of, scan_units
 from support.patience import HANG
 
 from native_io import COLUMNS, Filter, Status, gather
-from rmqstore_spark.store.units import BatchBuilder
+from rmqstore_spark.store.format.units import BatchBuilder
 
 BASE = 1 << 40  # no position fits into 32 bits
 BLANK = 8

@@ -14,7 +14,7 @@ from oracle.stores import StoreBuilder
 from support.kernels import rows_of
 
 from native_io import COLUMNS, Filter, Slide, Status, Walked
-from rmqstore_spark.store.units import BatchBuilder
+from rmqstore_spark.store.format.units import BatchBuilder
 
 PLENTY = 1 << 40
 

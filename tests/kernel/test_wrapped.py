@@ -12,7 +12,7 @@ from oracle import reference
 from support.kernels import rows_of
 
 from native_io import COLUMNS, Decoder, Dispatcher, Filter, Status, Walked, Wrapping, scan
-from rmqstore_spark.store.units import BatchBuilder
+from rmqstore_spark.store.format.units import BatchBuilder
 
 WRAPPING = Wrapping(48, 4, 24)
 BASE = 1 << 20

@@ -17,7 +17,7 @@ from machine.past import Difference, Past, Row, read_messages
 from machine.selections import Wanted
 from machine.stores import TAGS
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.store.format.sizes import Sizes
 
 _SIZES = Sizes(segment=4096, queue_file=400, slots=20, items=50)
 _DAY = 86_400_000

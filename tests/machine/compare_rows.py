@@ -13,7 +13,7 @@ from machine.expected import Truth
 from machine.past import Difference, Past, Row
 from machine.selections import Wanted, wanted
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.io.files import Files
 
 PIECES = (1, 100, 700, 3000, 10_000, 1 << 30)
 

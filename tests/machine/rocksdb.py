@@ -31,7 +31,7 @@ from typing import Any
 
 from native_io import masked_crc32c
 from rmqstore_spark.errors import DeletedMeanwhileError, RmqStoreError
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.rocksdb.database import Database
 
 Content = dict[str, dict[bytes, bytes]]

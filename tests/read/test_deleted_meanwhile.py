@@ -19,9 +19,9 @@ import pytest
 from oracle import reference, stores
 
 from rmqstore_spark import DamagedStoreError, DeletedMeanwhileError, Store
-from rmqstore_spark.read import again
-from rmqstore_spark.store import consumequeue
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.read.plan import again
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.structures import consumequeue
 from rmqstore_spark.tables.registry import TABLES
 
 SEGMENT = 2048

@@ -13,7 +13,7 @@ from support import reading
 from support.following import Query
 
 from rmqstore_spark import DataLossError, DeletedMeanwhileError
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.io.files import Files
 
 
 class Expiring(Files):

@@ -12,8 +12,8 @@ from support.reading import FREE, make_plan
 import rmqstore_spark
 from rmqstore_spark import OptionError
 from rmqstore_spark.read.explain import explanation
-from rmqstore_spark.read.task import Indexed, Queued, Scanned
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.read.pieces.task import Indexed, Queued, Scanned
+from rmqstore_spark.store.io.files import Files
 
 
 @pytest.fixture

@@ -20,10 +20,10 @@ from support.following import Clock, Query, stream_options
 from support.writing import some_rows, write
 
 from rmqstore_spark.errors import DamagedStoreError, DataLossError, OptionError, RmqStoreError
-from rmqstore_spark.read.edge import Edge, Reached
-from rmqstore_spark.read.follow import Follower
-from rmqstore_spark.read.stream_offset import VERSION, stream_offset
-from rmqstore_spark.store.files import FIRST_BYTE, Files
+from rmqstore_spark.read.follow.edge import Edge, Reached
+from rmqstore_spark.read.follow.follow import Follower
+from rmqstore_spark.read.follow.stream_offset import VERSION, stream_offset
+from rmqstore_spark.store.io.files import FIRST_BYTE, Files
 
 Row = dict[str, Any]
 DATA = Path(__file__).parents[1] / "data"
@@ -128,7 +128,7 @@ def test_limits(tmp_path: Path) -> None:
 def test_a_cut_far_inside_a_large_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There the queues say where a message begins."""
     store = builder(tmp_path, 400, segment_size=1 << 20)
-    monkeypatch.setattr("rmqstore_spark.read.admission._MOST_WALKED", 1000)
+    monkeypatch.setattr("rmqstore_spark.read.follow.admission._MOST_WALKED", 1000)
     query = Query(tmp_path, startingOffsets="earliest", maxBytesPerTrigger=5000)
     sizes = []
     while (batch := query.trigger()) is not None:

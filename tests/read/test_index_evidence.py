@@ -15,13 +15,13 @@ from oracle.aged_stores import aged_store
 from oracle.damage import DAMAGES
 from support import reading
 
-from rmqstore_spark.read.index_evidence import begin_look_up
-from rmqstore_spark.read.index_join import NoIndexError
-from rmqstore_spark.read.index_path import Found, IndexPath
-from rmqstore_spark.read.prune import ranges_of
-from rmqstore_spark.read.split import SplitPoints
-from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.schedule import Serial
+from rmqstore_spark.read.plan.index_evidence import begin_look_up
+from rmqstore_spark.read.plan.index_join import NoIndexError
+from rmqstore_spark.read.plan.index_path import Found, IndexPath
+from rmqstore_spark.read.plan.prune import ranges_of
+from rmqstore_spark.read.plan.split import SplitPoints
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.io.schedule import Serial
 from rmqstore_spark.store.snapshot import Snapshot
 
 _Answer = TypeVar("_Answer")
@@ -42,7 +42,7 @@ class _Ahead(Files):
 
 def looked_up(root: Path, files: Files, batch: int, monkeypatch: pytest.MonkeyPatch, **selected: Any) -> Found | None:
     """What index files say of all of a store's log; None where they are not used."""
-    monkeypatch.setattr("rmqstore_spark.read.index_evidence._AT_ONCE", batch)
+    monkeypatch.setattr("rmqstore_spark.read.plan.index_evidence._AT_ONCE", batch)
     selection = reading.options_of(root, **selected).selection
     store = Snapshot.find(str(root), files)
     if not store.log.extents or not (selection.names or selection.ids):

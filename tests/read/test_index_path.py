@@ -15,12 +15,12 @@ from oracle.stores import StoreBuilder
 from support import reading
 
 from rmqstore_spark.read.explain import explanation
-from rmqstore_spark.read.index_path import IndexPath
-from rmqstore_spark.read.planner import plan
-from rmqstore_spark.read.task import Indexed, Range, Scanned
-from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.indexfile import IndexReader
-from rmqstore_spark.store.queues import ConsumeQueues
+from rmqstore_spark.read.pieces.task import Indexed, Range, Scanned
+from rmqstore_spark.read.plan.index_path import IndexPath
+from rmqstore_spark.read.plan.planner import plan
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.structures.indexfile import IndexReader
+from rmqstore_spark.store.structures.queues import ConsumeQueues
 
 COLUMNS = ["topic", "msgId", "keys", "commitLogOffset", "storeTimestamp"]
 Row = dict[str, Any]
@@ -203,7 +203,7 @@ def test_what_a_file_costs(wide: StoreBuilder, monkeypatch: pytest.MonkeyPatch) 
             costs.append((self._files.requests - requests, self._files.bytes - size))
             return found
 
-    monkeypatch.setattr("rmqstore_spark.read.index_evidence.IndexReader", Counted)
+    monkeypatch.setattr("rmqstore_spark.read.plan.index_evidence.IndexReader", Counted)
     plan(reading.options_of(wide.root, msgId="none", subscribe="Topic1"))
     assert len(costs) == 20
     assert max(requests for requests, _ in costs) <= 20
@@ -217,7 +217,7 @@ def test_what_a_file_costs(wide: StoreBuilder, monkeypatch: pytest.MonkeyPatch) 
 def test_files_out_of_the_time_range_are_not_looked_into(
     wide: StoreBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rmqstore_spark.store.clock.CLOCK_SLACK", 0)
+    monkeypatch.setattr("rmqstore_spark.store.format.clock.CLOCK_SLACK", 0)
     looked: list[str] = []
     lookup = IndexReader.lookup
 
@@ -342,7 +342,7 @@ def _looked_up(root: Path, files: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def listed(_: object) -> None:
         raise AssertionError("other queues are looked at")
 
-    monkeypatch.setattr("rmqstore_spark.read.access_path._in_queues", listed)
+    monkeypatch.setattr("rmqstore_spark.read.plan.access_path._in_queues", listed)
     counted = Files()
     planned = plan(reading.options_of(root, msgId="none", subscribe="Topic1"), counted)
     assert planned.accesses[0][1].name == "index"

@@ -13,8 +13,8 @@ from oracle.selected import has_wanted_values
 from support.kernels import encode_log, random_label_units
 
 from native_io import Status
-from rmqstore_spark.read.kernel_filter import kernel_filter
-from rmqstore_spark.selection import EVERYTHING, Numbers, Selection
+from rmqstore_spark.query.selection import EVERYTHING, Numbers, Selection
+from rmqstore_spark.read.pieces.kernel_filter import kernel_filter
 
 Row = dict[str, Any]
 NUMBERS = {"queue_offset": "queueOffset", "commit_log_offset": "commitLogOffset", "store_timestamp": "storeTimestamp"}

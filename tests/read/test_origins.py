@@ -12,7 +12,7 @@ from oracle import golden, stores
 from support import flavours, reading, writing
 
 from rmqstore_spark.columns import COLUMNS, DEFAULT_COLUMNS
-from rmqstore_spark.read.origins import ORIGIN_COLUMNS
+from rmqstore_spark.read.run.origins import ORIGIN_COLUMNS
 
 NAMES = ["realTopic", "realQueueId", "originMsgId", "consumerGroup"]
 SYSTEM = ("%", "rmq_sys_", "RMQ_SYS_", "SCHEDULE_TOPIC_", "TRANS_CHECK_")

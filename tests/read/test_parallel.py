@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 from support.patience import HANG
 
-from rmqstore_spark.read import parallel
-from rmqstore_spark.read.parallel import Job, in_order
+from rmqstore_spark.read.run import parallel
+from rmqstore_spark.read.run.parallel import Job, in_order
 
 
 def batch(job: int, number: int, nbytes: int = 8) -> pa.RecordBatch:

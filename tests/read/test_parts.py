@@ -13,7 +13,8 @@ from oracle import random_stores, reference, stores
 from support.reading import ALL_COLUMNS, MODES, Row, read, rows_of
 
 from rmqstore_spark import DamagedStoreError, Store, progress
-from rmqstore_spark.read import parts, scan
+from rmqstore_spark.read import scan
+from rmqstore_spark.read.run import parts
 
 Reads = Callable[..., tuple[list[Row], str | None]]
 

@@ -33,13 +33,13 @@ from support.replacing import (
 import rmqstore_spark
 from rmqstore_spark import DeletedMeanwhileError, RmqStoreError, StorageError, Store
 from rmqstore_spark.columns import arrow_schema
-from rmqstore_spark.read.batches import ReadSettings, read_task
-from rmqstore_spark.read.planner import plan
-from rmqstore_spark.read.stored import StoredUnits
-from rmqstore_spark.read.task import Task
-from rmqstore_spark.store.files import Files, cannot_read
-from rmqstore_spark.store.proofs import hold
+from rmqstore_spark.read.pieces.task import Task
+from rmqstore_spark.read.plan.planner import plan
+from rmqstore_spark.read.run.batches import ReadSettings, read_task
+from rmqstore_spark.read.run.stored import StoredUnits
+from rmqstore_spark.store.io.files import Files, cannot_read
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.proofs import hold
 from rmqstore_spark.tables.registry import TABLES, plan_table, read_part, schema_of, table
 
 

@@ -15,14 +15,14 @@ from oracle import random_stores, reference, stores
 from support import reading
 from support.reading import make_plan
 
-from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.read import pack
-from rmqstore_spark.read.planner import plan
-from rmqstore_spark.read.task import Range, Scanned
-from rmqstore_spark.selection import Numbers, Selection, Texts
-from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.segments import Segment
+from rmqstore_spark.query.options import ReadOptions
+from rmqstore_spark.query.selection import Numbers, Selection, Texts
+from rmqstore_spark.read.pieces.task import Range, Scanned
+from rmqstore_spark.read.plan import pack
+from rmqstore_spark.read.plan.planner import plan
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.segments import Segment
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 

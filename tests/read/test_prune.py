@@ -11,11 +11,11 @@ import pytest
 from oracle import reference, stores
 from support import reading
 
-from rmqstore_spark.read.prune import in_time, ranges_of
-from rmqstore_spark.read.stores import open_stores
-from rmqstore_spark.read.task import Range
-from rmqstore_spark.selection import Numbers
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.query.selection import Numbers
+from rmqstore_spark.read.pieces.task import Range
+from rmqstore_spark.read.plan.prune import in_time, ranges_of
+from rmqstore_spark.read.plan.stores import open_stores
+from rmqstore_spark.store.io.files import Files
 
 KIB = 1 << 10
 

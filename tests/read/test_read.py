@@ -18,8 +18,8 @@ from support.reading import new_files, options_of, read
 
 from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError
-from rmqstore_spark.read.batches import ReadSettings, read_task
-from rmqstore_spark.read.planner import plan
+from rmqstore_spark.read.plan.planner import plan
+from rmqstore_spark.read.run.batches import ReadSettings, read_task
 
 DATA = Path(__file__).parents[1] / "data"
 REAL_STORES = sorted(path.name for path in DATA.iterdir() if (path / "commitlog").is_dir())
@@ -84,11 +84,11 @@ def test_batches_of_any_size_hold_the_same_rows(tmp_path: Path, rng: random.Rand
     random_stores.random_store(tmp_path, rng, messages=300)
     expected = reference.read_store(tmp_path)
     for size in (1, 300, 5000):
-        monkeypatch.setattr("rmqstore_spark.read.batch_maker.BATCH_BYTES", size)
+        monkeypatch.setattr("rmqstore_spark.read.run.batch_maker.BATCH_BYTES", size)
         assert read(tmp_path) == expected
     for size in (128, 1000, 3000):
-        monkeypatch.setattr("rmqstore_spark.store.window.WINDOW_SIZE", size)
-        monkeypatch.setattr("rmqstore_spark.store.window._spares", [])  # they are of another size
+        monkeypatch.setattr("rmqstore_spark.store.structures.window.WINDOW_SIZE", size)
+        monkeypatch.setattr("rmqstore_spark.store.structures.window._spares", [])  # they are of another size
         assert read(tmp_path) == expected
 
 

@@ -12,8 +12,8 @@ from support import reading, remote
 
 from rmqstore_spark import write_store
 from rmqstore_spark.columns import arrow_schema
-from rmqstore_spark.read.batches import ReadSettings, read_task
-from rmqstore_spark.read.planner import plan
+from rmqstore_spark.read.plan.planner import plan
+from rmqstore_spark.read.run.batches import ReadSettings, read_task
 
 DELAY = 0.1  # seconds of a request: far more than the work between two of them takes
 TRIES = 3  # where something else kept this machine busy meanwhile

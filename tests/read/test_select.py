@@ -30,10 +30,11 @@ from support import reading, selecting
 from support.selecting import Row, Wanted
 
 from rmqstore_spark.errors import DamagedStoreError, OptionError
-from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.read import access_path, find
-from rmqstore_spark.store.clock import CLOCK_SLACK
-from rmqstore_spark.store.files import Prices
+from rmqstore_spark.query.options import ReadOptions
+from rmqstore_spark.read.plan import access_path
+from rmqstore_spark.read.run import find
+from rmqstore_spark.store.format.clock import CLOCK_SLACK
+from rmqstore_spark.store.io.files import Prices
 
 COLUMNS = ["topic", "queueId", "queueOffset", "tags", "keys", "msgId", "offsetMsgId", "commitLogOffset"]
 COLUMNS += ["storeTimestamp", "bodyCRC"]

@@ -24,11 +24,11 @@ from oracle import reference
 from support import reading
 
 from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
-from rmqstore_spark.read.batches import ReadSettings, read_task
-from rmqstore_spark.read.planner import plan
-from rmqstore_spark.read.task import Range
-from rmqstore_spark.selection import Numbers, Selection, Texts
-from rmqstore_spark.store import clock
+from rmqstore_spark.query.selection import Numbers, Selection, Texts
+from rmqstore_spark.read.pieces.task import Range
+from rmqstore_spark.read.plan.planner import plan
+from rmqstore_spark.read.run.batches import ReadSettings, read_task
+from rmqstore_spark.store.format import clock
 
 KIB, MIB = 1 << 10, 1 << 20
 TOTAL = 256 * MIB

@@ -13,8 +13,8 @@ import pytest
 from oracle import golden, reference, truth
 from support import reading
 
-from rmqstore_spark.read.task import Indexed, Queued
-from rmqstore_spark.store import clock
+from rmqstore_spark.read.pieces.task import Indexed, Queued
+from rmqstore_spark.store.format import clock
 
 COLUMNS = ["topic", "queueId", "queueOffset", "keys", "msgId", "commitLogOffset", "storeTimestamp"]
 # Before 5.1.1 RocketMQ answers with the message nearest in time, be it older, and with any of several of one time

@@ -15,8 +15,8 @@ from support import remote
 
 import rmqstore_spark
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.read.stored import StoredUnits
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.read.run.stored import StoredUnits
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
 
 MIB = 1 << 20

@@ -16,13 +16,13 @@ from support import reading
 
 from rmqstore_spark import DamagedStoreError, OptionError
 from rmqstore_spark.columns import arrow_schema
-from rmqstore_spark.read import queue_rows
-from rmqstore_spark.read.batches import ReadSettings, read_task
+from rmqstore_spark.query.selection import ALL, Numbers, Selection
 from rmqstore_spark.read.explain import explanation
-from rmqstore_spark.read.planner import plan
-from rmqstore_spark.read.task import Covered, Task
-from rmqstore_spark.selection import ALL, Numbers, Selection
-from rmqstore_spark.store.files import Files, Prices
+from rmqstore_spark.read.pieces import queue_rows
+from rmqstore_spark.read.pieces.task import Covered, Task
+from rmqstore_spark.read.plan.planner import plan
+from rmqstore_spark.read.run.batches import ReadSettings, read_task
+from rmqstore_spark.store.io.files import Files, Prices
 from rmqstore_spark.store.snapshot import Snapshot
 
 COVERED = ["topic", "queueId", "queueOffset", "commitLogOffset", "storeSize", "store"]

@@ -14,11 +14,11 @@ from support.reading import FREE, MODES, make_plan, new_files, options_of, read
 
 from rmqstore_spark import Store
 from rmqstore_spark.errors import DamagedStoreError, OptionError
+from rmqstore_spark.query.stream_options import parse_stream_options
 from rmqstore_spark.read.explain import explained
-from rmqstore_spark.read.twins import kin
-from rmqstore_spark.store.files import Prices
+from rmqstore_spark.read.plan.twins import kin
+from rmqstore_spark.store.io.files import Prices
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.stream_options import parse_stream_options
 
 Change = Callable[[stores.StoreBuilder, stores.StoreBuilder], None]
 

@@ -18,11 +18,11 @@ from support.writing import Row, write
 
 from rmqstore_spark import Store
 from rmqstore_spark.errors import DamagedStoreError
-from rmqstore_spark.read.prune import in_time, ranges_of
-from rmqstore_spark.selection import Numbers
-from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.query.selection import Numbers
+from rmqstore_spark.read.plan.prune import in_time, ranges_of
+from rmqstore_spark.store.format.sizes import Sizes
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.written import record_path
+from rmqstore_spark.store.structures.written import record_path
 
 NOW = stores.FIRST_TIMESTAMP  # what a broker's clock says
 DAY = 24 * 3600 * 1000
@@ -254,8 +254,8 @@ def test_damage_in_the_last_segment(
 
 def test_what_is_noted_down_saves_reading(tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where times ascend only what can be selected is read; where they do not, runs of the log are told apart."""
-    monkeypatch.setattr("rmqstore_spark.write.staging.CHUNK_SIZE", SIZE // 2)
-    monkeypatch.setattr("rmqstore_spark.store.written._RUN_SIZE", SIZE // 2)
+    monkeypatch.setattr("rmqstore_spark.write.build.staging.CHUNK_SIZE", SIZE // 2)
+    monkeypatch.setattr("rmqstore_spark.store.structures.written._RUN_SIZE", SIZE // 2)
     root = tmp_path / "store"
     days = [day for day in range(40) for _ in range(20)]
     write(root, _rows([NOW + day * DAY + rng.randrange(1000) for day in days], rng), sizes=SIZES)

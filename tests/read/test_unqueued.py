@@ -20,9 +20,9 @@ from support.reading import make_plan, options_of, read
 
 from rmqstore_spark import OptionError
 from rmqstore_spark.errors import DamagedStoreError
-from rmqstore_spark.read import unqueued
-from rmqstore_spark.read.planner import plan
-from rmqstore_spark.selection import Selection, Texts
+from rmqstore_spark.query.selection import Selection, Texts
+from rmqstore_spark.read.plan import unqueued
+from rmqstore_spark.read.plan.planner import plan
 
 TOPICS = ("Orders", "Returns", "%RETRY%group")
 

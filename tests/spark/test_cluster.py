@@ -14,7 +14,7 @@ import pytest
 from support import spark_cluster, writing
 from support.patience import HANG
 
-from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.store.format.sizes import Sizes
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

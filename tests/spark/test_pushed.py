@@ -38,7 +38,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from rmqstore_spark.columns import COLUMNS
-from rmqstore_spark.selection import EVERYTHING, Numbers, Selection, Texts
+from rmqstore_spark.query.selection import EVERYTHING, Numbers, Selection, Texts
 from rmqstore_spark.spark.datasource import RmqStoreDataSource
 from rmqstore_spark.spark.pushdown import selection_of
 from rmqstore_spark.spark.reader import PUSHDOWN_WORKER, PushdownReader, RmqStoreReader

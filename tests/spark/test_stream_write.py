@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.options import parse_write_options
+from rmqstore_spark.query.options import parse_write_options
 from rmqstore_spark.spark.stream_writer import RmqStoreStreamWriter
 
 pytestmark = pytest.mark.spark

@@ -14,7 +14,7 @@ from oracle.stores import StoreBuilder
 from pyspark.sql.types import StructType
 
 from rmqstore_spark.errors import OptionError, RmqStoreError
-from rmqstore_spark.options import parse_write_options
+from rmqstore_spark.query.options import parse_write_options
 from rmqstore_spark.spark.datasource import RmqStoreDataSource
 from rmqstore_spark.spark.stream_reader import RmqStoreStreamReader
 from rmqstore_spark.spark.worker import refuse_relative

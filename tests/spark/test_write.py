@@ -21,9 +21,9 @@ from support.writing import kept, plain
 import rmqstore_spark
 from rmqstore_spark import OptionError
 from rmqstore_spark.spark.datasource import RmqStoreDataSource
-from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.write.disk import Tree
-from rmqstore_spark.write.lock import StoreLock
+from rmqstore_spark.store.format.sizes import Sizes
+from rmqstore_spark.write.fs.disk import Tree
+from rmqstore_spark.write.fs.lock import StoreLock
 
 pytestmark = pytest.mark.spark
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore_spark.store.by_queue import by_queue
+from rmqstore_spark.store.format.by_queue import by_queue
 
 _ROWS = st.lists(st.tuples(st.integers(0, 2), st.sampled_from([0, 1, 7, -1, 2**31 - 1, -(2**31)])))
 

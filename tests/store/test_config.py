@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from oracle import golden, stores
 
-from rmqstore_spark.store.config import load, offset_topics, topic_queues
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.structures.config import load, offset_topics, topic_queues
 
 
 @pytest.fixture

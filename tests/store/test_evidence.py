@@ -11,9 +11,9 @@ from oracle.stores import StoreBuilder
 from oracle.worn_stores import LIGHT, worn_store
 
 from rmqstore_spark.store.evidence import Evidence
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.format.queue_block import QueueUnit
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.live_log import LiveLog
-from rmqstore_spark.store.queue_block import QueueUnit
 from rmqstore_spark.store.snapshot import Snapshot
 
 

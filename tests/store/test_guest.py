@@ -21,11 +21,11 @@ from support.reading import options_of
 
 from native_io import resident
 from rmqstore_spark.errors import OptionError
-from rmqstore_spark.options import parse_options
-from rmqstore_spark.store import guest
-from rmqstore_spark.store.files import Files, Prices, ReadFile
-from rmqstore_spark.store.guest import Manners, Pace, Traces
-from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.query.options import parse_options
+from rmqstore_spark.store.format.sizes import Sizes
+from rmqstore_spark.store.io import guest
+from rmqstore_spark.store.io.files import Files, Prices, ReadFile
+from rmqstore_spark.store.io.guest import Manners, Pace, Traces
 
 MIB = 1024 * 1024
 STRAY_PAGES = 64  # what else may come into memory: a page that was just being read when its neighbours were dropped

@@ -15,12 +15,12 @@ from support import reading
 from support.hdfs_client import Machine
 
 from rmqstore_spark.errors import OptionError, StorageError
-from rmqstore_spark.store import tries
-from rmqstore_spark.store.files import Pin, Prices
-from rmqstore_spark.store.hdfs import _Cluster, connect
-from rmqstore_spark.store.objects import Entry
-from rmqstore_spark.store.remote_files import RemoteFiles
-from rmqstore_spark.store.storage import HDFS, Location, Storage, location
+from rmqstore_spark.store.io.files import Pin, Prices
+from rmqstore_spark.store.io.remote import tries
+from rmqstore_spark.store.io.remote.files import RemoteFiles
+from rmqstore_spark.store.io.remote.hdfs import _Cluster, connect
+from rmqstore_spark.store.io.remote.objects import Entry
+from rmqstore_spark.store.io.storage import HDFS, Location, Storage, location
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "hdfs://nn:8020"

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from oracle import reference
 
-from rmqstore_spark.store.units import BatchBuilder, Run
+from rmqstore_spark.store.format.units import BatchBuilder, Run
 
 COLUMNS = ["topic", "queueId", "queueOffset", "sysFlag", "storeTimestamp", "commitLogOffset", "storeSize"]
 MOST = (1 << 63) - 1

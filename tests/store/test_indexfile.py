@@ -15,8 +15,15 @@ from oracle import golden, reference, stores
 
 from native_io import java_hash
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.files import Files, Prices
-from rmqstore_spark.store.indexfile import DEFAULT_SLOTS, IndexFile, IndexReader, by_slot, index_paths, key_hash
+from rmqstore_spark.store.io.files import Files, Prices
+from rmqstore_spark.store.structures.indexfile import (
+    DEFAULT_SLOTS,
+    IndexFile,
+    IndexReader,
+    by_slot,
+    index_paths,
+    key_hash,
+)
 
 DATA = Path(__file__).parents[1] / "data"
 DEFAULT_ITEMS = 20_000_000

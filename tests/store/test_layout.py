@@ -17,7 +17,7 @@ from support.reading import read
 import rmqstore_spark
 from rmqstore_spark.columns import COLUMNS
 from rmqstore_spark.errors import NotAStoreError, OptionError, RmqStoreError
-from rmqstore_spark.options import OPTIONS, parse_options, parse_write_options
+from rmqstore_spark.query.options import OPTIONS, parse_options, parse_write_options
 from rmqstore_spark.spark.writer import RmqStoreWriter
 
 

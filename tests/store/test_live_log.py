@@ -12,7 +12,7 @@ from oracle import stores
 from support import reading
 
 from rmqstore_spark.store.evidence import Evidence
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
 
 

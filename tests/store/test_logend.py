@@ -18,10 +18,10 @@ from support.reading import read
 
 from rmqstore_spark.errors import DamagedStoreError
 from rmqstore_spark.store import log_end
-from rmqstore_spark.store.consumequeue import Queue
-from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.message import Head
+from rmqstore_spark.store.format.message import Head
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.consumequeue import Queue
 
 Row = dict[str, Any]
 

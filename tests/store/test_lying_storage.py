@@ -17,10 +17,10 @@ from support.s3_server import Server
 
 from rmqstore_spark import Store
 from rmqstore_spark.errors import StorageError
-from rmqstore_spark.store import objects
-from rmqstore_spark.store.files import Pin
-from rmqstore_spark.store.objects import connect
-from rmqstore_spark.store.storage import Storage, location
+from rmqstore_spark.store.io.files import Pin
+from rmqstore_spark.store.io.remote import objects
+from rmqstore_spark.store.io.remote.objects import connect
+from rmqstore_spark.store.io.storage import Storage, location
 
 Answer = Callable[["_Handler"], None]
 

@@ -9,7 +9,7 @@ import pytest
 from oracle import reference
 
 from native_io import QUEUE_COLUMNS, UnitKind, queue_units
-from rmqstore_spark.store.queue_block import PRE_BLANK, QueueBlock, lost_unit
+from rmqstore_spark.store.format.queue_block import PRE_BLANK, QueueBlock, lost_unit
 
 KINDS = {
     "nothing": UnitKind.NOTHING,

@@ -9,7 +9,7 @@ from pathlib import Path
 from oracle import stores
 from oracle.worn_stores import TOPICS, Worn, worn_store
 
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
 from rmqstore_spark.store.snapshot import Snapshot
 

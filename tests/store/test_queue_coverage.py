@@ -11,10 +11,10 @@ import pytest
 from oracle import stores
 from support import reading
 
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.queue_coverage import coverage
-from rmqstore_spark.store.segments import Extent
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.segments import Extent
 
 
 def _opened(root: Path) -> Snapshot:

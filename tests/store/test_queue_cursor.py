@@ -12,10 +12,10 @@ import pytest
 from oracle import reference
 from support import remote
 
-from rmqstore_spark.store.consumequeue import Queue
-from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.queue_cursor import QueueCursor
-from rmqstore_spark.store.remote_files import PRICES
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.io.remote.files import PRICES
+from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 
 
 def _queue(root: Path, positions: list[int], per_file: int, first: int = 0, files: Files | None = None) -> Queue:

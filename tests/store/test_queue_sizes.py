@@ -11,10 +11,10 @@ from oracle.stores import StoreBuilder
 from oracle.worn_stores import worn_store
 from support import reading
 
-from rmqstore_spark.store import queue_sizes
-from rmqstore_spark.store.queue_cursor import QueueCursor
-from rmqstore_spark.store.queue_sizes import QueueSizes
-from rmqstore_spark.store.queues import ConsumeQueues
+from rmqstore_spark.store.structures import queue_sizes
+from rmqstore_spark.store.structures.queue_cursor import QueueCursor
+from rmqstore_spark.store.structures.queue_sizes import QueueSizes
+from rmqstore_spark.store.structures.queues import ConsumeQueues
 
 
 def _searched(queues: ConsumeQueues, position: int) -> set[int]:

@@ -14,8 +14,8 @@ from support.s3_server import Server
 
 import rmqstore_spark
 from rmqstore_spark.read import scan
-from rmqstore_spark.store import read_ahead
-from rmqstore_spark.store.read_ahead import AT_ONCE, ReadAhead
+from rmqstore_spark.store.io import read_ahead
+from rmqstore_spark.store.io.read_ahead import AT_ONCE, ReadAhead
 
 SIZE = 10
 BLOCKS = 6  # of a file

@@ -14,11 +14,14 @@ from oracle import golden
 from support import reading, remote
 
 from rmqstore_spark.errors import NotAStoreError, OptionError, StorageError
-from rmqstore_spark.store import read_ahead, remote_file, remote_listing, remote_pages
-from rmqstore_spark.store.remote_file import RemoteFile
-from rmqstore_spark.store.remote_files import PRICES, RemoteFiles
+from rmqstore_spark.store.io import read_ahead
+from rmqstore_spark.store.io.remote import file as remote_file
+from rmqstore_spark.store.io.remote import listing as remote_listing
+from rmqstore_spark.store.io.remote import pages as remote_pages
+from rmqstore_spark.store.io.remote.file import RemoteFile
+from rmqstore_spark.store.io.remote.files import PRICES, RemoteFiles
+from rmqstore_spark.store.io.storage import Storage, location
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.storage import Storage, location
 
 SIZE = 300_000
 

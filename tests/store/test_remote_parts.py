@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 
 from rmqstore_spark.errors import StorageError
-from rmqstore_spark.store import remote_listing, remote_pages
-from rmqstore_spark.store.files import Pin
-from rmqstore_spark.store.objects import Entry
-from rmqstore_spark.store.remote_buckets import Buckets
-from rmqstore_spark.store.remote_listing import Listing
-from rmqstore_spark.store.remote_pages import PageCache
-from rmqstore_spark.store.remote_ranges import Ranges
-from rmqstore_spark.store.remote_spans import how_many_fit, spans
-from rmqstore_spark.store.storage import Storage
+from rmqstore_spark.store.io.files import Pin
+from rmqstore_spark.store.io.remote import listing as remote_listing
+from rmqstore_spark.store.io.remote import pages as remote_pages
+from rmqstore_spark.store.io.remote.buckets import Buckets
+from rmqstore_spark.store.io.remote.listing import Listing
+from rmqstore_spark.store.io.remote.objects import Entry
+from rmqstore_spark.store.io.remote.pages import PageCache
+from rmqstore_spark.store.io.remote.ranges import Ranges
+from rmqstore_spark.store.io.remote.spans import how_many_fit, spans
+from rmqstore_spark.store.io.storage import Storage
 
 HANG = 20  # seconds
 

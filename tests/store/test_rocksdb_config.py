@@ -16,10 +16,10 @@ import pytest
 from support import flavours, remote
 
 from rmqstore_spark import Store
-from rmqstore_spark.store import config
-from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.remote_files import RemoteFiles
-from rmqstore_spark.store.rocksdb_config import config_in_rocksdb
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.io.remote.files import RemoteFiles
+from rmqstore_spark.store.structures import config
+from rmqstore_spark.store.structures.rocksdb_config import config_in_rocksdb
 
 WITH_OFFSETS = ("rocksdb-all", "rocksdb-all-v2", "rocksdb-metadata")
 PLACES = {"rocksdb-all": "consumerOffsets", "rocksdb-all-v2": "rdb", "rocksdb-metadata": "metadata"}

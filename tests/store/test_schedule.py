@@ -11,8 +11,8 @@ import weakref
 
 import pytest
 
-from rmqstore_spark.store import schedule
-from rmqstore_spark.store.schedule import Concurrent, Serial
+from rmqstore_spark.store.io import schedule
+from rmqstore_spark.store.io.schedule import Concurrent, Serial
 
 HANG = 20  # seconds
 SCHEDULES = [Serial(), Concurrent()]

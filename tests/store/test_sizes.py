@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from oracle.stores import StoreBuilder
 
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.format.sizes import usual_size
 from rmqstore_spark.store.geometry import segment_size
-from rmqstore_spark.store.sizes import usual_size
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
 
 Row = list[tuple[int, int]]

@@ -14,8 +14,8 @@ from support import reading
 
 import rmqstore_spark
 from rmqstore_spark import RmqStoreError
-from rmqstore_spark.read.planner import plan
-from rmqstore_spark.store.files import Files, Prices
+from rmqstore_spark.read.plan.planner import plan
+from rmqstore_spark.store.io.files import Files, Prices
 from rmqstore_spark.store.snapshot import Snapshot, StoreRef, as_snapshot
 
 PACKAGE = Path(rmqstore_spark.__file__).parent
@@ -160,6 +160,6 @@ def test_nobody_else_looks_at_a_store() -> None:
             ):
                 found.add(name)
     assert found == {
-        *("write/disk.py", "write/walk.py", "write/remove_tree.py", "write/new_file.py", "write/calls.py"),
-        *("store/files.py", "cores.py", "cli/output_file.py", "cli/streams.py", "cli/commands/__init__.py"),
+        *(f"write/fs/{name}.py" for name in ("disk", "walk", "remove_tree", "new_file", "calls")),
+        *("store/io/files.py", "cores.py", "cli/output_file.py", "cli/streams.py", "cli/commands/__init__.py"),
     }

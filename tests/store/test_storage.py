@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from rmqstore_spark.errors import OptionError
-from rmqstore_spark.store.layout import place_to_write
-from rmqstore_spark.store.objects import connect
-from rmqstore_spark.store.storage import STORAGE_OPTIONS, Storage, location, taken_out
-from rmqstore_spark.stream_options import parse_stream_options
+from rmqstore_spark.query.stream_options import parse_stream_options
+from rmqstore_spark.store.io.remote.objects import connect
+from rmqstore_spark.store.io.storage import STORAGE_OPTIONS, Storage, location, taken_out
+from rmqstore_spark.store.structures.layout import place_to_write
 
 URI = "s3a://key:hunter2@bucket/store"
 

@@ -19,8 +19,8 @@ from support.reading import read
 
 from native_io import Wrapping
 from rmqstore_spark import NotAStoreError, Store, rebuild, write_store
-from rmqstore_spark.store import kinds
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.structures import kinds
 from rmqstore_spark.tables.registry import TABLES
 
 MOVED = {"commitLogOffset", "offsetMsgId", "store", "file"}  # what the place of a unit decides

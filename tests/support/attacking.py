@@ -9,9 +9,9 @@ from pathlib import Path
 
 import rmqstore_spark
 from rmqstore_spark import RmqStoreError, Store
-from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.store.format.sizes import Sizes
 from rmqstore_spark.write.commit import Settings, check
-from rmqstore_spark.write.job_directory import prepare
+from rmqstore_spark.write.stage.job_directory import prepare
 from support import reading, writing
 from support.prepared import entries
 

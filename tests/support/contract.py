@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from rmqstore_spark import NotAStoreError, StorageError, Store
-from rmqstore_spark.read.stores import files_of
-from rmqstore_spark.store.files import Pin
+from rmqstore_spark.read.plan.stores import files_of
+from rmqstore_spark.store.io.files import Pin
 from rmqstore_spark.tables.registry import TABLES
 from support import reading
 from support.backends import Backend

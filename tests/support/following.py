@@ -12,9 +12,9 @@ from typing import Any
 from oracle.stores import StoreBuilder
 
 from rmqstore_spark.columns import DEFAULT_COLUMNS
-from rmqstore_spark.read.follow import Follower
-from rmqstore_spark.read.stream_offset import StreamOffset, stream_offset
-from rmqstore_spark.stream_options import StreamOptions, parse_stream_options
+from rmqstore_spark.query.stream_options import StreamOptions, parse_stream_options
+from rmqstore_spark.read.follow.follow import Follower
+from rmqstore_spark.read.follow.stream_offset import StreamOffset, stream_offset
 from support import reading
 from support.reading import Row
 

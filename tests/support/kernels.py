@@ -15,7 +15,7 @@ import pyarrow as pa
 from oracle import reference
 
 from native_io import ENCODE_COLUMNS, Status, find_unit, scan
-from rmqstore_spark.store.units import BatchBuilder
+from rmqstore_spark.store.format.units import BatchBuilder
 
 Positions = npt.NDArray[np.int64]
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from oracle import reference
 
-from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.write import calls
+from rmqstore_spark.store.format.sizes import Sizes
 from rmqstore_spark.write.commit import Settings, check, commit
+from rmqstore_spark.write.fs import calls
 from support import reading, writing
 from support.writing import Row, assert_whole, write
 

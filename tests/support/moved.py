@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.delayed import DELAYED
 from rmqstore_spark.tables.inflight import INFLIGHT

@@ -10,12 +10,12 @@ from unittest import mock
 import pyarrow as pa
 
 from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
-from rmqstore_spark.options import ReadOptions, parse_options
-from rmqstore_spark.read import access_path
-from rmqstore_spark.read.batches import ReadSettings, read_task
-from rmqstore_spark.read.planner import Plan, plan
-from rmqstore_spark.read.task import Task
-from rmqstore_spark.store.files import Files, Prices
+from rmqstore_spark.query.options import ReadOptions, parse_options
+from rmqstore_spark.read.pieces.task import Task
+from rmqstore_spark.read.plan import access_path
+from rmqstore_spark.read.plan.planner import Plan, plan
+from rmqstore_spark.read.run.batches import ReadSettings, read_task
+from rmqstore_spark.store.io.files import Files, Prices
 from support.remote import remote_files
 
 MODES = ("FAILFAST", "DROPMALFORMED", "PERMISSIVE")

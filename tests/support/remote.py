@@ -18,11 +18,13 @@ from typing import Any
 from unittest import mock
 
 from rmqstore_spark.errors import StorageError
-from rmqstore_spark.store import read_ahead, remote_file, remote_pages
-from rmqstore_spark.store import remote_files as remote_files_module
-from rmqstore_spark.store.objects import Entry, Objects
-from rmqstore_spark.store.remote_files import PRICES, RemoteFiles
-from rmqstore_spark.store.storage import Storage
+from rmqstore_spark.store.io import read_ahead
+from rmqstore_spark.store.io.remote import file as remote_file
+from rmqstore_spark.store.io.remote import files as remote_files_module
+from rmqstore_spark.store.io.remote import pages as remote_pages
+from rmqstore_spark.store.io.remote.files import PRICES, RemoteFiles
+from rmqstore_spark.store.io.remote.objects import Entry, Objects
+from rmqstore_spark.store.io.storage import Storage
 from support.rounds import rounds
 
 
@@ -81,7 +83,7 @@ class Directory:
 
     @staticmethod
     def _pin(path: str) -> Any:
-        from rmqstore_spark.store.files import Pin
+        from rmqstore_spark.store.io.files import Pin
 
         status = os.stat(path)
         return Pin(status.st_size, f"{status.st_ino}-{status.st_mtime_ns}")
@@ -146,6 +148,6 @@ def small_pages(rng: random.Random | None = None) -> Iterator[None]:
 def remote_files(prices: Any = None, manners: Any = None) -> RemoteFiles:
     """Files in the one bucket that this disk is. Without prices those of a local disk count, so that the same ways are
     chosen."""
-    from rmqstore_spark.store.files import Prices
+    from rmqstore_spark.store.io.files import Prices
 
     return Globbing(replace(prices or Prices(), concurrency=4), manners, bucket=bucket)

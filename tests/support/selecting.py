@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from oracle import stores
 from oracle.aged_stores import CLOCK_STEP, HALF, LMQ, TAGS, TOPICS, WORDS
 
-from rmqstore_spark.selection import Numbers, Selection, Texts
-from rmqstore_spark.store.clock import CLOCK_SLACK
+from rmqstore_spark.query.selection import Numbers, Selection, Texts
+from rmqstore_spark.store.format.clock import CLOCK_SLACK
 
 assert CLOCK_STEP == CLOCK_SLACK  # so that stores reach the limit of what is promised
 

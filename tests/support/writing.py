@@ -14,11 +14,11 @@ import pyarrow as pa
 from oracle import random_stores, reference, stores
 
 from rmqstore_spark.columns import COLUMNS
-from rmqstore_spark.options import parse_write_options
-from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.query.options import parse_write_options
+from rmqstore_spark.store.format.sizes import Sizes
+from rmqstore_spark.write.build.staging import Staged
 from rmqstore_spark.write.job import WriteJob
-from rmqstore_spark.write.job_directory import prepare
-from rmqstore_spark.write.staging import Staged
+from rmqstore_spark.write.stage.job_directory import prepare
 
 Row = dict[str, Any]
 SMALL = Sizes(segment=8192, queue_file=200, slots=20, items=50)

@@ -23,7 +23,7 @@ from support.reading import options_of
 from support.tables import rows_of
 
 import rmqstore_spark
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.check import table
 from rmqstore_spark.tables.check.problems import PROBLEMS

@@ -15,9 +15,9 @@ from oracle.stores import StoreBuilder
 from support.reading import options_of
 from support.tables import rows_of
 
-from rmqstore_spark.store.consumequeue import Queue
-from rmqstore_spark.store.files import Files, OpenFile, Pin
+from rmqstore_spark.store.io.files import Files, OpenFile, Pin
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.tables.check.table import CHECK
 
 SLOTS = 13

@@ -130,7 +130,7 @@ def test_a_page_of_zeros_is_no_copiers_while_a_broker_runs(tmp_path: Path, monke
     path.write_bytes(data[:page] + bytes(PAGE) + data[page + PAGE :])
     (row,) = faults(tmp_path)
     assert (row["problem"], row["severity"]) == ("unwrittenPages", "error")
-    monkeypatch.setattr("rmqstore_spark.store.files.Files.is_locked", lambda self, path: True)
+    monkeypatch.setattr("rmqstore_spark.store.io.files.Files.is_locked", lambda self, path: True)
     assert [row["problem"] for row in faults(tmp_path)] == ["damagedUnit"]
 
 
@@ -152,5 +152,5 @@ def test_a_hole_in_a_queue_that_a_broker_makes_anew(
     assert found == ([] if files_behind < 3 else missing)
     (late,) = [row["count"] for row in rows_of(CHECK, tmp_path) if row["problem"] == "notDispatched"] or [0]
     assert late == (2 if files_behind < 3 else 0)
-    monkeypatch.setattr("rmqstore_spark.store.files.Files.is_locked", lambda self, path: True)
+    monkeypatch.setattr("rmqstore_spark.store.io.files.Files.is_locked", lambda self, path: True)
     assert [(row["problem"], row["queueOffset"], row["count"]) for row in faults(tmp_path)] == missing

@@ -17,10 +17,10 @@ from rmqstore_spark.cli.findings import show_findings
 from rmqstore_spark.cli.show import show_summary
 from rmqstore_spark.jobs.copying.config import NEEDED_BY_COPIES
 from rmqstore_spark.jobs.summary import IN_SUMMARIES, summarize
-from rmqstore_spark.options import MESSAGES
-from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.kinds import KINDS
+from rmqstore_spark.query.options import MESSAGES
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.kinds import KINDS
 from rmqstore_spark.tables.check.table import CHECK
 from rmqstore_spark.tables.registry import TABLES
 

@@ -13,7 +13,7 @@ from oracle import golden, reference, stores
 from support import flavours, reading
 
 from rmqstore_spark.jobs.history import history
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
 
 Row = dict[str, Any]

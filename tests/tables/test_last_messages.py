@@ -9,7 +9,7 @@ import pytest
 from oracle import stores
 from support import reading
 
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables import messages
 

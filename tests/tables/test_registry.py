@@ -18,7 +18,7 @@ from support import reading
 from support.s3_server import Server
 
 from rmqstore_spark import OptionError, Store
-from rmqstore_spark.options import MESSAGES, OPTIONS
+from rmqstore_spark.query.options import MESSAGES, OPTIONS
 from rmqstore_spark.tables.methods import TableMethods
 from rmqstore_spark.tables.registry import TABLES, plan_table, read_part, read_table, schema_of, table
 

@@ -9,8 +9,8 @@ import pytest
 from oracle import reference, stores
 from support import remote
 
-from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.remote_files import PRICES, RemoteFiles
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.io.remote.files import PRICES, RemoteFiles
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.queues import queue_facts
 

@@ -13,7 +13,7 @@ import pytest
 from support.killing import Stopper
 from support.prepared import Ground
 
-from rmqstore_spark.write import calls
+from rmqstore_spark.write.fs import calls
 
 _MEMORY = Path("/dev/shm")
 _ENOUGH = 4 << 30  # bytes: more than a writer wants to see before it begins a segment of 1 GiB

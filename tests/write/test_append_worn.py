@@ -17,7 +17,7 @@ from support.writing import files, write
 import rmqstore_spark
 from rmqstore_spark import Store
 from rmqstore_spark.errors import DamagedStoreError
-from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.store.format.sizes import Sizes
 
 Key = tuple[Any, ...]
 SAMPLE = Path(__file__).parents[2] / "sample_store"

@@ -42,11 +42,11 @@ from support.prepared import (
 
 import rmqstore_spark
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.layout import queue_path
-from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.write import stretch
+from rmqstore_spark.store.format.sizes import Sizes
+from rmqstore_spark.store.structures.layout import queue_path
+from rmqstore_spark.write.build import stretch
 from rmqstore_spark.write.commit import Settings, commit
-from rmqstore_spark.write.disk import Tree
+from rmqstore_spark.write.fs.disk import Tree
 
 
 def attempt(ground: Ground, action: str, writer: str) -> str | None:
@@ -162,8 +162,8 @@ def test_what_somebody_puts_in_the_place_of_a_file_being_made_is_not_written_to(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A queue file is opened once more to be finished. By then a hard link to another file may have its name."""
-    from rmqstore_spark.write import disk
-    from rmqstore_spark.write.new_file import NewFile
+    from rmqstore_spark.write.fs import disk
+    from rmqstore_spark.write.fs.new_file import NewFile
 
     real = disk.Tree.reopen
 
@@ -818,7 +818,7 @@ def test_what_fails_after_the_commit_point_is_told(
 
 
 def test_no_room(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqstore_spark.write.disk.Tree.free_bytes", lambda _: 100)
+    monkeypatch.setattr("rmqstore_spark.write.fs.disk.Tree.free_bytes", lambda _: 100)
     before = {k: v for k, v in writing.files(ground.root, "**/*").items() if "staging" not in k}
     assert "the disk is too full: expected at least" in str(attempt(ground, "append", WRITERS[0]))
     assert {k: v for k, v in writing.files(ground.root, "**/*").items() if "staging" not in k} == before
@@ -867,9 +867,9 @@ def test_only_three_modules_change_files() -> None:
                 found |= {(name, m) for m in modules if m.split(".")[0] in ("shutil", "tempfile", "pathlib", "ctypes")}
             if isinstance(node, ast.Attribute) and node.attr in ("write_bytes", "write_text", "touch"):
                 found.add((name, node.attr))
-    writing = {"write/disk.py", "write/walk.py", "write/remove_tree.py", "write/new_file.py", "write/calls.py"}
+    writing = {f"write/fs/{name}.py" for name in ("disk", "walk", "remove_tree", "new_file", "calls")}
     assert {entry for entry in found if entry[0] not in writing} == {
-        ("store/files.py", "open"),
+        ("store/io/files.py", "open"),
         ("cli/main.py", "open()"),
         ("cli/streams.py", "open"),  # the null device, in the place of a stream that is closed
         ("cores.py", "open()"),  # of what the system says of a container
@@ -877,5 +877,5 @@ def test_only_three_modules_change_files() -> None:
     }
     assert {name for path, name in found if path in writing} >= {"rename", "link", "unlink", "open"}
     # The one that reads opens nothing to be written to.
-    assert "O_RDWR" not in (package / "store" / "files.py").read_text()
-    assert "O_CREAT" not in (package / "store" / "files.py").read_text()
+    assert "O_RDWR" not in (package / "store" / "io" / "files.py").read_text()
+    assert "O_CREAT" not in (package / "store" / "io" / "files.py").read_text()

@@ -18,9 +18,9 @@ from support.reading import read
 
 import rmqstore_spark
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.write import calls, disk
-from rmqstore_spark.write.background import for_each
+from rmqstore_spark.store.format.sizes import Sizes
+from rmqstore_spark.write.fs import calls, disk
+from rmqstore_spark.write.fs.background import for_each
 
 MANY = 2000
 

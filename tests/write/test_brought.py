@@ -16,7 +16,7 @@ from support import writing
 from support.writing import Row, stage_rows, write
 
 from rmqstore_spark import NotAStoreError, OptionError, Store, write_store
-from rmqstore_spark.store.system_topics import SCHEDULE_TOPIC
+from rmqstore_spark.store.format.system_topics import SCHEDULE_TOPIC
 
 SIZES: dict[str, Any] = {
     "mappedFileSizeCommitLog": 8192,
@@ -109,7 +109,9 @@ def test_overwrite(source: Path, tmp_path: Path) -> None:
     write(target, [row(number, "Old") for number in range(9)])
     configure(target, "consumerOffset", {"offsetTable": {"Orders0@G": {"0": 77}, "Old@G": {"0": 5}}})
     before = writing.files(target, "**/*")
-    with pytest.raises(OptionError, match=r"target: option 'configFrom' is for a new store"):
+    with pytest.raises(
+        OptionError, match=r"target: option 'configFrom' needs a new store, and this one has consumer offsets already"
+    ):
         Store(target).write(Store(source).messages(), configFrom=source)
     assert writing.files(target, "**/*") == before
     Store(target).write(Store(source).messages(subscribe="Orders1"), "overwrite", configFrom=source, **SIZES)

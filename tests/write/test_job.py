@@ -13,7 +13,7 @@ import pytest
 from support import reading
 
 from rmqstore_spark import OptionError
-from rmqstore_spark.options import parse_write_options
+from rmqstore_spark.query.options import parse_write_options
 from rmqstore_spark.write.job import WriteJob
 
 BATCH = pa.record_batch({"topic": pa.array(["T", "T"]), "body": pa.array([b"x", b"y"])})

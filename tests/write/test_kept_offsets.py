@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore_spark.errors import DamagedStoreError
-from rmqstore_spark.write.kept_offsets import KeptOffsets, Lost
+from rmqstore_spark.write.build.kept_offsets import KeptOffsets, Lost
 
 Message = tuple[str, int, int]
 

@@ -40,10 +40,10 @@ from support.writing import write
 
 import rmqstore_spark
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.write import stretch
+from rmqstore_spark.store.format.sizes import Sizes
+from rmqstore_spark.write.build import stretch
 from rmqstore_spark.write.commit import Settings, commit
-from rmqstore_spark.write.job_directory import prepared
+from rmqstore_spark.write.stage.job_directory import prepared
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from support.writing import write
 
 import rmqstore_spark
 from rmqstore_spark import NotAStoreError, OptionError, RmqStoreError, Store
-from rmqstore_spark.store.kinds import KINDS
+from rmqstore_spark.store.structures.kinds import KINDS
 
 IN_ROCKSDB = sorted(kind.path for kind in KINDS if kind.instead)
 CONFIG = [path for path in IN_ROCKSDB if path.startswith("config/")]

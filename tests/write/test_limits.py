@@ -14,8 +14,8 @@ from support.writing import write
 
 import rmqstore_spark
 from rmqstore_spark import BadRowError, OptionError, Store
-from rmqstore_spark.options import OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS, parse_write_options
-from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.query.options import OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS, parse_write_options
+from rmqstore_spark.store.format.sizes import Sizes
 
 INT = (1 << 31) - 1
 SIZES: dict[str, Any] = {

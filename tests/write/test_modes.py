@@ -16,7 +16,8 @@ from support.writing import write
 
 import rmqstore_spark
 from rmqstore_spark import Store
-from rmqstore_spark.write import calls, stretch
+from rmqstore_spark.write.build import stretch
+from rmqstore_spark.write.fs import calls
 
 # What a killed write may leave, and nobody else may look into.
 BEING_MADE = ("commit", "staging-", "exchange-", "aside-")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rmqstore_spark.write.moves import Move, Names, moves
+from rmqstore_spark.write.publish.moves import Move, Names, moves
 
 TOPS = ("consumequeue", "index")
 FIRST, SECOND, THIRD = (f"{start:020d}" for start in (0, 6000, 12000))

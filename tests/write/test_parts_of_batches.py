@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from rmqstore_spark import BadRowError, Store, write_store
-from rmqstore_spark.write.rows import RowEncoder
+from rmqstore_spark.write.stage.rows import RowEncoder
 
 SIZE = 1_000_000
 

@@ -12,8 +12,8 @@ from oracle import reference
 from support.writing import write
 
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.write.placing import Rolling
+from rmqstore_spark.store.format.sizes import Sizes
+from rmqstore_spark.write.build.placing import Rolling
 
 BLANK = 8
 SEGMENT = 1000

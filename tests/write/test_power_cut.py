@@ -18,8 +18,8 @@ sys.path[:0] = sys.argv[3:]
 from pathlib import Path
 import rmqstore_spark
 from oracle import reference
-from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.write import calls, disk
+from rmqstore_spark.store.format.sizes import Sizes
+from rmqstore_spark.write.fs import calls, disk
 from support import reading, writing
 
 home, action = Path(sys.argv[1]), sys.argv[2]

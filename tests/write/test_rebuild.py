@@ -19,9 +19,9 @@ from support.writing import assert_whole, write
 
 import rmqstore_spark
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.format.sizes import Sizes
 from rmqstore_spark.store.geometry import index_geometry
-from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.store.io.files import Files
 
 SIZES = {"mappedFileSizeConsumeQueue": 200, "maxHashSlotNum": 20, "maxIndexNum": 50}
 

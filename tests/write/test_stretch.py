@@ -19,18 +19,18 @@ from support.writing import write
 
 import rmqstore_spark
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError
-from rmqstore_spark.option_values import Transaction
-from rmqstore_spark.read.edge import Edge
-from rmqstore_spark.store import checkpoint
-from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.sizes import Sizes
+from rmqstore_spark.query.option_values import Transaction
+from rmqstore_spark.read.follow.edge import Edge
+from rmqstore_spark.store.format.sizes import Sizes
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.write import checked, patch
+from rmqstore_spark.store.structures import checkpoint
+from rmqstore_spark.write.build import checked, patch
+from rmqstore_spark.write.build.stretch import Laying
+from rmqstore_spark.write.build.target import inspect
 from rmqstore_spark.write.commit import Settings, commit
-from rmqstore_spark.write.disk import Tree
-from rmqstore_spark.write.publication import AppendInPlace
-from rmqstore_spark.write.stretch import Laying
-from rmqstore_spark.write.target import inspect
+from rmqstore_spark.write.fs.disk import Tree
+from rmqstore_spark.write.publish.publication import AppendInPlace
 
 SIZES = Sizes(segment=8192, queue_file=400, slots=10, items=100)
 

@@ -17,9 +17,9 @@ from support.writing import write
 
 import rmqstore_spark
 from rmqstore_spark.errors import OptionError, RmqStoreError
-from rmqstore_spark.option_values import Transaction
-from rmqstore_spark.options import parse_write_options
-from rmqstore_spark.store import checkpoint
+from rmqstore_spark.query.option_values import Transaction
+from rmqstore_spark.query.options import parse_write_options
+from rmqstore_spark.store.structures import checkpoint
 from rmqstore_spark.write.commit import Settings, commit
 
 FILE = Path(".rmqstore-spark", "transactions.json")

@@ -26,16 +26,16 @@ from support.writing import SMALL, Row, assert_whole, kept, plain, some_rows, st
 
 import rmqstore_spark
 from rmqstore_spark.errors import BadRowError, DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
-from rmqstore_spark.options import parse_write_options
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.query.options import parse_write_options
+from rmqstore_spark.store.format.sizes import Sizes
 from rmqstore_spark.store.geometry import index_geometry
-from rmqstore_spark.store.sizes import Sizes
-from rmqstore_spark.write import topics
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.write.build import topics
+from rmqstore_spark.write.build.target import inspect
 from rmqstore_spark.write.commit import Settings, check, commit
-from rmqstore_spark.write.disk import PROBE, Tree
-from rmqstore_spark.write.job_directory import forget, prepare
-from rmqstore_spark.write.lock import StoreLock
-from rmqstore_spark.write.target import inspect
+from rmqstore_spark.write.fs.disk import PROBE, Tree
+from rmqstore_spark.write.fs.lock import StoreLock
+from rmqstore_spark.write.stage.job_directory import forget, prepare
 
 
 def split(rows: list[Row], rng: random.Random, pieces: int) -> list[list[Row]]:
@@ -323,7 +323,7 @@ def test_a_file_system_that_cannot_exchange(
     def refuse(above: int, name: str, other_above: int, other: str) -> None:
         raise OSError(22, "Invalid argument", other)
 
-    monkeypatch.setattr("rmqstore_spark.write.calls.exchange", refuse)
+    monkeypatch.setattr("rmqstore_spark.write.fs.calls.exchange", refuse)
     with pytest.raises(RmqStoreError, match="cannot exchange two directories in one step"):
         write(tmp_path / "store", some_rows(rng, 3))
     assert not (tmp_path / "store").exists()
@@ -344,7 +344,7 @@ def test_a_failed_write_removes_only_what_it_made(
     with pytest.raises(BadRowError):
         rmqstore_spark.write_store(root, pa.table({"topic": pa.array([None], pa.string()), "body": [b"x"]}))
     assert (root.stat().st_ino if root.exists() else None) == before
-    monkeypatch.setattr("rmqstore_spark.write.calls.try_exchange", lambda *_: False)
+    monkeypatch.setattr("rmqstore_spark.write.fs.calls.try_exchange", lambda *_: False)
     with pytest.raises(RmqStoreError, match="cannot exchange two directories in one step"):
         write(root, some_rows(rng, 3))
     assert (root.stat().st_ino if root.exists() else None) == before
@@ -455,8 +455,8 @@ def test_no_index_file_ends_after_what_the_checkpoint_says(tmp_path: Path, rng: 
 def test_units_larger_than_a_chunk_and_progress(
     tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rmqstore_spark.write.staging.CHUNK_SIZE", 1000)
-    monkeypatch.setattr("rmqstore_spark.write.staging._SIZES_AT_ONCE", 7)
+    monkeypatch.setattr("rmqstore_spark.write.build.staging.CHUNK_SIZE", 1000)
+    monkeypatch.setattr("rmqstore_spark.write.build.staging._SIZES_AT_ONCE", 7)
     monkeypatch.setattr("rmqstore_spark.progress.REPORT_SECONDS", 0)
     rows = [{"topic": "T", "body": rng.randbytes(rng.choice((1, 100, 5000)))} for _ in range(60)]
     write(tmp_path, rows[:50], rows[50:])

@@ -1,5 +1,6 @@
-"""All commands. Each has a module here, which is loaded when the command is asked for; those that only show a table are
-made from the table of tables (table.py)."""
+"""All commands. Each has a module here, which is loaded when the command is asked for: check, copy (also salvage),
+explain, get, history, messages, rebuild, show, tail. table makes the commands that only show a table.
+"""
 
 import importlib
 import os

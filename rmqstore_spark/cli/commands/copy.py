@@ -10,7 +10,7 @@ from rmqstore_spark.cli.exit_codes import FINE, WRONG
 from rmqstore_spark.cli.output import Output
 from rmqstore_spark.cli.parameters import OF_FINDINGS, options_for, output_options, some_paths
 from rmqstore_spark.errors import counted
-from rmqstore_spark.options import WRITE_OPTIONS, Use, of_stores
+from rmqstore_spark.query.options import WRITE_OPTIONS, Use, of_stores
 
 _PARAMETERS: list[click.Parameter] = [
     some_paths("SOURCE... TARGET"),

@@ -8,8 +8,8 @@ from rmqstore_spark.cli.command import command
 from rmqstore_spark.cli.output import Batches, Output, first, found_code
 from rmqstore_spark.cli.parameters import one_path, options_for, output_options
 from rmqstore_spark.columns import DEFAULT_COLUMNS
-from rmqstore_spark.options import MESSAGES, Use
-from rmqstore_spark.read.told import heard
+from rmqstore_spark.query.options import MESSAGES, Use
+from rmqstore_spark.read.run.told import heard
 
 
 @command(

@@ -5,8 +5,8 @@ import click
 from rmqstore_spark.cli.command import command
 from rmqstore_spark.cli.output import Output, found_code
 from rmqstore_spark.cli.parameters import one_path, options_for, output_options
-from rmqstore_spark.options import OPTIONS, Use, check_columns, understand
-from rmqstore_spark.read.told import heard
+from rmqstore_spark.query.options import OPTIONS, Use, check_columns, understand
+from rmqstore_spark.read.run.told import heard
 
 _FIRST = ["timestamp", "event", "topic", "details", "group", "queueId", "queueOffset"]  # of the columns in a table
 

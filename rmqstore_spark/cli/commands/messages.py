@@ -6,8 +6,8 @@ from rmqstore_spark.cli.command import command
 from rmqstore_spark.cli.output import MESSAGE_COLUMNS, Output, found_code
 from rmqstore_spark.cli.parameters import options_for, output_options, some_paths
 from rmqstore_spark.columns import COLUMNS
-from rmqstore_spark.options import MESSAGES, Use
-from rmqstore_spark.read.told import heard
+from rmqstore_spark.query.options import MESSAGES, Use
+from rmqstore_spark.read.run.told import heard
 
 
 @command(

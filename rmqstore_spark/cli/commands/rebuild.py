@@ -7,7 +7,7 @@ from rmqstore_spark.cli.command import command
 from rmqstore_spark.cli.exit_codes import FINE
 from rmqstore_spark.cli.parameters import one_path, options_for
 from rmqstore_spark.errors import counted
-from rmqstore_spark.options import WRITE_OPTIONS, Use
+from rmqstore_spark.query.options import WRITE_OPTIONS, Use
 
 
 @command(

@@ -7,7 +7,7 @@ import click
 from rmqstore_spark.cli.command import command
 from rmqstore_spark.cli.exit_codes import FINE
 from rmqstore_spark.cli.parameters import options_for, some_paths
-from rmqstore_spark.options import Use
+from rmqstore_spark.query.options import Use
 
 
 @command(

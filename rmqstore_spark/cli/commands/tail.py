@@ -10,8 +10,8 @@ from rmqstore_spark.cli.exit_codes import FINE
 from rmqstore_spark.cli.output import MESSAGE_COLUMNS, Output, found_code, write_out
 from rmqstore_spark.cli.parameters import LAST_SHOWN, one_path, options_for, output_options
 from rmqstore_spark.errors import OptionError
-from rmqstore_spark.options import Use
-from rmqstore_spark.read.told import heard
+from rmqstore_spark.query.options import Use
+from rmqstore_spark.read.run.told import heard
 
 _ALL = 1 << 62
 

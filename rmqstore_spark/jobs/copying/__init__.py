@@ -1,7 +1,7 @@
-"""The parts of a copy, in the order in which jobs/copy.py uses them.
+"""A copy is a pipeline of values: source (a store and what is selected), rows (units in order), chunks, a new store.
 
-What config/ says (config.py) and what of index files is not used (index.py); each store as a Source (source.py) with
-the messages in it that wait for their time (waiting.py); the messages that come along, as Rows (rows.py), without
-damaged and misplaced ones (selected.py, misplaced.py); chunks of units for the writer (chunks.py); and, after a
-salvage, what is lost (lost.py, report.py).
+selected reads units as they stand, rows merges several logs, chunks makes of rows what the writer takes. config carries
+topics, groups and offsets over, index says which index files could not be used. lost and report tell what a salvage
+loses, misplaced finds messages that are out of their queue's order, waiting half messages and delayed ones that go
+along.
 """

@@ -10,12 +10,12 @@ from dataclasses import replace
 import numpy as np
 
 from rmqstore_spark.jobs.copying.rows import Rows
-from rmqstore_spark.store.by_queue import Integers, QueueName
-from rmqstore_spark.store.message import TRANSACTION_COMMIT, TRANSACTION_TYPE
-from rmqstore_spark.store.system_topics import HALF_TOPIC, ROCKSDB_HALF_TOPIC
-from rmqstore_spark.write.kept_offsets import KeptOffsets
-from rmqstore_spark.write.kept_units import put_fields
-from rmqstore_spark.write.staging import CHUNK_SIZE, Chunk
+from rmqstore_spark.store.format.by_queue import Integers, QueueName
+from rmqstore_spark.store.format.message import TRANSACTION_COMMIT, TRANSACTION_TYPE
+from rmqstore_spark.store.format.system_topics import HALF_TOPIC, ROCKSDB_HALF_TOPIC
+from rmqstore_spark.write.build.kept_offsets import KeptOffsets
+from rmqstore_spark.write.build.kept_units import put_fields
+from rmqstore_spark.write.build.staging import CHUNK_SIZE, Chunk
 
 _HALF_TOPICS = (HALF_TOPIC, ROCKSDB_HALF_TOPIC)
 

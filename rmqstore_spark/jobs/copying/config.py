@@ -10,8 +10,11 @@ from typing import Any
 
 from rmqstore_spark.errors import DamagedStoreError, one_line
 from rmqstore_spark.jobs.copying.source import Source
-from rmqstore_spark.store.clock import milliseconds_now
-from rmqstore_spark.store.config import (
+from rmqstore_spark.store.elsewhere import elsewhere
+from rmqstore_spark.store.format.clock import milliseconds_now
+from rmqstore_spark.store.format.system_topics import SCHEDULE_TOPIC
+from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.config import (
     MEMBERS,
     OFFSETS,
     ConsumerOffsets,
@@ -21,11 +24,8 @@ from rmqstore_spark.store.config import (
     offsets_in,
     read,
 )
-from rmqstore_spark.store.elsewhere import elsewhere
-from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.system_topics import SCHEDULE_TOPIC
+from rmqstore_spark.write.build.topics import merge
 from rmqstore_spark.write.new_store import Ends
-from rmqstore_spark.write.topics import merge
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ import logging
 import os
 
 from rmqstore_spark.errors import RmqStoreError, StorageError, one_line
-from rmqstore_spark.store.indexfile import IndexFile, file_names
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.indexfile import IndexFile, file_names
 
 logger = logging.getLogger(__name__)
 

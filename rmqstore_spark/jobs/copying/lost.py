@@ -7,19 +7,19 @@ from collections.abc import Iterator, Mapping
 
 from rmqstore_spark.jobs.copying.config import Config
 from rmqstore_spark.jobs.copying.source import Source
-from rmqstore_spark.store.config import offsets_by_number
+from rmqstore_spark.store.format.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
-from rmqstore_spark.store.queue_cursor import QueueCursor
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.system_topics import SCHEDULE_TOPIC
+from rmqstore_spark.store.structures.config import offsets_by_number
+from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 from rmqstore_spark.tables.check.ends import checkpoint_ahead
 from rmqstore_spark.tables.check.index_files import beyond, spans_of
 from rmqstore_spark.tables.check.log_view import LogView, commitlogs_of
 from rmqstore_spark.tables.check.moment import Moment
 from rmqstore_spark.tables.check.problems import Finding
 from rmqstore_spark.tables.check.queues import ahead_of_log
-from rmqstore_spark.write.kept_offsets import KeptOffsets, Lost
-from rmqstore_spark.write.queuefiles import Queue
+from rmqstore_spark.write.build.kept_offsets import KeptOffsets, Lost
+from rmqstore_spark.write.build.queuefiles import Queue
 
 
 def bounds_of(source: Source) -> Iterator[tuple[Queue, QueueBounds]]:

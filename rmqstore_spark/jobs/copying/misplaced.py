@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from rmqstore_spark.store.by_queue import ByQueue, Integers, QueueName, by_queue
-from rmqstore_spark.store.consumequeue import Queue
-from rmqstore_spark.store.message import SMALLEST_UNIT, are_queued
-from rmqstore_spark.store.queue_block import MOST_OFFSETS
-from rmqstore_spark.store.queue_cursor import QueueCursor
+from rmqstore_spark.store.format.by_queue import ByQueue, Integers, QueueName, by_queue
+from rmqstore_spark.store.format.message import SMALLEST_UNIT, are_queued
+from rmqstore_spark.store.format.queue_block import MOST_OFFSETS
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 
 
 class Misplaced:

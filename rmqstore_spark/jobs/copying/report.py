@@ -9,7 +9,7 @@ from rmqstore_spark.errors import one_line
 from rmqstore_spark.jobs.copying.config import Config
 from rmqstore_spark.jobs.copying.source import Source
 from rmqstore_spark.tables.check.problems import Finding
-from rmqstore_spark.write.kept_offsets import Lost
+from rmqstore_spark.write.build.kept_offsets import Lost
 
 _REUSED = (
     "these messages are the last of the log, so the new store's queue goes on with these queueOffsets: config/ was set "

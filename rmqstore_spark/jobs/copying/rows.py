@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore_spark.jobs.copying.source import Source
-from rmqstore_spark.read.stored import StoredUnits
-from rmqstore_spark.store.by_queue import Integers
-from rmqstore_spark.store.message import are_queued
+from rmqstore_spark.read.run.stored import StoredUnits
+from rmqstore_spark.store.format.by_queue import Integers
+from rmqstore_spark.store.format.message import are_queued
 
 
 @dataclass(frozen=True)

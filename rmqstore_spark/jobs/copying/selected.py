@@ -15,10 +15,10 @@ from rmqstore_spark.jobs.copying.misplaced import Misplaced
 from rmqstore_spark.jobs.copying.report import Losses
 from rmqstore_spark.jobs.copying.rows import Rows
 from rmqstore_spark.jobs.copying.source import Source
-from rmqstore_spark.read.stored import StoredUnits
-from rmqstore_spark.store.by_queue import Integers
-from rmqstore_spark.store.layout import queue_path
-from rmqstore_spark.store.system_topics import TIMER_TOPIC
+from rmqstore_spark.read.run.stored import StoredUnits
+from rmqstore_spark.store.format.by_queue import Integers
+from rmqstore_spark.store.format.system_topics import TIMER_TOPIC
+from rmqstore_spark.store.structures.layout import queue_path
 
 COLUMNS = [
     *("commitLogOffset", "storeSize", "topic", "queueId", "queueOffset", "sysFlag", "storeTimestamp"),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rmqstore_spark.jobs.copying.waiting import Waiting
-from rmqstore_spark.store.by_queue import QueueName
+from rmqstore_spark.store.format.by_queue import QueueName
 from rmqstore_spark.store.snapshot import Snapshot
 
 

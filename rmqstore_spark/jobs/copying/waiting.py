@@ -21,11 +21,10 @@ import pyarrow.compute as pc
 
 from rmqstore_spark.columns import arrow_schema
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.option_types import Mode
-from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.selection import EVERYTHING
-from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.system_topics import (
+from rmqstore_spark.query.option_types import Mode
+from rmqstore_spark.query.options import ReadOptions
+from rmqstore_spark.query.selection import EVERYTHING
+from rmqstore_spark.store.format.system_topics import (
     HALF_TOPIC,
     REVIVE_PREFIX,
     ROCKSDB_HALF_TOPIC,
@@ -33,7 +32,8 @@ from rmqstore_spark.store.system_topics import (
     TIMER_TOPIC,
     TRANSACTION_TOPICS,
 )
-from rmqstore_spark.store.timer import timer_time
+from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.timer import timer_time
 from rmqstore_spark.tables.messages import messages
 from rmqstore_spark.tables.picked import of_topics
 from rmqstore_spark.tables.registry import read_table

@@ -2,7 +2,7 @@
 
 Nothing is written, no lock is taken, and no library of RocksDB's is asked: bytes that somebody else wrote are parsed
 with all lengths checked. Where they are wrong there is one error, with file and position. Everything goes through
-store/files.py, so a database in an object store is read in the same way.
+store/io/files.py, so a database in an object store is read in the same way.
 
 Types: a `Database` (database.py) is opened from a directory and gives `Entries` (entries.py), blocks of keys and
 values in the order of keys. A `Manifest` (manifest.py) says which `TableFile`s a column family has; a `Table`
@@ -10,7 +10,8 @@ values in the order of keys. A `Manifest` (manifest.py) says which `TableFile`s 
 (write_ahead.py) has what was not yet in tables. The loops are native_io/_rocksdb.pyx.
 
 To be read in this order: log_file.py (the frame of MANIFEST and logs), manifest.py, blocks.py (compression),
-table.py, write_ahead.py, tombstones.py, database.py.
+table.py, write_ahead.py, tombstones.py, database.py. fields.py takes numbers and texts out of bytes, faults.py makes
+the errors.
 
 What is read is what brokers of RocketMQ 5.2 to 5.5 write (RocksDB 8.4), and more that RocksDB writes with like
 settings: block-based tables of format versions 2 to 6 with CRC-32C or no checksum; an index of one level or two;

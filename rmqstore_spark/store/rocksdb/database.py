@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from native_io import NOT_IN_ORDER, Run, Tombstones, take_newest
 from rmqstore_spark.errors import DeletedMeanwhileError
-from rmqstore_spark.store.files import Files, cannot_read, status_of
+from rmqstore_spark.store.io.files import Files, cannot_read, status_of
 from rmqstore_spark.store.rocksdb.entries import Entries
 from rmqstore_spark.store.rocksdb.faults import damaged, not_read
 from rmqstore_spark.store.rocksdb.manifest import DEFAULT, Family, Manifest, TableFile, current_manifest, read_manifest

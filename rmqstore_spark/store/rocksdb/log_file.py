@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from native_io import take_records
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.rocksdb.faults import damaged, not_read
 
 _MOST_BYTES = 1 << 30  # of one file; a broker's write buffers together are 128 MiB, its MANIFEST is at most 1 GiB

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from native_io import SEQUENCE_SIZE, NotSoundError
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.rocksdb.faults import damaged, not_read
 from rmqstore_spark.store.rocksdb.fields import Fields
 from rmqstore_spark.store.rocksdb.log_file import LogFile, read_log

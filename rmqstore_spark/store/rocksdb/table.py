@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from native_io import BLOCK_TRAILER, SEQUENCE_SIZE, NotSoundError, Run, masked_crc32c, read_index, read_pairs
-from rmqstore_spark.store.files import Files, OpenFile
+from rmqstore_spark.store.io.files import Files, OpenFile
 from rmqstore_spark.store.rocksdb.blocks import BlockFile
 from rmqstore_spark.store.rocksdb.faults import damaged, not_read
 from rmqstore_spark.store.rocksdb.fields import Fields

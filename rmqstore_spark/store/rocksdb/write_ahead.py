@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 from native_io import Batches, NotSoundError, Run
-from rmqstore_spark.store.files import Files
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.rocksdb.faults import damaged
 from rmqstore_spark.store.rocksdb.log_file import read_log
 from rmqstore_spark.store.rocksdb.manifest import Family

@@ -4,7 +4,9 @@ import os
 import time
 from collections.abc import Iterator
 
-from rmqstore_spark.store.config import (
+from rmqstore_spark.store.format.system_topics import GIVEN_UP_TOPIC, SCHEDULE_TOPIC
+from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.config import (
     DEFAULT_QUEUES,
     MEMBERS,
     backup_instead,
@@ -13,11 +15,9 @@ from rmqstore_spark.store.config import (
     why_unread,
     with_backup,
 )
-from rmqstore_spark.store.consumequeue import Queue
-from rmqstore_spark.store.kinds import kind_with
-from rmqstore_spark.store.queue_cursor import QueueCursor
-from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.system_topics import GIVEN_UP_TOPIC, SCHEDULE_TOPIC
+from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.kinds import kind_with
+from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 from rmqstore_spark.tables.check.layout import has_queue_files
 from rmqstore_spark.tables.check.problems import Finding
 

@@ -4,9 +4,9 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rmqstore_spark.store import checkpoint
-from rmqstore_spark.store.kinds import kind_with
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures import checkpoint
+from rmqstore_spark.store.structures.kinds import kind_with
 from rmqstore_spark.tables.check.layout import has_queue_files
 from rmqstore_spark.tables.check.log_view import LogView
 from rmqstore_spark.tables.check.problems import Finding

@@ -8,8 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError, StorageError
-from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.indexfile import (
+from rmqstore_spark.store.format.sizes import DEFAULT_SIZES, usual_size
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.indexfile import (
     DEFAULT_SLOTS,
     HEADER,
     ITEM,
@@ -20,8 +22,6 @@ from rmqstore_spark.store.indexfile import (
     index_paths,
     item_at,
 )
-from rmqstore_spark.store.sizes import DEFAULT_SIZES, usual_size
-from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.check.index_items import IndexSpan, number_at
 from rmqstore_spark.tables.check.moment import Moment
 from rmqstore_spark.tables.check.problems import Finding

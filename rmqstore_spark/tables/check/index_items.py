@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from native_io import Dispatched
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.indexfile import IndexReader, item_at
-from rmqstore_spark.store.segments import Damage
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.indexfile import IndexReader, item_at
+from rmqstore_spark.store.structures.segments import Damage
 from rmqstore_spark.tables.check.log_view import LogView
 from rmqstore_spark.tables.check.problems import Finding
 from rmqstore_spark.tables.check.queue_units import is_in, stretches

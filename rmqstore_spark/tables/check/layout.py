@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from rmqstore_spark.store.elsewhere import elsewhere
-from rmqstore_spark.store.files import kind_of
-from rmqstore_spark.store.kinds import kind_with
-from rmqstore_spark.store.layout import queue_id_of, start_in
+from rmqstore_spark.store.io.files import kind_of
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.kinds import kind_with
+from rmqstore_spark.store.structures.layout import queue_id_of, start_in
 from rmqstore_spark.tables.check.moment import RECOVERED_SEGMENTS
 from rmqstore_spark.tables.check.problems import Finding
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from native_io import Dispatched, Dispatcher, Walked
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.store.segments import Damage, Extent
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.segments import Damage, Extent
 from rmqstore_spark.tables.check.index_items import IndexSpan, IndexStretch
 from rmqstore_spark.tables.check.log_view import LogView
 from rmqstore_spark.tables.check.problems import Finding

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 
 from native_io import Dispatcher, Filter
 from rmqstore_spark.kept import kept
-from rmqstore_spark.store.consumequeue import Queue
-from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.layout import queue_path
-from rmqstore_spark.store.message import Header
-from rmqstore_spark.store.queue_block import QueueUnit
-from rmqstore_spark.store.segments import Damage, Extent
+from rmqstore_spark.store.format.message import Header
+from rmqstore_spark.store.format.queue_block import QueueUnit
+from rmqstore_spark.store.format.units import Run
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.units import Run
+from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.layout import queue_path
+from rmqstore_spark.store.structures.segments import Damage, Extent
 from rmqstore_spark.tables.check.moment import Moment, first_segment
 
 _FAR = 1 << 30  # bytes of the log that are looked through for messages that may be missing

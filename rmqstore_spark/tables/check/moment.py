@@ -10,10 +10,10 @@ puts them there, and one that starts after a crash does so from where the checkp
 from dataclasses import dataclass
 
 from rmqstore_spark.errors import RmqStoreError, StorageError
-from rmqstore_spark.store import checkpoint
-from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.layout import start_in
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures import checkpoint
+from rmqstore_spark.store.structures.layout import start_in
 
 RECOVERED_SEGMENTS = 10  # MessageStoreConfig.commitLogRecoverMaxNum
 _SLACK = 3000  # milliseconds that a broker goes back behind its checkpoint (StoreCheckpoint.getMinTimestamp)

@@ -14,16 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from native_io import Dispatched, UnitKind
-from rmqstore_spark.selection import ALL
-from rmqstore_spark.store.consumequeue import Queue
-from rmqstore_spark.store.consumequeue_ext import LAST_ADDRESS, read_ext
-from rmqstore_spark.store.layout import queue_path
-from rmqstore_spark.store.queue_block import MOST_OFFSETS, UNIT_SIZE, QueueBlock, QueueUnit
-from rmqstore_spark.store.queue_cursor import QueueCursor
-from rmqstore_spark.store.queues import ConsumeQueues
-from rmqstore_spark.store.segments import Damage
+from rmqstore_spark.query.selection import ALL
+from rmqstore_spark.store.format.queue_block import MOST_OFFSETS, UNIT_SIZE, QueueBlock, QueueUnit
+from rmqstore_spark.store.format.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.system_topics import SCHEDULE_TOPIC
+from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.consumequeue_ext import LAST_ADDRESS, read_ext
+from rmqstore_spark.store.structures.layout import queue_path
+from rmqstore_spark.store.structures.queue_cursor import QueueCursor
+from rmqstore_spark.store.structures.queues import ConsumeQueues
+from rmqstore_spark.store.structures.segments import Damage
 from rmqstore_spark.tables.check.log_view import LogView, Wanted
 from rmqstore_spark.tables.check.problems import Finding
 from rmqstore_spark.tables.consumequeue import used_units

@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from native_io import UnitKind
 from rmqstore_spark.errors import RmqStoreError
-from rmqstore_spark.selection import ALL
-from rmqstore_spark.store.consumequeue import Queue
-from rmqstore_spark.store.queue_block import QueueBlock
+from rmqstore_spark.query.selection import ALL
+from rmqstore_spark.store.format.queue_block import QueueBlock
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.tables.check.log_view import LogView
 from rmqstore_spark.tables.check.problems import Finding
 from rmqstore_spark.tables.check.queue_units import Candidate, extra_units, is_beside_simple, place_of, unconfirmed

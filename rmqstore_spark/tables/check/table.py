@@ -11,17 +11,17 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from rmqstore_spark.options import ReadOptions
-from rmqstore_spark.read.pack import target_size
-from rmqstore_spark.read.pinned import pinned_segment, queue_proofs
-from rmqstore_spark.read.prune import ranges_of
-from rmqstore_spark.read.split import Splitter
-from rmqstore_spark.store.consumequeue import Queue
-from rmqstore_spark.store.files import ignore_unreadable
+from rmqstore_spark.query.options import ReadOptions
+from rmqstore_spark.read.pieces.pinned import pinned_segment, queue_proofs
+from rmqstore_spark.read.plan.pack import target_size
+from rmqstore_spark.read.plan.prune import ranges_of
+from rmqstore_spark.read.plan.split import Splitter
 from rmqstore_spark.store.geometry import usual_queue_file
-from rmqstore_spark.store.proofs import Proof
-from rmqstore_spark.store.segments import Extent, Segment
+from rmqstore_spark.store.io.files import ignore_unreadable
 from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.proofs import Proof
+from rmqstore_spark.store.structures.segments import Extent, Segment
 from rmqstore_spark.tables.check.config import check_config
 from rmqstore_spark.tables.check.ends import Ends, check_ends
 from rmqstore_spark.tables.check.index_files import beyond, check_index_file, spans_of

@@ -7,10 +7,10 @@ from the end of a message on, or from where a page begins inside of one. That is
 before it has brought all pages to disk; the bytes do not tell which it was.
 """
 
-from rmqstore_spark.store.commitlog import SegmentReader
+from rmqstore_spark.store.format.message import HEAD_SIZE, Head
 from rmqstore_spark.store.log_end import PAGE
-from rmqstore_spark.store.message import HEAD_SIZE, Head
-from rmqstore_spark.store.segments import Damage
+from rmqstore_spark.store.structures.commitlog import SegmentReader
+from rmqstore_spark.store.structures.segments import Damage
 from rmqstore_spark.tables.check.moment import Moment
 
 _SURELY = 5  # the first bytes of any message, one of which is not 0: totalSize, and the magic code

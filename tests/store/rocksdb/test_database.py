@@ -20,8 +20,8 @@ from machine.rocksdb import damage, lie, looks
 from support import remote
 
 from rmqstore_spark.errors import DamagedStoreError, DeletedMeanwhileError, RmqStoreError
-from rmqstore_spark.store.files import Files
-from rmqstore_spark.store.remote_files import RemoteFiles
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.io.remote.files import RemoteFiles
 from rmqstore_spark.store.rocksdb.database import Database
 from rmqstore_spark.store.rocksdb.tombstones import RangeDeletion, fragments
 

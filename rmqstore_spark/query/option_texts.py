@@ -1,0 +1,310 @@
+"""Options as a Python program gives them, and the texts that they are in Spark.
+
+What an option takes beside its text, the Kind of its type says (option_types.py); for type checkers the classes here
+say the same, to which a test holds them. A value of another type is refused: what `str()` would make of it has a
+meaning of its own too often (of `["a", "b"]`, of b"ab").
+"""
+
+import json
+import operator
+import os
+from collections.abc import Callable, Iterable, Mapping, Set
+from datetime import date
+from typing import Any, Literal, NamedTuple, TypedDict
+
+import numpy as np
+
+from rmqstore_spark.errors import OptionError, quoted
+from rmqstore_spark.store.io.storage import storage_name
+
+Path = str | os.PathLike[str]
+Paths = Path | Iterable[Path]
+Names = str | Iterable[str]
+Flag = str | bool
+Number = str | int
+Time = str | int | date | np.datetime64
+Queues = str | Mapping[str, Iterable[int]]
+Offsets = str | Mapping[str, Mapping[str, int] | Mapping[int, int]]
+
+_MOST = 10**40  # Python writes a number of thousands of digits only if it is told to
+
+
+class StorageOptions(TypedDict, total=False):
+    """Options that say how remote stores are reached (store/io/storage.py)."""
+
+    aws_access_key_id: str
+    aws_secret_access_key: str
+    aws_session_token: str
+    aws_region: str
+    aws_endpoint_url: str
+    aws_virtual_hosted_style_request: Flag
+    aws_skip_signature: Flag
+    aws_request_payer: Flag
+    aws_role_arn: str
+    aws_role_session_name: str
+    aws_web_identity_token_file: Path
+    google_service_account: Path
+    google_service_account_key: str
+    google_application_credentials: Path
+    google_bearer_token: str
+    google_base_url: str
+    google_skip_signature: Flag
+    azure_storage_account_key: str
+    azure_storage_sas_token: str
+    azure_storage_token: str
+    azure_storage_tenant_id: str
+    azure_storage_client_id: str
+    azure_storage_client_secret: str
+    azure_federated_token_file: Path
+    azure_endpoint: str
+    azure_skip_signature: Flag
+    allow_http: Flag
+    connect_timeout: str
+    timeout: str
+    proxy_url: str
+
+
+class StoreOptions(StorageOptions, total=False):
+    """Options that say where a store's files are, and how they are read. docs/options.md has the table of options."""
+
+    storePathCommitLog: Paths
+    mode: Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
+    verifyCrc: Flag
+    trust: Literal["log", "queues"]
+    dropCache: Flag
+    maxTaskBytesPerSecond: Number
+
+
+class SelectOptions(TypedDict, total=False):
+    """Options that select rows. docs/options.md has the table of options."""
+
+    subscribe: Names
+    subscribePattern: str
+    assign: Queues
+    tags: Names
+    key: str
+    msgId: str
+    offsetMsgId: str
+    startingTimestamp: Time
+    endingTimestamp: Time
+    startingOffsets: Offsets
+    endingOffsets: Offsets
+
+
+class TableOptions(StoreOptions, SelectOptions, total=False):
+    """Options of a read of a table: those that go with it."""
+
+    maxPartitionBytes: Number
+    minPartitions: Number
+
+
+class MessageOptions(TableOptions, total=False):
+    """Options of a read of messages."""
+
+    decompress: Flag
+    deduplicate: Flag
+
+
+class RebuildOptions(TypedDict, total=False):
+    """Options of a rebuild. docs/options.md has the table of options."""
+
+    mappedFileSizeConsumeQueue: Number
+    maxHashSlotNum: Number
+    maxIndexNum: Number
+    messageIndexEnable: Flag
+
+
+class WriteOptions(RebuildOptions, total=False):
+    """Options of a write. docs/options.md has the table of options."""
+
+    topic: str
+    queues: Number
+    mappedFileSizeCommitLog: Number
+    storeHost: str
+    bornHost: str
+    decompress: Flag
+    autoMessageVersionOnTopicLen: Flag
+    configFrom: Path
+    txnAppId: str
+    txnVersion: Number
+
+
+class Kind(NamedTuple):
+    """A kind of value.
+
+    Attributes:
+        expected: what is wanted, for errors.
+        text: the text of a value; a TypeError or ValueError if it is none of this kind.
+        type: what type checkers call it.
+    """
+
+    expected: str
+    text: Callable[[Any], str]
+    type: object
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return str.__str__(value)  # of a subclass, such as an Enum's member, what it is and not what it calls itself
+
+
+def _path(value: Any) -> str:
+    return _text(os.fspath(value))  # which may be bytes
+
+
+def _flag(value: Any) -> str:
+    return str(bool(value)).lower() if isinstance(value, bool | np.bool_) else _text(value)
+
+
+def _whole(value: Any) -> int:
+    """Python's whole number, or numpy's; True is none."""
+    if isinstance(value, bool):
+        raise TypeError
+    number = int(operator.index(value))
+    if abs(number) > _MOST:
+        raise ValueError
+    return number
+
+
+def _number(value: Any) -> str:
+    return value if isinstance(value, str) else str(_whole(value))
+
+
+def _time(value: Any) -> str:
+    if isinstance(value, date):  # and datetime, which is one
+        return value.isoformat()
+    if isinstance(value, np.datetime64):
+        return str(value + np.timedelta64(0, "s"))  # one of whole years would be a number
+    return _number(value)
+
+
+def _each(value: Any) -> list[Any]:
+    """What is in a list, a set, an array or a generator."""
+    if isinstance(value, str | bytes | bytearray | memoryview | Mapping):
+        raise TypeError
+    return list(value)
+
+
+def _joined(separator: str, text: Callable[[Any], str] = _text, is_ordered: bool = False) -> Callable[[Any], str]:
+    """Makes one text of a list. A name that has the separator in it, or is empty, would not come out again as it is."""
+
+    def join(value: Any) -> str:
+        if isinstance(value, str | os.PathLike):
+            return text(value)
+        if is_ordered and isinstance(value, Set):
+            raise TypeError
+        names = [text(name) for name in _each(value)]
+        if not names or any(separator.strip() in name or not name.strip() for name in names):
+            raise ValueError
+        return separator.join(names)
+
+    return join
+
+
+def _queues(value: Any) -> str:
+    if isinstance(value, str):
+        return _text(value)
+    return json.dumps({_text(topic): sorted(map(_whole, _each(ids))) for topic, ids in _mapping(value).items()})
+
+
+def _offsets(value: Any) -> str:
+    if isinstance(value, str):
+        return _text(value)
+    found: dict[str, dict[str, int]] = {}
+    for topic, queues in _mapping(value).items():
+        of_topic = [(_number(queue_id), _whole(offset)) for queue_id, offset in _mapping(queues).items()]
+        found[_text(topic)] = dict(of_topic)
+        if len(of_topic) > len(found[topic]):  # 0 and "0"
+            raise ValueError
+    return json.dumps(found)
+
+
+def _mapping(value: Any) -> Mapping[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError
+    return value
+
+
+TEXT = Kind("a text", _text, str)
+PATH = Kind("a path", _path, Path)
+FLAG = Kind("True or False", _flag, Flag)
+NUMBER = Kind("a whole number of 40 digits at most, or a text", _number, Number)
+TIME = Kind("a text, a whole number of milliseconds, a date or a datetime", _time, Time)
+NAMES = Kind("names, none of them empty or with a comma in it", _joined(","), Names)
+COLUMNS = Kind("names in their order, none of them empty or with a comma in it", _joined(",", is_ordered=True), Names)
+PATHS = Kind("paths, none of them empty or with a comma in it", _joined(",", _path, is_ordered=True), Paths)
+TAGS = Kind("tags, none of them empty or with || in it; for all of them leave it out", _joined(" || "), Names)
+QUEUES = Kind('a mapping such as {"topic": [0, 1]}', _queues, Queues)
+OFFSETS = Kind('a mapping such as {"topic": {0: 17}}', _offsets, Offsets)
+
+
+_OF_STORAGE = {kind.type: kind for kind in (TEXT, PATH, FLAG)}
+
+
+def storage_kind(option: str) -> Kind:
+    """What an option of remote stores takes, as the class above says."""
+    return _OF_STORAGE[StorageOptions.__annotations__.get(storage_name(option) or option, str)]
+
+
+def text_of(name: str, value: object, kind: Kind) -> str:
+    """The text of an option or of a call's argument.
+
+    Args:
+        name: what it is called, for the error.
+
+    Raises:
+        OptionError: it is of another kind. The value is not shown, as it may be a secret.
+    """
+    try:
+        return kind.text(value)
+    except (TypeError, ValueError, OverflowError):
+        found = type(value).__name__
+        raise OptionError(f"{name}: expected {kind.expected}, found another value (of type {found})") from None
+
+
+def refuse_no_text(text: str) -> None:
+    """Refuse halves of characters, which no message can have.
+
+    Raises:
+        ValueError: there are some.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("text in UTF-8") from None
+
+
+def required(name: str, value: object, kind: Kind = TEXT) -> str:
+    """text_of() an argument that has to say something.
+
+    Raises:
+        OptionError: it is of another kind, or empty.
+    """
+    text = text_of(name, value, kind)
+    try:
+        if kind is not PATH:
+            refuse_no_text(text)
+        if not text:
+            raise ValueError(f"{kind.expected} that is not empty")
+    except ValueError as expected:
+        raise OptionError(f"{name}: expected {expected}, found {quoted(text)}") from None
+    return text
+
+
+def path_options(path: object) -> dict[str, str]:
+    """Options `path` or `paths` of a call that takes a path, or a list of them.
+
+    Raises:
+        OptionError: it is something else.
+    """
+    kind = PATH._replace(expected="a path, or a list of paths")
+    if isinstance(path, str | os.PathLike):
+        return {"path": text_of("path", path, kind)}
+    try:
+        paths = [] if isinstance(path, Set) else [_path(each) for each in _each(path)]
+    except TypeError:
+        paths = []
+    if not paths:
+        raise OptionError(f"path: expected {kind.expected}, found another value (of type {type(path).__name__})")
+    return {"path": paths[0]} if len(paths) == 1 else {"paths": json.dumps(paths)}

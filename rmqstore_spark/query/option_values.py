@@ -1,0 +1,313 @@
+"""The texts of the options that select rows, and the Selection they make together. Kafka's and RocketMQ's meanings.
+
+The parse functions raise a ValueError that says what was expected.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from typing import Any, Literal
+
+from rmqstore_spark.errors import OptionError, nearest, quoted
+from rmqstore_spark.query.option_texts import refuse_no_text
+from rmqstore_spark.query.pattern import Pattern, compiled
+from rmqstore_spark.query.selection import ALL, ANY, Numbers, OneOf, Selection, Texts
+
+EARLIEST, LATEST = -2, -1  # Kafka's JSON writes them so
+_MOST = (1 << 63) - 1
+_MOST_QUEUE_ID = (1 << 31) - 1
+
+# The first offset (of a start) or the first one after (of an end), by topic and queueId; or one of the two above.
+Offsets = dict[str, dict[int, int]]
+Word = Literal["earliest", "latest"]
+
+_GROUP = "group:"
+_STARTS = "earliest, group:NAME, in a stream also latest,"
+_JAVA_WHITESPACE = "".join(map(chr, range(0x21)))  # what String.trim() takes away
+_PRINTED_LIST = re.compile(r"""\s*[\[({]\s*(?:['"].*['"]\s*,?\s*)?[\])}]\s*""", re.DOTALL)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECONDS = re.compile(r"-?[0-9]+")
+_ISO_8601 = re.compile(
+    r"(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2})"
+    r"(?:[T ](?P<time>[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:[.,](?P<fraction>[0-9]+))?)?)"
+    r"(?P<zone>Z|[+-][0-9]{2}(?::?[0-9]{2})?)?)?"
+)
+
+
+@dataclass(frozen=True)
+class Instant:
+    """A point in time: exact, in milliseconds of the epoch; and as the user wrote it."""
+
+    milliseconds: Fraction
+    text: str
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """A write that is to happen once, though it may be tried again.
+
+    Attributes:
+        application: who writes.
+        version: the number of the write. Each one's is greater than that of the one before.
+    """
+
+    application: str
+    version: int
+
+
+@dataclass(frozen=True)
+class GroupOffsets:
+    """Where a consumer group goes on: each store has its own answer."""
+
+    group: str
+
+
+def refuse_list(text: str, expected: str) -> None:
+    """Refuse what Spark makes of a Python list that is given as an option: the text that Python prints for it.
+
+    Raises:
+        ValueError: it is one.
+    """
+    if _PRINTED_LIST.fullmatch(text):
+        raise ValueError(f"{expected} (one,two), not a list")
+
+
+def parse_topics(text: str) -> frozenset[str]:
+    """`subscribe`: topics with commas between them."""
+    refuse_list(text, "comma-separated topics")
+    topics = frozenset(topic.strip() for topic in text.split(",")) - {""}
+    if not topics:
+        raise ValueError("comma-separated topics")
+    return topics
+
+
+def parse_pattern(text: str) -> Pattern:
+    """`subscribePattern`: a regular expression."""
+    if not text.strip():
+        raise ValueError("a regular expression")
+    try:
+        return compiled(text)
+    except ValueError as why:
+        raise ValueError(f"a regular expression as RE2 reads it ({why!s:.200})") from None
+
+
+def parse_assign(text: str) -> dict[str, frozenset[int]]:
+    """`assign`: JSON, the queues of each topic."""
+    expected = 'JSON such as {"topic": [0, 1]}'
+    topics = _parse_object(text, expected)
+    for topic, queue_ids in topics.items():
+        if not isinstance(queue_ids, list) or not all(_is_whole(n, 0, _MOST_QUEUE_ID) for n in queue_ids):
+            raise ValueError(f"{expected}: a list of queueIds for topic {quoted(topic)}")
+    return {topic: frozenset(queue_ids) for topic, queue_ids in topics.items()}
+
+
+def parse_starting_offsets(text: str) -> Offsets | GroupOffsets:
+    """`startingOffsets`: `earliest`, which is {}, JSON, or the name of a consumer group."""
+    if text.strip().startswith(_GROUP):
+        group = text.strip().removeprefix(_GROUP)
+        if not group:
+            raise ValueError(f"the name of a consumer group after {_GROUP!r}")
+        return GroupOffsets(group)
+    return _parse_offsets(text, {"earliest": EARLIEST}, _STARTS)
+
+
+def parse_stream_start(text: str) -> "Offsets | GroupOffsets | Word":
+    """`startingOffsets` of a stream: `latest`, `earliest`, JSON, or the name of a consumer group."""
+    word = text.strip().lower()
+    if word in ("latest", "earliest"):
+        return word  # type: ignore[return-value]
+    if text.strip().startswith(_GROUP):
+        return parse_starting_offsets(text)
+    return _parse_offsets(text, {"earliest": EARLIEST, "latest": LATEST}, _STARTS)
+
+
+def parse_ending_offsets(text: str) -> Offsets:
+    """`endingOffsets`: `latest`, which is {}, or JSON."""
+    return _parse_offsets(text, {"latest": LATEST}, "latest")
+
+
+def _parse_offsets(text: str, words: Mapping[Word, int], others: str) -> Offsets:
+    """Args:
+    words: the texts that say the same of all queues, if there is one of them; and the numbers that say it of one.
+    others: what may stand there but JSON, for errors.
+    """
+    if len(words) == 1 and text.strip().lower() in words:
+        return {}
+    expected = f'{others} or JSON such as {{"topic": {{"0": 17}}}}'
+    found = _parse_object(text, expected)
+    for topic, queues in found.items():
+        if not isinstance(queues, dict):
+            raise ValueError(f'{expected}: for topic {quoted(topic)} an object such as {{"0": 17}}')
+        for queue_id, offset in queues.items():
+            if not _is_queue_id(queue_id):
+                raise ValueError(f"{expected}: a queueId in the place of {quoted(queue_id)} in topic {quoted(topic)}")
+            if not _is_whole(offset, 0, _MOST) and not (type(offset) is int and offset in words.values()):
+                numbers = " or ".join(f"{number} ({word})" for word, number in words.items())
+                raise ValueError(f"{expected}: for queue {queue_id} of topic {quoted(topic)} an offset, or {numbers}")
+    return {topic: {int(queue_id): offset for queue_id, offset in queues.items()} for topic, queues in found.items()}
+
+
+def _parse_object(text: str, expected: str) -> dict[str, Any]:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """json would keep the last of several; a user meant all of them. And it takes halves of characters."""
+        refuse_no_text("".join(name for name, _ in pairs))
+        if len(dict(pairs)) < len(pairs):
+            raise _TwiceError
+        return dict(pairs)
+
+    try:
+        value = json.loads(text, object_pairs_hook=unique)
+    except _TwiceError:
+        raise ValueError(f"{expected}, each name once") from None
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise ValueError(expected)
+    return value
+
+
+class _TwiceError(Exception):
+    pass
+
+
+def _is_whole(value: Any, least: int, most: int) -> bool:
+    return type(value) is int and least <= value <= most  # True is an int, too
+
+
+def _is_queue_id(text: str) -> bool:
+    """As JSON writes a number, so that no two texts mean the same queue."""
+    return re.fullmatch(r"0|[1-9][0-9]{0,9}", text) is not None and int(text) <= _MOST_QUEUE_ID
+
+
+def parse_tags(text: str) -> OneOf:
+    """`tags`: a subscription expression. Source: org.apache.rocketmq.common.filter.FilterAPI, buildSubscriptionData."""
+    if text in ("", "*"):
+        return None
+    tags = frozenset(tag.strip(_JAVA_WHITESPACE) for tag in text.split("||")) - {""}
+    if not tags:
+        raise ValueError("*, TagA or TagA || TagB")
+    if any("&&" in tag for tag in tags):  # RocketMQ would look for one tag of that name
+        raise ValueError("*, TagA or TagA || TagB, as a message has one tag and there is no &&")
+    return tags
+
+
+def parse_word(text: str) -> frozenset[str]:
+    """`key` and `msgId`: one text, taken as it is."""
+    if not text:
+        raise ValueError("a text that is not empty")
+    return frozenset([text])
+
+
+def parse_offset_msg_id(text: str) -> frozenset[str]:
+    """`offsetMsgId`: as the column has it, in capitals. Source: org.apache.rocketmq.common.message.MessageDecoder."""
+    if not re.fullmatch("[0-9A-Fa-f]{32}([0-9A-Fa-f]{24})?", text):
+        raise ValueError("32 hex digits, or 56 with an IPv6 host")
+    return frozenset([text.upper()])
+
+
+def parse_instant(text: str) -> Instant:
+    """`startingTimestamp` and `endingTimestamp`: milliseconds of the epoch, or ISO-8601, UTC if it does not say."""
+    expected = "milliseconds of the epoch, or ISO-8601 such as 2024-05-06, 2024-05-06T07:08:09.123 or with +08:00"
+    trimmed = text.strip()
+    if _MILLISECONDS.fullmatch(trimmed):
+        if len(trimmed) > len(str(-_MOST)) or abs(int(trimmed)) > _MOST:
+            raise ValueError(expected)
+        return Instant(Fraction(int(trimmed)), text)
+    match = _ISO_8601.fullmatch(trimmed)
+    if not match:
+        raise ValueError(expected)
+    time, fraction = match["time"] or "00:00", match["fraction"] or ""
+    seconds = time.removesuffix(fraction).rstrip(".,")  # datetime would cut the fraction after six digits
+    try:
+        moment = datetime.fromisoformat(f"{match['date']}T{seconds}{match['zone'] or 'Z'}")
+        milliseconds = Fraction(f"0.{fraction or 0}") * 1000 + (moment - _EPOCH) // timedelta(milliseconds=1)
+    except ValueError as why:
+        raise ValueError(f"{expected} ({why})") from None
+    return Instant(milliseconds, text)
+
+
+def selection_of(values: Mapping[str, Any]) -> Selection:
+    """The messages that all these options want.
+
+    Args:
+        values: what the options' texts were parsed to, by option name; None where there is none.
+
+    Raises:
+        OptionError: they contradict each other.
+    """
+    given = [name for name in ("subscribe", "subscribePattern", "assign") if values[name] is not None]
+    if len(given) > 1:
+        raise OptionError(f"options {' and '.join(map(repr, given))} are given together; give one of them")
+    topic = ANY
+    if values["subscribe"] is not None:
+        topic = Texts(among=values["subscribe"])
+    elif values["subscribePattern"] is not None:
+        topic = Texts(patterns=(values["subscribePattern"],))
+    selection = Selection(
+        topic=topic,
+        assigned=values["assign"],
+        tags=values["tags"],
+        words=values["key"] or frozenset(),
+        ids=values["msgId"] or frozenset(),
+        offset_msg_id=values["offsetMsgId"],
+        store_timestamp=_times(values["startingTimestamp"], values["endingTimestamp"]),
+    )
+    starts = values["startingOffsets"]
+    starts = {} if isinstance(starts, GroupOffsets) else starts
+    ends = values["endingOffsets"]
+    for option, offsets in (("startingOffsets", starts), ("endingOffsets", ends)):
+        for name, queues in offsets.items():
+            check_offsets(option, name, queues, selection, given)
+    return replace(selection, offsets=_ranges(starts, ends))
+
+
+def _times(start: Instant | None, end: Instant | None) -> Numbers:
+    """Store times are whole milliseconds: the first that is not before the start, the last that is before the end."""
+    if start and end and start.milliseconds > end.milliseconds:
+        raise OptionError(
+            f"option 'startingTimestamp' ({start.text:.60}) is later than 'endingTimestamp' ({end.text:.60})"
+        )
+    return Numbers(
+        math.ceil(start.milliseconds) if start else ALL.least, math.ceil(end.milliseconds) - 1 if end else ALL.most
+    )
+
+
+def check_offsets(option: str, topic: str, queues: dict[int, int], selection: Selection, given: list[str]) -> None:
+    """Refuse offsets of a topic or a queue that the options `given` leave out.
+
+    Raises:
+        OptionError: naming it.
+    """
+    if not selection.wants_topic(topic):
+        topics = selection.assigned or selection.topic.among or ()
+        raise OptionError(
+            f"option {option!r} names topic {quoted(topic)}, which option {given[0]!r} leaves out."
+            f"{nearest(topic, [*topics])}"
+        )
+    for queue_id in queues:
+        if selection.queue(topic, queue_id) is None:
+            raise OptionError(
+                f"option {option!r} names queue {queue_id} of topic {quoted(topic)}, which option {given[0]!r} leaves "
+                "out"
+            )
+
+
+def _ranges(starts: Offsets, ends: Offsets) -> dict[tuple[str, int], Numbers]:
+    """A queue that is named stays in, even with all of its offsets, so that the planner can ask whether it exists."""
+    ranges = {}
+    for topic in starts | ends:
+        for queue_id in starts.get(topic, {}) | ends.get(topic, {}):
+            start = starts.get(topic, {}).get(queue_id, EARLIEST)
+            end = ends.get(topic, {}).get(queue_id, LATEST)
+            if start > end != LATEST:
+                raise OptionError(
+                    f"options 'startingOffsets' and 'endingOffsets': queue {queue_id} of topic {quoted(topic)} "
+                    f"starts at {start}, after its end {end}"
+                )
+            least = ALL.least if start == EARLIEST else start
+            ranges[topic, queue_id] = Numbers(least, ALL.most if end == LATEST else end - 1)
+    return ranges

@@ -1,0 +1,194 @@
+"""Which messages are selected: made from options or from pushed filters, asked by the planner and by the tasks.
+
+A selection is a conjunction: each attribute narrows, and the default of each leaves everything. It knows nothing of
+stores; what it says of a message is what a filter on the full scan's columns would say.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from rmqstore_spark.query.pattern import Pattern
+
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The whole numbers from `least` to `most`, both included; of them only those `among`, when that is given."""
+
+    least: int = _LEAST
+    most: int = _MOST
+    among: frozenset[int] | None = None
+
+    def __and__(self, other: "Numbers") -> "Numbers":
+        """The numbers that are in both."""
+        sets = [numbers.among for numbers in (self, other) if numbers.among is not None]
+        least, most = max(self.least, other.least), min(self.most, other.most)
+        if not sets:
+            return Numbers(least, most)
+        among = frozenset(n for n in frozenset.intersection(*sets) if least <= n <= most)
+        return Numbers(min(among), max(among), among) if among else Numbers(0, -1, among)
+
+    def __contains__(self, number: int) -> bool:
+        return self.least <= number <= self.most and (self.among is None or number in self.among)
+
+    @property
+    def is_empty(self) -> bool:
+        """True when no number is left."""
+        return self.least > self.most
+
+    @classmethod
+    def of(cls, *numbers: int) -> Self:
+        """Just these."""
+        return cls(min(numbers, default=0), max(numbers, default=-1), frozenset(numbers))
+
+
+ALL = Numbers()
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts that pass every test: one of `among`, beginning with all `prefixes`, matching all `patterns` in full."""
+
+    among: frozenset[str] | None = None
+    prefixes: tuple[str, ...] = ()
+    patterns: tuple[Pattern, ...] = ()
+
+    def __and__(self, other: "Texts") -> "Texts":
+        """The texts that are in both."""
+        sets = [texts.among for texts in (self, other) if texts.among is not None]
+        prefixes, patterns = self.prefixes + other.prefixes, self.patterns + other.patterns
+        if not sets:
+            return Texts(None, prefixes, patterns)
+        rest, both = Texts(None, prefixes, patterns), frozenset.intersection(*sets)
+        rest.learn(both)
+        return Texts(frozenset(text for text in both if text in rest))
+
+    def __contains__(self, text: str) -> bool:
+        return (
+            (self.among is None or text in self.among)
+            and all(map(text.startswith, self.prefixes))
+            and all(pattern.matches(text) for pattern in self.patterns)
+        )
+
+    def learn(self, texts: Collection[str]) -> None:
+        """What will be asked for, one by one: to match patterns with many texts at once is much faster."""
+        for pattern in self.patterns:
+            pattern.learn(texts)
+
+
+ANY = Texts()
+
+# What a column's value must be, as a whole; None: anything.
+OneOf = frozenset[str] | None
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which messages are selected.
+
+    Attributes:
+        topic, queue_id, queue_offset, tags, keys, msg_id, offset_msg_id, commit_log_offset: what these columns may be.
+        store_timestamp: the same of storeTimestamp, in milliseconds.
+        assigned: the queues selected of each topic; other topics are not.
+        offsets: what queueOffset may be in some queues, by (topic, queueId); it says nothing of others.
+        words: each must be a word of KEYS, or the UNIQ_KEY.
+        ids: each must be the UNIQ_KEY or the offsetMsgId.
+    """
+
+    topic: Texts = ANY
+    assigned: Mapping[str, frozenset[int]] | None = None
+    queue_id: Numbers = ALL
+    queue_offset: Numbers = ALL
+    offsets: Mapping[tuple[str, int], Numbers] = field(default_factory=dict)
+    tags: OneOf = None
+    keys: OneOf = None
+    words: frozenset[str] = frozenset()
+    msg_id: OneOf = None
+    offset_msg_id: OneOf = None
+    ids: frozenset[str] = frozenset()
+    commit_log_offset: Numbers = ALL
+    store_timestamp: Numbers = ALL
+
+    def narrowed(self, other: "Selection") -> "Selection":
+        """The messages that both want; `other` has no `assigned` and no `offsets`, which only options give."""
+        return replace(
+            self,
+            topic=self.topic & other.topic,
+            queue_id=self.queue_id & other.queue_id,
+            queue_offset=self.queue_offset & other.queue_offset,
+            tags=_both(self.tags, other.tags),
+            keys=_both(self.keys, other.keys),
+            words=self.words | other.words,
+            msg_id=_both(self.msg_id, other.msg_id),
+            offset_msg_id=_both(self.offset_msg_id, other.offset_msg_id),
+            ids=self.ids | other.ids,
+            commit_log_offset=self.commit_log_offset & other.commit_log_offset,
+            store_timestamp=self.store_timestamp & other.store_timestamp,
+        )
+
+    @property
+    def is_everything(self) -> bool:
+        """True when no message is left out."""
+        return self == EVERYTHING
+
+    @property
+    def is_nothing(self) -> bool:
+        """True when it is plain that no message can be selected."""
+        numbers = (self.queue_id, self.queue_offset, self.commit_log_offset, self.store_timestamp)
+        sets = (self.topic.among, self.assigned, self.tags, self.keys, self.msg_id, self.offset_msg_id)
+        return any(n.is_empty for n in numbers) or any(s is not None and not s for s in sets)
+
+    def wants_topic(self, topic: str) -> bool:
+        """May messages of this topic be selected?"""
+        return topic in self.topic and (self.assigned is None or topic in self.assigned)
+
+    def queue(self, topic: str, queue_id: int) -> Numbers | None:
+        """The queue offsets selected of a queue, or None when the queue is not selected at all."""
+        if not self.wants_topic(topic) or queue_id not in self.queue_id:
+            return None
+        if self.assigned is not None and queue_id not in self.assigned[topic]:
+            return None
+        offsets = self.queue_offset
+        if (topic, queue_id) in self.offsets:
+            offsets &= self.offsets[topic, queue_id]
+        return None if offsets.is_empty else offsets
+
+    @property
+    def wants_all_queues(self) -> bool:
+        """True when topic, queueId and queueOffset may be anything."""
+        return (
+            self.topic == ANY
+            and self.assigned is None
+            and not self.offsets
+            and self.queue_offset == self.queue_id == ALL
+        )
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Texts of which one is a KEYS word or the UNIQ_KEY of every selected message: what an index can be asked for.
+        Empty when there are none."""
+        choices = [frozenset([word]) for word in self.words]
+        if self.msg_id is not None:
+            choices.append(self.msg_id)
+        if self.keys is not None and all(map(words_of, self.keys)):  # one of a text's words is enough to find it
+            choices.append(frozenset(words_of(text)[0] for text in self.keys))
+        # Bytes that are no UTF-8 read as U+FFFD, but the broker indexed what Java makes of them.
+        choices = [names for names in choices if not any(REPLACEMENT in name for name in names)]
+        return min(choices, key=len, default=frozenset())
+
+
+EVERYTHING = Selection()
+
+
+def words_of(keys: str) -> list[str]:
+    """The words of KEYS: spaces separate them, and nothing else does (MessageConst.KEY_SEPARATOR)."""
+    return [word for word in keys.split(" ") if word]
+
+
+def _both(one: OneOf, other: OneOf) -> OneOf:
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other

@@ -1,0 +1,409 @@
+"""The live edge of a store: up to where its log surely has whole messages that stay, found again and again for little.
+
+What a broker has written is in the system's memory, which outlives the broker: after a kill its recovery keeps every
+unit that is whole, and cuts the log at the first that is not (CommitLog.recoverAbnormally, 4.9 to 5.5). So the edge is
+where the log ends (store/log_end.py), and the last unit waits until its ConsumeQueue or a later unit proves that it was
+written to its end; where nobody holds the store's lock, until two looks saw the same whole unit. What an outage of the
+whole machine loses, and what a replicated broker cuts when another one becomes master, may have been seen here before:
+then the log does not have the message any more that was last before the edge, and that is found.
+
+An idle look is one request, or two where the last message is large: the last message's head, and zeros where the next
+one will be. Only where something new stands is anything else of the store looked at. In object storage the segments are
+listed before, as nothing else shows there what is new.
+"""
+
+import bisect
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from native_io import Status
+from rmqstore_spark.errors import DamagedStoreError, DataLossError, DeletedMeanwhileError
+from rmqstore_spark.store.format.message import MARK_SIZE, Mark, mark_of
+from rmqstore_spark.store.io.files import Files, Pin
+from rmqstore_spark.store.log_end import End, LogEnd
+from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.commitlog import SegmentReader
+from rmqstore_spark.store.structures.layout import segment_paths
+from rmqstore_spark.store.structures.segments import Segment
+
+log = logging.getLogger(__name__)
+
+_NEXT_SIZE = 8  # bytes of the next unit: a total size and a magic, never zero both
+_NEAR = 4096  # bytes of a last message that are rather read than asked around
+_SECONDS = 1.0  # between looks at what seldom changes
+_COPIES = 3  # of another segment, each newer than the one before: then a copy that lacked something is surely through
+_MOST_SECONDS = 60.0  # between looks at something that stays where the next unit should be and is none
+
+
+_ADVICE = "begin with a new checkpoint, or give failOnDataLoss=false to go on with what is there"
+
+
+class Reached(NamedTuple):
+    """A place in a log.
+
+    Attributes:
+        position: a physical offset: a unit's start, or where the log ends.
+        last: the last message before it, None where there is none or it is not known.
+    """
+
+    position: int
+    last: Mark | None
+
+
+def check(store: Snapshot, reached: Reached) -> None:
+    """Make sure that a log still has a place, and all that comes after it.
+
+    Raises:
+        DataLossError: it does not; the text says what is gone.
+    """
+    position, last = reached
+    if not store.segments:
+        raise DataLossError(f"{store.root}: the log is empty, but it was read to commitLogOffset {position}; {_ADVICE}")
+    begin, end = store.segments[0].start, store.segments[-1].end
+    if position < begin:
+        raise DataLossError(
+            f"{store.root}: commitLogOffsets {position} to {begin - 1} are gone: their segments were deleted before "
+            f"they were read; {_ADVICE}"
+        )
+    if position > end:
+        raise _changed(store, reached, f"now its files end at {end}")
+    if last is not None and last.position >= begin and (found := _mark_at(store, last.position)) != last:
+        raise _changed(store, reached, _another(last, found))
+
+
+def after_loss(store: Snapshot, position: int) -> Reached:
+    """Where to go on in a log that has lost what was at a physical offset: at the first unit from there on that it has,
+    or at its end."""
+    begin = store.segments[0].start if store.segments else 0
+    if not store.segments or position < begin:
+        return Reached(begin, None)
+    found = _reached_by(store, _end_of(store).find(), None)
+    segment = _segment_at(store.segments, position)
+    if found.position <= position or segment is None:
+        return found
+    with store.reader(segment) as reader:
+        last, walked = reader.walk(segment.start, position)
+        at = walked.at
+        if at < position and walked.status is Status.BLANK:
+            return Reached(segment.end, None if last is None else _mark_in(reader, last))
+        if at < position and reader.header(at) is not None:
+            return place_after(reader, at)
+        return Reached(at, _mark_in(reader, last)) if at == position and last is not None else found
+
+
+def before_loss(store: Snapshot, position: int) -> Reached:
+    """Up to where a log still goes that has lost what was at a physical offset: the end of a message, or its own."""
+    if not store.segments:
+        return Reached(position, None)
+    found = _reached_by(store, _end_of(store).find(), None)
+    segment = _segment_at(store.segments, position)
+    if found.position <= position or segment is None:
+        return min(found, Reached(position, None), key=lambda place: place.position)
+    with store.reader(segment) as reader:
+        last, walked = reader.walk(segment.start, position)
+        return Reached(walked.at, None if last is None else _mark_in(reader, last))
+
+
+class Edge:
+    """Follows the log of one store.
+
+    Args:
+        root: the store directory.
+        files: how to reach files, and where requests and bytes are counted.
+        commitlogs: the commitlog's directories where they are not <root>/commitlog.
+        known: a place that the log had, None where the end is to be searched for.
+        clock: seconds that pass.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        files: Files,
+        commitlogs: list[str] | None = None,
+        known: Reached | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._root = root
+        self._files = files
+        self._commitlogs = commitlogs
+        self._clock = clock
+        self._store: Snapshot | None = None
+        self._reached = known
+        self._was_started: list[object] | None = None  # as _started() was; at the first look it counts as new
+        self._look_again = clock() + _SECONDS
+        self._patience = _SECONDS
+        # The segment that a copy lacks the rest of; and of each segment, which objects stood there since.
+        self._incomplete: tuple[tuple[int, Pin | None], dict[int, set[Pin | None]]] | None = None
+
+    def look(self, read: int | None = None) -> Reached:
+        """The edge as of now; never before where it was. It costs as much as there is new.
+
+        Args:
+            read: up to which physical offset the log was read, if that is asked for: what comes then is read next, so
+                it is held against the log at once if a broker has started.
+
+        Raises:
+            NotAStoreError: the store is gone.
+            DataLossError: the log is not the one any more that it was.
+            DamagedStoreError: files claim the same physical offsets.
+        """
+        if self._store is None or self._reached is None:
+            return self._search()
+        try:
+            return self._look(self._reached, read is not None and read < self._reached.position)
+        except (DamagedStoreError, DeletedMeanwhileError):
+            return self._search()
+
+    def is_restarted(self) -> bool:
+        """May a broker have started since the log's end was searched for? Then it may have cut the log."""
+        self._files = self._files.fresh()
+        return self._started() != self._was_started
+
+    def meets(self, place: Reached, since: int) -> None:
+        """Make sure that the messages of the log lead to a place that it had, as of the last look.
+
+        Args:
+            since: a physical offset to which they lead, at or before it.
+
+        Raises:
+            DataLossError: they do not.
+        """
+        if self._store is not None and self._reached is not None:
+            _meet(self._store, place, self._reached.position, since)
+
+    # ---- a look
+
+    def _look(self, reached: Reached, is_unread: bool) -> Reached:
+        store = self._store
+        if store is None or self._files.is_snapshot:
+            store = self._open()
+            check(store, reached)
+        if is_unread and self._started() != self._was_started:
+            return self._search()
+        segment = _segment_at(store.segments, reached.position)
+        if segment is None:
+            if not self._is_there(reached.position) and not self._is_due():
+                return reached
+            store = self._open()
+            segment = _segment_at(store.segments, reached.position)
+            if segment is None:
+                return reached
+        with store.reader(segment) as reader:
+            is_same, following = _peek(reader, reached)
+        if not is_same and reached.last is not None:
+            raise _changed(store, reached, _another(reached.last, _mark_at(store, reached.last.position)))
+        if not any(following):
+            self._patience = _SECONDS
+            # A log that goes on in the next segment has lost something in this one.
+            if self._is_due() and (self._started() != self._was_started or self._begins_with_unit(segment.end)):
+                return self._search()
+            return reached
+        # A broker that has started may have cut the log before what stands here.
+        return self._search() if self._started() != self._was_started else self._go_on(store, segment, reached)
+
+    def _go_on(self, store: Snapshot, segment: Segment, reached: Reached) -> Reached:
+        """Something stands where the next unit should be."""
+        last = reached.last
+        if last is not None and store.segments[0].start <= last.position < segment.start:  # else it was looked at
+            check(store, reached)
+        found = _reached_by(store, _end_of(store).onward(reached.position), reached)
+        if found.position == reached.position and segment is store.segments[-1] and self._is_there(segment.end):
+            store = self._open()
+            found = _reached_by(store, _end_of(store).onward(reached.position), reached)
+        if found.position > reached.position:
+            self._reached = found
+            self._look_again = self._clock() + _SECONDS
+            self._patience = _SECONDS
+            return found
+        # Half a unit; or what is left of one, of a log that was cut; or damage, if something later proves it.
+        if self._is_due():
+            self._patience = min(2 * self._patience, _MOST_SECONDS)
+            self._look_again = self._clock() + self._patience
+            return self._search()
+        return reached
+
+    def _search(self) -> Reached:
+        """The edge, whatever there is. After a broker has started the last segment is walked through anew: where its
+        log was cut, the message that was last may still stand there, but no longer belongs to it.
+        """
+        known = self._reached
+        store = self._open()
+        self._files.list_tree(self._root)
+        started = self._started()  # once: a broker that starts from now on is met at the next look
+        is_restarted = started != self._was_started
+        if known is not None:
+            check(store, known)
+        last = None if known is None or is_restarted else known.last
+        self._was_started = started
+        hint = None if known is None or last is None else (known.position, last.store_timestamp)
+        found = _reached_by(store, _end_of(store).find(hint), known)
+        if known is not None:
+            if self._files.is_snapshot:
+                found = self._complete(store, known, found)
+            _meet(store, known, found.position, 0 if is_restarted else known.position)
+            found = max(found, known, key=lambda place: place.position)
+        self._reached = found
+        return found
+
+    def _open(self) -> Snapshot:
+        """The store with its segments as they are now."""
+        self._files = self._files.fresh()
+        self._store = Snapshot.find(self._root, self._files, self._commitlogs)
+        return self._store
+
+    def _is_due(self) -> bool:
+        """Once in a while."""
+        now = self._clock()
+        if now < self._look_again:
+            return False
+        self._look_again = now + _SECONDS
+        return True
+
+    def _started(self) -> list[object]:
+        """What is another one once a broker has started here: when it wrote its files, in nanoseconds; in object
+        storage which objects they are. That need not tell, but then a cut is found when the message is overwritten
+        that was last."""
+        found = list[object]()
+        for name in ("lock", "abort") if self._files.is_snapshot else ("lock",):
+            with contextlib.suppress(OSError):
+                path = os.path.join(self._root, name)
+                found.append(self._files.pin(path) or self._files.status(path).st_mtime_ns)
+        return found
+
+    def _is_there(self, start: int) -> bool:
+        """Is there a segment of this name?"""
+        return any(self._files.exists(path) for path in segment_paths(self._root, self._commitlogs, start))
+
+    def _complete(self, store: Snapshot, known: Reached, found: Reached) -> Reached:
+        """How far a log goes that is copied to object storage again and again, where the newest segments may come
+        before the rest of older ones. That is waited for until so much else came that it never will."""
+        there = _reached_by(store, _end_of(store).onward(known.position), known)
+        at = _segment_at(store.segments, there.position)
+        if found.position <= (there.position if at is None else at.end):
+            return found
+        start, pin = (there.position, None) if at is None else (at.start, at.pin)
+        if self._incomplete is None or self._incomplete[0] != (start, pin):
+            log.warning(
+                "%s: the log goes on in a later segment, but the part after commitLogOffset %d is not there yet; "
+                "waiting for it",
+                *(store.root, there.position),
+            )
+            self._incomplete = (start, pin), {}
+        seen = self._incomplete[1]
+        for segment in store.segments:
+            seen.setdefault(segment.start, set()).add(segment.pin)
+        return found if max(map(len, seen.values())) > _COPIES else there
+
+    def _begins_with_unit(self, start: int) -> bool:
+        for path in segment_paths(self._root, self._commitlogs, start):
+            if self._files.exists(path):
+                with SegmentReader(Segment(path, start, start + MARK_SIZE, MARK_SIZE), self._files) as reader:
+                    return _mark_in(reader, start) is not None
+        return False
+
+
+def _end_of(store: Snapshot) -> LogEnd:
+    return LogEnd(store.layout, store.segments, store.queues, store.files, is_followed=True)
+
+
+def _reached_by(store: Snapshot, end: End, known: Reached | None) -> Reached:
+    """An end as a place. Where its last unit waits for a proof, the last message is the one before that.
+
+    A segment's closing blank is passed with the first message of the next segment only: a broker that was killed
+    between the two goes on in the blank's place.
+    """
+    following = _segment_at(store.segments, end.position)
+    is_behind_blank = following is not None and store.segments[0].start < following.start == end.position
+    last = end.last
+    if last is not None:
+        return Reached(last.position + last.size if is_behind_blank else end.position, _mark_at(store, last.position))
+    if known is not None and end.position == known.position:
+        return known
+    segment = _segment_at(store.segments, end.position - 1)
+    if segment is None:
+        return Reached(end.position, None)
+    start = segment.start if known is None else max(segment.start, known.position)
+    with store.reader(segment) as reader:
+        position, _ = reader.walk(start, end.position)
+        if position is None:
+            return known if is_behind_blank and known is not None else Reached(end.position, None)
+        return place_after(reader, position) if is_behind_blank else Reached(end.position, _mark_in(reader, position))
+
+
+def _changed(store: Snapshot, reached: Reached, now: str) -> DataLossError:
+    return DataLossError(
+        f"{store.root}: the log is not the one that was read to commitLogOffset {reached.position}: {now}; it was "
+        f"truncated and written again, or replaced by an older copy; {_ADVICE}"
+    )
+
+
+def _meet(store: Snapshot, place: Reached, end: int, since: int) -> None:
+    """Make sure that the messages of a log that ends there lead from a physical offset to a place."""
+    position, last = place
+    # The message that was last may need a proof again, which it had before.
+    if end < position and (last is None or end != last.position):
+        raise _changed(store, place, f"now it ends at {end}")
+    segment = _segment_at(store.segments, position)
+    if segment is None:
+        return
+    with store.reader(segment) as reader:
+        _, walked = reader.walk(max(since, segment.start), position)
+        if walked.at != position and (walked.status is Status.BLANK or reader.header(walked.at) is not None):
+            raise _changed(store, place, f"now what begins at {walked.at} reaches beyond that")
+
+
+def _mark_at(store: Snapshot, position: int) -> Mark | None:
+    segment = _segment_at(store.segments, position)
+    if segment is None:
+        return None
+    with store.reader(segment) as reader:
+        return _mark_in(reader, position)
+
+
+def _another(last: Mark, found: Mark | None) -> str:
+    return f"expected the message at {last.position} with {_told(last)}, found {_told(found)}"
+
+
+def _told(mark: Mark | None) -> str:
+    return "none" if mark is None else f"storeTimestamp {mark.store_timestamp} and bodyCRC {mark.body_crc}"
+
+
+def _segment_at(segments: list[Segment], position: int) -> Segment | None:
+    """The segment that a physical offset is in."""
+    index = bisect.bisect_right(segments, position, key=lambda segment: segment.start) - 1
+    return segments[index] if index >= 0 and position < segments[index].end else None
+
+
+def _peek(reader: SegmentReader, reached: Reached) -> tuple[bool, bytes]:
+    """Is the last message still there, if it is in this segment; and what stands after it."""
+    position, last = reached
+    if last is None or last.position < reader.segment.start:
+        return True, reader.read(position, _NEXT_SIZE)
+    size = position - last.position
+    if size <= _NEAR:
+        data = reader.read(last.position, size + _NEXT_SIZE)
+        return mark_of(data[:size], last.position) == last, data[size:]
+    return _mark_in(reader, last.position) == last, reader.read(position, _NEXT_SIZE)
+
+
+def _mark_in(reader: SegmentReader, position: int) -> Mark | None:
+    return mark_of(reader.read(position, MARK_SIZE), position)
+
+
+def place_after(reader: SegmentReader, position: int) -> Reached:
+    """The place after a message.
+
+    Args:
+        position: its physical offset.
+
+    Raises:
+        DamagedStoreError: there is none.
+    """
+    header, mark = reader.header(position), _mark_in(reader, position)
+    if header is None:
+        raise DamagedStoreError(f"{reader.segment.path}: expected a message at commitLogOffset {position}, found none")
+    return Reached(position + header.size, mark)

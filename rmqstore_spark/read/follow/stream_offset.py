@@ -1,0 +1,150 @@
+"""How far a stream has read: what Spark keeps in a checkpoint, as JSON.
+
+    {"version": 1,
+     "startingTimestamp": 1700000000000,                           milliseconds; only where the query began with one
+     "stores": {"/data/broker-a/store": {
+        "commitLogOffset": 4711,                                   all messages before it were read
+        "last": {"commitLogOffset": 4600, "storeTimestamp": 1700000000123, "bodyCRC": 99},   the one before it, or null
+        "startingOffsets": {"Orders": {"0": 17}},                  where a queue begins that is not that far yet
+        "topics": ["Orders"]}}}                                    the only ones that are read; absent: any
+
+A version that this package does not know is refused. What is in version 1 stays readable: tests/data has some.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.store.format.message import Mark
+from rmqstore_spark.store.structures.config import is_exactly
+
+VERSION = 1
+_MOST = (1 << 63) - 1
+
+Queue = tuple[str, int]  # topic and queueId
+
+
+@dataclass(frozen=True)
+class StoreOffset:
+    """How far a store was read.
+
+    Attributes:
+        position: the physical offset before which everything was read: a unit's start, or where the log ended.
+        last: the last message before it; None where nothing was read before it, or it is not known.
+        starts: the first queue offset that is read of a queue, until the log has passed it.
+        topics: the only ones that are read; None: any.
+    """
+
+    position: int
+    last: Mark | None = None
+    starts: Mapping[Queue, int] = field(default_factory=dict)
+    topics: frozenset[str] | None = None
+
+
+@dataclass(frozen=True)
+class StreamOffset:
+    """How far a stream has read.
+
+    Attributes:
+        stores: by directory.
+        since: the least store time (ms) that is read, None for any.
+    """
+
+    stores: Mapping[str, StoreOffset] = field(default_factory=dict)
+    since: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """As Spark keeps it; the same offset always gives the same text."""
+        since = {} if self.since is None else {"startingTimestamp": self.since}
+        return {
+            "version": VERSION,
+            **since,
+            "stores": {root: _json_of(self.stores[root]) for root in sorted(self.stores)},
+        }
+
+
+def stream_offset(found: object) -> StreamOffset:
+    """The offset that a checkpoint has.
+
+    Raises:
+        RmqStoreError: it is of another version, or not ours at all.
+    """
+    whole = _object(found, "offset")
+    version = whole.get("version")
+    if not is_exactly(version, VERSION):
+        raise RmqStoreError(
+            f"the checkpoint's offset: expected version {VERSION}, found {version!r}; go on with the release of "
+            "rmqstore-spark that wrote it or a later one, or begin with a new checkpoint"
+        )
+    since = _number(whole, "startingTimestamp", -_MOST) if "startingTimestamp" in whole else None
+    stores = _object(whole.get("stores"), "stores")
+    return StreamOffset({root: _store_offset(_object(each, root)) for root, each in stores.items()}, since)
+
+
+def _json_of(store: StoreOffset) -> dict[str, Any]:
+    last = store.last
+    found: dict[str, Any] = {
+        "commitLogOffset": store.position,
+        "last": None
+        if last is None
+        else {"commitLogOffset": last.position, "storeTimestamp": last.store_timestamp, "bodyCRC": last.body_crc},
+    }
+    if store.starts:
+        starts: dict[str, dict[str, int]] = {}
+        for topic, queue_id in sorted(store.starts):
+            starts.setdefault(topic, {})[str(queue_id)] = store.starts[topic, queue_id]
+        found["startingOffsets"] = starts
+    if store.topics is not None:
+        found["topics"] = sorted(store.topics)
+    return found
+
+
+def _store_offset(found: dict[str, Any]) -> StoreOffset:
+    last = None if found.get("last") is None else _object(found["last"], "last")
+    starts = {
+        (topic, _queue_id(queue_id)): _number(queues, queue_id)
+        for topic, queues in _object(found.get("startingOffsets", {}), "startingOffsets").items()
+        for queue_id in _object(queues, topic)
+    }
+    topics = found.get("topics")
+    if topics is not None and not (isinstance(topics, list) and all(isinstance(topic, str) for topic in topics)):
+        raise _wrong("topics", "a list of names", topics)
+    return StoreOffset(
+        position=_number(found, "commitLogOffset"),
+        last=None
+        if last is None
+        else Mark(
+            _number(last, "commitLogOffset"),
+            _number(last, "storeTimestamp", -_MOST),
+            _number(last, "bodyCRC", -_MOST),
+        ),
+        starts=starts,
+        topics=None if topics is None else frozenset(topics),
+    )
+
+
+def _object(found: object, name: str) -> dict[str, Any]:
+    if not isinstance(found, dict):
+        raise _wrong(name, "an object", found)
+    return found
+
+
+def _number(found: dict[str, Any], name: str, least: int = 0) -> int:
+    value = found.get(name)
+    if type(value) is not int or not least <= value <= _MOST:
+        raise _wrong(name, "a whole number", value)
+    return value
+
+
+def _queue_id(text: str) -> int:
+    if not text.isdecimal() or len(text) > 10:
+        raise _wrong("startingOffsets", "queueIds", text)
+    return int(text)
+
+
+def _wrong(name: str, expected: str, found: object) -> RmqStoreError:
+    return RmqStoreError(
+        f"the checkpoint's offset, {name!r}: expected {expected}, found {found!r:.80}; it is not one of this source, "
+        "or damaged: begin with a new checkpoint"
+    )

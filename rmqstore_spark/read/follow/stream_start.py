@@ -1,0 +1,180 @@
+"""Where a stream begins in a store: `startingOffsets` and `startingTimestamp`, resolved once and never again."""
+
+import logging
+from collections.abc import Collection
+from dataclasses import replace
+
+from rmqstore_spark.errors import OptionError, one_line
+from rmqstore_spark.query.option_values import EARLIEST, LATEST, GroupOffsets, Offsets
+from rmqstore_spark.query.selection import Numbers, Selection
+from rmqstore_spark.query.stream_options import StreamOptions
+from rmqstore_spark.read.follow.edge import Reached
+from rmqstore_spark.read.follow.stream_offset import Queue, StoreOffset
+from rmqstore_spark.read.plan.groups import of_group, refuse_unread
+from rmqstore_spark.read.plan.prune import in_time, ranges_of
+from rmqstore_spark.store.evidence import Evidence
+from rmqstore_spark.store.queue_bounds import queue_bounds
+from rmqstore_spark.store.queue_ends import queued_messages
+from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.queue_cursor import QueueCursor
+
+log = logging.getLogger(__name__)
+
+_NEVER = (1 << 63) - 1  # as a queue offset
+
+
+def starts_of(stores: dict[Snapshot, Reached], options: StreamOptions) -> dict[str, StoreOffset]:
+    """Where a new stream begins, by store.
+
+    Args:
+        stores: each store, as it was up to its edge.
+
+    Raises:
+        OptionError: no store has an offset of the group that startingOffsets names.
+    """
+    start, since = options.start, options.since
+    if isinstance(start, GroupOffsets):
+        chosen = of_group(list(stores), start.group, options.read.selection)
+        return {
+            store.root: _start_of_queues(
+                store, stores[store], _starts(selection), selection, since, selection.topic.among
+            )
+            for store, selection in chosen
+        }
+    if start == "latest":
+        return {store.root: StoreOffset(*reached) for store, reached in stores.items()}
+    if start == "earliest":
+        return {store.root: _since(store, reached, since) for store, reached in stores.items()}
+    return {store.root: _start_of_named(store, reached, start, options) for store, reached in stores.items()}
+
+
+def start_of_new(
+    store: Snapshot, reached: Reached, options: StreamOptions, topics: Collection[str] | None
+) -> StoreOffset:
+    """Where a stream begins in a store that it has not met before, as it came later: at its beginning, but where a
+    group or queue offsets say else.
+
+    Args:
+        topics: the only ones that the stream reads in other stores; None for any.
+    """
+    start = options.start
+    if isinstance(start, GroupOffsets):
+        refuse_unread(store, start.group, "option 'startingOffsets'")
+        known = {name for name, _ in store.consumer_offsets}
+        if start.group in known:
+            return starts_of({store: reached}, options)[store.root]
+        return replace(_since(store, reached, options.since), topics=None if topics is None else frozenset(topics))
+    if start == "latest":
+        return _since(store, reached, options.since)
+    return starts_of({store: reached}, options)[store.root]
+
+
+def _since(store: Snapshot, reached: Reached, since: int | None) -> StoreOffset:
+    """At the first segment that can hold messages of that store time or later."""
+    times = Numbers() if since is None else Numbers(least=since)
+    later = in_time(store, ranges_of(store), times)
+    if later:
+        return StoreOffset(later[0].start)
+    return StoreOffset(*reached)
+
+
+def _starts(selection: Selection) -> dict[Queue, int]:
+    return {queue: numbers.least for queue, numbers in selection.offsets.items()}
+
+
+def _start_of_named(store: Snapshot, reached: Reached, named: Offsets, options: StreamOptions) -> StoreOffset:
+    """Where the queues start that offsets name, some of them at what comes next."""
+    asked = {(topic, queue_id): offset for topic, queues in named.items() for queue_id, offset in queues.items()}
+    latest = {queue for queue, offset in asked.items() if offset == LATEST}
+    starts = {queue: offset for queue, offset in asked.items() if offset not in (LATEST, EARLIEST)}
+    known = _ends(store, reached, latest)
+    lost = latest - known.keys()
+    begin = _start_of_queues(
+        store, reached, {**starts, **known, **dict.fromkeys(lost, _NEVER)}, options.read.selection, options.since, None
+    )
+    # What comes next in a queue without units the log tells, as far as it will be read.
+    after = dict.fromkeys(lost, 0)
+    if lost and begin.position < reached.position:
+        topics = {topic for topic, _ in lost}
+        log.warning(
+            "%s: no ConsumeQueue shows where the queues of %s end, so the log is read",
+            one_line(store.root),
+            ", ".join(repr(one_line(topic)) for topic in sorted(topics)),
+        )
+        for header in queued_messages(store, begin.position, reached.position, lambda *queue: after.get(queue)):
+            queue = header.topic, header.queue_id
+            after[queue] = max(after[queue], header.queue_offset + 1)
+    return replace(begin, starts={**starts, **known, **after})
+
+
+def _ends(store: Snapshot, reached: Reached, latest: Collection[Queue]) -> dict[Queue, int]:
+    """The first queue offset after what a stream has reached, of those queues of which units tell it."""
+    some = [queue for topic in {topic for topic, _ in latest} for queue in store.queues.all_of_topic(topic)]
+    found = {}
+    for bounds in queue_bounds(store, [queue for queue in some if (queue.topic, queue.queue_id) in latest]):
+        queue, last = bounds.queue, bounds.last
+        if last is None:
+            continue
+        end = bounds.end
+        if last.position >= reached.position:  # it came after the look
+            unit = queue.any_unit(QueueCursor(queue, bounds.numbers[-1]).seek(reached.position))
+            end = end if unit is None else unit.queue_offset
+        found[queue.topic, queue.queue_id] = end
+    return found
+
+
+def _start_of_queues(
+    store: Snapshot,
+    reached: Reached,
+    starts: dict[Queue, int],
+    selection: Selection,
+    since: int | None,
+    topics: frozenset[str] | None,
+) -> StoreOffset:
+    """Where the first of the selected queues starts: before that nothing need be read. Later is a promise, earlier only
+    costs time, so what is not sure begins with the log."""
+    if topics is not None and not topics:
+        return StoreOffset(*reached, topics=topics)
+    begin = _since(store, reached, since)
+    first = _first_unit(store, reached, starts, selection)
+    found = begin if first is None or first.position <= begin.position else first
+    return replace(found, starts=starts, topics=topics)
+
+
+def _first_unit(
+    store: Snapshot, reached: Reached, starts: dict[Queue, int], selection: Selection
+) -> StoreOffset | None:
+    """The first of the units that queues start at; None where some queue's is not known."""
+    among = selection.topic.among if selection.assigned is None else frozenset(selection.assigned)
+    last = store.last_message
+    # The queues must know the last message: what they do not know yet could be anywhere.
+    if among is None or last is None or not store.queues.vouch_for(last):
+        return None
+    first = StoreOffset(*reached)
+    some = [queue for topic in among for queue in store.queues.all_of_topic(topic)]
+    some = [queue for queue in some if selection.queue(queue.topic, queue.queue_id) is not None]
+    for bounds in queue_bounds(store, some):
+        queue = bounds.queue
+        offset = starts.get((queue.topic, queue.queue_id))
+        if offset is None or (queue.is_batch and offset < bounds.end):
+            return None
+        if offset >= bounds.end:
+            continue
+        unit = queue.unit(offset)
+        if unit is None or store.log.evidence(queue, offset, unit, may_walk_far=True) is not Evidence.LIVE:
+            return None
+        if unit.position < first.position:
+            first = StoreOffset(unit.position)
+    return first
+
+
+def check_word(start: object) -> None:
+    """Refuse what cannot be carried from batch to batch before Spark 4.2, which does not tell a source where it was.
+
+    Raises:
+        OptionError: naming the option.
+    """
+    if start not in ("latest", "earliest"):
+        raise OptionError(
+            "option 'startingOffsets': before Spark 4.2 a stream can begin at latest or earliest only; upgrade Spark"
+        )

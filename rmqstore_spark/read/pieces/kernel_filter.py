@@ -1,0 +1,46 @@
+"""A selection as the kernel tests it, before anything is decoded."""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from native_io import Filter
+from rmqstore_spark.query.selection import ALL, Numbers, Selection
+
+_TIMES = Numbers(-((1 << 63) // 1000), ((1 << 63) - 1) // 1000)  # milliseconds that fit an Arrow timestamp[us]
+
+
+def kernel_filter(selection: Selection) -> Filter:
+    """A filter that leaves in what is selected, and nothing else."""
+
+    def judge(topic: bytes, queue_id: int) -> tuple[int, int] | None:
+        offsets = selection.queue(topic.decode("utf-8", "replace"), queue_id)
+        return None if offsets is None else (offsets.least, offsets.most)
+
+    times = selection.store_timestamp
+    if times != ALL:  # a time that does not fit the column is null there, and null is in no range
+        times = times & _TIMES
+    return Filter(
+        store_timestamp=(times.least, times.most),
+        commit_log_offset=(selection.commit_log_offset.least, selection.commit_log_offset.most),
+        judge=None if selection.wants_all_queues else judge,
+        conditions=list(_conditions(selection, times)),
+    )
+
+
+def _conditions(selection: Selection, times: Numbers) -> Iterator[Mapping[str, Collection[Any]]]:
+    """What bounds and queues do not say, the cheap ones first."""
+    whole = {
+        "queueOffset": selection.queue_offset.among,
+        "commitLogOffset": selection.commit_log_offset.among,
+        "storeTimestamp": times.among,
+        "offsetMsgId": selection.offset_msg_id,
+        "tags": selection.tags,
+        "keys": selection.keys,
+        "msgId": selection.msg_id,
+    }
+    yield from ({name: values} for name, values in whole.items() if values is not None)
+    for message_id in selection.ids:
+        # A broker's id is hex, in whatever case it comes; a client's may be any text.
+        yield {"offsetMsgId": [message_id.upper()], "msgId": [message_id]}
+    for word in selection.words:
+        yield {"word": [word], "msgId": [word]}

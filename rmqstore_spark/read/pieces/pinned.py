@@ -1,0 +1,88 @@
+"""Plans are pinned: each piece that goes to a task carries what the plan saw of its store (store/structures/proofs.py).
+
+That is the end of the log, and the beginning of the piece, or the first message that an index names in it. A task holds
+them against what stands there whenever it opens the segment (window.py). In object storage each segment has its
+tag instead. Where ConsumeQueues are believed without a proof, it is the last units of some of them as well, and a task
+looks there before its first row, as nothing of the log need be read.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from rmqstore_spark.query.selection import Selection
+from rmqstore_spark.read.pieces.queue_claims import asked_queues
+from rmqstore_spark.read.pieces.task import Covered, Indexed, Queued, Range, Task
+from rmqstore_spark.store.io.files import ignore_unreadable
+from rmqstore_spark.store.snapshot import Snapshot, StoreRef, as_snapshot
+from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.proofs import Proof, hold, proof_of
+from rmqstore_spark.store.structures.segments import Segment
+
+_MOST_QUEUES = 8  # of those that are believed
+
+
+def pinned(tasks: list[Task], selection: Selection) -> list[Task]:
+    """The same tasks, each piece with what was seen of its store.
+
+    Args:
+        selection: what is selected; it says which queues are asked.
+    """
+    asked: dict[StoreRef, list[Proof | None]] = {}
+
+    def pin(piece: Range) -> Range:
+        if _trusts_queues(piece) and piece.store not in asked:
+            asked[piece.store] = list(queue_proofs(piece.store, asked_queues(piece.store, selection)))
+        proofs = _known(*_of_log(piece), *(asked[piece.store] if _trusts_queues(piece) else ()))
+        spares = tuple(pin(spare) for spare in piece.spares)
+        return replace(piece, segment=replace(piece.segment, proofs=proofs), spares=spares)
+
+    return [replace(task, ranges=tuple(map(pin, task.ranges))) for task in tasks]
+
+
+def hold_trusted(piece: Range) -> None:
+    """See that queues that are believed without a proof are those of the plan.
+
+    Raises:
+        StorageError: they are not.
+    """
+    if _trusts_queues(piece):
+        hold(piece.segment.proofs, piece.store.files)
+
+
+def pinned_segment(store: Snapshot, segment: Segment, start: int, stop: int) -> Segment:
+    """A segment with what stands in it from `start` on."""
+    if segment.pin is not None:
+        return segment
+    return replace(segment, proofs=_known(store.proof(segment, start, stop)))
+
+
+def _trusts_queues(piece: Range) -> bool:
+    return isinstance(piece, Covered) or (isinstance(piece, Queued) and piece.expected is None)
+
+
+def _of_log(piece: Range) -> Iterator[Proof | None]:
+    has_tag = piece.segment.pin is not None
+    if not has_tag or _trusts_queues(piece):
+        yield as_snapshot(piece.store).seen
+    if not has_tag and not isinstance(piece, Covered):
+        start = int(piece.positions[0]) if isinstance(piece, Indexed) and len(piece.positions) else piece.start
+        yield as_snapshot(piece.store).proof(piece.segment, start, piece.stop)
+
+
+def queue_proofs(store: StoreRef, queues: Sequence[Queue]) -> Iterable[Proof | None]:
+    """The last units of some of these queues; None for one that has none."""
+    return store.files.schedule.mapped(
+        lambda queue: _last_unit(store, queue), queues[:: -(-len(queues) // _MOST_QUEUES) or 1]
+    )
+
+
+def _last_unit(store: StoreRef, queue: Queue) -> Proof | None:
+    proof = None
+    with ignore_unreadable():
+        if (last := queue.last_place()) is not None:
+            proof = proof_of(store.root, *last, queue.unit_size, store.files, pin=store.files.pin(last[0]))
+    return None if proof is None else replace(proof, may_expire=False)
+
+
+def _known(*proofs: Proof | None) -> tuple[Proof, ...]:
+    return tuple(proof for proof in proofs if proof is not None)

@@ -1,0 +1,158 @@
+"""What the ConsumeQueues claim of a piece of the log: where selected messages can be."""
+
+import bisect
+
+import numpy as np
+import numpy.typing as npt
+
+from native_io import fingerprint, java_hash
+from rmqstore_spark.query.selection import ALL, REPLACEMENT, Numbers, Selection
+from rmqstore_spark.read.pieces.task import Queued
+from rmqstore_spark.store.format.clock import went_back, widened
+from rmqstore_spark.store.format.queue_block import QueueBlock
+from rmqstore_spark.store.format.system_topics import SCHEDULE_TOPIC
+from rmqstore_spark.store.format.units import Claims
+from rmqstore_spark.store.snapshot import StoreRef
+from rmqstore_spark.store.structures.commitlog import SegmentReader
+from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.queue_cursor import QueueCursor
+
+
+class ContradictedError(Exception):
+    """The log has something else where an accelerator says that a message is."""
+
+
+def no_message(reader: SegmentReader, position: int) -> ContradictedError:
+    """The error for a physical offset where the log has no such message."""
+    where = f"{reader.segment.path}: commitLogOffset {position}"
+    return ContradictedError(f"{where} does not hold the message that an index or a ConsumeQueue says")
+
+
+def asked_queues(store: StoreRef, selection: Selection) -> list[Queue]:
+    """The queues that can have selected messages. Where topics are named, no other directory is listed."""
+    return [queue for queue in selected_queues(store, selection) if not queue.is_lmq]
+
+
+def selected_queues(store: StoreRef, selection: Selection) -> list[Queue]:
+    """The selected queues, also those of light topics. Where topics are named, no other directory is listed."""
+    queues = store.queues
+    topics = selection.topic.among if selection.assigned is None else set(selection.assigned)
+    if topics is None:
+        selection.topic.learn(queues.topics)
+        some = queues.with_batch
+    else:
+        some = [queue for topic in sorted(topics) for queue in queues.all_of_topic(topic)]
+    if selection.wants_all_queues:  # many queues are asked one by one
+        return some
+    return [queue for queue in some if selection.queue(queue.topic, queue.queue_id) is not None]
+
+
+def is_asked(queue: Queue, selection: Selection) -> bool:
+    """Can a queue have selected messages? Those of light queues are in other ones, too."""
+    return not queue.is_lmq and selection.queue(queue.topic, queue.queue_id) is not None
+
+
+def are_in(values: npt.NDArray[np.int64], numbers: Numbers) -> npt.NDArray[np.bool_]:
+    """Which of the values are among the numbers."""
+    within: npt.NDArray[np.bool_] = (values >= numbers.least) & (values <= numbers.most)
+    return within if numbers.among is None else within & np.isin(values, list(numbers.among))
+
+
+class QueueCursors:
+    """Walks along the queues that a selection asks for, piece by piece.
+
+    Attributes:
+        queues: the queues; a queue's index here is its number.
+    """
+
+    def __init__(self, store: StoreRef, selection: Selection) -> None:
+        self.queues = asked_queues(store, selection)
+        self._reached: tuple[int, list[int]] | None = None  # a physical offset, and each queue's first unit from there
+
+    def units(self, start: int, stop: int) -> list[QueueBlock]:
+        """The units of each queue that point into [start, stop), as far as they ascend."""
+        if self._reached is None or self._reached[0] != start:
+            self._reached = start, [QueueCursor(queue).seek(start) for queue in self.queues]
+        found = [queue.units(number, stop) for queue, number in zip(self.queues, self._reached[1], strict=True)]
+        self._reached = stop, [number for _, number in found]
+        return [units.ascending() for units, _ in found]
+
+
+class QueueClaims:
+    """Asks the ConsumeQueues, piece by piece.
+
+    Args:
+        selection: what is selected.
+    """
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+        self._cursors: dict[StoreRef, QueueCursors] = {}
+        tags = selection.tags
+        # The broker hashed what Java makes of bytes that are no UTF-8.
+        can_hash = tags is not None and not any(REPLACEMENT in tag for tag in tags)
+        self._tags_codes = [java_hash(tag) for tag in tags or ()] if can_hash else None
+
+    def of(self, piece: Queued, reader: SegmentReader) -> Claims:
+        """What they claim of a piece.
+
+        Raises:
+            ContradictedError: the queues are not as the planner has seen them, or the log does not agree with them.
+        """
+        if piece.store not in self._cursors:
+            self._cursors[piece.store] = QueueCursors(piece.store, self._selection)
+        cursors = self._cursors[piece.store]
+        found = cursors.units(piece.start, piece.stop)
+        where = piece.store.layout.consumequeue
+        if piece.expected is not None:
+            positions = np.concatenate([np.empty(0, np.int64), *(units.positions for units in found)])
+            if (len(positions), fingerprint(positions)) != piece.expected:
+                raise ContradictedError(f"{where}: units have changed since the read was planned")
+        narrow = piece.store.files.prices.linear_below
+        asked = zip(cursors.queues, found, strict=True)
+        claims = _merged([self._claimed(queue, units, narrow, reader, piece.ascends) for queue, units in asked])
+        if not (np.diff(claims.positions) > 0).all():
+            raise ContradictedError(f"{where}: a message is in two queues")
+        return claims
+
+    def _claimed(
+        self, queue: Queue, units: QueueBlock, narrow: int, reader: SegmentReader, ascends: bool
+    ) -> QueueBlock:
+        """The units of a queue that may point to selected messages."""
+        offsets = self._selection.queue(queue.topic, queue.queue_id)
+        positions = self._selection.commit_log_offset
+        assert offsets is not None
+        keep = are_in(units.queue_offsets, offsets) & are_in(units.positions, positions)
+        if self._tags_codes is not None and queue.topic != SCHEDULE_TOPIC:
+            # What is no int is no hash, but an address in consumequeue_ext/.
+            is_hash = units.tags_codes == units.tags_codes.astype(np.int32)
+            keep &= np.isin(units.tags_codes, self._tags_codes) | ~is_hash
+        kept = units.only(keep)
+        return self._in_time(kept, narrow, reader) if ascends else kept
+
+    def _in_time(self, units: QueueBlock, narrow: int, reader: SegmentReader) -> QueueBlock:
+        """Without those at both ends that are too old or too new, found by binary search."""
+        times = self._selection.store_timestamp
+        if times == ALL or len(units.positions) < narrow:
+            return units
+
+        def timestamp(position: int) -> int:
+            header = reader.header(position)
+            if header is None or header.store_timestamp is None:
+                raise no_message(reader, position)
+            return header.store_timestamp // 1000
+
+        positions = units.positions.tolist()
+        if went_back(timestamp(positions[0]), timestamp(positions[-1])):
+            return units  # the clock went back somewhere between them
+        earliest, latest = widened(times.least, times.most)
+        first = bisect.bisect_left(positions, earliest, key=timestamp)
+        after = bisect.bisect_right(positions, latest, lo=first, key=timestamp)
+        return units.only(slice(first, after))
+
+
+def _merged(parts: list[QueueBlock]) -> Claims:
+    """The units of several queues by position."""
+    units = QueueBlock.joined(parts)
+    order = np.argsort(units.positions, kind="stable")
+    return Claims(units.positions[order], units.sizes[order].astype(np.int32), units.queue_offsets[order])

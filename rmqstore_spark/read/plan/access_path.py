@@ -1,0 +1,422 @@
+"""Which way to the selected messages is the cheapest: an index, the ConsumeQueues, or the log from end to end.
+
+Prices are in bytes: a request costs as much as reading some more would (store/files.Prices).
+"""
+
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from rmqstore_spark.kept import kept
+from rmqstore_spark.query.option_types import Trust
+from rmqstore_spark.query.selection import ALL, Selection
+from rmqstore_spark.read.pieces.queue_claims import asked_queues, is_asked
+from rmqstore_spark.read.pieces.queue_rows import can_answer
+from rmqstore_spark.read.pieces.task import Covered, Queued, Range, Scanned
+from rmqstore_spark.read.plan.index_evidence import Begun
+from rmqstore_spark.read.plan.index_join import NoIndexError
+from rmqstore_spark.read.plan.index_path import IndexPath
+from rmqstore_spark.read.plan.pack import Pieces
+from rmqstore_spark.read.plan.prune import in_time
+from rmqstore_spark.read.plan.split import Splitter
+from rmqstore_spark.store.format.queue_block import UNIT_SIZE
+from rmqstore_spark.store.queue_coverage import claimed, coverage
+from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.consumequeue import Queue
+
+log = logging.getLogger(__name__)
+
+_LARGE_PIECE = 512 * 1024 * 1024
+_WHOLE = 1 << 62
+_MUCH = 64 * 1024 * 1024  # bytes to read in a segment, above which several tasks share it
+TAG_SELECTIVITY = 4  # one message in so many is taken to have a selected tag
+_PROOF_REQUESTS = 3  # a queue: its units, and the first and the last of them in the log
+# What the size of large stores is told by:
+_TOPICS_TO_LOOK_AT = 256
+_QUEUES_TO_LOOK_AT = 256
+_PLACES_TO_LOOK_AT = 8
+_MESSAGES_TO_LOOK_AT = 8
+
+
+@dataclass(frozen=True)
+class Access:
+    """How the selected messages of one store are found.
+
+    Attributes:
+        name: `index`, `consumequeue` or `scan`; `copy` where another copy is read instead.
+        why: in words.
+        pieces: what to read.
+        unused: what could have helped, and why it did not.
+    """
+
+    name: str
+    why: str
+    pieces: Pieces
+    unused: list[str]
+
+
+def choose(
+    store: Snapshot,
+    ranges: list[Range],
+    selection: Selection,
+    splitter: Splitter,
+    trust: Trust = "log",
+    columns: Collection[str] | None = None,
+    begun: Begun = None,
+) -> Access:
+    """The cheapest way to what is selected in a store.
+
+    Args:
+        ranges: the parts of the log that can hold selected messages.
+        selection: what is selected.
+        splitter: cuts ranges where units begin.
+        trust: what is believed without a proof.
+        columns: what is asked for of a message; None for all that there is.
+        begun: what was examined of its index files before (begin_look_up).
+    """
+    if trust == "queues" and columns is not None and can_answer(columns, selection) and store.queues.in_use:
+        covering = _CoveringPath(store, ranges)
+        return Access(covering.name, covering.why, covering.pieces(selection, splitter), [])
+    unused: list[str] = []
+    without = _Without(store, ranges, selection, trust)
+    if ranges and (selection.names or selection.ids):
+        try:
+            return _with_index(store, ranges, selection, splitter, without, begun)
+        except NoIndexError as why:
+            unused += why.reasons
+    path, not_used = without.path_and_reasons
+    return Access(path.name, path.why, path.pieces(selection, splitter), [*not_used, *unused])
+
+
+def unread(copied: Snapshot) -> Access:
+    """Of a copy of a store, which is read only where that is damaged."""
+    return Access("copy", f"it is read where {copied.root} is damaged", [], [])
+
+
+def scanned(store: Snapshot, ranges: list[Range], selection: Selection, splitter: Splitter) -> Pieces:
+    """The way that needs nothing but the log: what to read, cut up. Arguments as of choose()."""
+    return _ScanPath(store, ranges).pieces(selection, splitter)
+
+
+def _with_index(
+    store: Snapshot,
+    ranges: list[Range],
+    selection: Selection,
+    splitter: Splitter,
+    without: "_Without",
+    begun: Begun,
+) -> Access:
+    """Through index files, and for what they do not cover without them.
+
+    Args:
+        without: what the ranges cost without them.
+
+    Raises:
+        NoIndexError: that is not possible, or costs as much as without them.
+    """
+    index = IndexPath(store, selection, splitter.points, begun)
+    price = index.price()
+    if without.may_cost(price):
+        price = index.price_of(ranges)
+    if without.is_cheaper_than(price):
+        raise NoIndexError("index: look-ups would cost more than they save")
+    found = index.look_up(ranges)
+    rest = without.of(found.rest).path
+    request = store.files.prices.request
+    price = found.price + 2 * request * found.count + rest.price
+    if without.is_cheaper_than(price):
+        raise NoIndexError(*found.unused, f"index: look-ups would cost as much as reading {price:,} bytes")
+    pieces: Pieces = [(piece, len(piece.positions) * request) for piece in found.pieces]
+    pieces += rest.pieces(selection, splitter)
+    return Access("index", found.why, sorted(pieces, key=lambda piece: piece[0].start), found.unused)
+
+
+@dataclass(frozen=True)
+class _ScanPath:
+    """The log from end to end."""
+
+    name: ClassVar[str] = "scan"
+    store: Snapshot
+    ranges: list[Range]
+
+    @property
+    def why(self) -> str:
+        return "nothing else is cheaper" if self.price else "nothing in the log can be selected"
+
+    @kept
+    def price(self) -> int:
+        return _size(self.ranges)
+
+    def pieces(self, selection: Selection, splitter: Splitter) -> Pieces:
+        """What to read, cut up."""
+        cut = _cut(self.store, self.ranges, selection, splitter)
+        return [(Scanned(p.segment, p.start, p.stop, p.store), p.stop - p.start) for p in cut]
+
+
+@dataclass(frozen=True)
+class _QueuePath:
+    """What the ConsumeQueues name.
+
+    Attributes:
+        trust: whether they are believed without a proof.
+        share: of the log's bytes, how many are likely to be read in it.
+    """
+
+    name: ClassVar[str] = "consumequeue"
+    store: Snapshot
+    ranges: list[Range]
+    trust: Trust
+    why: str
+    price: int
+    share: float
+
+    def pieces(self, selection: Selection, splitter: Splitter) -> Pieces:
+        """What to read, cut up; not what no selected message can be in."""
+        # Where little is read in a segment, it need not be cut.
+        is_much = any(self.share * (r.stop - r.start) > _MUCH for r in self.ranges)
+        parts = _cut(self.store, self.ranges, selection, splitter, _LARGE_PIECE if is_much else _WHOLE)
+        if self.trust == "queues":
+            known = claimed(self.store, parts, asked_queues(self.store, selection))
+        else:
+            known = coverage(self.store, parts, lambda queue: is_asked(queue, selection))
+        matching = _matching(self.store, selection)
+        pieces: Pieces = []
+        contradicted = 0
+        is_any_time = selection.store_timestamp == ALL
+        for part, found in zip(parts, known, strict=True):
+            size = part.stop - part.start
+            expected = found.count * UNIT_SIZE + found.nbytes // matching
+            expected += sum(stop - start for start, stop in found.gaps or ())
+            if found.gaps is None or (self.trust == "log" and expected >= size):
+                contradicted += found.gaps is None
+                pieces += _ScanPath(self.store, [part]).pieces(selection, splitter)
+            elif found.count or found.gaps:
+                mark = None if self.trust == "queues" else (found.count, found.print)
+                ascends = is_any_time or self.store.times.ascends(part.start, part.stop)
+                queued = Queued(part.segment, part.start, part.stop, part.store, tuple(found.gaps), mark, ascends)
+                pieces.append((queued, min(expected, size)))
+        if contradicted:
+            log.warning(
+                "%s: units contradict each other or the log; reading %d of %d stretches from end to end",
+                *(self.store.layout.consumequeue, contradicted, len(parts)),
+            )
+        return pieces
+
+
+@dataclass(frozen=True)
+class _CoveringPath:
+    """The ConsumeQueues alone, where they have all that is asked for."""
+
+    name: ClassVar[str] = "consumequeue"
+    why: ClassVar[str] = "covering: it has all columns that are asked for, and trust=queues"
+    store: Snapshot
+    ranges: list[Range]
+
+    def pieces(self, selection: Selection, splitter: Splitter) -> Pieces:
+        """What to read; it can be cut anywhere, as units of queues are not cut by that (Covered.cut)."""
+        first, last = self.store.log.extents[0].start if self.ranges else 0, self.store.end
+        queues, in_all = _asked(self.store, selection)
+        pieces: Pieces = []
+        for whole in _joined(self.ranges):
+            units = in_all * (whole.stop - whole.start) // self.store.log.size
+            covered = Covered(whole.segment, whole.start, whole.stop, whole.store, first, last, queues, units)
+            pieces.append((covered, units * UNIT_SIZE))
+        return pieces
+
+
+def _joined(ranges: list[Range]) -> list[Range]:
+    """The same parts of the log, those that follow each other as one."""
+    joined: list[Range] = []
+    for r in ranges:
+        if joined and joined[-1].stop == r.start:
+            joined[-1] = replace(joined[-1], stop=r.stop)
+        else:
+            joined.append(r)
+    return joined
+
+
+class _Without:
+    """What ranges cost without an index. The ConsumeQueues are looked at only where it depends on them, those of topics
+    that are not selected only where it depends on these, and all of them once."""
+
+    def __init__(self, store: Snapshot, ranges: list[Range], selection: Selection, trust: Trust) -> None:
+        self._arguments = store, ranges, selection, trust
+        self._scan = _ScanPath(store, ranges)
+
+    def of(self, ranges: list[Range]) -> "_Without":
+        """The same of other ranges."""
+        store, _, selection, trust = self._arguments
+        return _Without(store, ranges, selection, trust)
+
+    @kept
+    def path_and_reasons(self) -> tuple[_ScanPath | _QueuePath, list[str]]:
+        """The cheapest way, and why not through the ConsumeQueues."""
+        return _without_index(*self._arguments)
+
+    @property
+    def path(self) -> _ScanPath | _QueuePath:
+        """The cheapest way."""
+        return self.path_and_reasons[0] if self._may_queues_cost(self._scan.price - 1) else self._scan
+
+    def may_cost(self, price: int) -> bool:
+        """Could it cost no more than that?"""
+        return self._scan.price <= price or self._may_queues_cost(price)
+
+    def is_cheaper_than(self, price: int) -> bool:
+        """Or as cheap."""
+        return self.may_cost(price) and self.path.price <= price
+
+    def _may_queues_cost(self, price: int) -> bool:
+        """Could the way through the ConsumeQueues cost no more than that? False where it costs more by what is known of
+        them, more and more of which is asked for."""
+        store, ranges, selection, trust = self._arguments
+        if not ranges or _needs_a_scan(selection):
+            return False
+        known = _InQueues(ranges, queues=len(store.queues.topics))  # every topic has one
+        if known.price(store, selection, trust) > price:
+            return False
+        if selection.topic.among is None and selection.assigned is None:
+            return True
+        asked = asked_queues(store, selection)
+        known.queues, known.asked = max(known.queues, len(asked)), len(asked)
+        if known.price(store, selection, trust) > price:
+            return False
+        for count in store.files.schedule.mapped(lambda queue: _selected_in(queue, selection), asked):
+            known.messages += count
+            known.selected += count
+            if known.price(store, selection, trust) > price:
+                return False
+        return True
+
+
+@dataclass
+class _InQueues:
+    """What the ConsumeQueues have, or have at least.
+
+    Attributes:
+        ranges: the parts of the log that are asked for.
+        queues, messages: in all.
+        asked, selected: selected queues, and messages in them.
+        size: bytes of a message.
+    """
+
+    ranges: list[Range]
+    queues: int = 0
+    messages: int = 0
+    asked: int = 0
+    selected: int = 0
+    size: float = 0
+
+    @kept
+    def _bytes_and_parts(self) -> tuple[int, int]:
+        """Of the ranges, and in how many parts they are searched for."""
+        return _size(self.ranges), sum(-(-(r.stop - r.start) // _LARGE_PIECE) for r in self.ranges)
+
+    def price(self, store: Snapshot, selection: Selection, trust: Trust) -> int:
+        """Of the way through them."""
+        prices = store.files.prices
+        matching = self.selected / _matching(store, selection)
+        nbytes, parts = self._bytes_and_parts
+        proof = 0 if trust == "queues" else self.queues * _PROOF_REQUESTS * prices.request
+        walked = self.selected if trust == "queues" else self.messages
+        to_read = walked * UNIT_SIZE + min(store.log.size, matching * (self.size + prices.request))
+        return int(proof + self.asked * parts * prices.search + nbytes / store.log.size * to_read)
+
+
+def _needs_a_scan(selection: Selection) -> bool:
+    """Do the ConsumeQueues say nothing of what is selected?"""
+    return selection.wants_all_queues and selection.tags is None
+
+
+def _without_index(
+    store: Snapshot, ranges: list[Range], selection: Selection, trust: Trust
+) -> tuple[_ScanPath | _QueuePath, list[str]]:
+    """Through the ConsumeQueues or the log itself, whichever is cheaper; and why not through the ConsumeQueues."""
+    scan = _ScanPath(store, ranges)
+    if scan.price == 0 or _needs_a_scan(selection):
+        return scan, []
+    # A queue at least would be searched in for each of the ranges: so little is not worth a list of the queues.
+    if scan.price <= len(ranges) * store.files.prices.search:
+        return scan, []
+    asked = asked_queues(store, selection)
+    queues, total, is_exact = _in_queues(store)
+    if total == 0:
+        return scan, ["ConsumeQueues: there are none with a message in them"]
+    selected = sum(store.files.schedule.mapped(lambda queue: _selected_in(queue, selection), asked))
+    about = "" if is_exact else "about "
+    why = f"{selected:,} of {about}{total:,} messages are in selected queues"
+    found = _InQueues(ranges, queues, total, len(asked), selected, store.log.size / total)
+    price = found.price(store, selection, trust)
+    if price >= scan.price:
+        return scan, [f"ConsumeQueues: {why}; it would cost as much as reading {price:,} bytes"]
+    share = min(1.0, selected / _matching(store, selection) / total)
+    return _QueuePath(store, ranges, trust, why, price, share), []
+
+
+def _selected_in(queue: Queue, selection: Selection) -> int:
+    """How many messages are selected in a queue by their queueOffset."""
+    offsets = selection.queue(queue.topic, queue.queue_id)
+    return 0 if offsets is None else max(0, min(offsets.most + 1, queue.end) - max(offsets.least, queue.first))
+
+
+def _matching(store: Snapshot, selection: Selection) -> int:
+    """One message in how many of selected queues is likely to be selected."""
+    return TAG_SELECTIVITY if selection.tags is not None else 1
+
+
+def _in_queues(store: Snapshot) -> tuple[int, int, bool]:
+    """How many queues there are, and messages in them; and whether that is exact. Of many topics some are looked at."""
+    topics = sorted(store.queues.topics)
+    batch = sum(queue.end - queue.first for queue in store.queues.batch)
+    if len(topics) <= _TOPICS_TO_LOOK_AT:
+        total = sum(store.files.schedule.mapped(lambda queue: queue.end - queue.first, store.queues))
+        return len(store.queues.with_batch), total + batch, True
+    queues = _simple_queues(store) + len(store.queues.batch)
+    return queues, int(store.log.size / (_mean_size(store) or store.log.size)), False
+
+
+def _asked(store: Snapshot, selection: Selection) -> tuple[int, int]:
+    """About how many queues can have selected messages, and units they have: where they are few, in truth."""
+    total = int(store.log.size / (_mean_size(store) or store.log.size or 1))
+    everywhere = _simple_queues(store) + len(store.queues.batch)
+    if selection.wants_all_queues:
+        return max(1, everywhere), total
+    asked = asked_queues(store, selection)
+    if len(asked) > _QUEUES_TO_LOOK_AT:
+        return len(asked), total * len(asked) // max(everywhere, len(asked))
+    return max(1, len(asked)), min(
+        total, sum(store.files.schedule.mapped(lambda queue: queue.end - queue.first, asked))
+    )
+
+
+def _simple_queues(store: Snapshot) -> int:
+    """How many simple queues there are. Of many topics some are looked at."""
+    topics = sorted(store.queues.topics)
+    some = topics[:: -(-len(topics) // _TOPICS_TO_LOOK_AT) or 1]
+    of_some = sum(len(store.queues.of_topic(topic)) for topic in some)
+    return of_some * len(topics) // max(len(some), 1)
+
+
+def _mean_size(store: Snapshot) -> float | None:
+    """About how large a message is, as some places of the log show; None where there is none."""
+    extents = store.log.extents
+    sizes = []
+    for extent in extents[:: -(-len(extents) // _PLACES_TO_LOOK_AT) or 1]:
+        with store.reader(extent.segment) as reader:
+            at = extent.start
+            for _ in range(_MESSAGES_TO_LOOK_AT):
+                header = reader.header(at) if at < extent.stop else None
+                if header is None:
+                    break
+                sizes.append(header.size)
+                at += header.size
+    return sum(sizes) / len(sizes) if sizes else None
+
+
+def _cut(store: Snapshot, ranges: list[Range], selection: Selection, splitter: Splitter, least: int = 0) -> list[Range]:
+    return in_time(store, splitter.split_all(ranges, least), selection.store_timestamp)
+
+
+def _size(ranges: list[Range]) -> int:
+    return sum(r.stop - r.start for r in ranges)

@@ -1,0 +1,219 @@
+"""Several copies of one broker's store, read as one log (option `deduplicate`).
+
+Of each segment the copy is read that reaches furthest; of those that reach as far, that of the store with most of the
+log. What is damaged there a task reads in another copy. That is right as long as copies have the same message in the
+same place, which is proved of the last place where they can be compared: if two logs have one message in common, they
+have all before it.
+"""
+
+import itertools
+from dataclasses import dataclass, replace
+
+from native_io import Status
+from rmqstore_spark.errors import OptionError
+from rmqstore_spark.read.pieces.task import Range
+from rmqstore_spark.read.plan.compared import Log, Region, are_one, is_proof, regions, unequal, verdicts_in
+from rmqstore_spark.read.plan.pack import Pieces
+from rmqstore_spark.read.plan.prune import ranges_of
+from rmqstore_spark.read.plan.twins import Kinship, cannot_tell, kin
+from rmqstore_spark.store.snapshot import Snapshot, as_snapshot
+from rmqstore_spark.store.structures.segments import Damage, Segment, damage_in
+
+_NOT_THERE = "the log of this copy ends, and what other copies have begins later: no copy has what is between"
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Copies of one store, or one store that there are no copies of.
+
+    Attributes:
+        stores: the one with most messages first.
+        segments: of several stores: what each has of a segment, by its start. Of these, the first is read. In order.
+    """
+
+    stores: list[Snapshot]
+    segments: dict[int, list[Range]]
+
+    @property
+    def newest(self) -> Snapshot:
+        """The one whose log ends last."""
+        return max(self.stores, key=lambda store: store.end)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the log."""
+        if len(self.stores) == 1:
+            return self.stores[0].log.size
+        return sum(found[0].stop - found[0].start for found in self.segments.values())
+
+    def is_read(self, store: Snapshot) -> bool:
+        """Is anything read of a store, unless another one is damaged?"""
+        return len(self.stores) == 1 or any(found[0].store is store for found in self.segments.values())
+
+    def ranges(self, store: Snapshot, ranges: list[Range]) -> list[Range]:
+        """Those of a store's ranges that are read there."""
+        if len(self.stores) == 1:
+            return ranges
+        return [r for r in ranges if self.segments[r.segment.start][0].store is store]
+
+    def with_spares(self, piece: Range) -> Range:
+        """The same piece with what other copies have of its segment."""
+        spares = self.segments.get(piece.segment.start, [])
+        return replace(piece, spares=tuple(r for r in spares if r.store is not piece.store)) if spares else piece
+
+    def faults(self) -> list[tuple[str, Damage]]:
+        """What no copy has: between what is read, and after it; each with its store."""
+        told = [(store.root, fault) for store in self.stores for fault in store.faults]
+        read = [found[0] for found in self.segments.values()]
+        if not read:
+            return told
+        holes = [_hole(one, after.start, told) for one, after in itertools.pairwise(read)]
+        last = read[-1]
+        after = [(last.store.root, fault) for fault in as_snapshot(last.store).faults if fault.start >= last.stop]
+        return [hole for hole in holes if hole is not None] + after
+
+
+def _hole(before: Range, stop: int, told: list[tuple[str, Damage]]) -> tuple[str, Damage] | None:
+    """What is lost between the end of a range and the next one's start; None where that is a closing blank at most."""
+    start, segment = before.stop, before.segment
+    if start < segment.end:
+        with before.store.reader(segment) as reader:
+            if reader.status_at(start, segment.end) is Status.BLANK:
+                start = segment.end
+    if start >= stop:
+        return None
+    reason = next((fault.reason for _, fault in told if fault.start <= start < fault.stop), _NOT_THERE)
+    return before.store.root, damage_in(segment, start, stop, reason)
+
+
+def alone(stores: list[Snapshot]) -> list[Copies]:
+    """Stores that are no copies of each other."""
+    return [Copies([store], {}) for store in stores]
+
+
+def copies_of(stores: list[Snapshot]) -> list[Copies]:
+    """Stores, those that are copies of one put together.
+
+    Raises:
+        OptionError: some of these have different messages in one place, or the same in different places; or damage
+            hides whether they are copies.
+    """
+    groups = {store: [store] for store in stores}
+    for twins in kin(stores):
+        if twins.kinship in (Kinship.UNSURE, Kinship.NOTHING):
+            raise cannot_tell(twins, "leave one out, or read them separately")
+        one, other, kinship = twins
+        _compare(one, other, kinship is Kinship.IN_PLACE)
+        if groups[one] is not groups[other]:
+            joined = groups[one] + groups[other]
+            groups.update(dict.fromkeys(joined, joined))
+    return [_merged(group) for group in {id(group): group for group in groups.values()}.values()]
+
+
+def _merged(stores: list[Snapshot]) -> Copies:
+    if len(stores) == 1:
+        return Copies(stores, {})
+    by_size = sorted(stores, key=lambda store: (-store.log.size, len(store.faults)))
+    segments: dict[int, list[Range]] = {}
+    for store in by_size:
+        for r in ranges_of(store):
+            segments.setdefault(r.segment.start, []).append(r)
+    best_first = {
+        start: sorted(found, key=lambda r: (-r.stop, _is_cut(r.segment))) for start, found in segments.items()
+    }
+    return Copies(by_size, dict(sorted(best_first.items())))
+
+
+def _is_cut(segment: Segment) -> bool:
+    """Or padded."""
+    return segment.size != segment.end - segment.start
+
+
+def in_order(logs: list[Copies], pieces: dict[Snapshot, Pieces]) -> Pieces:
+    """The pieces of stores in the order in which they are read, log by log, with their spares."""
+    return [
+        (log.with_spares(piece), nbytes)
+        for log in logs
+        for piece, nbytes in sorted((p for store in log.stores for p in pieces[store]), key=lambda p: p[0].start)
+    ]
+
+
+# ---- do copies agree?
+
+
+def _compare(one: Snapshot, other: Snapshot, is_in_place: bool) -> None:
+    """See that twins have the same messages in the same places.
+
+    Raises:
+        OptionError: they have not.
+    """
+    both = (
+        f"{one.root} and {other.root}: deduplicate=true takes messages for the same that have the same commitLogOffset"
+    )
+    if not is_in_place or any(_begins_inside(a, b) for a, b in ((one, other), (other, one))):
+        raise OptionError(
+            f"{both}, but these have the same messages in different places, as a copy by `rmqstore copy` has; name one"
+        )
+    shorter, longer = sorted((Log(one), Log(other)), key=lambda each: each.store.end)
+    differs = _difference(shorter, longer)
+    if differs is not None:
+        raise OptionError(
+            f"{both}, but from {differs} on these have different messages, as after a truncation after which each went "
+            "on by itself; read them separately"
+        )
+
+
+def _begins_inside(one: Snapshot, other: Snapshot) -> bool:
+    """Does a segment begin where the other store has the middle of one?"""
+    found = ((r.start, other.log.extent_at(r.start)) for r in ranges_of(one))
+    return any(extent is not None and extent.start != start for start, extent in found)
+
+
+def _difference(shorter: Log, longer: Log) -> int | None:
+    """From where on two copies have different messages; None where they have not. Where that is damaged in one of them,
+    it is the first place where it can be seen.
+
+    What was there before a log was cut can stand behind damage, or follow where new messages happen to end at an old
+    one's start. So the same message at the end proves nothing of those before it in its segment; but all before
+    that segment, as a cut leaves no file that begins after it.
+    """
+    common = list(regions(shorter.store, longer.store))
+    for number in reversed(range(len(common))):
+        is_same, found = _turn(shorter, longer, common[number])
+        if found is not None:
+            return found if is_same else _first_difference(shorter, longer, common[:number], found)
+        if is_same:
+            return None
+    return None
+
+
+def _first_difference(shorter: Log, longer: Log, before: list[Region], found: int) -> int:
+    """The same, where a difference was found behind some regions."""
+    same = shorter.store.files.schedule.partition_point(
+        0, len(before), lambda n: _is_same(shorter, longer, before[n].start)
+    )
+    for region in before[max(same - 1, 0) :]:
+        _, first = _turn(shorter, longer, region)
+        if first is not None:
+            return first
+    return found
+
+
+def _turn(one: Log, other: Log, region: Region) -> tuple[bool, int | None]:
+    """Where in a region logs differ first; and have they a message in common in it, before that? One flipped bit is
+    no difference."""
+    differing = unequal(one, other, region)
+    equal = differing[0].start if differing else region.stop
+    unit = one.first_of(region, 0)
+    is_same = unit is not None and unit.position + unit.size <= equal
+    for verdict in verdicts_in(differing, one, other, region):
+        if verdict.is_same:
+            is_same = True
+        elif is_proof(one, other, verdict):
+            return is_same, verdict.position
+    return is_same, None
+
+
+def _is_same(one: Log, other: Log, position: int) -> bool:
+    here, there = one.at(position), other.at(position)
+    return here is not None and there is not None and are_one(here, there)

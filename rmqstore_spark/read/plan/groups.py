@@ -1,0 +1,84 @@
+"""`startingOffsets=group:NAME`: what a consumer group has not consumed, as a selection for each store.
+
+A broker keeps for each group and queue the offset of the next message that the group is to get. A topic that it has no
+such offset for is none that the group consumes; of one that it has, it begins at the start of a queue without one.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rmqstore_spark.errors import OptionError, nearest, one_line, quoted
+from rmqstore_spark.query.selection import Numbers, Selection, Texts
+from rmqstore_spark.store.elsewhere import offsets_elsewhere
+from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.config import OFFSETS, why_unread
+
+log = logging.getLogger(__name__)
+
+
+def check_group(stores: list[Snapshot], group: str, asked: str) -> None:
+    """Refuse a consumer group that no store has an offset of.
+
+    Args:
+        asked: what names the group, for the error.
+
+    Raises:
+        OptionError: no store has one; or only a RocksDB, or a file that cannot be read, may have it.
+    """
+    for store in stores:
+        refuse_unread(store, group, asked)
+    known = sorted({name for store in stores for name, _ in store.consumer_offsets})
+    unread = next(filter(None, map(offsets_elsewhere, stores)), None)
+    if group in known:
+        if unread is not None:
+            log.warning(
+                "%s: %s: not read; consumerOffset.json is, and may be older", one_line(unread.path), unread.what
+            )
+        return
+    if unread is not None:
+        raise OptionError(
+            f"{asked}: where consumer group {quoted(group)} stands is not known: {one_line(unread.path)} has "
+            f"{unread.what}, which is not read; give the offsets that `mqadmin consumerProgress` shows of the group "
+            'as startingOffsets, {"topic": {"0": 17}}'
+        )
+    some = ", ".join(map(repr, known[:5])) or "none"
+    raise OptionError(
+        f"{asked}: no store has an offset of consumer group {quoted(group)}.{nearest(group, known)} "
+        f"Groups with offsets are {some}{', ...' * (len(known) > 5)}"
+    )
+
+
+def refuse_unread(store: Snapshot, group: str, asked: str) -> None:
+    """Refuse a store whose consumers' offsets are there and cannot be understood: its group would begin anew.
+
+    Args:
+        asked: what names the group, for the error.
+
+    Raises:
+        OptionError: naming the file.
+    """
+    for name in OFFSETS:
+        why = why_unread(store.root, name, store.files)
+        if why is not None:
+            raise OptionError(f"{asked}: where consumer group {quoted(group)} stands is not known: {why}")
+
+
+def of_group(stores: list[Snapshot], group: str, selection: Selection) -> Iterator[tuple[Snapshot, Selection]]:
+    """Each store, and what of a selection a group has not consumed there.
+
+    Raises:
+        OptionError: no store has an offset of this group.
+    """
+    check_group(stores, group, "option 'startingOffsets'")
+    for store in stores:
+        offsets = {topic: queues for (name, topic), queues in store.consumer_offsets.items() if name == group}
+        if not offsets:
+            log.warning("%s: consumer group %r has no offsets here, nothing is read of this store", store.root, group)
+        starts = {
+            (topic, queue_id): Numbers(least=offset) & selection.offsets.get((topic, queue_id), Numbers())
+            for topic, queues in offsets.items()
+            for queue_id, offset in queues.items()
+        }
+        topics = selection.topic & Texts(among=frozenset(offsets))
+        yield store, replace(selection, topic=topics, offsets={**selection.offsets, **starts})

@@ -1,0 +1,330 @@
+"""How far index files are believed, from what was found out of each and of the log where it begins and ends.
+
+How far a file is believed: a broker puts messages into the index one after the other. So an item proves that, when it
+was written, all messages before its own were in the index, in the history that the log had then; and where the log has
+that very message, and it is live, the log has that history up to there. A file is believed between two messages that
+are proved so: those at its ends (by the store times in the header), or else the first and the last of the others that
+can be (by key hash and seconds). The two themselves may have keys in other files. What is left is scanned.
+
+What that costs: where one file ends the next begins, and mostly one read of the log shows both messages. Then nothing
+can be missing between the two, so that the header need not be held against the file's first item as well, unless files
+overlap, as those of a broker do not. What is left is the header, the last item, a slot with its chain, one read of the
+log and, of a message in a segment that is not the last, what proves that it is live (store/live_log.py).
+
+What this cannot see: after a truncation a broker indexes nothing before the log is as long as it was. If it became so
+within one file, the items on both sides prove that file, and messages between them are in no index. Nor a message that
+was lost in the truncation and came again at the same place with a key and a second of the old one. Nor a lost file,
+where the next one's header lies in its first position and its first time as if it came right after the one before.
+"""
+
+import bisect
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from native_io import Filter
+from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.query.selection import ALL, Selection, words_of
+from rmqstore_spark.read.plan.index_evidence import FileEvidence, LiveUnit, LookUp, units_at
+from rmqstore_spark.store.evidence import Evidence
+from rmqstore_spark.store.format.units import BatchBuilder, Claims
+from rmqstore_spark.store.index_live import first_named
+from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.indexfile import (
+    Hashes,
+    Header,
+    IndexFile,
+    IndexReader,
+    Item,
+    Positions,
+    by_slot,
+    key_hash,
+)
+
+_MOST_KEYS = 32 * 1024  # of one message: its properties have no space for more
+_NAMES = ["topic", "tags", "keys", "msgId"]
+
+
+class NoIndexError(Exception):
+    """Index files do not help.
+
+    Attributes:
+        reasons: why not, in words.
+    """
+
+    def __init__(self, *reasons: str) -> None:
+        super().__init__(*reasons)
+        self.reasons = reasons
+
+
+@dataclass(frozen=True)
+class Known:
+    """The messages from `start` to `stop`, where units begin, have selected names at `positions` only.
+
+    Attributes:
+        first: the physical offset of the message before `start`, which proves it.
+        followed_by: where a file begins that surely comes next, if there is one: with the message at `stop`, or the
+            next one.
+    """
+
+    start: int
+    stop: int
+    positions: Positions
+    first: int
+    followed_by: tuple[int, ...]
+
+
+class Join:
+    """Follows from one index file to the next.
+
+    Args:
+        selection: what is selected; it has names or ids.
+        hashes: of what was looked up.
+        found: what is known of the files; what is not known of one is asked for.
+    """
+
+    def __init__(self, store: Snapshot, selection: Selection, hashes: Hashes, found: FileEvidence) -> None:
+        self._store = store
+        self._selection = selection
+        self._hashes = hashes
+        self._look_ups = dict(found.look_ups)
+        self._units = dict(found.units)
+
+    def follow(self, files: list[tuple[str, Header]], are_in_order: bool) -> tuple[list[Known], list[str]]:
+        """What some files say, and why others cannot be used.
+
+        Args:
+            files: in order.
+            are_in_order: whether none has messages that another one has, as far as is known.
+        """
+        known: list[Known] = []
+        unused: list[str] = []
+        followed: set[int] = set()  # where a file begins that comes next after one whose end is proved
+        for path, header in files:
+            try:
+                if header.end_position < self._store.log.extents[0].start:
+                    continue  # a broker has yet to delete it
+                ends = self._ends_of(header)
+                is_next = are_in_order and None not in ends and header.begin_position in followed
+                if ends[1] is not None:
+                    followed |= {header.end_position, ends[1]}
+                known += self._known(path, header, ends, is_next)
+            except RmqStoreError as error:
+                unused.append(f"index: {error}")
+            except NoIndexError as error:
+                unused += error.reasons
+        return known, unused
+
+    def _ends_of(self, header: Header) -> tuple[int | None, int | None]:
+        """Where the live messages end that a file begins and ends with; None where the log has others there. Of one
+        that begins before the log it is where the log begins."""
+        log_start = self._store.log.extents[0].start
+        first, last = self._unit(header.begin_position), self._unit(header.end_position)
+        is_first = first is not None and first.timestamp == header.begin_timestamp
+        start = first.stop if first is not None and is_first else None
+        after = last.stop if last is not None and last.timestamp == header.end_timestamp else None
+        return log_start if header.begin_position < log_start else start, after
+
+    def _known(self, path: str, header: Header, ends: tuple[int | None, int | None], is_next: bool) -> list[Known]:
+        """What an index file says.
+
+        Args:
+            ends: as of _ends_of().
+            is_next: whether it ends and begins as the log has it, and begins where another one ends.
+
+        Raises:
+            NoIndexError: the log does not agree with it, or it is broken.
+            RmqStoreError: it cannot be read, or is not to be believed.
+        """
+        log_start = self._store.log.extents[0].start
+        first, last = header.begin_position, header.end_position
+        start, after = ends
+        is_ended = after is not None
+        begin = header.begin_timestamp if start is not None and first >= log_start else None
+        is_asked = self._may_be_selected(header, begin, header.end_timestamp if is_ended else None)
+        file, positions = self._look_up(path, header, is_next) if is_asked else (None, np.empty(0, np.int64))
+        if file is not None and first < log_start and not self._has_first(file):
+            start = None
+        if start is None or not is_ended:
+            file = self._look_up(path, header, is_next=False)[0] if file is None else file
+            with IndexReader(path, self._store.files, header) as reader:
+                proved = _Proof(self._store, reader, file).stretch(start is not None, is_ended)
+            if proved is None:
+                raise NoIndexError(f"index: {path}: the log has other messages where it begins or ends")
+            first, last = proved if start is None else (first, proved[1])
+            unit = self._unit(first) if start is None else None
+            start = start if unit is None else unit.stop
+        if start is None or start > last:
+            return []
+        followed_by: tuple[int, ...] = ()
+        # No file of only one message can have been between two that are larger than any message.
+        if is_ended and is_asked and file is not None and header.index_count >= file.items > _MOST_KEYS:
+            followed_by = last, after or last
+        return [Known(start, last, positions, first, followed_by)]
+
+    def _unit(self, position: int) -> LiveUnit | None:
+        """The live message at a physical offset."""
+        if position not in self._units:
+            self._units |= units_at(self._store.log, (position,))
+        return self._units[position]
+
+    def _look_up(self, path: str, header: Header, is_next: bool) -> tuple[IndexFile, Positions]:
+        """A file that is what its header says, and what was found in it.
+
+        Args:
+            is_next: as of _known(). Else it is held against its header.
+
+        Raises:
+            NoIndexError: a chain in it is broken.
+            RmqStoreError: it cannot be read, or is not to be believed.
+        """
+        found = self._look_ups.get(path)
+        if isinstance(found, RmqStoreError):
+            raise found
+        if found is None or not (is_next or found.file.is_sure):
+            with IndexReader(path, self._store.files, header) as reader:
+                found = self._look_ups[path] = self._checked(reader, found)
+        if found.positions is None:
+            raise NoIndexError(f"index: {path}: a hash chain is broken")
+        return found.file, found.positions
+
+    def _checked(self, reader: IndexReader, found: LookUp | None) -> LookUp:
+        """What a look-up finds in a file that is held against its header.
+
+        Args:
+            found: what it did find before that.
+        """
+        others = {each.file.slots for each in self._look_ups.values() if isinstance(each, LookUp)}
+        file = reader.check(others if found is None else [found.file.slots])
+        if found is not None and found.file.slots == file.slots:
+            return replace(found, file=file)
+        return LookUp(reader.size, file, reader.lookup(file, by_slot(self._hashes, file.slots)))
+
+    def _has_first(self, file: IndexFile) -> bool:
+        """Has a file that begins before the log does the log's first message? Else the log was cut off before that, and
+        the file has nothing of it before the place where it ended then."""
+        named = first_named(self._store)
+        if named is None:
+            return False
+        position, of_key = named
+        with IndexReader(file.path, self._store.files, file.header) as reader:
+            found = reader.lookup(file, np.array([of_key], np.int32))
+        return found is not None and position in found
+
+    def _may_be_selected(self, header: Header, begin: int | None, end: int | None) -> bool:
+        """May a file have a selected message, by store times?
+
+        Args:
+            begin, end: those (ms) of its first and last message, None where the log does not have it.
+        """
+        times, first, stop = self._selection.store_timestamp, header.begin_position, header.end_position + 1
+        return times == ALL or self._store.times.may_hold(first, stop, times.least, times.most, (begin, end))
+
+
+class _Proof:
+    """Finds out how far the log agrees with a file, where it does not at both of its ends."""
+
+    def __init__(self, store: Snapshot, reader: IndexReader, file: IndexFile) -> None:
+        self._store = store
+        self._reader = reader
+        self._file = file
+        self._builder = BatchBuilder(_NAMES)
+        self._all_units = Filter()
+        self._items: dict[int, Item] = {}
+
+    def stretch(self, is_begun: bool, is_ended: bool) -> tuple[int, int] | None:
+        """The positions of the first and last message that are proved; None where there are none, or the items do not
+        ascend by position.
+
+        Args:
+            is_begun, is_ended: whether the file's own first and last message are.
+        """
+        header = self._file.header
+        first, last = 1, header.index_count - 1
+        if not is_ended:
+            last = self._last(first, last)
+        if not is_begun and last:
+            first = self._first(first, last)
+        in_order = [self._items[number].position for number in sorted(self._items)]
+        if not (first and last) or in_order != sorted(in_order):
+            return None
+        return self._item(first).position, self._item(last).position
+
+    def _last(self, first: int, last: int) -> int:
+        """The number of the last item that is proved, 0 where there is none. First the last one before the tail in
+        which the file ends: mostly nothing but the tail is not sure."""
+        extent = self._store.log.extent_at(self._file.header.end_position)
+        if extent is not None:
+            live_end = self._store.log.live_end(extent)
+            number = self._search(first, last, lambda number: self._item(number).position >= live_end) - 1
+            if number >= first and self._is_proved(number):
+                return number
+        return self._search(first, last, lambda number: not self._is_proved(number)) - 1
+
+    def _first(self, first: int, last: int) -> int:
+        """The number of the first item that is proved, 0 where there is none; as _last()."""
+        extent = self._store.log.extent_at(self._file.header.begin_position)
+        if extent is not None:
+            number = self._search(first, last, lambda number: self._item(number).position >= extent.stop)
+            if number <= last and self._is_proved(number):
+                return number
+        number = self._search(first, last, self._is_proved)
+        return number if number <= last else 0
+
+    @staticmethod
+    def _search(first: int, last: int, is_after: Callable[[int], bool]) -> int:
+        """The number of the first item for which it is true, one more than `last` where it is for none."""
+        return first + bisect.bisect_left(range(first, last + 1), True, key=is_after)
+
+    def _item(self, number: int) -> Item:
+        if number not in self._items:
+            item = self._reader.item(self._file, number)
+            if item is None:
+                raise NoIndexError(f"index: {self._reader.path}: it has become shorter")
+            self._items[number] = item
+        return self._items[number]
+
+    def _is_proved(self, number: int) -> bool:
+        """Is there the live message that an item is of?"""
+        item, log, header = self._item(number), self._store.log, self._file.header
+        there = log.header(item.position)
+        if there is None or there.store_timestamp is None or log.liveness(item.position) is not Evidence.LIVE:
+            return False
+        seconds = (there.store_timestamp // 1000 - header.begin_timestamp) // 1000
+        if number > 1 and min(max(seconds, 0), (1 << 31) - 1) != item.seconds:
+            return False
+        extent = log.extent_at(item.position)
+        assert extent is not None
+        with self._store.reader(extent.segment) as reader:
+            sizes = np.array([there.size], np.int32)
+            run, _ = reader.pick(Claims(np.array([item.position]), sizes), 0, self._all_units)
+            if run is None:
+                return False
+            run.add_to(self._builder)
+        (row,) = self._builder.finish().to_pylist()
+        names = [row["msgId"], *words_of(row["keys"] or ""), f"T#{row['tags']}"]
+        return item.key_hash in {key_hash(row["topic"], name) for name in names if name is not None}
+
+
+def joined(known: list[Known]) -> list[Known]:
+    """By start, each message in one only. Where a file goes on with the message that another ends with, or with the
+    next, the two know that message together."""
+    found: list[Known] = []
+    for each in sorted(known, key=lambda each: each.start):
+        if found:
+            before = found[-1]
+            if before.stop < each.start and each.first in before.followed_by:
+                both = np.union1d(before.positions, each.positions)
+                found.append(replace(each, start=before.stop, stop=each.start, positions=both))
+            each = replace(each, start=max(each.start, found[-1].stop))
+        if each.start < each.stop:
+            found.append(each)
+    return found
+
+
+def overlap(known: list[Known]) -> bool:
+    """Does one file claim messages that another one has? A broker's do not."""
+    ascending = sorted(known, key=lambda each: each.start)
+    return any(after.start < before.stop for before, after in itertools.pairwise(ascending))

@@ -1,0 +1,37 @@
+"""A log whose end is lost just ends before. Where the checkpoint knows of later messages, a read says so in the log.
+
+It is no error, in no mode: in a copy that was made while a broker ran, the checkpoint may be newer than the log. So a
+store without a clean shutdown must lack more than such a copy would.
+"""
+
+import logging
+
+from rmqstore_spark.errors import one_line
+from rmqstore_spark.store.format.clock import CLOCK_SLACK
+from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.checkpoint import fields
+
+log = logging.getLogger(__name__)
+
+
+def say_if_lost(store: Snapshot) -> None:
+    """Warn where a store's log ends before the last message that its broker has flushed."""
+    if store.files.is_locked(store.layout.lock):
+        return
+    said = fields(store.layout.checkpoint, store.files)
+    last, slack = store.last_message, CLOCK_SLACK if store.layout.abort else 0
+    newest = None if last is None or last.store_timestamp is None else last.store_timestamp // 1000
+    flushed, confirmed = said.get("physicMsgTimestamp", 0), said.get("confirmPhyOffset", 0)
+    found = None
+    if not store.layout.abort and confirmed > store.end:
+        found = f"confirmPhyOffset {confirmed}"
+    elif newest is not None and flushed > newest + slack and not store.written.has_any:
+        found = f"physicMsgTimestamp {flushed}, and the last message has {newest}"
+    if found is not None:
+        log.warning(
+            "%s: expected the log to go on after %d, as `checkpoint` says, found its end there (%s): the last "
+            "messages are lost, or this copy has an older log; table 'check' says what else knows of them",
+            one_line(store.root),
+            store.end,
+            found,
+        )

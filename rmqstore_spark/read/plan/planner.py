@@ -1,0 +1,187 @@
+"""From options to tasks. Run once for a read, so that what comes out is a snapshot of the stores as they were then."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from rmqstore_spark.errors import DamagedStoreError, OptionError
+from rmqstore_spark.query.options import MESSAGES, ReadOptions
+from rmqstore_spark.query.selection import Selection
+from rmqstore_spark.read.pieces.pinned import pinned
+from rmqstore_spark.read.pieces.task import Range, Task
+from rmqstore_spark.read.plan.access_path import Access, choose, scanned, unread
+from rmqstore_spark.read.plan.again import again
+from rmqstore_spark.read.plan.asked import asked_of
+from rmqstore_spark.read.plan.copies import Copies, alone, copies_of, in_order
+from rmqstore_spark.read.plan.index_evidence import Begun, begin_look_up
+from rmqstore_spark.read.plan.lost_end import say_if_lost
+from rmqstore_spark.read.plan.pack import pack, target_size
+from rmqstore_spark.read.plan.prune import in_time, pruned
+from rmqstore_spark.read.plan.split import SplitPoints, Splitter
+from rmqstore_spark.read.plan.stores import files_of, open_stores
+from rmqstore_spark.read.plan.twins import refuse_twins
+from rmqstore_spark.store.elsewhere import say_what_is_unknown
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.segments import Damage
+
+_SEGMENTS_TO_WALK = 16  # without ConsumeQueue, more segments than these are not walked through for split points
+_SMALL_PART = 64 * 1024 * 1024  # of a log: less is not worth a look at queues
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The tasks of a read.
+
+    Attributes:
+        accesses: each store, and how its messages are found.
+        files: says what planning has cost.
+        target: bytes that a partition should have at most, where there are units to cut the log at.
+    """
+
+    tasks: list[Task]
+    accesses: list[tuple[Snapshot, Access]]
+    files: Files
+    target: int
+
+
+def plan(options: ReadOptions, files: Files | None = None, columns: Collection[str] | None = None) -> Plan:
+    """Plan a read.
+
+    Args:
+        files: how to reach the stores' files; made from the options if it is not given.
+        columns: what is asked for of a message; None for all that there is.
+
+    Raises:
+        NotAStoreError: a path is no store.
+        OptionError: two stores are copies of one; storePathCommitLog is given for more than one; `assign` or the
+            offsets name a queue, `subscribe` a topic, or startingOffsets a group, that no store has.
+        DamagedStoreError: mode FAILFAST, and names or sizes of segments are wrong.
+    """
+    reached = files or files_of(options)
+    return again(lambda: _plan(options, reached, columns))
+
+
+def _plan(options: ReadOptions, files: Files, columns: Collection[str] | None) -> Plan:
+    stores = open_stores(options, files)
+    begun = {store: begin_look_up(store, options.selection) for store in stores}
+    for store in stores:
+        say_what_is_unknown(store, MESSAGES)
+    if not options.deduplicate and not options.selection.is_nothing:
+        refuse_twins(stores, "name one of them, or give deduplicate=true to have each message once")
+    logs = copies_of(stores) if options.deduplicate else alone(stores)
+    faults = _faults(logs, options)
+    asked = asked_of(options, stores)
+    if options.starting_group is None:
+        return _with_faults(_planned(logs, options, files, columns, begun=begun), faults)
+    if len(logs) < len(stores):
+        raise OptionError(
+            f"option 'startingOffsets': group:{options.starting_group} cannot be used with replicas "
+            "(deduplicate=true), whose offsets are of different times; give the offsets of one replica, from "
+            "`Store.offsets_of`"
+        )
+    plans = [_planned(alone([store]), own, files, columns, own.selection, begun) for store, own in asked]
+    return _with_faults(_joined(plans, files), faults)
+
+
+def plan_stores(
+    stores: list[Snapshot], options: ReadOptions, files: Files, columns: Collection[str] | None = None
+) -> Plan:
+    """The same of stores that are open, no two of them copies of one. What options say of paths and a consumer group
+    does not count, and no name in them is checked."""
+    logs = alone(stores)
+    faults = _faults(logs, options)
+    return _with_faults(_planned(logs, options, files, columns), faults)
+
+
+def _faults(logs: list[Copies], options: ReadOptions) -> list[tuple[str, Damage]]:
+    """What is wrong with names and sizes of segments."""
+    faults = [fault for log in logs for fault in log.faults()]
+    if faults and options.mode == "FAILFAST":
+        raise DamagedStoreError(str(faults[0][1]))
+    return faults
+
+
+def _with_faults(planned: Plan, faults: list[tuple[str, Damage]]) -> Plan:
+    if faults:
+        planned.tasks.append(Task(faults=tuple(faults)))
+    return planned
+
+
+def plan_parts(
+    parts: list[tuple[Snapshot, list[Range], Selection]], options: ReadOptions, columns: Collection[str] | None = None
+) -> list[Task]:
+    """The tasks that read what is selected in parts of logs.
+
+    Args:
+        parts: each with its store and what is selected of it; what the options select does not count.
+        columns: as of plan().
+    """
+    target = target_size(sum(_size(ranges) for _, ranges, _ in parts), options)
+    splitter = Splitter(target, _may_walk(options, [store for store, _, _ in parts]))
+    tasks: list[Task] = []
+    for store, ranges, selection in parts:
+        timely = in_time(store, ranges, selection.store_timestamp)
+        if _size(timely) < _SMALL_PART:
+            pieces = scanned(store, timely, selection, splitter)
+        else:
+            pieces = choose(store, timely, selection, splitter, "log", columns).pieces
+        tasks += [replace(task, selection=selection) for task in pinned(pack(pieces, options), selection)]
+    return tasks
+
+
+def _size(ranges: list[Range]) -> int:
+    return sum(r.stop - r.start for r in ranges)
+
+
+def _planned(
+    logs: list[Copies],
+    options: ReadOptions,
+    files: Files,
+    columns: Collection[str] | None,
+    own: Selection | None = None,
+    begun: Mapping[Snapshot, Begun] | None = None,
+) -> Plan:
+    """Without what is wrong with names and sizes.
+
+    Args:
+        own: what the tasks select, where it is not the same for all stores of the read.
+        begun: what of their index files was examined before.
+    """
+    stores = [store for log in logs for store in log.stores]
+    points = SplitPoints()
+    selection = options.selection
+    for store in stores:
+        say_if_lost(store)
+    ranges = {
+        store: [] if selection.is_nothing else log.ranges(store, pruned(store, selection, points))
+        for log in logs
+        for store in log.stores
+        if log.is_read(store)
+    }
+    target = target_size(sum(map(_size, ranges.values())), options)
+    splitter = Splitter(target, _may_walk(options, stores), points)
+    accesses = [
+        (store, choose(store, ranges[store], selection, splitter, options.trust, columns, (begun or {}).get(store)))
+        if store in ranges
+        else (store, unread(log.stores[0]))
+        for log in logs
+        for store in log.stores
+    ]
+    pieces = in_order(logs, {store: access.pieces for store, access in accesses})
+    tasks = [replace(task, selection=own) for task in pinned(pack(pieces, options), selection)]
+    return Plan(tasks, accesses, files, target)
+
+
+def _joined(plans: list[Plan], files: Files) -> Plan:
+    return Plan(
+        [task for plan in plans for task in plan.tasks],
+        [access for plan in plans for access in plan.accesses],
+        files,
+        max((plan.target for plan in plans), default=0),
+    )
+
+
+def _may_walk(options: ReadOptions, stores: list[Snapshot]) -> bool:
+    """Are there so few segments that they may be walked through where no ConsumeQueue tells where units begin?"""
+    segments = sum(len(store.log.extents) for store in stores)
+    return segments <= max(_SEGMENTS_TO_WALK, options.min_partitions or 0)

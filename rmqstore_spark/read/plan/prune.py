@@ -1,0 +1,193 @@
+"""The parts of a log that can hold selected messages: by physical offset, queue offset and store time."""
+
+import bisect
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rmqstore_spark.query.selection import ALL, Numbers, Selection
+from rmqstore_spark.read.pieces.task import Range
+from rmqstore_spark.read.plan.split import SplitPoints
+from rmqstore_spark.store.evidence import Evidence
+from rmqstore_spark.store.format.queue_block import QueueUnit
+from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.consumequeue import Queue
+
+_MOST_OFFSETS = 1000  # more of them are looked for in one stretch
+_OFFSET_MSG_ID = (32, 56)  # hex digits, with an IPv4 and an IPv6 host (MessageDecoder.decodeMessageId)
+
+
+def physical_offset_of(offset_msg_id: str) -> int | None:
+    """The physical offset that an offsetMsgId names, or None when it is no such id."""
+    if len(offset_msg_id) not in _OFFSET_MSG_ID:
+        return None
+    try:
+        position = int.from_bytes(bytes.fromhex(offset_msg_id)[-8:], "big", signed=True)
+    except ValueError:
+        return None
+    return position if position >= 0 else None
+
+
+def ranges_of(store: Snapshot) -> list[Range]:
+    """All of a store's log."""
+    return [Range(extent.segment, extent.start, extent.stop, store) for extent in store.log.extents]
+
+
+def pruned(store: Snapshot, selection: Selection, points: SplitPoints) -> list[Range]:
+    """The parts of a store's log that can hold selected messages."""
+    ranges = ranges_of(store)
+    if (spans := _spans(selection)) is not None:
+        ranges = list(around(store, spans, points))
+    if (parts := _by_queue_offset(store, selection)) is not None:
+        met = ((r, max(r.start, start), min(r.stop, stop)) for start, stop in parts for r in _met(ranges, start, stop))
+        ranges = [replace(r, start=start, stop=stop) for r, start, stop in met]
+    return in_time(store, ranges, selection.store_timestamp)
+
+
+def in_time(store: Snapshot, ranges: list[Range], times: Numbers) -> list[Range]:
+    """Those of the ranges that can hold messages of these store times (ms)."""
+    if times == ALL:
+        return ranges
+    return [r for r in ranges if store.times.may_hold(r.start, r.stop, times.least, times.most)]
+
+
+def around(store: Snapshot, spans: list[tuple[int, int]], points: SplitPoints) -> Iterator[Range]:
+    """The parts of the log that hold all units that begin in these spans of physical offsets, both ends included.
+
+    They begin and end where units do, so they may be larger.
+    """
+    ranges = ranges_of(store)
+    last: Range | None = None
+    for start, stop in _merged([(least, most + 1) for least, most in spans]):
+        for whole in _met(ranges, start, stop):
+            first, after = max(start, whole.start), min(stop, whole.stop)
+            is_all = (first, after) == (whole.start, whole.stop)
+            part = whole if is_all else points.around(whole, first, after - 1)
+            if last is not None and last.segment == part.segment and part.start < last.stop:
+                last = replace(last, stop=max(last.stop, part.stop))
+                continue
+            if last is not None:
+                yield last
+            last = part
+    if last is not None:
+        yield last
+
+
+def _met(ranges: list[Range], start: int, stop: int) -> Iterator[Range]:
+    """Those of the ranges, which are in order and do not overlap, that have a part of [start, stop)."""
+    first = bisect.bisect_right(ranges, start, key=lambda r: r.stop)
+    return itertools.takewhile(lambda r: r.start < stop, itertools.islice(ranges, first, None))
+
+
+def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same physical offsets as stretches [start, stop), in order, none of which touches another."""
+    merged: list[tuple[int, int]] = []
+    for start, stop in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], stop)
+        else:
+            merged.append((start, stop))
+    return merged
+
+
+def _spans(selection: Selection) -> list[tuple[int, int]] | None:
+    """Between which physical offsets selected messages begin, both included; None: anywhere."""
+    offsets = selection.commit_log_offset
+    if selection.offset_msg_id is not None:
+        named = map(physical_offset_of, selection.offset_msg_id)
+        offsets = offsets & Numbers.of(*(offset for offset in named if offset is not None))
+    if offsets == ALL:
+        return None
+    if offsets.among is not None and len(offsets.among) <= _MOST_OFFSETS:
+        return [(offset, offset) for offset in sorted(offsets.among)]
+    return [] if offsets.is_empty else [(offsets.least, offsets.most)]
+
+
+def _by_queue_offset(store: Snapshot, selection: Selection) -> list[tuple[int, int]] | None:
+    """The parts of the log that can hold the selected queue offsets, as physical offsets [start, stop) where units
+    begin, in order; None: all of it.
+
+    Along a queue physical offsets ascend with queue offsets, and a broker gives each out once (docs/find.md): where the
+    log confirms a queue's unit, no other message has its queue offset.
+    """
+    named = _named_queues(selection)
+    if named is None or any(store.queues.of_topic(topic, is_batch=True) for topic in dict(named)):
+        return None
+    parts: list[tuple[int, int]] = []
+    for topic, queue_id in named:
+        offsets = selection.queue(topic, queue_id)
+        if offsets is None:
+            continue
+        queue = store.queues.queue(topic, queue_id)
+        found = None if queue is None else _messages(store, queue, offsets) or _part(store, queue, offsets)
+        if found is None:
+            return None
+        parts += found
+    return _merged(parts)
+
+
+def _named_queues(selection: Selection) -> list[tuple[str, int]] | None:
+    """The queues that a selection names one by one, or None when it does not."""
+    if selection.assigned is not None:
+        return [(topic, queue_id) for topic, ids in selection.assigned.items() for queue_id in ids]
+    topics, ids = selection.topic.among, selection.queue_id.among
+    if topics is None or ids is None or len(topics) * len(ids) > _MOST_OFFSETS:
+        return None
+    return [(topic, queue_id) for topic in topics for queue_id in ids]
+
+
+def _messages(store: Snapshot, queue: Queue, offsets: Numbers) -> list[tuple[int, int]] | None:
+    """The messages of these offsets of a queue, or where they are close to each other the stretch with all of them;
+    None where they are many, or the queue does not have each of them as the log does."""
+    if offsets.among is None and offsets.most - offsets.least >= _MOST_OFFSETS:
+        return None
+    numbers = sorted(range(offsets.least, offsets.most + 1) if offsets.among is None else offsets.among)
+    # Before a queue's first message there may be those of a topic that was deleted and made anew, with its offsets.
+    if not numbers or len(numbers) > _MOST_OFFSETS or numbers[0] <= queue.first:
+        return None
+    units = _units_of(store, queue, numbers)
+    if not units:
+        return None
+    start, stop = units[0].position, units[-1].position + units[-1].size
+    if stop - start <= len(units) * store.files.prices.request:
+        return [(start, stop)]
+    return [(unit.position, unit.position + unit.size) for unit in units]
+
+
+def _units_of(store: Snapshot, queue: Queue, numbers: list[int]) -> list[QueueUnit] | None:
+    """The units of some queue offsets, if the log agrees on all of them. If the last is live, so are those before."""
+    found: list[QueueUnit] = []
+    for number in numbers[::-1]:
+        unit = queue.unit(number)
+        if unit is None or (found and unit.position + unit.size > found[-1].position):
+            return None
+        if not store.log.has_message(queue, number, unit):
+            return None
+        if not found and store.log.liveness(unit.position, may_walk_far=True) is not Evidence.LIVE:
+            return None
+        found.append(unit)
+    return found[::-1]
+
+
+def _part(store: Snapshot, queue: Queue, offsets: Numbers) -> list[tuple[int, int]] | None:
+    """Where the log can hold these offsets of a queue; None where queue and log do not agree on that."""
+    start, stop = 0, (1 << 63) - 1
+    first = min(offsets.least, queue.end - 1)  # what is not in the queue yet comes after its last message
+    if first > queue.first:
+        unit = _live_unit(store, queue, first)
+        if unit is None:
+            return None
+        start = unit.position
+    if offsets.most < queue.end:
+        unit = _live_unit(store, queue, offsets.most)
+        if unit is None:
+            return None
+        stop = unit.position + unit.size
+    return [(start, stop)]
+
+
+def _live_unit(store: Snapshot, queue: Queue, queue_offset: int) -> QueueUnit | None:
+    """The unit of a queue offset, when its message is live."""
+    unit = queue.unit(queue_offset)
+    is_live = unit is not None and store.log.evidence(queue, queue_offset, unit) is Evidence.LIVE
+    return unit if is_live else None

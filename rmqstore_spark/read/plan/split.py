@@ -1,0 +1,271 @@
+"""Where ranges of the log can be cut: at starts of units that a ConsumeQueue names and the log confirms, or that a walk
+finds. Never at a guess, which a message's body could fool."""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from rmqstore_spark.progress import Progress
+from rmqstore_spark.read.pieces.task import Range
+from rmqstore_spark.store.evidence import Evidence
+from rmqstore_spark.store.format.queue_block import QueueUnit
+from rmqstore_spark.store.live_log import LiveLog
+from rmqstore_spark.store.snapshot import Snapshot, as_snapshot
+from rmqstore_spark.store.structures.commitlog import SegmentReader
+from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.queue_cursor import QueueCursor
+
+_QUEUES_TO_SPLIT_BY = 8
+_NEAR = 8  # a piece may be larger by such a part
+# Queues that are tried before others are given up for: so many, and one more for so many ranges.
+_QUEUES_TO_TRY, _RANGES_PER_QUEUE = 64, 8
+
+
+class SplitPoints:
+    """Where units begin in logs, as ConsumeQueues say and the log confirms. What is learned of queues is kept for the
+    next question. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self._named_units: dict[Snapshot, _NamedUnits] = {}
+
+    def of(self, store: Snapshot) -> "_NamedUnits":
+        """Those of a store."""
+        if store not in self._named_units:
+            self._named_units[store] = _NamedUnits(store)
+        return self._named_units[store]
+
+    def around(self, whole: Range, least: int, most: int) -> Range:
+        """The smallest part of a range that surely holds all its units that begin in [least, most]."""
+        with whole.store.reader(whole.segment) as reader:
+            if least == most and (only := _message_at(whole, least, reader)) is not None:
+                return only
+            named = self.of(as_snapshot(whole.store))
+            named.meet(whole, reader)
+            start = max(named.before(least, whole, reader), default=whole.start)
+            stop = min(named.after(most, whole, reader), default=whole.stop)
+        return replace(whole, start=max(start, whole.start), stop=min(stop, whole.stop))
+
+
+class Splitter:
+    """Cuts ranges into pieces, at starts of units only.
+
+    Args:
+        target: about how many bytes of the log a piece has.
+        may_walk: where no ConsumeQueue helps, whether to walk through a segment.
+        points: what is known of the logs already.
+
+    Attributes:
+        target: see Args.
+        points: see Args.
+    """
+
+    def __init__(self, target: int, may_walk: bool, points: SplitPoints | None = None) -> None:
+        self.target = target
+        self._may_walk = may_walk
+        self.points = SplitPoints() if points is None else points
+
+    def split_all(self, ranges: list[Range], least: int = 0) -> list[Range]:
+        """The pieces of some ranges, in order. Arguments as of split()."""
+        if not ranges:
+            return []
+        progress = Progress("planning: cutting the log into pieces", len(ranges), "ranges of it")
+        # What is learned of queues is of use for the next range. Where requests take long, several begin anew instead.
+        files = ranges[0].store.files
+        share = -(-len(ranges) // files.prices.concurrency)
+        groups = [ranges[first : first + share] for first in range(0, len(ranges), share)]
+
+        def cut(group: list[Range]) -> list[Range]:
+            own = self if len(groups) == 1 else Splitter(self.target, self._may_walk)
+            pieces: list[Range] = []
+            for whole in group:
+                pieces += own.split(whole, least)
+                progress.add()
+            return pieces
+
+        return [piece for pieces in files.schedule.mapped(cut, groups) for piece in pieces]
+
+    def split(self, whole: Range, least: int = 0) -> list[Range]:
+        """The pieces of a range, in order; the range itself where it is small, or where no unit start is to be had.
+
+        Args:
+            whole: the range.
+            least: cut no smaller pieces than about so many bytes.
+        """
+        target = max(self.target, least)
+        if whole.stop - whole.start <= target + target // 4:
+            return [whole]
+        with whole.store.reader(whole.segment) as reader:
+            named = self.points.of(as_snapshot(whole.store))
+            cuts = list(_queued_starts(whole, target, reader, named)) if named.meet(whole, reader) else []
+            if not cuts and self._may_walk and not named.are_live_in(whole):
+                cuts = list(_walked_starts(whole, target, reader))
+        bounds = [whole.start, *cuts, whole.stop]
+        return [replace(whole, start=start, stop=stop) for start, stop in itertools.pairwise(bounds)]
+
+
+def _message_at(whole: Range, position: int, reader: SegmentReader) -> Range | None:
+    """The one unit at a physical offset, if it is live and its queue knows it; else None."""
+    header = reader.header(position)
+    if header is None or not whole.store.queues.vouch_for(header):
+        return None
+    if as_snapshot(whole.store).log.liveness(position) is not Evidence.LIVE:
+        return None
+    return replace(whole, start=position, stop=position + header.size)
+
+
+def _queued_starts(whole: Range, target: int, reader: SegmentReader, named: "_NamedUnits") -> Iterator[int]:
+    """Unit starts that a ConsumeQueue names and the log confirms, not much further apart than `target`."""
+    due, least = whole.start + target, whole.stop - target // 2
+    while due < least:
+        found = named.near(due, least, target, whole)
+        if not found:
+            return
+        cut = next((unit.position for along, unit in found if along.holds(unit, reader)), None)
+        if cut is not None:
+            yield cut
+        due = max(target + (due if cut is None else cut), found[0][1].position + 1)
+
+
+def _walked_starts(whole: Range, target: int, reader: SegmentReader) -> Iterator[int]:
+    """Unit starts found by walking from unit to unit; none after damage."""
+    at, least = whole.start, whole.stop - target // 2
+    while at + target < least:
+        last, walked = reader.walk(at, at + target)
+        at = walked.at
+        unit = reader.header(at)
+        if last is None and unit is not None:  # larger than a partition should be
+            at += unit.size
+            unit = reader.header(at)
+        if unit is None or at >= least:
+            return
+        yield at
+
+
+class _Along:
+    """A queue along which units are named.
+
+    Attributes:
+        queue: which one.
+    """
+
+    def __init__(self, queue: Queue, log: LiveLog) -> None:
+        self.queue = queue
+        self._cursor = QueueCursor(queue)
+        self._log = log
+        self._last_live = log.last_live_unit(queue)
+
+    def first_from(self, position: int) -> QueueUnit | None:
+        """Its first unit that points to `position` or after it, if it has one."""
+        return self._cursor.unit(self._cursor.seek(position))
+
+    def last_before(self, position: int, whole: Range) -> QueueUnit | None:
+        """Its last unit before a physical offset that is live as far as is known; if it has one."""
+        number = self._cursor.seek(position) - 1
+        if self._last_live is None:
+            live = self._log.live_end(whole)
+            number = min(number, QueueCursor(self.queue).seek(live) - 1) if live < position else number
+        else:
+            number = min(number, self._last_live[0])
+        return self.queue.unit(number)
+
+    def is_live(self, unit: QueueUnit, whole: Range) -> bool:
+        """Is a unit of it live, if the log confirms it? Of what the queue has, only a part is of this log; an old unit
+        can begin in the last live bytes, but then it ends after them."""
+        if self._last_live is not None and unit.number <= self._last_live[0]:
+            return unit.position <= self._last_live[1]
+        return unit.position + unit.size <= self._log.live_end(whole)
+
+    def holds(self, unit: QueueUnit, reader: SegmentReader) -> bool:
+        """Does the log confirm a unit? A message's body could hold what looks like one, but only the broker writes the
+        queue."""
+        return reader.has_message(self.queue, unit.number, unit)
+
+
+class _NamedUnits:
+    """Units that some of a store's queues name near any place of its log.
+
+    Which queues these are, the log says: those of the first messages of a range are met, and busy ones most often. So
+    it costs the same in a store of many queues.
+    """
+
+    def __init__(self, store: Snapshot) -> None:
+        self._store = store
+        self._queues: list[_Along] = []  # the one that was of use last comes first
+        self._tried: set[tuple[str, int]] = set()
+        self._ranges = 0
+        self._met_in: int | None = None  # where the range begins whose queues were met last
+
+    def meet(self, whole: Range, reader: SegmentReader) -> bool:
+        """Have some queues to go along, those of the first messages of a range where there are none; False when there
+        are none with a unit."""
+        self._ranges += 1
+        if not self._queues:
+            self._learn(whole, reader)
+        if not self._queues and self._ranges == 1:
+            self._take(itertools.islice(self._store.queues.some(), _QUEUES_TO_TRY))
+        return bool(self._queues)
+
+    def are_live_in(self, whole: Range) -> bool:
+        """Can they tell of any unit in a range that it is live?"""
+        return bool(self._queues) and self._store.log.live_end(whole) > whole.start
+
+    def near(self, due: int, stop: int, target: int, whole: Range) -> list[tuple[_Along, QueueUnit]]:
+        """The first units that they name in [due, stop), the nearest first, if one is near enough no others. They are
+        live if the log confirms them."""
+        found = self._near(due, stop, target, whole)
+        if (not found or found[0][1].position - due > target) and self._met_in != whole.start:
+            with whole.store.reader(whole.segment) as reader:
+                if self._learn(whole, reader):
+                    found = self._near(due, stop, target, whole)
+        return found
+
+    def before(self, position: int, whole: Range, reader: SegmentReader) -> Iterator[int]:
+        """The starts of live units of a range, each the last one of a queue that does not begin after `position`."""
+        for along in self._queues:
+            unit = along.last_before(position + 1, whole)
+            if unit is not None and unit.position <= position and self._is_in(unit, along, whole, reader):
+                yield unit.position
+
+    def after(self, position: int, whole: Range, reader: SegmentReader) -> Iterator[int]:
+        """The same of the first ones that begin after `position`."""
+        for along in self._queues:
+            unit = along.first_from(position + 1)
+            if unit is not None and self._is_in(unit, along, whole, reader):
+                yield unit.position
+
+    @staticmethod
+    def _is_in(unit: QueueUnit, along: _Along, whole: Range, reader: SegmentReader) -> bool:
+        is_inside = whole.start < unit.position < whole.stop
+        return is_inside and along.is_live(unit, whole) and along.holds(unit, reader)
+
+    def _near(self, due: int, stop: int, target: int, whole: Range) -> list[tuple[_Along, QueueUnit]]:
+        found: list[tuple[_Along, QueueUnit]] = []
+        for along in list(self._queues):
+            unit = along.first_from(due)
+            if unit is None or not due <= unit.position < stop or not along.is_live(unit, whole):
+                continue
+            found.append((along, unit))
+            if unit.position - due <= target // _NEAR:
+                self._queues.remove(along)
+                self._queues.insert(0, along)
+                break  # no need to ask for a nearer one
+        return sorted(found, key=lambda pair: pair[1].fields)
+
+    def _learn(self, whole: Range, reader: SegmentReader) -> bool:
+        """Go along the queues of a range's first messages, of those with most of them first, rather than along those
+        that were of no use lately. False when there is no new one."""
+        self._met_in = whole.start
+        counts = Counter((h.topic, h.queue_id) for h in reader.first_headers(whole.start) if h.is_queued)
+        new = [name for name, _ in counts.most_common() if name not in self._tried]
+        allowed = _QUEUES_TO_TRY + self._ranges // _RANGES_PER_QUEUE - len(self._tried)
+        new = new[: min(allowed, _QUEUES_TO_SPLIT_BY)]
+        self._tried.update(new)
+        return self._take(queue for name in new if (queue := self._store.queues.queue(*name)) is not None)
+
+    def _take(self, queues: Iterable[Queue]) -> bool:
+        """Go along those of some queues that have a unit; False when none has."""
+        in_use = (queue for queue in queues if queue.last() is not None)
+        new = [_Along(queue, self._store.log) for queue in itertools.islice(in_use, _QUEUES_TO_SPLIT_BY)]
+        self._queues = (new + self._queues)[:_QUEUES_TO_SPLIT_BY]
+        return bool(new)

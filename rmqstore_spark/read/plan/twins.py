@@ -1,0 +1,198 @@
+"""Are two stores copies of one, so that their messages would come twice: master and slave, a store and its backup, or a
+copy that `rmqstore copy` has made?
+
+A log only grows at its end, or is cut there and goes on with other messages. So copies have all in common from where
+the later one of them begins up to a cut, whatever became of their ends and beginnings since; and what they have in the
+first place where they can be compared decides. Damage moves that place on. Stores of brokers that have nothing to do
+with each other have different messages in each place.
+"""
+
+import enum
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rmqstore_spark.errors import OptionError
+from rmqstore_spark.kept import kept
+from rmqstore_spark.read.plan.compared import Log, Region, Unit, are_one, is_proof, regions, verdicts
+from rmqstore_spark.store.format.message import Header
+from rmqstore_spark.store.format.queue_block import QueueUnit
+from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.consumequeue import Queue
+
+_MOST_DIFFERENT = 4  # places in which logs differ; one could be a message with a flipped bit that no checksum covers
+_SAMPLES = 8  # messages that are looked for elsewhere, where damage hides whether they are there
+
+
+class Kinship(enum.Enum):
+    """What two stores are to each other."""
+
+    APART = "different stores: no message comes twice"
+    IN_PLACE = "copies, with messages in the same physical offsets"
+    MOVED = "copies, with messages in other physical offsets"
+    UNSURE = "both have messages of the same physical offsets, but where one has them the other is damaged"
+    NOTHING = "the same, and one of them has no message at all there"
+
+
+class Twins(NamedTuple):
+    """Two stores that are not apart."""
+
+    one: Snapshot
+    other: Snapshot
+    kinship: Kinship
+
+
+def refuse_twins(stores: list[Snapshot], advice: str) -> None:
+    """See that no two stores are copies of one. One store: this costs nothing. Several: the first and the last message
+    of each is looked at, and some more of those alone that have a storeHost in common, or messages of several
+    storeHosts, as a broker leaves that was moved.
+
+    Args:
+        advice: what to do instead.
+
+    Raises:
+        OptionError: naming two that are, or of which damage hides it.
+    """
+    for twins in kin(stores):
+        if twins.kinship is Kinship.UNSURE:
+            raise cannot_tell(twins, "read them apart")
+        if twins.kinship is not Kinship.NOTHING:
+            raise OptionError(
+                f"{twins.one.root} and {twins.other.root}: expected stores of different brokers, found two copies of "
+                f"one (master and slave, or a backup): their messages would come twice; {advice}"
+            )
+
+
+def cannot_tell(twins: Twins, advice: str) -> OptionError:
+    """The error that says that damage hides what two stores are.
+
+    Args:
+        advice: what to do about it.
+    """
+    return OptionError(
+        f"{twins.one.root} and {twins.other.root}: expected a message that is whole in both at the same "
+        "commitLogOffset, to tell copies of one store from different stores, found none: where one has messages the "
+        f"other is damaged; {advice}"
+    )
+
+
+def kin(stores: list[Snapshot]) -> Iterator[Twins]:
+    """Each two of the stores that are not apart."""
+    if len(stores) < 2:
+        return
+    seen = [_Seen(store) for store in stores]
+    stores[0].files.schedule.mapped(lambda each: each.hosts, seen)
+    for one, other in itertools.combinations(seen, 2):
+        if one.hosts is None or other.hosts is None or one.hosts & other.hosts:
+            kinship = _kinship(one, other)
+            if kinship is not Kinship.APART:
+                yield Twins(one.store, other.store, kinship)
+
+
+class _Seen(Log):
+    """A store, with what was looked at in it."""
+
+    def __init__(self, store: Snapshot) -> None:
+        super().__init__(store)
+        self._headers: dict[int, Header | None] = {}
+        self._queues: dict[tuple[str, int], Queue | None] = {}
+        self._queue_units: dict[tuple[str, int, int], QueueUnit | None] = {}
+
+    @kept
+    def first(self) -> Unit | None:
+        """Its first whole message, None where its first segment has none."""
+        extents = self.store.log.extents
+        return self.first_in(extents[0]) if extents else None
+
+    @kept
+    def last(self) -> Unit | None:
+        """Its last message; where that is not known, the first one of its last segment; None where that has none."""
+        last, extents = self.store.last_message, self.store.log.extents
+        known = None if last is None else self.at(last.position)
+        return known or (self.first_in(extents[-1]) if extents else None)
+
+    @kept
+    def hosts(self) -> frozenset[bytes] | None:
+        """Its storeHost; empty where there are no messages, None where there may be several."""
+        if not self.store.log.extents:
+            return frozenset()
+        hosts = frozenset(unit.message.store_host for unit in (self.first, self.last) if unit is not None)
+        return hosts if self.first is not None and self.last is not None and len(hosts) == 1 else None
+
+    def samples(self) -> Iterator[Unit]:
+        """Some of its messages: the first, the last, and some between them."""
+        extents = self.store.log.extents
+        few = [extents[0], *extents[1 :: -(-len(extents) // _SAMPLES) or 1]] if extents else []
+        ends = (unit for unit in (self.first, self.last) if unit is not None)
+        given = set()
+        for unit in itertools.chain(ends, itertools.chain.from_iterable(map(self.some_in, few))):
+            if unit.position not in given:
+                given.add(unit.position)
+                yield unit
+
+    def header(self, position: int) -> Header | None:
+        """Of the message at a physical offset."""
+        if position not in self._headers:
+            self._headers[position] = self.store.log.header(position)
+        return self._headers[position]
+
+    def has_elsewhere(self, other: "_Seen", unit: Unit) -> bool | None:
+        """Does it have the message of another store, if in another place? Its queue tells; where there are no queues,
+        store times do. None: damage hides it."""
+        header = other.header(unit.position)
+        if header is None:
+            return None
+        if self.store.queues.is_empty:
+            return self.has_of_time(unit, header.store_timestamp)
+        there = self._queue_unit(header.topic, header.queue_id, header.queue_offset)
+        if there is None or there.size != unit.size:
+            return False
+        found = self.at(there.position)
+        return None if found is None else are_one(found, unit)
+
+    def _queue_unit(self, topic: str, queue_id: int, number: int) -> QueueUnit | None:
+        if (topic, queue_id) not in self._queues:
+            self._queues[topic, queue_id] = self.store.queues.queue(topic, queue_id)
+        if (topic, queue_id, number) not in self._queue_units:
+            queue = self._queues[topic, queue_id]
+            self._queue_units[topic, queue_id, number] = None if queue is None else queue.unit(number)
+        return self._queue_units[topic, queue_id, number]
+
+
+def _kinship(one: _Seen, other: _Seen) -> Kinship:
+    in_place = _in_place(one, other)
+    if in_place is Kinship.IN_PLACE:
+        return in_place
+    return Kinship.MOVED if _has_some(one, other) or _has_some(other, one) else in_place
+
+
+def _in_place(one: _Seen, other: _Seen) -> Kinship:
+    different, common = 0, list[Region]()
+    for region in regions(one.store, other.store):
+        common.append(region)
+        for verdict in verdicts(one, other, region):
+            if verdict.is_same:
+                return Kinship.IN_PLACE
+            different += is_proof(one, other, verdict)
+            if different == _MOST_DIFFERENT:
+                return Kinship.APART
+    if different or not common:
+        return Kinship.APART
+    have_both = all(any(log.first_of(region, n) for region in common) for n, log in enumerate((one, other)))
+    return Kinship.UNSURE if have_both else Kinship.NOTHING
+
+
+def _has_some(one: _Seen, other: _Seen) -> bool:
+    """Has one a message of the other elsewhere? Two that it has not are enough to say no; but of some topics alone a
+    copy may be made."""
+    missing, topics = 0, one.store.queues.topics
+    for unit in other.samples():
+        if topics and unit.topic not in topics:
+            continue
+        found = one.has_elsewhere(other, unit)
+        if found:
+            return True
+        missing += found is False
+        if missing == 2:
+            return False
+    return False

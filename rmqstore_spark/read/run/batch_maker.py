@@ -1,0 +1,146 @@
+"""From decoded units to record batches: the columns that were asked for, bodies decompressed, batches of a size."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from native_io import COLUMNS as UNIT_COLUMNS
+from native_io import FORMAT
+from rmqstore_spark.columns import batch_of
+from rmqstore_spark.read.pieces.task import Range
+from rmqstore_spark.read.run.origins import ORIGIN_COLUMNS, ORIGIN_NEEDS, Origins
+from rmqstore_spark.store.format.bodies import BadBodyError, decompress
+from rmqstore_spark.store.format.units import BatchBuilder, Budget
+from rmqstore_spark.store.structures.segments import Damage, damage_in
+
+# Spark moves batches of about 1 MB best. The first ones are small, so that show() and limit() answer at once.
+BATCH_BYTES = 1024 * 1024
+BATCH_ROWS = 16 * 1024
+FIRST_BATCH_ROWS = 64
+
+
+class BadBody(NamedTuple):
+    """A message whose body cannot be decompressed.
+
+    Attributes:
+        row: all that its unit gives.
+        damage: the unit, and what is wrong.
+    """
+
+    row: pa.RecordBatch
+    damage: Damage
+
+
+class BatchMaker:
+    """Makes record batches of what a builder holds.
+
+    Args:
+        schema: that of the batches: which columns, in which order, and which of them may be null.
+        decompresses: whether compressed bodies are decompressed.
+        nbytes: of Arrow data in a batch; 0: as Spark moves them best.
+
+    Attributes:
+        builder: to be given units, all of one segment until finish() is called.
+    """
+
+    def __init__(self, schema: pa.Schema, decompresses: bool, nbytes: int = 0) -> None:
+        names = schema.names
+        self._schema = schema
+        self._nbytes = nbytes or BATCH_BYTES
+        # Bodies can be decompressed only with the flag that tells how, and told where they fail.
+        self._decompresses = decompresses and "body" in names
+        self._has_origins = not ORIGIN_COLUMNS.isdisjoint(names)
+        of_units = [name for name in names if name in UNIT_COLUMNS]
+        helpers = ["sysFlag", "commitLogOffset", "storeSize"] if self._decompresses else []
+        helpers += ORIGIN_NEEDS if self._has_origins else []
+        columns = of_units + [name for name in helpers if name not in of_units]
+        self.builder = BatchBuilder(columns, Budget(BATCH_ROWS, self._nbytes), FIRST_BATCH_ROWS)
+        self._is_plain = self.builder.decoder.columns == tuple(names) and schema.equals(self.builder.schema)
+
+    def finish(self, piece: Range) -> Iterator[pa.RecordBatch | BadBody]:
+        """The rows of all units that the builder holds.
+
+        Args:
+            piece: of which they are.
+        """
+        decoder = self.builder.decoder
+        if decoder.rows == 0:
+            return
+        any_compressed = self._decompresses and decoder.compressed > 0
+        batch = self.builder.finish()
+        if any_compressed:
+            yield from self._decompressed(batch, piece)
+        elif self._is_plain:
+            yield batch
+        else:
+            yield self._arranged(batch, piece, None)
+
+    def without_body(self, bad: BadBody, piece: Range) -> pa.RecordBatch:
+        """The row of a message whose body cannot be decompressed."""
+        return self._with_bodies(bad.row, [None], piece, bad.damage.reason)
+
+    def lost(self, damage: Damage, store: str) -> pa.RecordBatch:
+        """A row that stands for something damaged in a store."""
+        known = {"commitLogOffset": damage.start, "file": damage.path, "store": store, "corrupt": damage.reason}
+        return batch_of([pa.array([known.get(field.name)], field.type) for field in self._schema], 1, self._schema)
+
+    def _arranged(self, batch: pa.RecordBatch, piece: Range, corrupt: pa.Array | None) -> pa.RecordBatch:
+        """The columns as they were asked for."""
+        arrays = []
+        origins = Origins(batch, lambda: piece.store.known_topics) if self._has_origins else None
+        for field in self._schema:
+            match field.name:
+                case "file":
+                    arrays.append(pa.repeat(pa.scalar(piece.segment.path), batch.num_rows))
+                case "store":
+                    arrays.append(pa.repeat(pa.scalar(piece.store.root), batch.num_rows))
+                case "corrupt":
+                    arrays.append(pa.nulls(batch.num_rows, field.type) if corrupt is None else corrupt)
+                case name if origins is not None and name in ORIGIN_COLUMNS:
+                    arrays.append(origins.column(name))
+                case name:
+                    arrays.append(batch.column(name))
+        return batch_of(arrays, batch.num_rows, self._schema)
+
+    def _decompressed(self, batch: pa.RecordBatch, piece: Range) -> Iterator[pa.RecordBatch | BadBody]:
+        """The rows with their bodies decompressed, cut where that would make a batch too large, and where a body is not
+        what its flag says."""
+        stored, flags = batch.column("body"), batch.column("sysFlag").to_pylist()
+        bodies: list[bytes | None] = []
+        start = size = 0
+        for row, flag in enumerate(flags):
+            body = stored[row].as_py()
+            if flag & FORMAT["SYSFLAG_COMPRESSED"]:
+                try:
+                    body = decompress(body, flag)
+                except BadBodyError as why:
+                    if row > start:
+                        yield self._with_bodies(batch.slice(start, row - start), bodies, piece)
+                    yield _bad_body(batch.slice(row, 1), piece, str(why))
+                    bodies, start, size = [], row + 1, 0
+                    continue
+            bodies.append(body)
+            size += len(body)
+            if size >= self._nbytes:
+                yield self._with_bodies(batch.slice(start, row + 1 - start), bodies, piece)
+                bodies, start, size = [], row + 1, 0
+        if start < batch.num_rows:
+            yield self._with_bodies(batch.slice(start), bodies, piece)
+
+    def _with_bodies(
+        self, rows: pa.RecordBatch, bodies: list[bytes | None], piece: Range, corrupt: str | None = None
+    ) -> pa.RecordBatch:
+        """Rows with other bodies.
+
+        Args:
+            corrupt: what is wrong with all of them.
+        """
+        at = rows.schema.get_field_index("body")
+        rows = rows.set_column(at, "body", pa.array(bodies, pa.binary()))
+        return self._arranged(rows, piece, pa.array([corrupt] * rows.num_rows, pa.string()))
+
+
+def _bad_body(row: pa.RecordBatch, piece: Range, reason: str) -> BadBody:
+    start = row.column("commitLogOffset")[0].as_py()
+    return BadBody(row, damage_in(piece.segment, start, start + row.column("storeSize")[0].as_py(), reason))

@@ -1,0 +1,103 @@
+"""The selected messages of a piece of the log, found the way that the planner chose.
+
+Whatever an accelerator says, each message is checked on the log. Where the log says otherwise, the accelerator is not
+believed for the whole piece: then it is read from end to end, and what was given already is left out.
+"""
+
+import logging
+from collections.abc import Iterator
+
+import numpy as np
+
+from native_io import Filter, Status
+from rmqstore_spark.query.selection import Selection
+from rmqstore_spark.read.pieces.kernel_filter import kernel_filter
+from rmqstore_spark.read.pieces.queue_claims import ContradictedError, QueueClaims, no_message
+from rmqstore_spark.read.pieces.task import Indexed, Queued, Range
+from rmqstore_spark.store.format.units import Claims, Positions, Run
+from rmqstore_spark.store.structures.commitlog import SegmentReader
+from rmqstore_spark.store.structures.segments import Damage
+
+log = logging.getLogger(__name__)
+
+Gap = tuple[int, int]  # physical offsets [start, stop) that an accelerator says nothing of
+
+
+class SelectedUnits:
+    """Finds the units of messages that are selected, piece by piece.
+
+    Args:
+        selection: which ones.
+        verify_crc: whether the bodyCRC of a selected one must be right.
+    """
+
+    def __init__(self, selection: Selection, verify_crc: bool) -> None:
+        self._selection = selection
+        self._verify_crc = verify_crc
+        self._filter = kernel_filter(selection)
+        self._queue_claims = QueueClaims(selection)
+
+    def filter_of(self, piece: Range) -> Filter | None:
+        """The filter, where it is all that there is to a piece: it is read from end to end."""
+        is_plain = not isinstance(piece, Queued | Indexed) and piece.stop <= self._selection.commit_log_offset.most
+        return self._filter if is_plain else None
+
+    def read(self, piece: Range) -> Iterator[Run | Damage]:
+        """The selected units of a piece, run by run, and the damage that is met while they are looked for."""
+        with piece.store.reader(piece.segment, self._verify_crc) as reader:
+            named: list[Positions] = []
+            if isinstance(piece, Queued | Indexed):
+                try:
+                    for run in self._named(piece, reader):
+                        named.append(run.positions.copy())
+                        yield run
+                    return
+                except ContradictedError as why:
+                    log.warning("%s; reading %d bytes of the commitlog instead", why, piece.stop - piece.start)
+            emitted = np.concatenate(named) if named else None
+            for found in self._scanned(piece, piece.start, piece.stop, reader):
+                yield found if emitted is None or isinstance(found, Damage) else found.without(emitted)
+
+    def _named(self, piece: Queued | Indexed, reader: SegmentReader) -> Iterator[Run]:
+        """What an accelerator names, and what is selected in the gaps that it does not know.
+
+        Raises:
+            ContradictedError: the log has something else where it names a message.
+        """
+        for part in self._parts(piece, reader):
+            if isinstance(part, Claims):
+                yield from self._picked(part, reader)
+                continue
+            for found in self._scanned(piece, *part, reader):
+                if isinstance(found, Damage):
+                    raise ContradictedError(str(found))
+                yield found
+
+    def _parts(self, piece: Queued | Indexed, reader: SegmentReader) -> list[Claims | Gap]:
+        """What is to be looked at in a piece, in the order of the log."""
+        if isinstance(piece, Indexed):
+            return [Claims(piece.positions[piece.positions < piece.live_end]), (piece.live_end, piece.stop)]
+        claims = self._queue_claims.of(piece, reader)
+        parts: list[Claims | Gap] = []
+        first = 0
+        for gap in piece.gaps:
+            before, after = np.searchsorted(claims.positions, gap).tolist()
+            parts += [claims.part(first, before), gap]
+            first = after
+        return [*parts, claims.part(first, len(claims))]
+
+    def _picked(self, claims: Claims, reader: SegmentReader) -> Iterator[Run]:
+        """The selected ones of the units that are claimed."""
+        first = 0
+        while first < len(claims):
+            run, walked = reader.pick(claims, first, self._filter)
+            first = walked.at
+            if run is not None:
+                yield run
+            if walked.status is not Status.LIMIT:
+                raise no_message(reader, int(claims.positions[first]))
+
+    def _scanned(self, piece: Range, start: int, stop: int, reader: SegmentReader) -> Iterator[Run | Damage]:
+        """The selected ones of all units that begin in [start, stop)."""
+        last = self._selection.commit_log_offset.most
+        return piece.store.past_damage(reader).select(start, stop, self._filter, last)

@@ -1,0 +1,103 @@
+"""Messages as they stand in a log: the bytes of their units, some after the other."""
+
+import contextlib
+import itertools
+
+import numpy as np
+
+from rmqstore_spark.errors import DamagedStoreError
+from rmqstore_spark.store.format.units import Positions
+from rmqstore_spark.store.io.files import OpenFile
+from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.proofs import hold
+from rmqstore_spark.store.structures.segments import Segment
+
+
+class StoredUnits:
+    """Reads units whose physical offsets and sizes are known. A context manager; one thread at a time.
+
+    Args:
+        store: what it has seen of itself must still be there whenever a segment is opened.
+    """
+
+    def __init__(self, store: Snapshot) -> None:
+        self._store = store
+        self._seen = [] if store.seen is None else [store.seen]
+        self._segments = store.segments
+        self._starts = [segment.start for segment in self._segments]
+        self._segment: Segment | None = None
+        self._opened = contextlib.ExitStack()
+
+    def __enter__(self) -> "StoredUnits":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def read_into(self, memory: memoryview, positions: Positions, sizes: Positions) -> None:
+        """Put units into memory, back to back.
+
+        Args:
+            memory: as large as all of them.
+            positions: their physical offsets, which ascend.
+            sizes: of each.
+
+        Raises:
+            DamagedStoreError: a file has become shorter.
+            StorageError: the store has become another one.
+        """
+        numbers = np.searchsorted(self._starts, positions, "right") - 1
+        bounds = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(positions)]
+        at = 0
+        for first, after in itertools.pairwise(bounds):
+            segment = self._segments[int(numbers[first])]
+            nbytes = int(sizes[first:after].sum())
+            self._read(memory[at : at + nbytes], segment, positions[first:after] - segment.start, sizes[first:after])
+            at += nbytes
+
+    def _read(self, memory: memoryview, segment: Segment, offsets: Positions, sizes: Positions) -> None:
+        """The same of one segment.
+
+        Args:
+            offsets: where in its file they are.
+        """
+        file = self._open(segment)
+        end = int(offsets[-1] + sizes[-1])
+        is_remote = segment.pin is not None
+        if is_remote and 2 * len(memory) < end - offsets[0]:  # most of what is between them is not asked for
+            starts, lengths = np.empty((2, len(offsets)), np.int64)
+            count = file.gather(offsets, sizes.astype(np.int32), memory, starts, lengths)
+            if count < len(offsets) or (lengths != sizes).any():
+                raise _shorter(segment, end)
+            return
+        if is_remote:
+            file.expect(int(offsets[0]), self._store.end - segment.start)
+        firsts = np.flatnonzero(np.concatenate([[True], offsets[1:] != (offsets + sizes)[:-1]]))
+        at = 0
+        for start, nbytes in zip(offsets[firsts].tolist(), np.add.reduceat(sizes, firsts).tolist(), strict=True):
+            part = memory[at : at + nbytes]
+            if (_copied(file, part, start) if is_remote else file.read_into(part, start)) < nbytes:
+                raise _shorter(segment, end)
+            at += nbytes
+
+    def _open(self, segment: Segment) -> OpenFile:
+        if segment is not self._segment:
+            self._opened.close()
+            hold(self._seen, self._store.files)
+            self._file = self._opened.enter_context(self._store.files.file(segment.path, is_log=True, pin=segment.pin))
+            self._segment = segment
+        return self._file
+
+
+def _copied(file: OpenFile, memory: memoryview, offset: int) -> int:
+    """OpenFile.read_into() out of what is fetched ahead."""
+    data = file.load(offset, len(memory), lambda size: memory[:size])
+    memory[: len(data)] = data
+    return len(data)
+
+
+def _shorter(segment: Segment, end: int) -> DamagedStoreError:
+    return DamagedStoreError(
+        f"{segment.path}: expected messages up to position {end} (commitLogOffset {segment.start + end}), found the "
+        "end of the file: it has become shorter"
+    )

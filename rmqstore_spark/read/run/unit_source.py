@@ -1,0 +1,129 @@
+"""From a piece of the log to decoded units, and to what no replica of it has whole."""
+
+from collections.abc import Generator, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from native_io import Filter
+from rmqstore_spark.query.selection import Selection
+from rmqstore_spark.read.pieces.task import Indexed, Queued, Range, Scanned
+from rmqstore_spark.read.run.find import SelectedUnits
+from rmqstore_spark.read.run.told import say_mended
+from rmqstore_spark.store.format.units import BatchBuilder, Positions, Run
+from rmqstore_spark.store.structures.commitlog import SegmentReader
+from rmqstore_spark.store.structures.segments import Damage
+
+_NONE: Positions = np.empty(0, np.int64)
+
+
+class Step(NamedTuple):
+    """What a source has just done.
+
+    Attributes:
+        piece: of which units went to the builder; all that it holds are of one segment.
+        replicas: those that may still have what turns out to be missing in it.
+        is_last: no more units of this piece come next, so the builder is to be emptied.
+        lost: damage that no replica makes good for. No units came with it.
+    """
+
+    piece: Range
+    replicas: Sequence[Range]
+    is_last: bool = False
+    lost: Damage | None = None
+
+
+class UnitSource:
+    """Decodes the selected units of pieces of the log. Where a piece is damaged, its replicas are read.
+
+    Args:
+        selection: which messages.
+        verify_crc: whether a unit's bodyCRC must be right.
+        builder: where units go. It is emptied after a step that makes it full, or is a piece's last.
+    """
+
+    def __init__(self, selection: Selection, verify_crc: bool, builder: BatchBuilder) -> None:
+        self._verify_crc = verify_crc
+        self._builder = builder
+        self._selected = None if selection.is_everything else SelectedUnits(selection, verify_crc)
+
+    def read(self, piece: Range) -> Iterator[Step]:
+        """All of a piece."""
+        return self._read(piece, piece.spares, _NONE)
+
+    def read_to_damage(self, piece: Range, reader: SegmentReader) -> Generator[Step, None, Damage | None]:
+        """All messages of a piece up to the first damage, which is the answer; None where nothing is damaged.
+
+        Args:
+            reader: of its segment.
+        """
+        for damage in piece.store.past_damage(reader).decode(piece.start, piece.stop, self._builder):
+            if damage is not None:
+                yield Step(piece, piece.spares, is_last=True)
+                return damage
+            yield Step(piece, piece.spares)
+        yield Step(piece, piece.spares, is_last=True)
+        return None
+
+    def replaced(
+        self, piece: Range, damage: Damage, replicas: Sequence[Range], emitted: Positions = _NONE
+    ) -> Iterator[Step]:
+        """What replicas have in place of something damaged.
+
+        Args:
+            emitted: the physical offsets of messages that an accelerator has led to already: these do not come again.
+        """
+        replica = replica_at(damage.start, replicas)
+        if replica is None:
+            yield Step(piece, replicas, lost=damage)
+            return
+        others = [other for other in replicas if other is not replica]
+        say_mended(damage.place, replica.segment.path)
+        stop = min(damage.stop, replica.stop)
+        yield from self._read(Scanned(replica.segment, damage.start, stop, replica.store), others, emitted)
+        if stop < damage.stop:
+            yield from self.replaced(piece, damage.after(stop), others, emitted)
+
+    def _read(self, piece: Range, replicas: Sequence[Range], emitted: Positions) -> Iterator[Step]:
+        named = [emitted]
+        for found in self._found(piece, emitted):
+            if isinstance(found, Damage):
+                yield Step(piece, replicas, is_last=True)
+                yield from self.replaced(piece, found, replicas, np.concatenate(named))
+            elif found is None:
+                yield Step(piece, replicas)
+            else:
+                if isinstance(piece, Queued | Indexed):
+                    named.append(found.positions.copy())
+                for _ in self._add(found):
+                    yield Step(piece, replicas)
+        yield Step(piece, replicas, is_last=True)
+
+    def _found(self, piece: Range, emitted: Positions) -> Iterator[Run | Damage | None]:
+        """The selected units of a piece, but for those that came already; None where they went to the builder."""
+        if self._selected is None:
+            return self._decoded(piece, None)
+        chosen = self._selected.filter_of(piece)
+        if chosen is not None and not len(emitted):
+            return self._decoded(piece, chosen)
+        found = self._selected.read(piece)
+        if isinstance(piece, Queued | Indexed) or not len(emitted):
+            return found
+        return (run if isinstance(run, Damage) else run.without(emitted) for run in found)
+
+    def _decoded(self, piece: Range, chosen: Filter | None) -> Iterator[Damage | None]:
+        with piece.store.reader(piece.segment, self._verify_crc) as reader:
+            yield from piece.store.past_damage(reader).decode(piece.start, piece.stop, self._builder, chosen)
+
+    def _add(self, found: Run) -> Iterator[None]:
+        """Decode units, as many at a time as the builder may have."""
+        while len(found.positions):
+            free = self._builder.budget.rows
+            found.only(slice(free)).add_to(self._builder)
+            found = found.only(slice(free, None))
+            yield None
+
+
+def replica_at(position: int, replicas: Sequence[Range]) -> Range | None:
+    """The first of some replicas that has a physical offset."""
+    return next((replica for replica in replicas if replica.start <= position < replica.stop), None)

@@ -1,0 +1,63 @@
+"""Compressed bodies (org.apache.rocketmq.common.compression): zlib streams, LZ4 frames and zstd frames."""
+
+import zlib
+
+import pyarrow as pa
+
+from rmqstore_spark.store.format.message import COMPRESSION_TYPES, compression_type
+
+# A producer refuses to send more than 4 MiB before compression by default. A body that claims to be far larger is a
+# decompression bomb, not a message.
+LARGEST_BODY = 256 * 1024 * 1024
+_CHUNK = 1024 * 1024
+
+
+class BadBodyError(ValueError):
+    """A body says that it is compressed, and is not."""
+
+
+def decompress(body: bytes, sys_flag: int) -> bytes:
+    """A body as the producer sent it.
+
+    Args:
+        body: as stored; an empty one is not compressed, whatever its flag says.
+        sys_flag: with its compressed bit set; bits 8-10 name the type.
+
+    Raises:
+        BadBodyError: it is not what the flag says, is cut, or would come to more than LARGEST_BODY.
+    """
+    if not body:
+        return body
+    number = compression_type(sys_flag)
+    name = COMPRESSION_TYPES.get(number)
+    if name is None:
+        raise BadBodyError(f"sysFlag names compression type {number}: expected 0 to 3")
+    try:
+        return _zlib(body) if name == "zlib" else _framed(body, name)
+    except (zlib.error, OSError) as why:
+        raise BadBodyError(f"the body should be {name}-compressed, but is not: {' '.join(str(why).split())}") from None
+
+
+def _zlib(body: bytes) -> bytes:
+    stream = zlib.decompressobj()
+    out = stream.decompress(body, LARGEST_BODY)
+    if stream.unconsumed_tail:
+        raise _too_large()
+    if not stream.eof:
+        raise zlib.error("the stream is truncated")
+    return out  # like Java's inflater, it does not look at what may follow
+
+
+def _framed(body: bytes, name: str) -> bytes:
+    chunks, size = [], 0
+    with pa.CompressedInputStream(pa.BufferReader(body), name) as stream:
+        while chunk := stream.read(_CHUNK):
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > LARGEST_BODY:
+                raise _too_large()
+    return b"".join(chunks)
+
+
+def _too_large() -> BadBodyError:
+    return BadBodyError(f"the body decompresses to more than {LARGEST_BODY} bytes: read it with decompress=false")

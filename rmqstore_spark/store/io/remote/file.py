@@ -1,0 +1,212 @@
+"""One object, read as a file: what is read one byte after the other in large blocks ahead, what is read here and there
+in pages, and what is read in many places at once in few requests."""
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqstore_spark.store.io.files import Pin
+from rmqstore_spark.store.io.read_ahead import BLOCK, PrefetchRange, ReadAhead
+from rmqstore_spark.store.io.remote.pages import PageCache
+from rmqstore_spark.store.io.remote.ranges import Ranges
+from rmqstore_spark.store.io.remote.spans import Span, how_many_fit, spans
+from rmqstore_spark.store.io.schedule import Concurrent
+
+_MIB = 1024 * 1024
+_LARGEST = 8 * _MIB  # request for what is merged, or guessed to be read on
+_BACKWARDS = 2 * _MIB  # a request for what may be zeros up to the end of a file: it takes twice as long as for a byte
+_LOOK = 8 * _MIB  # after the log's end, so much is looked at whole
+_PROBES = 64  # and of the rest, so many places
+PROBE_BYTES = 4 * 1024  # are likely to be read from somewhere on
+_GATHERED_AT_ONCE = 16  # requests of one task
+
+
+class RemoteFile:
+    """One object: an OpenFile.
+
+    Args:
+        ahead: what is fetched ahead, if it was said there that this file is read.
+        gap: bytes that are cheaper to read than one request more.
+    """
+
+    descriptor = None
+
+    def __init__(self, path: str, pin: Pin, ranges: Ranges, pages: PageCache, ahead: ReadAhead, gap: int) -> None:
+        self.path = path
+        self._pin = pin
+        self._ranges = ranges
+        self._pages = pages
+        self._ahead = ahead
+        self._gap = gap
+        self._blocks = self._range_ahead(0, 0)  # that is read one after the other
+        self._next = -1  # where the last load ended
+        self._grown = pages.page_bytes
+
+    def __enter__(self) -> "RemoteFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._blocks.clear()
+
+    @property
+    def size(self) -> int:
+        return self._pin.size
+
+    def _fetch(self, start: int, stop: int) -> memoryview:
+        return self._ranges.fetch(self.path, self._pin, start, stop)
+
+    def _fetch_in_background(self, start: int, stop: int) -> "Future[memoryview]":
+        return self._ranges.fetch_in_background(self.path, self._pin, start, stop)
+
+    def _fetch_block(self, start: int, stop: int) -> "Future[memoryview]":
+        return self._ranges.fetch_block(self.path, self._pin, start, stop)
+
+    def _range_ahead(self, start: int, stop: int, whole: bool = False) -> PrefetchRange:
+        return ReadAhead().add(self.path, start, stop, self._fetch_block, whole)
+
+    def _go_along(self, blocks: PrefetchRange) -> None:
+        self._blocks.clear()
+        self._blocks = blocks
+
+    def expect(self, start: int, stop: int) -> None:
+        start, stop = max(start, 0), min(stop, self.size)
+        goes_on = self._blocks.has(start) and self._blocks.stop == stop
+        if stop - start > self._pages.page_bytes and not goes_on:
+            self._go_along(self._ahead.claim(self.path, start, stop) or self._range_ahead(start, stop))
+
+    def load(self, offset: int, size: int, buffer: Callable[[int], memoryview]) -> memoryview:
+        stop = min(offset + size, self.size)
+        if offset >= stop:
+            return buffer(0)
+        goes_on = offset <= self._next < stop and size > self._pages.page_bytes // 8
+        self._next = stop
+        if not self._blocks.has(offset) and goes_on:
+            # Who has read on twice will go on reading; how far, nobody has said.
+            self._grown = min(4 * self._grown, _LARGEST)
+            self._go_along(self._range_ahead(offset, min(offset + max(self._grown, size), self.size), whole=True))
+        if self._blocks.has(offset) and (view := self._blocks.view(offset, stop)) is not None:
+            return view
+        whole = buffer(stop - offset)
+        self._fill(whole, offset)
+        return whole
+
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        stop = min(offset + len(buffer), self.size)
+        if offset < 0 or offset >= stop:
+            return 0
+        self._fill(buffer[: stop - offset], offset)
+        return stop - offset
+
+    def _fill(self, buffer: memoryview, offset: int) -> None:
+        """Fill it, with bytes that the object has."""
+        at, stop = offset, offset + len(buffer)
+        while at < stop and self._blocks.is_fetched(at):
+            part = self._blocks.part(at, stop)
+            buffer[at - offset :][: len(part)] = part
+            at += len(part)
+        if at == stop:
+            return
+        if stop - at <= self._pages.page_bytes:
+            self._pages.read_into(self.path, self._pin, buffer[at - offset :], at)
+            return
+        begin, *bounds = [*range(at, stop, BLOCK), stop]
+        later = [(start, self._fetch_in_background(start, end)) for start, end in itertools.pairwise(bounds)]
+        buffer[begin - offset : bounds[0] - offset] = self._fetch(begin, bounds[0])
+        for start, block in later:
+            data = block.result()
+            buffer[start - offset :][: len(data)] = data
+
+    def read(self, offset: int, size: int) -> bytes:
+        buffer = bytearray(max(0, min(size, self.size - offset)))
+        return bytes(buffer[: self.read_into(memoryview(buffer), offset)])
+
+    def gather(
+        self,
+        offsets: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int32],
+        buffer: memoryview,
+        window_offsets: npt.NDArray[np.int64],
+        lengths: npt.NDArray[np.int64],
+    ) -> int:
+        """See OpenFile: what is near comes in one request, and several requests are under way."""
+        fit = how_many_fit(offsets, sizes, len(buffer))
+        starts = np.minimum(offsets[:fit], self.size)
+        counts = np.minimum(offsets[:fit] + sizes[:fit], self.size) - starts
+        ends = np.cumsum(counts)
+        window_offsets[:fit], lengths[:fit] = ends - counts, counts
+
+        def put(span: Span, data: memoryview) -> None:
+            for number in range(span.first, span.last):
+                to, at, count = int(window_offsets[number]), int(starts[number]) - span.start, int(counts[number])
+                buffer[to : to + count] = data[at : at + count]
+
+        needed: list[int] = []
+        for number in np.flatnonzero(counts).tolist():
+            start, stop = int(starts[number]), int(starts[number] + counts[number])
+            kept = self._pages.kept(self.path, self._pin, start, stop)
+            if kept is None:
+                needed.append(number)
+            else:
+                put(Span(number, number + 1, start, stop), kept)
+        self._bring(spans(starts, counts, needed, self._gap, _LARGEST), put)
+        return fit
+
+    def _bring(self, wanted: list[Span], put: Callable[[Span, memoryview], None]) -> None:
+        """Fetch spans, several at a time; one in this thread."""
+        if len(wanted) == 1:
+            put(wanted[0], self._fetch(wanted[0].start, wanted[0].stop))
+            return
+        waiting: deque[tuple[Span, Future[memoryview]]] = deque()
+        for span in wanted:
+            waiting.append((span, self._fetch_in_background(span.start, span.stop)))
+            if len(waiting) >= _GATHERED_AT_ONCE:
+                first, coming = waiting.popleft()
+                put(first, coming.result())
+        for span, coming in waiting:
+            put(span, coming.result())
+
+    def extents(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """See OpenFile. What is behind the first megabytes counts as a hole where all places that are looked at have
+        only zeros; there is no way to know it but to read all of it."""
+        stop = min(stop, self.size)
+        near, page = min(start + _LOOK, stop), self._pages.page_bytes
+        step = max((stop - near) // _PROBES, page)
+        places = [*range(near, stop, step), *([max(stop - page, near)] if near < stop else [])]
+        for at in places:
+            self._pages.prefetch(self.path, self._pin, at, min(at + PROBE_BYTES, self.size))
+        if start < near:
+            yield start, near
+        if any(any(self.read(at, PROBE_BYTES)) for at in places):
+            yield near, stop
+
+    def data_end(self) -> int:
+        """See OpenFile: the file's end. No hole can be seen."""
+        return self.size
+
+    def used_end(self) -> int:
+        """See OpenFile. Zeros may stand anywhere, so all that comes after it is read."""
+        end, page = self.size, self._pages.page_bytes
+        while end > 0:
+            start = max(end - _BACKWARDS, 0)
+            data = self._fetch(start, end)
+            for first in reversed(range(0, end - start, page)):
+                if used := bytes(data[first : first + page]).rstrip(b"\0"):
+                    return start + first + len(used)
+            end = start
+        return 0
+
+    def likely_data_end(self) -> int:
+        """See OpenFile: right where no page between others begins with zeros."""
+        page = self._pages.page_bytes
+        used = Concurrent().partition_point(
+            0, -(-self.size // page), lambda number: any(self.read(number * page, page // 16))
+        )
+        last = self.read(max(used - 1, 0) * page, page).rstrip(b"\0")
+        return max(used - 1, 0) * page + len(last)

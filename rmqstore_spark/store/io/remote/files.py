@@ -1,0 +1,147 @@
+"""Files of stores in object storage or HDFS.
+
+A request takes tens of milliseconds, however little it brings, and many can be under way at a time. So what is read one
+byte after the other comes in large blocks, several ahead; what is read here and there is merged where it lies close
+together, and asked for all at once. There are no holes: where a file's data ends is guessed for a hint,
+and else all up to the file's end is read.
+"""
+
+import contextlib
+import functools
+import os
+import stat
+from collections.abc import Iterable
+from typing import NoReturn
+
+from rmqstore_spark.errors import DamagedStoreError
+from rmqstore_spark.store.io.files import Files, OpenFile, Pin, Prices, cannot_read
+from rmqstore_spark.store.io.guest import Manners
+from rmqstore_spark.store.io.read_ahead import ReadAhead
+from rmqstore_spark.store.io.remote.buckets import Buckets, FindBucket, bucket_of
+from rmqstore_spark.store.io.remote.file import PROBE_BYTES, RemoteFile
+from rmqstore_spark.store.io.remote.listing import Listing
+from rmqstore_spark.store.io.remote.pages import PAGE_BYTES, PageCache
+from rmqstore_spark.store.io.remote.ranges import Ranges
+from rmqstore_spark.store.io.schedule import Concurrent
+from rmqstore_spark.store.io.storage import Storage
+
+_MIB = 1024 * 1024
+
+# At 30 ms a request and 80 MB/s a connection, a request costs as much as 2.4 MB more of another one.
+PRICES = Prices(
+    request=2 * _MIB,
+    gap=_MIB,
+    search=4 * 2 * _MIB,
+    linear_below=PAGE_BYTES // 20,  # units of a ConsumeQueue: a search has seen the pages in which it ends
+    concurrency=64,
+)
+
+
+class RemoteFiles(Files):
+    """Files whose paths are URIs. What it has listed it keeps.
+
+    When it is pickled, for a task, it loses that, and how storage is reached: `set_credentials` says that again.
+
+    Args:
+        storage: how it is reached.
+        bucket: what gives the objects of a path's bucket, and the key of the path in it.
+    """
+
+    is_snapshot = True
+    has_holes = False
+    schedule = Concurrent()
+    are_paths_the_systems = False
+
+    def __init__(
+        self,
+        prices: Prices | None = None,
+        manners: Manners | None = None,
+        storage: Storage | None = None,
+        bucket: FindBucket | None = None,
+    ) -> None:
+        super().__init__(prices or PRICES, manners)
+        self._buckets = Buckets(storage or Storage(), bucket or bucket_of)
+        self._listing = Listing(self._buckets, self.count)
+        self._ranges = Ranges(self._buckets, self.count, self._pace)
+        self._pages = PageCache(self._ranges)
+        self._ahead = ReadAhead()
+
+    def __reduce__(self) -> tuple[type["RemoteFiles"], tuple[object, ...]]:  # type: ignore[override]
+        return type(self), (self.prices, self.manners, None, self._buckets.find)
+
+    def fresh(self) -> "RemoteFiles":
+        return type(self)(self.prices, self.manners, self._buckets.storage, self._buckets.find)
+
+    def set_credentials(self, storage: Storage) -> None:
+        self._buckets.storage = storage
+
+    # ---- looking
+
+    def list_tree(self, path: str) -> None:
+        self._listing.list_tree(path)
+
+    def names(self, path: str) -> list[str]:
+        return self._listing.names(path)
+
+    def status(self, path: str) -> os.stat_result:
+        pin = self._listing.look(path)
+        if pin is None:
+            return os.stat_result((stat.S_IFDIR | 0o555, 0, 0, 1, 0, 0, 0, 0, 0, 0), {"st_blocks": 0})
+        mode = stat.S_IFREG | 0o444
+        return os.stat_result((mode, 0, 0, 1, 0, 0, pin.size, 0, 0, 0), {"st_blocks": -(-pin.size // 512)})
+
+    def unlinked(self) -> Files:
+        return self  # there are none
+
+    def lstat(self, path: str) -> os.stat_result:
+        return self.status(path)
+
+    def matching(self, pattern: str) -> list[str]:
+        return self._listing.matching(pattern)
+
+    def is_locked(self, path: str) -> bool:
+        """False: nobody can hold a lock there."""
+        return False
+
+    def pin(self, path: str) -> Pin | None:
+        return self._listing.look(path)
+
+    def hold(self, path: str, pin: Pin) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            if self._listing.look(path) == pin:
+                return
+        offset, expected = pin.proof or (0, b"0")
+        self._ranges.fetch(path, pin, offset, offset + len(expected))
+
+    # ---- reading
+
+    def file(self, path: str, is_log: bool = False, pin: Pin | None = None) -> OpenFile:
+        if pin is None:
+            try:
+                pin = self._listing.look(path)
+            except OSError as why:
+                raise cannot_read(path, why) from None
+            if pin is None:
+                raise DamagedStoreError(f"{path}: expected an object, found a directory; move it away")
+        return RemoteFile(path, pin, self._ranges, self._pages, self._ahead, self.prices.gap)
+
+    def open(self, path: str) -> NoReturn:
+        """Refuses: there is no descriptor of an object."""
+        raise NotImplementedError(f"{path}: an object has no descriptor")
+
+    def read_from(self, ahead: ReadAhead) -> None:
+        self._ahead = ahead
+
+    def prefetch_range(self, ahead: ReadAhead, path: str, pin: Pin | None, start: int, stop: int) -> None:
+        if pin is not None and min(stop, pin.size) - start > self._pages.page_bytes:
+            fetch = functools.partial(self._ranges.fetch_block, path, pin)
+            ahead.add(path, start, min(stop, pin.size), fetch)
+
+    def prefetch(self, places: Iterable[tuple[str, int]]) -> None:
+        for path, offset in places:
+            try:
+                pin = self._listing.look(path)
+            except OSError:
+                continue
+            if pin is not None and 0 <= offset < pin.size:
+                self._pages.prefetch(path, pin, offset, min(offset + PROBE_BYTES, pin.size))

@@ -1,0 +1,101 @@
+"""Pages of objects: what is read here and there. Those that were used last are kept."""
+
+import functools
+import threading
+from collections import OrderedDict
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from rmqstore_spark.store.io.files import Pin
+from rmqstore_spark.store.io.remote.ranges import Ranges, in_background
+
+PAGE_BYTES = 64 * 1024  # it takes a request no longer than a byte does
+MOST_PAGES = 1024
+
+
+@dataclass(frozen=True)
+class _Page:
+    """A page in a range that is fetched, or under way: bytes [start, stop) of it."""
+
+    coming: "Future[memoryview]"
+    start: int
+    stop: int
+
+    @property
+    def data(self) -> memoryview:
+        return self.coming.result()[self.start : self.stop]
+
+
+class PageCache:
+    """Pages of objects, each fetched once as long as it is kept; the one that was not asked for longest goes first.
+    Threads may share it.
+
+    Attributes:
+        page_bytes: of each page but the last one of an object.
+    """
+
+    def __init__(self, ranges: Ranges) -> None:
+        self.page_bytes = PAGE_BYTES
+        self._most = MOST_PAGES
+        self._ranges = ranges
+        self._lock = threading.Lock()
+        self._pages: OrderedDict[tuple[str, str | None, int], _Page] = OrderedDict()
+
+    def read_into(self, path: str, pin: Pin, buffer: memoryview, offset: int) -> None:
+        """Fill a buffer, with bytes that the object has."""
+        stop = offset + len(buffer)
+        for number, page in enumerate(self._pages_of(path, pin, offset, stop, False), offset // self.page_bytes):
+            base = number * self.page_bytes
+            begin, end = max(offset, base), min(stop, base + self.page_bytes)
+            buffer[begin - offset : end - offset] = page.data[begin - base : end - base]
+
+    def prefetch(self, path: str, pin: Pin, start: int, stop: int) -> None:
+        """Have the pages of the bytes [start, stop), which the object has, fetched by another thread."""
+        self._pages_of(path, pin, start, stop, True)
+
+    def kept(self, path: str, pin: Pin, start: int, stop: int) -> memoryview | None:
+        """The bytes [start, stop) of an object, if they are in one or two pages that are kept, or under way."""
+        first, last = start // self.page_bytes, (stop - 1) // self.page_bytes
+        with self._lock:
+            pages = [self._pages.get((path, pin.tag, number)) for number in range(first, min(last, first + 2) + 1)]
+        found = [page.data for page in pages if page is not None]
+        if not 0 < len(found) == last - first + 1 <= 2:
+            return None
+        whole = found[0] if len(found) == 1 else memoryview(b"".join(found))
+        return whole[start - first * self.page_bytes : stop - first * self.page_bytes]
+
+    def _pages_of(self, path: str, pin: Pin, start: int, stop: int, is_later: bool) -> list[_Page]:
+        """The pages of the bytes [start, stop). From the first one that is not kept to the last such one, they come in
+        one request; by another thread, if that is for later."""
+        numbers = range(start // self.page_bytes, (stop - 1) // self.page_bytes + 1)
+        keys = [(path, pin.tag, number) for number in numbers]
+        with self._lock:
+            missing = [key[2] for key in keys if key not in self._pages]
+            if missing:
+                begin = missing[0] * self.page_bytes
+                end = min((missing[-1] + 1) * self.page_bytes, pin.size)
+                coming: Future[memoryview] = Future()
+                for number in missing:
+                    at = number * self.page_bytes - begin
+                    self._pages[path, pin.tag, number] = _Page(coming, at, at + self.page_bytes)
+            found = [self._pages[key] for key in keys]  # before one of them is forgotten
+            for key in keys:
+                self._pages.move_to_end(key)
+            while len(self._pages) > self._most:
+                self._pages.popitem(last=False)
+        if missing:
+            bring = functools.partial(self._bring, path, pin, begin, end, coming)
+            if is_later:
+                in_background(bring)
+            else:
+                bring()
+        return found
+
+    def _bring(self, path: str, pin: Pin, start: int, stop: int, coming: "Future[memoryview]") -> None:
+        try:
+            coming.set_result(self._ranges.fetch(path, pin, start, stop))
+        except BaseException as why:
+            with self._lock:  # the next who asks tries again
+                for key in [key for key, page in self._pages.items() if page.coming is coming]:
+                    del self._pages[key]
+            coming.set_exception(why)

@@ -1,0 +1,15 @@
+"""What lies in a store directory: a module for each structure on disk, read only.
+
+The room answers: what do these files say? It believes nothing; what can be proved is the room above
+(rmqstore_spark.store).
+
+* Directories: layout (which file is what), kinds (what a broker may keep in another form), written (our writer's
+  record).
+* The log: segments, window (the part of a segment that is in memory), commitlog (`SegmentReader`: from unit to unit),
+  past_damage (where reading goes on after damage), body_sums (checksums of bodies that overlap), proofs (bytes that
+  tell a store from another one).
+* ConsumeQueues: consumequeue (`Queue`), queues (`ConsumeQueues`, all of a store), queue_cursor (`QueueCursor`, the one
+  search along a queue), queue_sizes, consumequeue_ext.
+* Index files: indexfile (`IndexReader`).
+* Small files: config (topics, groups, offsets), rocksdb_config (the same in RocksDB), checkpoint, timer.
+"""

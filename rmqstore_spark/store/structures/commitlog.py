@@ -1,0 +1,450 @@
+"""Reading the units of a segment: one after the other, or single ones. Where something is no unit, it stops.
+
+What comes after that is another question (store/structures/past_damage.py), and so is whether a unit is of today's log
+(store/live_log.py).
+Source: org.apache.rocketmq.store.CommitLog.
+"""
+
+import contextlib
+import functools
+from collections.abc import Callable, Generator, Iterator
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from native_io import FORMAT, Filter, Status, Walked, Wrapping, find_unit, scan
+from rmqstore_spark.store.format.message import HEAD_SIZE, Header, body_crc, body_in, header_in
+from rmqstore_spark.store.format.queue_block import QueueUnit
+from rmqstore_spark.store.format.units import BatchBuilder, Claims, Positions, Run
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.structures.body_sums import BodySums
+from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.segments import Segment
+from rmqstore_spark.store.structures.window import FIRST_WINDOW, WINDOW_SIZE, Window
+
+WINDOW_UNITS = 8192
+BIG_UNIT = 16 * 1024 * 1024  # above it a unit's far end is looked at before the rest is read
+_FAR = WINDOW_SIZE // 2  # a search does that above this: what it shows it then passes, most of it
+_PEEK_SIZE = 2048  # read first where one unit is asked for: the header of a message with a kilobyte
+_NEAR = 4096  # bytes between two units that are cheaper to read than to ask for twice (Prices.gap)
+_MOST = (1 << 63) - 1
+_ALL_UNITS = 1 << 30
+
+_Given = TypeVar("_Given")
+Step = Callable[..., Walked]
+
+
+class UnitSink(Protocol):
+    """What takes the units of one window after the other, as a native_io.Dispatcher does."""
+
+    def dispatch(
+        self,
+        window: memoryview,
+        *,
+        base: int,
+        position: int,
+        stop: int,
+        segment_end: int,
+        verify_crc: bool,
+        most: int,
+        wrapping: Wrapping | None = None,
+    ) -> Walked:
+        """Take units from `position` on; see native_io.Dispatcher.dispatch."""
+
+
+class SegmentReader:
+    """Reads units of one segment. A context manager.
+
+    Args:
+        segment: the segment.
+        files: how to reach files, and where requests and bytes are counted.
+        verify_crc: whether a unit's bodyCRC must be right.
+
+    Raises:
+        RmqStoreError: the file cannot be opened; the text says why.
+    """
+
+    def __init__(self, segment: Segment, files: Files, verify_crc: bool = False) -> None:
+        self.segment = segment
+        self._window = Window(segment, files)
+        self._wrapping = segment.wrapping
+        self._verify_crc = verify_crc
+        self._sums = BodySums(self._window)
+        self._outline, self._outlined = memoryview(b""), (0, 0)  # the last one, its position and size
+        self._positions: Positions = np.empty(WINDOW_UNITS, np.int64)
+        self._scan_many = functools.partial(scan, positions=self._positions)
+        self._scan_one = functools.partial(scan, positions=self._positions[:1])
+
+    def __enter__(self) -> "SegmentReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file. Runs that were read are lost."""
+        self._window.close()
+
+    # ---- bytes
+
+    @property
+    def file_end(self) -> int:
+        """The physical offset where the segment's file ends, or the segment does if that is earlier."""
+        return self._window.file_end
+
+    def read(self, at: int, size: int) -> bytes:
+        """The bytes at a physical offset, fewer where the file ends."""
+        return self._window.read(at, size)
+
+    def seen(self, at: int, size: int) -> bytes | memoryview:
+        """read(), out of memory where the bytes are in it just now."""
+        return self._window.seen(at, size)
+
+    def expect(self, start: int, stop: int) -> None:
+        """The bytes [start, stop) are read next, one after the other, if nothing in them stops that."""
+        self._window.expect(start, stop)
+
+    def data_extents(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """The parts of [start, stop) that are not holes in the file."""
+        return self._window.data_extents(start, stop)
+
+    def data_end(self) -> int:
+        """Where the last data of the file ends; all bytes after it are zeros."""
+        return self._window.data_end()
+
+    @contextlib.contextmanager
+    def unchecked(self) -> Iterator[None]:
+        """Meanwhile a unit's bodyCRC need not be right."""
+        verify_crc, self._verify_crc = self._verify_crc, False
+        try:
+            yield
+        finally:
+            self._verify_crc = verify_crc
+
+    # ---- units one after the other
+
+    def decode(
+        self, start: int, stop: int, builder: BatchBuilder, chosen: Filter | None = None
+    ) -> Generator[int, None, Walked]:
+        """Decode the units that begin in [start, stop), step by step, up to the first thing that is none.
+
+        Args:
+            start: a unit's start.
+            stop: the log's end, another unit's start, or the segment's end, where there must be a blank.
+            builder: where the units go: in each step no more than its budget.
+            chosen: which units are decoded; None: all.
+
+        Yields:
+            after each step how many units it gave, so that the builder can be emptied.
+        """
+
+        def step(at: int) -> Walked:
+            return self._decoded(at, stop, builder, chosen)
+
+        return self._steps(start, stop, step, lambda count: count)
+
+    def feed(self, start: int, stop: int, sink: UnitSink) -> Generator[int, None, Walked]:
+        """The same with units that are not decoded: each window's go to a sink."""
+        step = functools.partial(sink.dispatch, most=_ALL_UNITS)
+        return self._steps(start, stop, lambda at: self._scan(at, stop, step), lambda count: count)
+
+    def select(self, start: int, stop: int, chosen: Filter, last: int = _MOST) -> Generator[Run, None, Walked]:
+        """The units that a filter chooses among those that begin in [start, stop), run by run; bounds as of decode().
+        None after `last` is chosen, so that reading need not go on there."""
+        step = functools.partial(chosen.scan, positions=self._positions)
+        return self._steps(start, stop, lambda at: self._scan(at, stop, step), self._run_of, last)
+
+    def walk(self, start: int, stop: int) -> tuple[int | None, Walked]:
+        """Step over the units from `start` on, up to `stop`.
+
+        Returns:
+            the start of the last unit, or None; and where that stopped, and why (of `units`: the last window's units).
+        """
+        last, at = None, start
+        while True:
+            run, walked = self._run(at, stop)
+            if run is not None:
+                last = int(run.positions[-1])
+            if walked.status is not Status.FULL:
+                return last, walked
+            at = walked.at
+
+    def run_at(self, start: int, stop: int, size: int = 0) -> Run | None:
+        """The units from `start` on, as many as a window shows; None when there is none.
+
+        Args:
+            size: so many bytes are shown at least, if the file has them.
+        """
+        if size:
+            self._window.show(start, 0, start + size)
+        return self._run(start, stop)[0]
+
+    def first_headers(self, start: int, size: int = FIRST_WINDOW) -> list[Header]:
+        """The headers of the units from `start` on that one read of so many bytes shows, and of the first one in any
+        case."""
+        self._window.show(start, 0, start + size)
+        run = self._run(start, self.segment.end, may_load=False)[0]
+        if run is not None:
+            return run.headers()
+        first = self.header(start)
+        return [] if first is None else [first]
+
+    def headers(self, start: int, stop: int) -> Iterator[Header]:
+        """The headers of the units that begin in [start, stop), up to the first thing that is none."""
+        at = start
+        while at < stop and (run := self.run_at(at, stop)) is not None:
+            found = run.headers()
+            yield from found
+            at = found[-1].position + found[-1].size
+
+    # ---- single units
+
+    def pick(self, claims: Claims, first: int, chosen: Filter) -> tuple[Run | None, Walked]:
+        """Look at claims from `first` on, as many as go into a window.
+
+        Returns:
+            those of them that the filter chooses, or None; and `at`: the first claim not looked at. Another status than
+            LIMIT: the log has something else where that one should be.
+        """
+        some = claims.part(first, first + WINDOW_UNITS)
+        offsets, lengths = np.empty((2, len(some)), np.int64)
+        sizes = np.full(len(some), _PEEK_SIZE, np.int32) if some.sizes is None else some.sizes
+        count = self._window.gather(some.positions, sizes, offsets, lengths)
+        run, walked = self._picked(some.part(0, count), offsets, lengths, chosen)
+        if walked.at > 0 and walked.status is Status.MORE:
+            walked = walked._replace(status=Status.LIMIT)  # the next claim comes with the next window
+        elif walked.at == 0 and (count == 0 or walked.status is Status.MORE):
+            need, at = int(sizes[0]) if count == 0 else walked.expected, int(some.positions[0])
+            if not 0 < need <= self._window.file_end - at or (need > BIG_UNIT and not self._outline_fits(at, need)):
+                return None, Walked(0, first, Status.MORE, need, self._window.file_end - at)
+            self._window.load(at, need)
+            one = np.array([0]), np.array([len(self._window.data)])
+            run, walked = self._picked(some.part(0, 1), *one, chosen)
+        return run, walked._replace(at=first + walked.at)
+
+    def header(self, position: int, after: int = 0) -> Header | None:
+        """The unit at a physical offset, or None when there is none. Without verify_crc its body is not read: one
+        request, and of a large unit another one for its end.
+
+        Args:
+            after: so many bytes after a large unit are brought along with its end.
+        """
+        status, header = self.look(position, after)
+        return header if status is Status.FULL else None
+
+    def look(self, position: int, after: int = 0) -> tuple[Status, Header | None]:
+        """What is at a physical offset: FULL and the unit, BAD_BODY_CRC and the unit, or why there is none.
+
+        Args:
+            after: see header().
+        """
+        if self._wrapping is not None:
+            position = self._past_header(position, self.segment.end, self._wrapping)
+        walked = self._scan(position, self.segment.end, self._scan_one, peek=True)
+        status, size = walked.status, walked.expected
+        data, at = self._window.data, position - self._window.base
+        if status is Status.MORE and position + size <= self._window.file_end:
+            if after or self._outlined != (position, size):
+                self._outline, self._outlined = self._window.outline(position, size, after), (position, size)
+            data, at = self._outline, 0
+            status = self._check_outline(data, position, self.segment.end).status
+        if status is not Status.FULL:
+            return status, None
+        header = header_in(data, at, position)
+        return (Status.FULL if self._is_right(data[at:], position) else Status.BAD_BODY_CRC), header
+
+    def _is_right(self, unit: memoryview, position: int) -> bool:
+        """Is the body of a unit what its bodyCRC says?"""
+        begin, end = body_in(unit)
+        if not self._verify_crc or begin == end:
+            return True
+        return self._sums.of(position + begin, position + end) & 0x7FFFFFFF == body_crc(unit)
+
+    def headers_at(self, position: int) -> list[Header]:
+        """header(), and those of the next units as far as the same read shows them; none where there is no unit."""
+        header = self.header(position)
+        if header is None:
+            return []
+        run = self._run(position, self.segment.end, may_load=False)[0] if header.size <= _PEEK_SIZE else None
+        return [header] if run is None else run.headers()
+
+    def two_headers(self, first: int, second: int) -> tuple[list[Header], list[Header]]:
+        """headers_at() of two units, of the first alone, for the price of one where the second comes soon after it."""
+        near = second + _PEEK_SIZE - first
+        if _PEEK_SIZE < near <= _PEEK_SIZE + _NEAR:
+            self._window.show(first, near, first + near)
+        header = self.header(first, after=_PEEK_SIZE)
+        return [] if header is None else [header], self.headers_at(second)
+
+    def has_message(self, queue: Queue, queue_offset: int, unit: QueueUnit) -> bool:
+        """Is there the message that a ConsumeQueue has this unit for?"""
+        self._window.show(unit.position, 0, unit.position + min(max(unit.size, HEAD_SIZE), _PEEK_SIZE))
+        there = self.header(unit.position)
+        return there is not None and (there.topic, there.queue_id, there.queue_offset, there.size) == (
+            queue.topic,
+            queue.queue_id,
+            queue_offset,
+            unit.size,
+        )
+
+    def is_closed_at(self, at: int) -> bool:
+        """Is the segment's closing blank at a physical offset? No more than that is read."""
+        self._window.show(at, FORMAT["BLANK_SIZE"], at + FORMAT["BLANK_SIZE"])
+        return self.status_at(at, self.segment.end) is Status.BLANK
+
+    def status_at(self, at: int, stop: int) -> Status:
+        """What is at a physical offset: FULL or LIMIT for a unit, else why there is none."""
+        if at >= stop:
+            return Status.LIMIT
+        status, header = self.look(at)
+        is_over = status is Status.FULL and header is not None and header.position + header.size > stop
+        return Status.CROSSES_STOP if is_over else status
+
+    def find(self, start: int, stop: int) -> int | None:
+        """The first physical offset in [start, stop) at which a unit stands that is whole in every check, or None.
+        It takes as long as the bytes are many, whatever they are."""
+        at, need = start, 0
+        while at < stop:
+            self._window.show(at, need, stop)
+            _, at, status, need, _ = find_unit(
+                self._window.data,
+                base=self._window.base,
+                position=at,
+                stop=stop,
+                segment_end=self.segment.end,
+                verify_crc=self._verify_crc,
+            )
+            if status is Status.OK:
+                return at
+            if status is Status.LIMIT:
+                return None
+            if at + need > self._window.file_end:
+                if need <= FORMAT["BLANK_SIZE"]:
+                    return None
+                at, need = at + 1, 0  # something that names more bytes than the file has is no unit
+            elif need > _FAR:
+                if self.look(at)[0] is Status.FULL:
+                    return at
+                at, need = at + 1, 0
+        return None
+
+    # ---- one step
+
+    def _steps(
+        self, start: int, stop: int, step: Callable[[int], Walked], given: Callable[[int], _Given], last: int = _MOST
+    ) -> Generator[_Given, None, Walked]:
+        """Let the kernel walk from `start` to `stop`, or over `last`; what `given` makes of the number of units of each
+        step that gave any."""
+        at = start
+        self._window.expect(start, min(stop, last + 1))
+        while at < stop and at <= last:
+            walked = step(at)
+            if walked.units > 0:
+                yield given(walked.units)
+            if walked.status not in (Status.FULL, Status.LIMIT):
+                return walked
+            at = walked.at
+        return Walked(0, at, Status.LIMIT, 0, 0)
+
+    def _decoded(self, at: int, stop: int, builder: BatchBuilder, chosen: Filter | None) -> Walked:
+        """Units from `at` on: of one window, and of more where the kernel may read the file itself."""
+        budget, decoder = builder.budget, builder.decoder
+        walked = self._window.decode(decoder, at, stop, self._verify_crc, budget, chosen)
+        if walked is not None and walked.status is not Status.MORE:
+            return walked
+        if chosen is None:
+            return self._scan(at, stop, functools.partial(decoder.scan, most=budget.rows))
+        walked = self._scan(at, stop, functools.partial(chosen.scan, positions=self._positions[: budget.rows]))
+        decoder.append(self._window.data, self._positions[: walked.units], base=self._window.base)
+        return walked
+
+    def _run_of(self, count: int) -> Run:
+        return Run(self._window.data, self._window.base, self._positions[:count])
+
+    def _run(self, at: int, stop: int, may_load: bool = True) -> tuple[Run | None, Walked]:
+        """_scan, with the units as a run, or None."""
+        walked = self._scan(at, stop, self._scan_many, may_load=may_load)
+        return self._run_of(walked.units) if walked.units else None, walked
+
+    def _scan(self, at: int, stop: int, step: Step, peek: bool = False, may_load: bool = True) -> Walked:
+        """Let the kernel step over units from `at` on as far as one window shows them.
+
+        Args:
+            step: the kernel's scan, or a decoder's.
+            peek: only the first unit is asked for, and of that nothing that is not near; its bodyCRC is not looked at.
+            may_load: if not, only what is in the window or near is looked at.
+
+        Returns:
+            What the kernel returns; FULL means that it only has to be called again.
+        """
+        if self._wrapping is not None and not peek:
+            at = self._past_header(at, stop, self._wrapping)
+        need, window = 0, self._window
+        may_load, verify_crc = may_load and not peek, self._verify_crc and not peek
+        while True:
+            window.show(at, need, at + _PEEK_SIZE if peek else stop)
+            walked = step(
+                window.data,
+                base=window.base,
+                position=at,
+                stop=stop,
+                segment_end=self.segment.end,
+                verify_crc=verify_crc,
+                wrapping=self._wrapping,
+            )
+            if walked.status is not Status.MORE:
+                return walked
+            if walked.at > at:
+                return walked._replace(status=Status.FULL)
+            expected = walked.expected
+            if at + expected > window.file_end or (expected > _PEEK_SIZE and not may_load):
+                return Walked(0, at, Status.MORE, expected, window.file_end - at)
+            if expected <= need:  # the file has become shorter since it was opened
+                return Walked(0, at, Status.MORE, expected, len(window.data))
+            need = expected
+            if need > BIG_UNIT:
+                outlined = self._check_outline(window.outline(at, need), at, stop)
+                if outlined.status is not Status.FULL:
+                    return outlined._replace(units=0, at=at)
+
+    def _past_header(self, at: int, stop: int, wrapping: Wrapping) -> int:
+        """Where the unit begins whose entry begins at a physical offset; the offset itself where no entry does, or none
+        with a unit that begins before `stop`."""
+        self._window.show(at, wrapping.header, min(at + _PEEK_SIZE, self.segment.end))
+        size = wrapping.entry_size(bytes(self._window.seen(at, wrapping.header)), at)
+        after = at + wrapping.header
+        return after if size is not None and size > wrapping.header and after < stop else at
+
+    def _picked(
+        self, claims: Claims, offsets: Positions, lengths: Positions, chosen: Filter
+    ) -> tuple[Run | None, Walked]:
+        """Filter.pick() on the window, and the chosen units."""
+        answers = np.empty(len(claims), np.int64)
+        walked = chosen.pick(
+            self._window.data,
+            segment_end=self.segment.end,
+            verify_crc=self._verify_crc,
+            positions=claims.positions,
+            window_offsets=offsets,
+            lengths=lengths,
+            sizes=claims.sizes,
+            queue_offsets=claims.queue_offsets,
+            chosen=answers,
+        )
+        which = answers[: walked.units]
+        return Run(self._window.data, 0, claims.positions[which], offsets[which]) if walked.units else None, walked
+
+    def _check_outline(self, outline: memoryview, at: int, stop: int) -> Walked:
+        """Do its lengths fit together? Status FULL says so."""
+        return scan(
+            outline,
+            base=at,
+            position=at,
+            stop=stop,
+            segment_end=self.segment.end,
+            verify_crc=False,
+            positions=np.empty(1, np.int64),
+        )
+
+    def _outline_fits(self, at: int, size: int) -> bool:
+        return self._check_outline(self._window.outline(at, size), at, self.segment.end).status is Status.FULL

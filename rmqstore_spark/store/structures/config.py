@@ -1,0 +1,421 @@
+"""config/: what the broker was told of topics and consumers, in files or in RocksDB (rocksdb_config.py). Hints: nothing
+that is there needs to be true.
+
+fastjson writes them, with numbers as keys in no quotes: {0:12,1:9}. While one is replaced, only its .bak may be there.
+Source: org.apache.rocketmq.common.ConfigManager, broker.BrokerPathConfigHelper.
+"""
+
+import contextlib
+import functools
+import json
+import logging
+import os
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from rmqstore_spark.errors import RmqStoreError, StorageError, one_line
+from rmqstore_spark.store.io.files import Files, cannot_read, ignore_unreadable, kind_of
+from rmqstore_spark.store.structures.kinds import Part
+from rmqstore_spark.store.structures.layout import queue_id_of
+from rmqstore_spark.store.structures.rocksdb_config import InRocksDB, config_in_rocksdb
+
+log = logging.getLogger(__name__)
+
+_BACKUP = ".bak"
+_MOST_MILLISECONDS = 253_402_300_800_000  # the year 10000
+_MOST_BYTES = 64 * 1024 * 1024  # 100 000 topics are half of it
+_MOST_MEMBERS = 2_000_000  # and these, too; a topic has about ten
+_MOST_DEPTH = 32  # a broker's have five; so many are safe in any code that calls itself
+DEFAULT_QUEUES = 16  # to read and to write, of a topic whose entry does not say (TopicConfig.defaultReadQueueNums)
+# A text, which stays what it is, or a number before a colon. Also a text without an end: it is then all that is left.
+_TEXT_OR_KEY = re.compile(r'("(?:[^"\\]|\\.)*"?)|(?<![\w.+-])(-?[0-9]+)(?=\s*:)', re.DOTALL)
+
+# The member that has what readers take of a file.
+MEMBERS = {
+    "topics.json": "topicConfigTable",
+    "subscriptionGroup.json": "subscriptionGroupTable",
+    "consumerOffset.json": "offsetTable",
+    "lmqConsumerOffset.json": "offsetTable",
+    "delayOffset.json": "offsetTable",
+    "messageRequestMode.json": "messageRequestModeMap",
+    "consumerOrderInfo.json": "table",
+    "consumerFilter.json": "filterDataByTopic",
+}
+OFFSETS = ("consumerOffset.json", "lmqConsumerOffset.json")  # with light queues (enableLmq) the second has all of them
+# The files that a broker may have in RocksDB instead.
+_PARTS: dict[str, Part] = {
+    "topics.json": "topics",
+    "subscriptionGroup.json": "groups",
+    **dict.fromkeys(OFFSETS, "offsets"),
+}
+
+Table = dict[str, Any]
+ConsumerOffsets = dict[tuple[str, str], dict[int, int]]  # by (group, topic): by queueId
+
+
+def load(path: str, files: Files) -> Table | None:
+    """A file's object, its backup's when it has none, or None. A hint: what cannot be understood is passed over.
+
+    Args:
+        path: the file without `.bak`.
+        files: how to reach files, and where requests and bytes are counted.
+    """
+    for candidate in with_backup(path):
+        with ignore_unreadable(), contextlib.suppress(ValueError):
+            found = parse(read_text(candidate, files, "replace"))
+            if candidate != path:
+                say_of_backup(path, found, files)
+            return found
+    return None
+
+
+def why_unread(root: str, name: str, files: Files) -> str | None:
+    """Why nothing is known of a file in config/ that is there, in words; None where it, or its backup, can be read, or
+    neither is there.
+
+    Args:
+        root: the store directory.
+        name: the file's, without `.bak`.
+        files: how to reach files, and where requests and bytes are counted.
+    """
+    return _taken(root, name, files).why_not
+
+
+def read(root: str, name: str, files: Files) -> tuple[Table, str | None]:
+    """A file's object, or its backup's, if it is what a broker writes, else an empty one; and why there is none
+    although there is a file, in words. Unlike load() it takes no guesses.
+
+    Args:
+        root: the store directory.
+        name: the file's, without `.bak`.
+        files: how to reach files, and where requests and bytes are counted.
+    """
+    taken = _taken(root, name, files)
+    if taken.path is not None and taken.is_backup:
+        say_of_backup(os.path.join(root, "config", name), taken.table, files)
+    return taken.table, taken.why_not
+
+
+def backup_instead(root: str, name: str, files: Files) -> tuple[str, str] | None:
+    """Where a broker takes a file's backup in config/: what it finds as the file, and of when the backup is, in words.
+
+    Args:
+        root: the store directory.
+        name: the file's, without `.bak`.
+        files: how to reach files, and where requests and bytes are counted.
+    """
+    taken = _taken(root, name, files)
+    if taken.path is None or not taken.is_backup:
+        return None
+    return taken.reasons[0] if taken.reasons else "none", _age(taken.path, taken.table, files)
+
+
+class _Taken(NamedTuple):
+    """What was read of a file in config/.
+
+    Attributes:
+        path: of the file or its backup; None where neither could be read.
+        reasons: why what comes before that could not be.
+    """
+
+    path: str | None
+    table: Table
+    reasons: list[str]
+
+    @property
+    def is_backup(self) -> bool:
+        return self.path is not None and self.path.endswith(_BACKUP)
+
+    @property
+    def why_not(self) -> str | None:
+        return self.reasons[0] if self.path is None and self.reasons else None
+
+
+def _taken(root: str, name: str, files: Files) -> _Taken:
+    kept = _in_rocksdb(root, name, files)
+    if kept is not None:
+        return _Taken(kept.directory, {MEMBERS[name]: kept.table}, [])
+    reasons: list[str] = []
+    for path in with_backup(os.path.join(root, "config", name)):
+        try:
+            files.status(path)
+            table = parse(read_text(path, files, "strict"))
+            _check_shape(name, table)
+            return _Taken(path, table, reasons)
+        except (FileNotFoundError, NotADirectoryError):
+            reasons += _instead_of(path, files)
+        except OSError as why:
+            reasons.append(str(cannot_read(path, why)))
+        except StorageError:
+            raise
+        except RmqStoreError as why:
+            reasons.append(str(why))
+        except ValueError as why:
+            reasons.append(f"{path}: expected JSON as a broker writes it ({why})")
+    return _Taken(None, {}, reasons)
+
+
+def _in_rocksdb(root: str, name: str, files: Files) -> InRocksDB | None:
+    """What a RocksDB has instead of a file in config/; None where none has it, or it cannot be read."""
+    kept = config_in_rocksdb(root, _PARTS[name], files) if name in _PARTS else None
+    if kept is None or kept.table is None:
+        if kept is not None:
+            log.info("%s", kept.why_not)  # in which tables that is not known is said by them (elsewhere.py)
+        return None
+    path = os.path.join(root, "config", name)
+    if files.exists(path):
+        _say_once(
+            f"{one_line(path)}: there is a RocksDB as well, {one_line(kept.directory)}, which is taken: a broker that "
+            "has one does not look at the file; if it has none any more, move the RocksDB away"
+        )
+    return kept if name != OFFSETS[1] else kept._replace(table={})  # all of them are in the first
+
+
+def say_of_backup(path: str, table: Table, files: Files) -> None:
+    """Say it in the log, once, where a file's backup is taken.
+
+    Args:
+        path: the file's, without `.bak`.
+        table: what the backup says.
+    """
+    _say_once(
+        f"{one_line(path)}: is missing, or cannot be read: its backup is taken, {_age(path + _BACKUP, table, files)}; "
+        "what was changed since then is not known: bring the file back"
+    )
+
+
+@functools.lru_cache(maxsize=10_000)
+def _say_once(text: str) -> None:
+    log.warning("%s", text)
+
+
+def _age(path: str, table: Table, files: Files) -> str:
+    """Of when a backup is, in words: the last change that it says it has, else that of the file."""
+    version = table.get("dataVersion")
+    milliseconds = version.get("timestamp") if isinstance(version, dict) else None
+    if type(milliseconds) is not int or not 0 < milliseconds < _MOST_MILLISECONDS:
+        with contextlib.suppress(OSError):
+            milliseconds = int(files.status(path).st_mtime) * 1000
+    if not milliseconds:
+        return "of an unknown time"
+    return f"of {datetime.fromtimestamp(milliseconds // 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _instead_of(path: str, files: Files) -> Iterator[str]:
+    """What is in the place of a missing file, or of its directory, in words; nothing where that is nothing."""
+    directory = os.path.dirname(path)
+    with contextlib.suppress(OSError):
+        found = files.lstat(directory)
+        if not files.is_directory(directory):
+            yield f"{directory}: expected a directory, found {kind_of(found)}"
+            return
+        yield f"{path}: expected a file, found {kind_of(files.lstat(path))}"
+
+
+def _check_shape(name: str, table: Table) -> None:
+    """See that what a reader takes of a file is what a broker writes; more may stand there.
+
+    Raises:
+        ValueError: it is not.
+    """
+    member = MEMBERS.get(name)
+    found = {} if member is None else table.get(member, {})
+    if not isinstance(found, dict):
+        raise ValueError(f"expected an object as {member}, found {type(found).__name__}")
+    for key, entry in found.items():
+        place = f"of {one_line(key):.200} in {member}"
+        if name == "delayOffset.json":
+            _check_offset(key, entry, place)
+        elif not isinstance(entry, dict):
+            raise ValueError(f"expected an object {place}, found {type(entry).__name__}")
+        elif member == "offsetTable":
+            for queue_id, offset in entry.items():
+                _check_offset(queue_id, offset, place)
+
+
+def _check_offset(number: str, offset: Any, place: str) -> None:
+    if queue_id_of(number) is None or type(offset) is not int:
+        raise ValueError(f"expected a number and its offset {place}, found {one_line(number):.40} and {offset!r:.40}")
+
+
+def with_backup(path: str) -> tuple[str, str]:
+    """The files to look into, one after the other, as a broker does."""
+    return path, path + _BACKUP
+
+
+def read_text(path: str, files: Files, errors: str) -> str:
+    """What is in one file.
+
+    Args:
+        errors: what to do about bytes that are no UTF-8, as of bytes.decode.
+
+    Raises:
+        RmqStoreError: it cannot be read.
+        ValueError: it is larger than any broker's, or not UTF-8.
+    """
+    with files.file(path) as file:
+        size = file.size
+        if size > _MOST_BYTES:
+            raise _too_much()
+        return file.read(0, size).decode(errors=errors)
+
+
+def parse(text: str) -> Table:
+    """The object that a text means. Whole numbers as keys become text.
+
+    Raises:
+        ValueError: it means none, or one with more members or deeper than any broker's.
+    """
+    if max(text.count(":"), text.count(",")) > _MOST_MEMBERS:
+        raise _too_much()
+    try:
+        found = _parse(text)
+    except RecursionError:
+        found, depth = None, _MOST_DEPTH + 1
+    else:
+        depth = _depth(found)
+    if depth > _MOST_DEPTH:
+        raise ValueError(f"expected objects nested at most {_MOST_DEPTH} deep, found deeper ones")
+    if not isinstance(found, dict):
+        raise ValueError(f"expected an object, found {type(found).__name__}")
+    return found
+
+
+def _too_much() -> ValueError:
+    return ValueError(f"expected at most {_MOST_BYTES} bytes and {_MOST_MEMBERS} members, found more")
+
+
+def _parse(text: str) -> Any:
+    with contextlib.suppress(json.JSONDecodeError):
+        return json.loads(text)
+    return json.loads(_TEXT_OR_KEY.sub(lambda found: found[1] or f'"{found[2]}"', text))
+
+
+def _depth(value: Any) -> int:
+    depth, level = 0, [value]
+    while level := [container for container in level if isinstance(container, dict | list)]:
+        depth += 1
+        level = [inner for outer in level for inner in (outer.values() if isinstance(outer, dict) else outer)]
+    return depth
+
+
+def topic_queues(root: str, files: Files) -> dict[str, int]:
+    """The topics of config/topics.json, each with its number of queues: the larger of those to read and to write.
+
+    Args:
+        root: the store directory.
+        files: how to reach files, and where requests and bytes are counted.
+    """
+    queues = {}
+    for topic, entry in topic_entries(root, files).items():
+        numbers = [entry.get(name, DEFAULT_QUEUES) for name in ("readQueueNums", "writeQueueNums")]
+        queues[topic] = max(filter(is_count, numbers), default=DEFAULT_QUEUES)
+    return queues
+
+
+def is_count(value: Any) -> bool:
+    """Is it what a broker takes for a number of queues?"""
+    return type(value) is int and 0 <= value < 1 << 31
+
+
+def is_exactly(value: Any, number: int) -> bool:
+    """Is it this whole number? To Python, true and 1.0 are equal to 1, too."""
+    return type(value) is int and value == number
+
+
+def offset_topics(root: str, files: Files) -> set[str]:
+    """The topics that some group has consumed, from config/consumerOffset.json.
+
+    Args:
+        root: the store directory.
+        files: how to reach files, and where requests and bytes are counted.
+    """
+    names = member_of(root, "consumerOffset.json", "offsetTable", files)  # Topic@Group
+    return {topic for topic, at, _ in (name.partition("@") for name in names) if topic and at}
+
+
+def consumer_offsets(root: str, files: Files) -> ConsumerOffsets:
+    """The offset of the next message in each queue that a group consumes, from config/consumerOffset.json, or
+    with light queues (enableLmq) from lmqConsumerOffset.json, which then has all of them.
+
+    Args:
+        root: the store directory.
+        files: how to reach files, and where requests and bytes are counted.
+    """
+    return offsets_in([member_of(root, name, MEMBERS[name], files) for name in OFFSETS])
+
+
+def offsets_in(tables: list[Table]) -> ConsumerOffsets:
+    """The same of what the files of OFFSETS have: the first counts that has any."""
+    offsets: ConsumerOffsets = {}
+    for name, queues in next(filter(None, tables), {}).items():
+        topic, at, group = name.partition("@")
+        if not topic or not at or not group or not isinstance(queues, dict):
+            continue
+        if found := offsets_by_number(queues):
+            offsets[group, topic] = found
+    return offsets
+
+
+def delay_offsets(root: str, files: Files) -> dict[int, int]:
+    """The queue offset of the next message of each delay level that is to be delivered, from config/delayOffset.json.
+
+    Args:
+        root: the store directory.
+        files: how to reach files, and where requests and bytes are counted.
+    """
+    return offsets_by_number(member_of(root, "delayOffset.json", "offsetTable", files))
+
+
+def order_entries(root: str, files: Files) -> dict[str, Table]:
+    """What config/consumerOrderInfo.json says of each `topic@group` that is popped in order, by queueId.
+
+    Args:
+        root: the store directory.
+        files: how to reach files, and where requests and bytes are counted.
+    """
+    return _entries(root, "consumerOrderInfo.json", "table", files)
+
+
+def topic_entries(root: str, files: Files) -> dict[str, Table]:
+    """What config/topics.json says of each topic, as it stands there.
+
+    Args:
+        root: the store directory.
+        files: how to reach files, and where requests and bytes are counted.
+    """
+    return _entries(root, "topics.json", "topicConfigTable", files)
+
+
+def group_entries(root: str, files: Files) -> dict[str, Table]:
+    """What config/subscriptionGroup.json says of each consumer group, as it stands there.
+
+    Args:
+        root: the store directory.
+        files: how to reach files, and where requests and bytes are counted.
+    """
+    return _entries(root, "subscriptionGroup.json", "subscriptionGroupTable", files)
+
+
+def offsets_by_number(offsets: Mapping[str, Any]) -> dict[int, int]:
+    """The queue offsets in an object, by the number that each is named with."""
+    by_number = {}
+    for text, offset in offsets.items():
+        number = queue_id_of(text)
+        if number is not None and type(offset) is int and 0 <= offset < 1 << 63:
+            by_number[number] = offset
+    return by_number
+
+
+def _entries(root: str, name: str, member: str, files: Files) -> dict[str, Table]:
+    return {key: entry for key, entry in member_of(root, name, member, files).items() if isinstance(entry, dict)}
+
+
+def member_of(root: str, name: str, member: str, files: Files) -> Table:
+    """The object that a member of a file in config/ is, or what a RocksDB has instead; empty where there is none."""
+    if member == MEMBERS.get(name) and (kept := _in_rocksdb(root, name, files)) is not None:
+        return kept.table or {}
+    found = (load(os.path.join(root, "config", name), files) or {}).get(member)
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,244 @@
+"""ConsumeQueue: the files of one topic and queue, whose units point into the commitlog (store/format/queue_block.py).
+
+A truncated queue keeps its old units after the new end, so no unit is believed before the commitlog confirms it.
+Source: org.apache.rocketmq.store.ConsumeQueue, queue.BatchConsumeQueue.
+"""
+
+import itertools
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from rmqstore_spark.kept import kept
+from rmqstore_spark.store.format.queue_block import BATCH_UNIT_SIZE, UNIT_SIZE, QueueBlock, QueueUnit
+from rmqstore_spark.store.io.files import Files, OpenFile, allocated, file_status, ignore_unreadable
+from rmqstore_spark.store.structures.layout import start_in
+
+UNITS_AT_ONCE = 16 * 1024  # where all are read
+FEW_UNITS = 128  # are read in one request rather than searched
+_LEAST_AT_ONCE, _MOST_AT_ONCE = 256, 64 * 1024  # in a walk along a queue: it begins small and gets larger
+
+
+class QueueFile(NamedTuple):
+    """A file of a queue."""
+
+    path: str
+    first: int  # the number of its first unit
+    capacity: int  # units
+    size: int  # bytes
+    allocated: int  # bytes that it takes on the disk: files are made at their full size, as a hole
+
+    @property
+    def end(self) -> int:
+        """The number after that of its last unit."""
+        return self.first + self.capacity
+
+
+class Queue:
+    """The ConsumeQueue of one topic and queue. Missing and unreadable files count as unused units: it is a hint.
+
+    Units are numbered from the queue's beginning; in a simple queue that number is the queue offset. Its files are
+    listed when they are first needed.
+
+    Attributes:
+        directory: where its files are.
+        is_batch: whether it is a BatchCQ.
+        files: how they are reached.
+    """
+
+    def __init__(self, directory: str, topic: str, queue_id: int, files: Files, is_batch: bool = False) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.is_batch = is_batch
+        self.directory = directory
+        self.files = files
+
+    @kept
+    def in_files(self) -> list[QueueFile]:
+        """Its files, in their order."""
+        found: list[QueueFile] = []
+        size = self.unit_size
+        for name in names_in(self.directory, self.files):
+            start = start_in(name)
+            path = os.path.join(self.directory, name)
+            status = None if start is None else file_status(path, self.files)
+            if start is None or status is None:
+                continue
+            nbytes = status.st_size
+            if found:  # one that is too long has the units of the next one not twice
+                last = found[-1]
+                found[-1] = last._replace(capacity=min(last.capacity, start // size - last.first))
+            found.append(QueueFile(path, start // size, nbytes // size, nbytes, allocated(status)))
+        return found
+
+    @property
+    def first(self) -> int:
+        """The number of the unit that its first file begins with."""
+        return self.in_files[0].first if self.in_files else 0
+
+    @property
+    def stop(self) -> int:
+        """The number after the last unit that its files have space for."""
+        return self.in_files[-1].end if self.in_files else 0
+
+    @property
+    def unit_size(self) -> int:
+        """Bytes of a unit."""
+        return BATCH_UNIT_SIZE if self.is_batch else UNIT_SIZE
+
+    @property
+    def is_lmq(self) -> bool:
+        """Is it a queue of messages that are in their own topics' queues as well (light message queue, MixAll)?"""
+        return is_light(self.topic)
+
+    @property
+    def sizes(self) -> list[tuple[str, int]]:
+        """Its files, in their order, with their bytes."""
+        return [(file.path, file.size) for file in self.in_files]
+
+    # ---- units
+
+    def unit(self, number: int) -> QueueUnit | None:
+        """The unit of this number, or None where there is none or it stands for no message."""
+        unit = self.any_unit(number)
+        return unit if unit is not None and unit.is_message else None
+
+    def any_unit(self, number: int) -> QueueUnit | None:
+        """The unit of this number, whatever it stands for; None where the files have no space for it."""
+        for file in self.in_files:
+            if file.first <= number < file.end:
+                with ignore_unreadable(), self.files.file(file.path) as opened:
+                    data = opened.read((number - file.first) * self.unit_size, self.unit_size)
+                    return QueueBlock.of(data, number, self.is_batch)[0] if len(data) == self.unit_size else None
+        return None
+
+    def block(self, number: int, count: int) -> QueueBlock:
+        """At most `count` units from a number on, as far as one file follows the other."""
+        data = b"".join(data for _, data in self.chunks(number, number + count, at_once=count))
+        return QueueBlock.of(data, number, self.is_batch)
+
+    def blocks(self, number: int, stop: int | None = None, over_gaps: bool = False) -> Iterator[QueueBlock]:
+        """The units from a number on, some at a time. Arguments as of chunks()."""
+        for first, data in self.chunks(number, stop, _LEAST_AT_ONCE, _MOST_AT_ONCE, over_gaps):
+            yield QueueBlock.of(data, first, self.is_batch)
+
+    def units(self, start: int, position: int) -> tuple[QueueBlock, int]:
+        """The units of messages from number `start` up to the first that points to `position` or after it, or is not
+        used; and the number of that one."""
+        found, number = [], start
+        for block in self.blocks(start, self.stop):
+            beyond = np.flatnonzero(~block.are_before(position))
+            end = int(beyond[0]) if len(beyond) else len(block)
+            found.append(block.only(slice(end)))
+            number += end
+            if end < len(block):
+                break
+        units = QueueBlock.joined(found)
+        return (units if units.are_messages.all() else units.only(units.are_messages)), number
+
+    def chunks(
+        self,
+        number: int,
+        stop: int | None = None,
+        at_once: int = UNITS_AT_ONCE,
+        most: int = UNITS_AT_ONCE,
+        over_gaps: bool = False,
+        buffer: memoryview | None = None,
+    ) -> Iterator[tuple[int, bytes | memoryview]]:
+        """Its units from a number on as they stand in its files, up to where a file is missing or ends early: some at a
+        time, the number of the first and their bytes. What is not used is among them.
+
+        Args:
+            stop: the number after the last one; None: all that are not in the hole at a file's end.
+            at_once: how many come first; then twice as many each time, up to `most`.
+            over_gaps: go on with the next file where one is missing or ends early.
+            buffer: where the bytes stand until the next are asked for.
+        """
+        for file in self.in_files:
+            if file.end <= number:
+                continue
+            if file.first > number and not over_gaps:
+                return
+            number = max(number, file.first)
+            if stop is not None and number >= stop:
+                return
+            with ignore_unreadable(), self.files.file(file.path) as opened:
+                end = file.end if stop is None else min(file.end, stop)
+                if stop is None:
+                    end = min(end, file.first - (-opened.used_end() // self.unit_size))
+                while number < end:
+                    data = self._read(opened, number - file.first, min(at_once, end - number), buffer)
+                    if not data:
+                        break
+                    yield number, data
+                    number += len(data) // self.unit_size
+                    at_once = min(2 * at_once, max(most, at_once))
+            if number < file.end and not over_gaps:
+                return
+
+    def _read(self, file: OpenFile, index: int, count: int, buffer: memoryview | None) -> bytes | memoryview:
+        """Whole units of one of its files."""
+        size = self.unit_size
+        if buffer is None:
+            data = file.read(index * size, count * size)
+            return data[: len(data) // size * size]
+        part = buffer[: min(count, len(buffer) // size) * size]
+        return part[: file.read_into(part, index * size) // size * size]
+
+    # ---- the end
+
+    @kept
+    def end(self) -> int:
+        """The number after the last unit that is not all zeros, when it was first asked for. It may be left over from a
+        truncated log."""
+        # Where holes cannot be seen, to look where the data seems to end costs little. Zeros in the middle can fool
+        # that: where there is no unit in the last file, it is not believed.
+        hint = (self._end_in(file, likely=True) for file in self.in_files[-1:])
+        ends = (self._end_in(file) for file in reversed(self.in_files))
+        return next((end for end in itertools.chain(hint, ends) if end is not None), self.first)
+
+    def _end_in(self, file: QueueFile, likely: bool = False) -> int | None:
+        """The number after the last unit of a file that is not all zeros; None where all are.
+
+        Args:
+            likely: believe where its data seems to end.
+        """
+        with ignore_unreadable(), self.files.file(file.path) as opened:
+            data_end = opened.likely_data_end() if likely else opened.used_end()
+            stop, count = min(file.capacity, -(-data_end // self.unit_size)), FEW_UNITS
+            while stop > 0:
+                start = max(0, stop - count)
+                data = opened.read(start * self.unit_size, (stop - start) * self.unit_size)
+                found = np.flatnonzero(QueueBlock.of(data, is_batch=self.is_batch).are_used)
+                if len(found):
+                    return file.first + start + int(found[-1]) + 1
+                stop, count = start, min(2 * count, UNITS_AT_ONCE)
+        return None
+
+    def last(self) -> QueueUnit | None:
+        """The last used unit, or None."""
+        return self.unit(self.end - 1) if self.end > self.first else None
+
+    def last_place(self) -> tuple[str, int] | None:
+        """The file that last() is in, and where in it; None where there is none."""
+        return self.place_of(self.end - 1)
+
+    def place_of(self, number: int) -> tuple[str, int] | None:
+        """The file of the unit of a number, and where in it (bytes); None where there is no file for it."""
+        inside = (file for file in reversed(self.in_files) if file.first <= number < file.end)
+        return next(((file.path, (number - file.first) * self.unit_size) for file in inside), None)
+
+
+def is_light(topic: str) -> bool:
+    """Is it the topic of light queues?"""
+    return topic.startswith("%LMQ%")
+
+
+def names_in(directory: str, files: Files) -> list[str]:
+    """The names in a directory, sorted; none where it cannot be listed."""
+    try:
+        return sorted(files.names(directory))
+    except OSError:
+        return []

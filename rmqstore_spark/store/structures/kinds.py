@@ -1,0 +1,153 @@
+"""Kinds of stores: what a broker may keep in another form than the files that are read and written here.
+
+A RocksDB has a file CURRENT. (A topic may have that name, too: then it is a directory.) Since 5.4.0 every broker makes
+an empty one in rocksdbstore/; only one with tables (.sst) has something in it. A log of DLedger is found by layout.py.
+Source: docs/format.md (Directory); org.apache.rocketmq.store.config.StorePathConfigHelper,
+broker.config.v1.RocksDBConfigManager, broker.config.v2.ConfigStorage, store.rocksdb.MessageRocksDBStorage,
+tieredstore.metadata.DefaultMetadataStore.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from native_io import Wrapping
+from rmqstore_spark.errors import NotAStoreError
+from rmqstore_spark.store.io.files import Files
+
+Part = Literal["queues", "topics", "groups", "offsets"]
+
+_ROCKSDB = "CURRENT"
+_TABLES = ".sst"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One form in which a broker keeps something.
+
+    Attributes:
+        path: where, below the store.
+        what: what is there, in a few words.
+        hides: tables of ours that do not know what is only there.
+        instead: parts of a store that the broker has there instead of in files. It does not look at files of them.
+        sign: the file in `path`, or how its name ends, that shows that something is there; None: `path` does.
+    """
+
+    path: str
+    what: str
+    hides: frozenset[str]
+    instead: frozenset[Part] = frozenset()
+    sign: str | None = _ROCKSDB
+
+    def is_in(self, root: str, files: Files) -> bool:
+        """Does a store have it?"""
+        path = os.path.join(root, self.path)
+        if self.sign == _TABLES:
+            try:
+                return any(name.endswith(_TABLES) for name in files.names(path))
+            except OSError:
+                return False
+        if self.sign != _ROCKSDB:
+            return files.exists(path if self.sign is None else os.path.join(path, self.sign))
+        return is_rocksdb(path, files)
+
+
+def is_rocksdb(directory: str, files: Files) -> bool:
+    """Is a directory a RocksDB?"""
+    sign = os.path.join(directory, _ROCKSDB)
+    return files.exists(sign) and not files.is_directory(sign)
+
+
+def _config(path: str, what: str, hides: set[str], *instead: Part) -> Kind:
+    return Kind(f"config/{path}", f"{what} in RocksDB", frozenset(hides), frozenset(instead))
+
+
+_QUEUES = "ConsumeQueues in RocksDB", frozenset({"queues", "consumequeue"}), frozenset[Part]({"queues"})
+_ALL = {"topics", "groups", "offsets", "transactions"}
+KINDS = (
+    Kind("consumequeue", *_QUEUES),
+    Kind("consumequeue_rocksdb", *_QUEUES),
+    _config("topics", "topics' configuration", {"topics"}, "topics"),
+    _config("subscriptionGroups", "groups' configuration", {"groups"}, "groups"),
+    _config("consumerOffsets", "consumers' offsets", _ALL, "offsets"),
+    _config("metadata", "configuration and consumers' offsets", _ALL, "topics", "groups", "offsets"),
+    _config("rdb", "configuration and consumers' offsets", _ALL, "topics", "groups", "offsets"),
+    Kind("kvStore", "popped messages in flight, in RocksDB", frozenset({"inflight"})),
+    Kind(
+        "config/tieredStoreMetadata.json",
+        "what is in a tiered store",
+        frozenset({"messages", "topics", "queues", "offsets", "index"}),
+        sign=None,
+    ),
+    Kind(
+        "compaction",
+        "the compacted copy of topics, which may outlive the commitlog's messages",
+        frozenset({"messages"}),
+        sign="compactionLog",
+    ),
+    Kind("rocksdbstore", "an index, timers or transactions in RocksDB", frozenset({"index"}), sign=_TABLES),
+)
+
+
+class WrappedLog(Protocol):
+    """A kind of store whose log has entries that wrap message units. Its segments lie beside commitlog/, or instead of
+    it, are named after the physical offsets that they begin with, and end with i32 -1, i32 bytes left. Physical offsets
+    count what wraps a unit. Such a store is read as any other, and not written to.
+
+    Attributes:
+        what: what is there, in a few words.
+        wrapping: what stands before each unit.
+    """
+
+    @property
+    def what(self) -> str: ...
+
+    @property
+    def wrapping(self) -> Wrapping: ...
+
+    def directories(self, root: str, names: Iterable[str], files: Files) -> list[str]:
+        """Where a store has segments of this kind; none where it is of another kind.
+
+        Args:
+            root: the store directory.
+            names: what is in it.
+        """
+
+
+WRAPPED_LOGS: tuple[WrappedLog, ...] = ()  # a module for each
+
+
+def wrapped_logs(root: str, names: Iterable[str], files: Files) -> dict[str, WrappedLog]:
+    """The directories of a store that have segments of wrapped units; arguments as of WrappedLog.directories()."""
+    entries = list(names)
+    return {path: kind for kind in WRAPPED_LOGS for path in kind.directories(root, entries, files)}
+
+
+def kinds_in(root: str, files: Files, among: Iterable[Kind] = KINDS) -> Iterator[Kind]:
+    """Those of a store, one after the other as they are asked for."""
+    return (kind for kind in among if kind.is_in(root, files))
+
+
+def kind_with(root: str, files: Files, *parts: Part) -> Kind | None:
+    """How a broker has one of these parts of its store, where that is not in files; None where it is."""
+    return next(kinds_in(root, files, (kind for kind in KINDS if kind.instead & {*parts})), None)
+
+
+def refuse_to_write(root: str, files: Files) -> None:
+    """Refuse a store whose broker would not look at the files that are written.
+
+    Raises:
+        NotAStoreError: it is one.
+    """
+    for path, wrapped in wrapped_logs(root, files.names(root), files).items():
+        raise NotAStoreError(
+            f"{path}: {wrapped.what}: expected messages in commitlog/, as this store cannot be written to otherwise; "
+            "make a copy of it (Store.copy, rmqstore copy), and write to that"
+        )
+    kind = kind_with(root, files, "queues", "topics", "groups", "offsets")
+    if kind is not None:
+        raise NotAStoreError(
+            f"{os.path.join(root, kind.path)}: {kind.what}: expected them in files, as this store cannot be written to "
+            "otherwise; make a copy of it (Store.copy, rmqstore copy), and write to that"
+        )

@@ -1,0 +1,424 @@
+"""Directories and names: what lies where in a store, and what only looks like one.
+
+    <root>/commitlog/<20 digits>                       all messages; the name is the physical offset of the first byte
+    <root>/consumequeue/<topic>/<queueId>/<20 digits>  accelerator; or a RocksDB, which is not read
+    <root>/batchconsumequeue/...                       the same for topics whose batches stay together
+    <root>/index/<17 digits>                           accelerator; the name is when the file was made
+    <root>/checkpoint, <root>/abort                    timestamps; a mark that the broker runs or crashed
+Source: org.apache.rocketmq.store.config.StorePathConfigHelper, store.MappedFileQueue, store.MultiPathMappedFileQueue.
+"""
+
+import contextlib
+import os
+import re
+import stat
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+from native_io import Wrapping
+from rmqstore_spark.errors import (
+    DamagedStoreError,
+    DeletedMeanwhileError,
+    NotAStoreError,
+    OptionError,
+    one_line,
+    quoted,
+)
+from rmqstore_spark.store.io.files import Files, Pin, cannot_read, kind_of
+from rmqstore_spark.store.io.storage import location, plain_uri, scheme_of
+from rmqstore_spark.store.structures.kinds import WrappedLog, is_rocksdb, wrapped_logs
+
+SEGMENT_NAME = re.compile(r"[0-9]{20}")
+_MOST_START = 1 << 62  # so that a file's end fits an i64, too
+_QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}")
+_MOST_QUEUE_ID = (1 << 31) - 1
+_MOST_NAME = 255  # bytes
+_LONGEST_PATH = 4096  # Linux' PATH_MAX
+_STORE = "the broker's store directory"
+_ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip", ".gz", ".zst", ".bz2", ".xz", ".lz4", ".7z")
+_LAST_SEGMENTS, _INDEX_FILES = 3, 64  # that are read early
+_GLOB = re.compile(r"[*?\[]")
+_TIERED_NAME = re.compile(r"[0-9a-f]{8}[0-9]{20}")
+_DLEDGER_ENTRY = struct.Struct(">iiqqq")  # magic 1..3, size, index, term, pos (io.openmessaging.storage.dledger.entry)
+
+
+def name_of(start: int) -> str:
+    """The name of a file of a MappedFileQueue, of what it begins with."""
+    return f"{start:020d}"
+
+
+def start_in(name: str) -> int | None:
+    """What a file of a MappedFileQueue begins with, as its name tells; None where no broker gives such a name."""
+    start = int(name) if SEGMENT_NAME.fullmatch(name) else None
+    return None if start is None or start > _MOST_START else start
+
+
+def queue_id_of(name: str) -> int | None:
+    """The queue of a directory below that of a topic; None where no broker gives such a name."""
+    queue_id = int(name) if _QUEUE_ID.fullmatch(name) else None
+    return None if queue_id is None or queue_id > _MOST_QUEUE_ID else queue_id
+
+
+def queue_path(topic: str, queue_id: int) -> str | None:
+    """Where the files of a queue are, below consumequeue/; None where there can be none.
+
+    The one place in which names from a store become a path. A topic is any name of one directory that can be shown; a
+    broker takes fewer (TopicValidator), but an old store may have more.
+    """
+    if not 0 <= queue_id <= _MOST_QUEUE_ID or topic in ("", ".", "..") or "/" in topic or one_line(topic) != topic:
+        return None
+    return os.path.join(topic, str(queue_id)) if len(os.fsencode(topic)) <= _MOST_NAME else None
+
+
+@dataclass(frozen=True)
+class SegmentFile:
+    """A commitlog file: `start` is the physical offset in its name, `size` its length in bytes, `pin` which object it
+    is, `wrapping` what stands before each of its units."""
+
+    path: str
+    start: int
+    size: int
+    pin: Pin | None = None
+    wrapping: Wrapping | None = None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the parts of one store are.
+
+    Attributes:
+        root: the store directory, absolute.
+        segments: the commitlog's files of all its directories, by start.
+        strays: entries of the commitlog directories that no broker writes.
+        consumequeue: that directory, or None when there is none of files (missing, or RocksDB).
+        batchconsumequeue: that directory, or None.
+        index: that directory, or None.
+        abort: whether the broker runs, or did not stop cleanly.
+        dledger: a log of DLedger that has the messages instead of the commitlog, or None. There are no segments then.
+    """
+
+    root: str
+    segments: tuple[SegmentFile, ...]
+    strays: tuple[str, ...]
+    consumequeue: str | None
+    batchconsumequeue: str | None
+    index: str | None
+    abort: bool
+    dledger: str | None = None
+
+    def refuse_dledger(self) -> None:
+        """Refuse a store whose messages are in a log of DLedger.
+
+        Raises:
+            NotAStoreError: they are.
+        """
+        refuse_dledger(self.dledger)
+
+    @property
+    def checkpoint(self) -> str:
+        """The checkpoint file's path, whether it exists or not."""
+        return os.path.join(self.root, "checkpoint")
+
+    @property
+    def lock(self) -> str:
+        """The path of the file whose lock a running broker holds, whether it exists or not."""
+        return os.path.join(self.root, "lock")
+
+
+def expand(paths: list[str], files: Files) -> list[str]:
+    """Paths and globs as absolute directories, each once, globs sorted.
+
+    Raises:
+        OptionError: a URI of another scheme than `file`, a `~name` of nobody, or no text.
+        NotAStoreError: a glob that matches nothing.
+    """
+    found: dict[str, str] = {}  # by real path: a store named twice is still one store
+    for path in map(_as_text, paths):
+        if scheme_of(path) is not None:
+            uri = plain_uri(path)
+            matches = files.matching(uri) if _GLOB.search(uri) else [uri]
+            if not matches:
+                raise NotAStoreError(f"{path}: nothing matches this pattern")
+            found.update(zip(matches, matches, strict=True))
+            continue
+        local = local_path(path, files)
+        matches = files.matching(local) if _GLOB.search(local) and not files.exists(local) else [local]
+        if not matches:
+            raise NotAStoreError(f"{path}: nothing matches this pattern")
+        for match in matches:
+            found.setdefault(os.path.realpath(match), _as_text(os.path.abspath(match)))
+    return list(found.values())
+
+
+def place_to_write(path: str, option: str | None = None) -> str:
+    """A path or `file:` URI as the absolute path of the one directory that it names.
+
+    Args:
+        option: which one it is of, for errors of a path that is none.
+
+    Raises:
+        OptionError: a URI of another scheme, a `~name` of nobody, a glob, or no text.
+    """
+    refuse_remote(_as_text(path, option))
+    files = Files()
+    local = local_path(path, files)
+    if _GLOB.search(local) and not files.exists(local):
+        raise OptionError(
+            f"{path}: only one store can be written to, and this is a pattern; give the store's own directory "
+            "(make it first, if this is its name)"
+        )
+    return _as_text(os.path.abspath(local))
+
+
+def _as_text(path: str, option: str | None = None) -> str:
+    """A path as columns have it.
+
+    Args:
+        option: which one it is of.
+
+    Raises:
+        OptionError: it is empty, or no text.
+    """
+    what = "" if option is None else f"option {option!r}: "
+    if not path or "\0" in path or len(path) > _LONGEST_PATH:
+        raise OptionError(f"{what}expected the path of a directory, found {quoted(path)}")
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise OptionError(
+            f"{what}{path}: expected a path in UTF-8, as columns have paths as text; give a link to it with another"
+            " name"
+        ) from None
+    return path
+
+
+def refuse_remote(path: str) -> None:
+    """Refuse a path that cannot be written to.
+
+    Raises:
+        OptionError: it is a remote store's URI.
+    """
+    if scheme_of(path) is not None:
+        location(path)  # a URI with a secret in it is refused without being shown
+        raise OptionError(
+            f"{path}: a store there can only be read; write to a local or mounted directory, and copy that"
+        )
+
+
+def local_path(path: str, files: Files) -> str:
+    """A path or `file:` URI as a path, with `~` and `~name` replaced as a shell does.
+
+    Raises:
+        OptionError: a URI of another scheme, or a `~name` of nobody.
+    """
+    if path.startswith("~") and not files.exists(path):
+        home = os.path.expanduser(path)
+        if home == path:
+            raise OptionError(f"{path}: there is no home directory for {path.partition('/')[0]!r}; give the whole path")
+        return home
+    uri = urlsplit(path)
+    if not uri.scheme or files.exists(path):
+        return path
+    if uri.scheme == "file" and uri.netloc in ("", "localhost"):
+        return unquote(uri.path)
+    if len(uri.scheme) > 1 and "/" in path:
+        raise OptionError(
+            f"{path}: only local or mounted directories, s3://, s3a://, gs://, abfss:// and hdfs:// can be used, "
+            f"not {uri.scheme!r}; copy the store"
+        )
+    return path
+
+
+def refuse_dledger(directory: str | None) -> None:
+    """Refuse a log of DLedger, if there is one.
+
+    Raises:
+        NotAStoreError: there is.
+    """
+    if directory is not None:
+        raise NotAStoreError(
+            f"{directory}: a DLedger commitlog (enableDLegerCommitLog), which is not supported; "
+            "read the store of a broker without DLedger, or consume from the broker itself"
+        )
+
+
+def read_first(root: str, files: Files, is_indexed: object) -> Iterator[str]:
+    """The files of which a plan reads the beginning, as far as they are where a broker puts them.
+
+    Args:
+        is_indexed: whether those of the index are among them, and what says which topics may be in it.
+    """
+    with contextlib.suppress(OSError):
+        segments = sorted(files.names(os.path.join(root, "commitlog")))
+        yield from (os.path.join(root, "commitlog", name) for name in {*segments[:1], *segments[-_LAST_SEGMENTS:]})
+        yield os.path.join(root, "checkpoint")
+        if is_indexed:
+            yield from (os.path.join(root, "config", name) for name in ("topics.json", "consumerOffset.json"))
+            names = sorted(files.names(os.path.join(root, "index")))
+            yield from (os.path.join(root, "index", name) for name in names[:_INDEX_FILES])
+
+
+def find_store(root: str, commitlogs: list[str] | None, files: Files) -> Layout:
+    """Look at a store directory.
+
+    Args:
+        root: the store directory.
+        commitlogs: the commitlog's directories where they are not <root>/commitlog (broker setting storePathCommitLog).
+        files: how to reach files, and where requests and bytes are counted.
+
+    Raises:
+        NotAStoreError: it is something else; the text says what, and what to give instead.
+        DamagedStoreError: what has the name of a commitlog file is none.
+    """
+    entries = _entries(root, files)
+    dledger = dledger_directory(root, entries, files)
+    if dledger is not None:
+        return _layout(root, entries, files, dledger=dledger)
+    option = None if commitlogs is None else "storePathCommitLog"
+    wanted = _STORE if option is None else f"in option {option!r} the directories of a commitlog"
+    wrapped = wrapped_logs(root, entries, files)
+    if commitlogs is None:
+        if "commitlog" not in entries and not wrapped:
+            raise NotAStoreError(_not_a_store(root, entries, files))
+        commitlogs = [*(_usual(root) if "commitlog" in entries else ()), *wrapped]
+    segments: list[SegmentFile] = []
+    strays: list[str] = []
+    for directory in (_as_text(each, option) for each in commitlogs):
+        for name in sorted(_entries(directory, files, wanted)):
+            path, start = os.path.join(directory, name), start_in(name)
+            if start is None:
+                strays.append(path)
+                continue
+            try:
+                found = files.status(path)
+            except OSError as why:
+                if _is_deleted(path, files):
+                    continue
+                raise cannot_read(path, why) from None
+            if stat.S_ISDIR(found.st_mode):
+                strays.append(path)
+                continue
+            if not stat.S_ISREG(found.st_mode):
+                raise DamagedStoreError(f"{path}: expected a commitlog file, found {kind_of(found)}; move it away")
+            segments.append(SegmentFile(path, start, found.st_size, files.pin(path), _wrapping(wrapped.get(directory))))
+    segments.sort(key=lambda segment: segment.start)
+    while segments:
+        try:
+            if segments[0].wrapping is None and _is_dledger_file(segments[0], files):
+                return _layout(root, entries, files, dledger=segments[0].path)
+            break
+        except DeletedMeanwhileError:
+            del segments[0]
+    return _layout(root, entries, files, tuple(segments), tuple(strays))
+
+
+def _wrapping(kind: WrappedLog | None) -> Wrapping | None:
+    return None if kind is None else kind.wrapping
+
+
+def _is_deleted(path: str, files: Files) -> bool:
+    """Has a broker deleted a segment since it was listed, as it has expired?"""
+    return os.path.basename(path) not in _entries(os.path.dirname(path), files)
+
+
+def _layout(
+    root: str,
+    entries: list[str],
+    files: Files,
+    segments: tuple[SegmentFile, ...] = (),
+    strays: tuple[str, ...] = (),
+    dledger: str | None = None,
+) -> Layout:
+    return Layout(
+        root=root,
+        segments=segments,
+        strays=strays,
+        consumequeue=_consumequeue(root, entries, files),
+        batchconsumequeue=os.path.join(root, "batchconsumequeue") if "batchconsumequeue" in entries else None,
+        index=os.path.join(root, "index") if "index" in entries else None,
+        abort="abort" in entries,
+        dledger=dledger,
+    )
+
+
+def segment_paths(root: str, commitlogs: list[str] | None, start: int) -> list[str]:
+    """The paths that the commitlog file of a physical offset can have; arguments as of find_store()."""
+    return [os.path.join(directory, name_of(start)) for directory in commitlogs or _usual(root)]
+
+
+def _usual(root: str) -> list[str]:
+    return [os.path.join(root, "commitlog")]
+
+
+def _entries(directory: str, files: Files, wanted: str = _STORE) -> list[str]:
+    """What a directory holds. `wanted`: what a user should have given instead of what is none."""
+    try:
+        return files.names(directory)
+    except FileNotFoundError:
+        raise NotAStoreError(f"{directory}: no such directory; give {wanted}") from None
+    except NotADirectoryError:
+        what = "an archive: unpack it, and give" if directory.endswith(_ARCHIVES) else "a file; give"
+        holds = ", the one that holds commitlog/" if wanted == _STORE else ""
+        raise NotAStoreError(f"{directory}: this is {what} {wanted}{holds}") from None
+    except OSError as why:
+        raise cannot_read(directory, why) from None
+
+
+def _consumequeue(root: str, entries: list[str], files: Files) -> str | None:
+    directory = os.path.join(root, "consumequeue")
+    if "consumequeue" not in entries:
+        return None
+    try:
+        names = files.names(directory)
+    except OSError:  # an accelerator: what cannot be read is as good as missing
+        return None
+    return None if "CURRENT" in names and is_rocksdb(directory, files) else directory
+
+
+def dledger_directory(root: str, entries: Iterable[str], files: Files) -> str | None:
+    """The log of DLedger in a store that has these entries; None where it is in the commitlog's place, or there is
+    none."""
+    directories = (os.path.join(root, name) for name in entries if name.startswith("dledger-"))
+    return next((path for path in directories if files.is_directory(os.path.join(path, "data"))), None)
+
+
+def _is_dledger_file(segment: SegmentFile, files: Files) -> bool:
+    """Is it one of those that storePathDLedgerCommitLog has put where others look for the commitlog?"""
+    with files.file(segment.path) as file:
+        head = file.read(0, _DLEDGER_ENTRY.size)
+    if len(head) < _DLEDGER_ENTRY.size:
+        return False
+    magic, size, _index, _term, position = _DLEDGER_ENTRY.unpack(head)
+    return magic in (1, 2, 3) and size >= 48 and position == segment.start
+
+
+def _not_a_store(root: str, entries: list[str], files: Files) -> str:
+    if any(SEGMENT_NAME.fullmatch(name) for name in entries):
+        return (
+            f"{root}: this looks like a directory inside a store; give the store directory that holds commitlog/, "
+            "or name the commitlog's own directories in option storePathCommitLog"
+        )
+    if _is_tiered(root, entries, files):
+        return (
+            f"{root}: files of RocketMQ's tiered store, which are not supported; give the broker's own store directory"
+        )
+    shown = ", ".join(sorted(entries)[:5]) + (", ..." if len(entries) > 5 else "") if entries else "nothing"
+    return (
+        f"{root}: not a RocketMQ store: expected a directory commitlog/ in it, found {shown}; "
+        "give the directory that the broker's storePathRootDir names"
+    )
+
+
+def _is_tiered(root: str, entries: list[str], files: Files) -> bool:
+    """Tiered flat files lie in <cluster>/<broker>/<topic>/<queueId>/<COMMIT_LOG|CONSUME_QUEUE|INDEX>/."""
+    names, directory = entries, root
+    for _ in range(5):
+        if {"COMMIT_LOG", "CONSUME_QUEUE", "INDEX"} & set(names) or any(map(_TIERED_NAME.fullmatch, names)):
+            return True
+        below = next(filter(files.is_directory, (os.path.join(directory, name) for name in sorted(names))), None)
+        if below is None:
+            return False
+        directory, names = below, _entries(below, files)
+    return False

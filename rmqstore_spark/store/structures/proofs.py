@@ -1,0 +1,182 @@
+"""What a plan saw in a store, so that a task can tell before its first row that it reads the same one.
+
+A path says nothing of that: each broker has a /root/store of its own, a copy may be of yesterday, and a store may be
+replaced while a read of it goes on. Object storage has tags for it; here it is some bytes of the log, which nobody
+changes once they stand there. A log only grows at its end and is deleted from its beginning. So who has the same last
+message has all before it that has not expired, and a store that has only grown is the same.
+"""
+
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rmqstore_spark.errors import RmqStoreError, StorageError
+from rmqstore_spark.store.format.message import MARK_SIZE, Head, mark_of
+from rmqstore_spark.store.io.files import Files, Pin
+
+PROOF_SIZE = 256  # bytes: of most messages all but the body, and all of a small one
+_ADVICE = (
+    "give every executor the same store (where all machines reach it, or a copy on each), and load it again if it was "
+    "replaced"
+)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Some bytes of a file that a plan has looked at.
+
+    Attributes:
+        root: the store directory.
+        path: the file.
+        offset: where in the file they are.
+        data: the bytes.
+        start: the physical offset that the file begins with; None where it is none of the commitlog.
+        pin: which object the file was, where it is one.
+        by: who has looked: host and process.
+        may_expire: whether a broker may have deleted the file, and the store is still the same.
+        before: an earlier place of the same log: where that is as it was, but not this one, the log is an older copy.
+    """
+
+    root: str
+    path: str
+    offset: int
+    data: bytes
+    start: int | None
+    pin: Pin | None
+    by: tuple[str, int]
+    may_expire: bool = True
+    before: "Proof | None" = None
+
+    @property
+    def where(self) -> str:
+        """The place in words."""
+        return f"{self.path}: position {self.offset}" + (
+            "" if self.start is None else f" (commitLogOffset {self.start + self.offset})"
+        )
+
+    def in_words(self, data: bytes) -> str:
+        """What stands there, if these are the bytes."""
+        position = None if self.start is None else self.start + self.offset
+        if not any(data):
+            return "zeros" if data else "the end of the file"
+        mark = None if position is None or len(data) < MARK_SIZE else mark_of(data, position)
+        if mark is None:
+            return f"bytes {data[:20].hex()}{'...' if len(data) > 20 else ''}"
+        head = Head.of(data)
+        return (
+            f"a message (storeSize {head.size}, queueId {head.queue_id}, queueOffset {head.queue_offset}, "
+            f"storeTimestamp {mark.store_timestamp}, bodyCRC {mark.body_crc})"
+        )
+
+
+def proof_of(
+    root: str, path: str, offset: int, size: int, files: Files, start: int | None = None, pin: Pin | None = None
+) -> Proof | None:
+    """What stands at a place of a file now; None where there are no bytes.
+
+    Args:
+        root: the store directory.
+        offset: where in the file.
+        size: so many bytes from there on stay as they are; some of them do.
+        files: how to reach files, and where requests and bytes are counted.
+        start: the physical offset that the file begins with, if it is one of the commitlog.
+        pin: which object it is, where it is one.
+    """
+    with files.file(path, pin=pin) as file:
+        data = file.read(offset, min(PROOF_SIZE, size)) if size > 0 else b""
+    if not data:
+        return None
+    return Proof(root, path, offset, data, start, None if pin is None else replace(pin, proof=(offset, data)), _here())
+
+
+def hold(proofs: Sequence[Proof], files: Files) -> None:
+    """See that a store is the one that a plan has seen.
+
+    Args:
+        proofs: what the plan saw. What does not expire comes first, as it tells more.
+        files: how the store's files are reached here.
+
+    Raises:
+        StorageError: it is another one, an older copy of it, or not there at all.
+        RmqStoreError: it cannot be read; or a segment is gone, and all else is as it was: it has expired.
+    """
+
+    def hold_one(proof: Proof) -> None:
+        if proof.pin is not None:
+            files.hold(proof.path, proof.pin)
+        elif (found := _found(proof, files)) is not None:
+            raise _differs(proof, found, files)
+
+    files.schedule.mapped(hold_one, proofs)
+
+
+def _found(proof: Proof, files: Files) -> str | None:
+    """What stands in the place of a proof, in words; None where that is what the plan saw.
+
+    A file that has been cut since then, but shows as much as tells a message from others, is the same one, damaged: who
+    reads it says so.
+    """
+    try:
+        with files.file(proof.path) as file:
+            data = file.read(proof.offset, len(proof.data))
+    except RmqStoreError:
+        if not _is_missing(proof.path, files):
+            raise
+        if _is_missing(os.path.dirname(proof.path), files):
+            raise _unseen(proof) from None
+        if proof.may_expire:
+            raise
+        return "no such file"
+    if data == proof.data or (len(data) >= MARK_SIZE and proof.data.startswith(data)):
+        return None
+    expected, found = proof.in_words(proof.data), proof.in_words(data)
+    if expected != found:
+        return found
+    first = next((at for at, (one, other) in enumerate(zip(proof.data, data, strict=False)) if one != other), len(data))
+    return f"one that differs from byte {first} on"
+
+
+def _is_missing(path: str, files: Files) -> bool:
+    try:
+        files.status(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:  # it may be there
+        pass
+    return False
+
+
+def _differs(proof: Proof, found: str, files: Files) -> StorageError:
+    is_older = proof.before is not None and _holds(proof.before, files)
+    which = " (it begins alike: an older copy, or one that was cut)" if is_older else ""
+    return StorageError(
+        f"{_who(proof)} sees another store under {proof.root} than the plan{which}: {proof.where}: expected "
+        f"{proof.in_words(proof.data)}, found {found}; {_ADVICE}"
+    )
+
+
+def _holds(proof: Proof, files: Files) -> bool:
+    try:
+        return _found(proof, files) is None
+    except RmqStoreError:
+        return False
+
+
+def _unseen(proof: Proof) -> StorageError:
+    above, name = os.path.split(proof.path)
+    if proof.by == _here():
+        return StorageError(f"{above}: it is gone since a read was planned that saw {name} in it; load the store again")
+    return StorageError(
+        f"{_who(proof)} does not see the driver's directories: expected {proof.path}, found no such directory; "
+        f"{_ADVICE}"
+    )
+
+
+def _who(proof: Proof) -> str:
+    here = _here()
+    return "this process" if here == proof.by else f"this executor ({here[0]})"
+
+
+def _here() -> tuple[str, int]:
+    return socket.gethostname(), os.getpid()

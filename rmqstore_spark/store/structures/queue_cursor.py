@@ -1,0 +1,162 @@
+"""Where in a queue a physical offset comes: the one search along a ConsumeQueue, for simple queues and BatchCQs.
+
+A search relies on physical offsets that ascend along the queue. Where they do not (damage, zeros in the middle, units
+that a truncation has left over) the answer is only some border: a unit that is not before the offset, after one
+that is. So whoever must be right searches the live part of the queue alone (store/queue_bounds.py says where it ends),
+or holds the answer against the log.
+"""
+
+import numpy as np
+
+from rmqstore_spark.store.format.queue_block import QueueBlock, QueueUnit
+from rmqstore_spark.store.io.files import OpenFile, ignore_unreadable
+from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, Queue, QueueFile
+
+_GUESSES = 4  # then it is halved
+
+
+class QueueCursor:
+    """Finds physical offsets along one queue. An offset after the last one costs a few requests, however long the queue
+    is: the search begins where it would be if the queue went on as evenly as it did.
+
+    Attributes:
+        queue: which one.
+
+    Args:
+        stop: the answer where all units before this number point to before the offset.
+    """
+
+    def __init__(self, queue: Queue, stop: int | None = None) -> None:
+        self.queue = queue
+        self._most = stop
+        self._last: tuple[int, int] | None = None  # the offset that was looked for last, and the answer
+        self._rate = 0.0  # units for each byte of the log, between the last answer and the one before
+        self._block = QueueBlock.of(b"")  # the units that were read last
+
+    def seek(self, position: int) -> int:
+        """The number of the first unit that points to `position` or after it, or is not used: the number after the last
+        one before it. PRE_BLANK ones come before everything."""
+        before, least = self._last or (position, self.queue.first)
+        if self._last is not None and position == before:
+            return least
+        is_later = before < position
+        if not is_later:
+            least = self.queue.first
+        number = self._in_block(position, least)
+        if number is None:
+            number = self._looked_for(position, least)
+        if is_later:
+            self._rate = (number - least) / (position - before)
+        self._last = position, number
+        return number
+
+    def unit(self, number: int) -> QueueUnit | None:
+        """The unit of this number, or None where there is none or it stands for no message."""
+        index = number - self._start
+        if not 0 <= index < len(self._block):
+            return self.queue.unit(number)
+        unit = self._block[index]
+        return unit if unit.is_message else None
+
+    def around(self, start: int | None, stop: int | None) -> tuple[int, int | None]:
+        """Between which numbers [first, after) all units are that point into the physical offsets [start, stop), and
+        some more: so few that it costs less to read them than to search on.
+
+        Args:
+            start, stop: None where there is nothing before, or from there on, that is to be left out. So is the number
+                after them.
+        """
+        first, most = self.queue.first, self._stop
+        if start is not None:
+            first = self._narrowed(start, first, most)[0]
+        return first, None if stop is None else self._narrowed(stop, first, most)[1]
+
+    @property
+    def _start(self) -> int:
+        return int(self._block.numbers[0]) if len(self._block) else 0
+
+    @property
+    def _stop(self) -> int:
+        return self.queue.stop if self._most is None else min(self._most, self.queue.stop)
+
+    def _in_block(self, position: int, least: int) -> int | None:
+        """The answer, from the number `least` on, where the units that were read last have it."""
+        start, end = self._start, self._start + len(self._block)
+        if least >= end or start >= self._stop:
+            return None
+        number = start + _first_not_before(self._block, position, max(0, least - start))
+        is_answer = number < end and (start <= least or number > start)
+        return min(number, max(least, self._stop)) if is_answer else None
+
+    def _looked_for(self, position: int, least: int) -> int:
+        most = max(least, self._stop)
+        for tries in range(_GUESSES if len(self._block) > 0 else 0):
+            if least == most:
+                return least
+            start = min(max(least, self._guess(position, FEW_UNITS << tries) - FEW_UNITS // 4), most - 1)
+            self._block = self.queue.block(start, min(FEW_UNITS, most - start))
+            index = _first_not_before(self._block, position)
+            if 0 < index < len(self._block) or (index == 0 < len(self._block) and start == least):
+                return start + index
+            if len(self._block) == 0:  # a file is missing, or too short
+                break
+            least, most = (least, start) if index == 0 else (start + index, most)
+        return self._bisected(position, least, most)
+
+    def _guess(self, position: int, least_step: int) -> int:
+        """About where an offset is that the units that were read last do not have, so many further at least."""
+        block = self._block
+        first, last = block[0], block[len(block) - 1]
+        rate = self._rate or (len(block) - 1) / max(len(block), last.position - first.position)
+        if block.are_before(position)[-1]:
+            return last.number + max(least_step, int(rate * (position - last.position)))
+        return first.number - max(least_step, int(rate * (first.position - position)))
+
+    def _bisected(self, position: int, least: int, most: int) -> int:
+        low, high = self._narrowed(position, least, most)
+        self._block = self.queue.block(low, high - low)
+        index = _first_not_before(self._block, position)
+        return low + index if index > 0 else least  # what is between them is of a missing file
+
+    def _narrowed(self, position: int, least: int, most: int) -> tuple[int, int]:
+        """Between which numbers, both included, the answer is: so few units of one file that they are read at once.
+
+        Args:
+            least, most: what is known of it.
+        """
+        files = [file for file in self.queue.in_files if file.first < min(most, file.end) and file.end > least]
+        if not files:
+            return least, least
+        # The last file that begins before the offset is the one; in the files after it every unit is too late.
+        schedule = self.queue.files.schedule
+        file = files[schedule.partition_point(1, len(files), lambda n: self._begins_before(files[n], position)) - 1]
+        low, end = max(least, file.first), min(most, file.end)
+        with ignore_unreadable(), self.queue.files.file(file.path) as opened:
+            # Where there is no data no unit is used.
+            end = max(low, min(end, file.first - (-opened.data_end() // self.queue.unit_size)))
+            at_once = max(FEW_UNITS, self.queue.files.prices.linear_below)
+            if end - low <= at_once:
+                return low, end
+            # The answer is before the first stretch that begins with a unit that is not before the offset.
+            stretches = -(-(end - low) // at_once)
+            after = schedule.partition_point(
+                1, stretches, lambda n: self._is_before(opened, low + n * at_once - file.first, position)
+            )
+            return low + (after - 1) * at_once, min(low + after * at_once, end)
+        return low, low
+
+    def _begins_before(self, file: QueueFile, position: int) -> bool:
+        with ignore_unreadable(), self.queue.files.file(file.path) as opened:
+            return self._is_before(opened, 0, position)
+        return False
+
+    def _is_before(self, file: OpenFile, index: int, position: int) -> bool:
+        data = file.read(index * self.queue.unit_size, self.queue.unit_size)
+        block = QueueBlock.of(data, is_batch=self.queue.is_batch)
+        return len(block) > 0 and bool(block.are_before(position)[0])
+
+
+def _first_not_before(block: QueueBlock, position: int, index: int = 0) -> int:
+    """The index of the first unit, from one on, that does not come before a physical offset; else their number."""
+    beyond = np.flatnonzero(~block.are_before(position)[index:])
+    return index + int(beyond[0]) if len(beyond) else len(block)

@@ -1,0 +1,162 @@
+"""Topics, consumer groups and consumers' offsets that a broker keeps in RocksDB instead of in files of config/.
+
+There are three ways: a database for each (config v1), one for all of them with a column family for each
+(useSingleRocksDBForAllConfigs), and one with keys of a form of its own (configManagerVersion=v2). What comes out is
+what the member of the file would have.
+Source: docs/format.md; org.apache.rocketmq.broker.config.v1.RocksDBConfigManager,
+RocksDBOffsetSerializeWrapper, broker.config.v2.ConfigHelper, SerializationType.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from rmqstore_spark.errors import DamagedStoreError, RmqStoreError, StorageError, one_line
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.rocksdb.database import Database
+from rmqstore_spark.store.structures.kinds import KINDS, Part, kinds_in
+
+Table = dict[str, Any]
+
+_MOST_ROWS = 5_000_000
+_DATA_VERSION = "kvDataVersionKey"  # a row that is none of them
+# Of keys of v2: 1, table (two bytes), 2 for data; then texts with their lengths (two bytes) before them.
+_V2, _V2_DATA = 1, 2
+_V2_TABLES: dict[Part, int] = {"offsets": 1, "topics": 3, "groups": 4}
+_V2_JSON = 1  # before a value
+_SEPARATOR = 1
+_FAMILIES: dict[Part, str] = {"topics": "topic", "groups": "subscriptionGroup", "offsets": "consumerOffset"}
+
+
+class InRocksDB(NamedTuple):
+    """What a database has of one part of the configuration.
+
+    Attributes:
+        directory: the database's.
+        table: by name; of offsets by `topic@group`, each the offsets by queueId. None: it cannot be read.
+        why_not: then the reason.
+    """
+
+    directory: str
+    table: Table | None
+    why_not: str | None
+
+
+def config_in_rocksdb(root: str, part: Part, files: Files) -> InRocksDB | None:
+    """A part of the configuration; None where no database has it.
+
+    Args:
+        root: the store directory.
+        part: topics, groups or offsets.
+        files: how to reach files, and where requests and bytes are counted.
+
+    Raises:
+        StorageError: storage refuses, or does not answer.
+    """
+    kinds = [*kinds_in(root, files, (kind for kind in KINDS if part in kind.instead))]
+    if not kinds:
+        return None
+    kind = kinds[0]
+    directory = os.path.join(root, kind.path)
+    if len(kinds) > 1:
+        others = ", ".join(other.path for other in kinds[1:])
+        return InRocksDB(directory, None, f"{directory}: expected the only database of {part}, found {others} as well")
+    try:
+        return InRocksDB(directory, _read(Database.open(directory, files), kind.path, part), None)
+    except StorageError:
+        raise
+    except RmqStoreError as why:
+        return InRocksDB(directory, None, str(why))
+
+
+def _read(database: Database, path: str, part: Part) -> Table:
+    if path == "config/rdb":
+        return _offsets_of_v2(database) if part == "offsets" else _entries_of_v2(database, part)
+    family = _FAMILIES[part] if path == "config/metadata" else "default"
+    entry = _offsets if part == "offsets" else _object
+    found: Table = {}
+    for key, value in _pairs(database, family):
+        if key != _DATA_VERSION.encode():
+            found[_text(key, database)] = entry(value, database)
+    return found
+
+
+def _entries_of_v2(database: Database, part: Part) -> Table:
+    found: Table = {}
+    for key, value in _pairs(database, "default", _prefix(part)):
+        (name,), _ = _names(key, 1, database)
+        if value[:1] != bytes([_V2_JSON]):
+            raise _not_as(database, f"the entry of {name!r:.100}", f"{value[:1]!r} before it")
+        found[name] = _object(value[1:], database)
+    return found
+
+
+def _offsets_of_v2(database: Database) -> Table:
+    found: Table = {}
+    for key, value in _pairs(database, "default", _prefix("offsets")):
+        (group, topic), rest = _names(key, 2, database)
+        if len(rest) != 4 or len(value) != 8:
+            raise _not_as(database, f"an offset of {group!r:.100}", f"{len(rest)} and {len(value)} bytes")
+        queues = found.setdefault(f"{topic}@{group}", {})
+        queues[str(int.from_bytes(rest, "big", signed=True))] = int.from_bytes(value, "big", signed=True)
+    return found
+
+
+def _prefix(part: Part) -> bytes:
+    return bytes([_V2]) + _V2_TABLES[part].to_bytes(2, "big") + bytes([_V2_DATA])
+
+
+def _names(key: bytes, count: int, database: Database) -> tuple[list[str], bytes]:
+    """The names in a key of v2, and what comes after them."""
+    names = []
+    rest = key[len(_prefix("topics")) :]
+    for _ in range(count):
+        size = int.from_bytes(rest[:2], "big")
+        name = rest[2 : 2 + size]
+        rest = rest[2 + size :]
+        if len(name) != size or not size or (count > 1 and rest[:1] != bytes([_SEPARATOR])):
+            raise _not_as(database, "a key with names", f"{key!r:.200}")
+        names.append(_text(name, database))
+        rest = rest[1:] if count > 1 else rest
+    return names, rest
+
+
+def _pairs(database: Database, family: str, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+    if family not in database.families:
+        return  # nothing was put into it
+    stop = prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else None
+    count = 0
+    for entries in database.scan(family, prefix, stop):
+        count += len(entries)
+        if count > _MOST_ROWS:
+            raise _not_as(database, f"at most {_MOST_ROWS} rows", "more")
+        yield from entries.pairs()
+
+
+def _object(value: bytes, database: Database) -> Table:
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise _not_as(database, "an entry that is an object", f"{value!r:.100}")
+    return found
+
+
+def _offsets(value: bytes, database: Database) -> Table:
+    found = _object(value, database).get("offsetTable")
+    if not isinstance(found, dict):
+        raise _not_as(database, "an entry with offsetTable", f"{value!r:.100}")
+    return found
+
+
+def _text(name: bytes, database: Database) -> str:
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        raise _not_as(database, "a name in UTF-8", f"{name!r:.100}") from None
+
+
+def _not_as(database: Database, expected: str, found: str) -> DamagedStoreError:
+    return DamagedStoreError(f"{database.directory}: expected {expected}, found {one_line(found)}; bring it back")

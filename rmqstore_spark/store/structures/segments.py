@@ -1,0 +1,124 @@
+"""The files of a commitlog as one log, and what is wrong with it.
+
+Source: org.apache.rocketmq.store.MappedFileQueue.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from native_io import Wrapping
+from rmqstore_spark.errors import DamagedStoreError, one_line
+from rmqstore_spark.store.format.sizes import usual_size
+from rmqstore_spark.store.io.files import Pin
+from rmqstore_spark.store.structures.layout import SegmentFile
+from rmqstore_spark.store.structures.proofs import Proof
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A commitlog file, holding the physical offsets [start, end).
+
+    `end` is where it should end: `size` differs from `end - start` where the file was cut or padded. `pin` says which
+    object it is, where it is one. `wrapping` is what stands before each unit; None: the unit before. `proofs` is what a
+    plan saw in its store: they have to hold when it is opened.
+    """
+
+    path: str
+    start: int
+    end: int
+    size: int
+    pin: Pin | None = None
+    wrapping: Wrapping | None = None
+    proofs: tuple[Proof, ...] = field(default=(), compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The units of a segment that begin at the physical offsets [start, stop)."""
+
+    segment: Segment
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Damage:
+    """The physical offsets [start, stop) of a file are not what the format demands."""
+
+    path: str
+    start: int
+    stop: int
+    position: int  # of start, in the file
+    reason: str
+
+    @property
+    def place(self) -> str:
+        """Where it is, and what is wrong there."""
+        return one_line(
+            f"{self.path}: position {self.position} (commitLogOffset {self.start}): {self.reason}; "
+            f"{self.stop - self.start} bytes cannot be read"
+        )
+
+    def after(self, start: int) -> "Damage":
+        """The part of it from a physical offset on."""
+        return replace(self, start=start, position=self.position + start - self.start)
+
+    def __str__(self) -> str:
+        return f"{self.place}: mode=DROPMALFORMED reads the rest, mode=PERMISSIVE shows the place in column 'corrupt'"
+
+
+def damage_in(segment: Segment, start: int, stop: int, reason: str) -> Damage:
+    """A damage of the physical offsets [start, stop) in a segment."""
+    return Damage(segment.path, start, stop, start - segment.start, reason)
+
+
+def segments_of(files: tuple[SegmentFile, ...]) -> tuple[list[Segment], list[Damage]]:
+    """The segments of a store by start, and what is wrong with their names and sizes.
+
+    Args:
+        files: the commitlog's files, by start.
+
+    Raises:
+        DamagedStoreError: two files claim the same physical offsets.
+    """
+    found = list(files)
+    while found and found[-1].size == 0:  # a crash between creating and mapping a file; brokers delete it
+        found.pop()
+    usual = usual_size([[(file.start, file.size) for file in found]])
+    segments: list[Segment] = []
+    faults: list[Damage] = []
+    for file in found:
+        if segments:
+            faults += _gap(segments[-1], file)
+        segments.append(Segment(file.path, file.start, file.start + usual, file.size, file.pin, file.wrapping))
+        if file.size != usual:
+            faults.append(
+                Damage(
+                    file.path,
+                    file.start + min(file.size, usual),
+                    file.start + max(file.size, usual),
+                    min(file.size, usual),
+                    f"expected a file of {usual} bytes like its neighbours, found {file.size}: it was cut or padded, "
+                    "perhaps by a copy that did not finish",
+                )
+            )
+    return segments, faults
+
+
+def _gap(before: Segment, file: SegmentFile) -> list[Damage]:
+    if file.start < before.end:
+        raise DamagedStoreError(
+            f"{file.path}: begins at physical offset {file.start}, but {before.path} reaches to {before.end}: "
+            "these files are not of one commitlog; put each store into a directory of its own"
+        )
+    if file.start == before.end:
+        return []
+    return [
+        Damage(
+            file.path,
+            before.end,
+            file.start,
+            0,
+            f"a gap in the commitlog: expected a file {before.end:020d} after {before.path}, found {file.start:020d}; "
+            "bring the missing segments back (those of a commitlog in several directories: option storePathCommitLog)",
+        )
+    ]

@@ -1,0 +1,201 @@
+"""The part of a segment that is in memory: it slides along the log, and stays in the processor's cache."""
+
+import bisect
+import contextlib
+import mmap
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from native_io import FORMAT, Decoder, Filter, Slide, Walked
+from rmqstore_spark.store.format.message import LONGEST_HEAD, body_end
+from rmqstore_spark.store.format.units import Budget, Positions
+from rmqstore_spark.store.io.files import Files, cannot_read
+from rmqstore_spark.store.structures.proofs import hold
+from rmqstore_spark.store.structures.segments import Segment
+
+WINDOW_SIZE = 512 * 1024  # stays in the second-level cache between reading, checking and decoding
+FIRST_WINDOW = 16 * 1024
+_BLOCK = 4 * 1024
+_TAIL_SIZE = 2 * (32767 + 2)  # the most that can stand after a body
+_NOTHING = memoryview(bytearray())
+
+# Buffers of closed windows, for the next ones: new memory costs as much as to decode 100 KiB.
+_spares: list[memoryview] = []
+_MOST_SPARES = 8
+
+
+class Window:
+    """Bytes of one segment. All positions are physical offsets. To be closed.
+
+    Attributes:
+        segment: the segment.
+        file_end: the physical offset where its file ends, or the segment does if that is earlier.
+        data: what is in memory. It changes with each call that reads.
+        base: the physical offset of its first byte; `file_end` when it is no single stretch of the log.
+
+    Args:
+        files: how to reach files, and where requests and bytes are counted.
+
+    Raises:
+        RmqStoreError: the file cannot be opened, or what a plan saw does not hold; the text says why.
+    """
+
+    def __init__(self, segment: Segment, files: Files) -> None:
+        self.segment = segment
+        hold(segment.proofs, files)
+        self._files = files
+        self._file = files.file(segment.path, is_log=True, pin=segment.pin)
+        self.file_end = segment.start + min(self._file.size, segment.end - segment.start)
+        self._buffer = self.data = _NOTHING
+        self.base = segment.start
+        self._ahead = min(FIRST_WINDOW, WINDOW_SIZE)
+
+    def close(self) -> None:
+        """Close the file. What was in memory is lost."""
+        self._file.close()
+        buffer, self._buffer, self.data = self._buffer, _NOTHING, _NOTHING
+        if len(buffer) == WINDOW_SIZE and len(_spares) < _MOST_SPARES:
+            _spares.append(buffer)
+
+    def expect(self, start: int, stop: int) -> None:
+        """The bytes [start, stop) are shown next, one after the other, if nothing in them stops that."""
+        self._file.expect(start - self.segment.start, min(stop, self.file_end) - self.segment.start)
+
+    def show(self, at: int, need: int, stop: int) -> None:
+        """Have at least `need` bytes from `at` on, or what the file has of them; and more, but not beyond `stop`."""
+        shown = self.base + len(self.data) - at
+        if self.base <= at and shown >= max(need, FORMAT["BLANK_SIZE"]):
+            return
+        size = max(need, min(self._ahead, stop - at))
+        self._ahead = min(2 * self._ahead, WINDOW_SIZE)  # who has read on will go on reading
+        self.load(at, size)
+
+    def load(self, at: int, size: int) -> None:
+        """Have `size` bytes from `at` on, or what the file has of them."""
+        size = min(size, max(self.file_end - at, 0))  # to find out that there is no more is a request
+        self.data = self._file.load(at - self.segment.start, size, self._of_size)
+        self.base = at
+
+    def decode(
+        self, decoder: Decoder, at: int, stop: int, verify_crc: bool, budget: Budget, chosen: Filter | None
+    ) -> Walked | None:
+        """native_io.Slide.decode() from `at` on, the window sliding along; None where the file is not read so."""
+        fd = self._file.descriptor
+        if fd is None:
+            return None
+        if self.data.obj is not self._buffer.obj or len(self._buffer) < WINDOW_SIZE:
+            self.data = self._of_size(WINDOW_SIZE)[:0]
+        slide = Slide(self._buffer, base=self.base, shown=len(self.data), ahead=self._ahead)
+        try:
+            return slide.decode(
+                decoder,
+                fd,
+                start=self.segment.start,
+                end=self.file_end,
+                position=at,
+                stop=stop,
+                segment_end=self.segment.end,
+                verify_crc=verify_crc,
+                most=budget.rows,
+                enough=budget.nbytes,
+                chosen=chosen,
+                wrapping=self.segment.wrapping,
+            )
+        except OSError as why:
+            raise cannot_read(self.segment.path, why, slide.base - self.segment.start) from None
+        finally:
+            self._files.count(slide.requests, slide.bytes)
+            self.base, self._ahead = slide.base, slide.ahead
+            self.data = self._buffer[: slide.shown]
+
+    def gather(self, positions: Positions, sizes: npt.NDArray[np.int32], offsets: Positions, lengths: Positions) -> int:
+        """Have as many of these stretches as fit, one after the other.
+
+        Args:
+            positions, sizes: where each begins, and its bytes.
+            offsets, lengths: are filled: where in `data` each is, and how many of its bytes the file had.
+
+        Returns:
+            how many of them are there.
+        """
+        self.data = self._of_size(WINDOW_SIZE)
+        return self._file.gather(positions - self.segment.start, sizes, self.data, offsets, lengths)
+
+    def read(self, at: int, size: int) -> bytes:
+        """The bytes at a physical offset, fewer where the file ends; `data` stays as it is."""
+        return self._file.read(at - self.segment.start, size)
+
+    def seen(self, at: int, size: int) -> bytes | memoryview:
+        """read(), without reading what is in memory already."""
+        begin = at - self.base
+        if 0 <= begin <= len(self.data) - size:
+            return self.data[begin : begin + size]
+        return self.read(at, size)
+
+    def outline(self, at: int, size: int, after: int = 0) -> memoryview:
+        """A unit of `size` bytes without its body, in memory that takes none before it is written to. Its beginning is
+        taken from `data` where that shows it.
+
+        A size is only a claim until the unit's far end agrees; and sometimes the body is not needed at all.
+
+        Args:
+            after: so many bytes after the unit stand in `data` then; 0: `data` stays as it is.
+        """
+        data = memoryview(_sparse(size))
+        start = at - self.segment.start
+        shown = self.data[at - self.base :][:LONGEST_HEAD] if at >= self.base else self.data[:0]
+        if len(shown) == LONGEST_HEAD:
+            data[:LONGEST_HEAD] = shown
+        else:
+            self._file.read_into(data[:LONGEST_HEAD], start)
+        tail = max(body_end(data[:LONGEST_HEAD]), size - _TAIL_SIZE, LONGEST_HEAD)
+        if after:
+            self.load(at + tail, size - tail + after)
+            found = self.data[: size - tail]
+            data[tail : tail + len(found)] = found
+        else:
+            self._file.read_into(data[tail:], start + tail)
+        return data
+
+    def data_extents(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """The parts of [start, stop) that are not holes in the file."""
+        base = self.segment.start
+        for begin, end in self._file.extents(start - base, min(stop, self.file_end) - base):
+            yield begin + base, end + base
+
+    def data_end(self) -> int:
+        """Where the last data of the file ends; what comes after it is all zeros."""
+        end = min(self.segment.start + self._file.likely_data_end(), self.file_end)
+        if not any(self.read(max(end - _BLOCK, self.segment.start), _BLOCK)):  # zeros that take space on the disk
+            blocks = range((end - self.segment.start) // _BLOCK)
+            used = bisect.bisect_left(
+                blocks, True, key=lambda n: not any(self.read(self.segment.start + n * _BLOCK, _BLOCK))
+            )
+            end = self.segment.start + used * _BLOCK
+        return end
+
+    def _of_size(self, size: int) -> memoryview:
+        """A buffer of that size; what is in memory now is lost."""
+        buffer = self._buffer if size <= len(self._buffer) else _new_buffer(size)
+        if size <= WINDOW_SIZE:  # what a huge unit takes is given back
+            self._buffer = buffer
+        self.base = self.file_end  # so that nobody takes it for a part of the log
+        return buffer[:size]
+
+
+def _new_buffer(size: int) -> memoryview:
+    """Memory of that size; of a whole window mostly that of one which is closed."""
+    if size == WINDOW_SIZE:
+        with contextlib.suppress(IndexError):
+            return _spares.pop()
+    return memoryview(bytearray(size))
+
+
+def _sparse(size: int) -> mmap.mmap:
+    """Memory of which only those pages are taken that are written to, and these alone."""
+    memory = mmap.mmap(-1, size)
+    with contextlib.suppress(OSError):  # a system without huge pages
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return memory

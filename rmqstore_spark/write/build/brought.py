@@ -1,0 +1,236 @@
+"""Option `configFrom`: rows of our own reader become a new store, and what the broker of their store was told of topics
+and groups comes along. Queue offsets are given anew; each group goes on where it was.
+
+A group's offset says which message of a queue is its next one. Tasks count the rows before it, which is its new offset.
+For that the rows of each queue have to come in their order. Delay levels have such an offset, too (delayOffset.json).
+What a broker keeps of transactions, timers and pops names messages by offsets that are given anew: such topics are
+refused, and copied by Store.copy.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rmqstore_spark.errors import OptionError
+from rmqstore_spark.query.options import WriteOptions
+from rmqstore_spark.store.structures import config
+from rmqstore_spark.store.format.by_queue import Integers, by_queue
+from rmqstore_spark.store.structures.config import ConsumerOffsets, Table
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.structures.kinds import kind_with
+from rmqstore_spark.store.structures.layout import find_store, place_to_write
+from rmqstore_spark.store.format.message import are_queued
+from rmqstore_spark.store.format.system_topics import REVIVE_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRANSACTION_TOPICS
+from rmqstore_spark.write.build.queuefiles import Queue
+
+NEEDED = ("topic", "queueId", "queueOffset")  # columns
+_REFUSED = (*TRANSACTION_TOPICS, TIMER_TOPIC)
+_NAMES = ("topics.json", "subscriptionGroup.json", *config.OFFSETS, "delayOffset.json")
+
+
+@dataclass(frozen=True)
+class Brought:
+    """What comes along.
+
+    Attributes:
+        root: the store that it is of.
+        topics: what topics.json says of each.
+        groups: what subscriptionGroup.json says.
+        offsets: of groups, by (group, topic) and queueId.
+        delays: of delay levels.
+    """
+
+    root: str
+    topics: Mapping[str, Table]
+    groups: Table
+    offsets: ConsumerOffsets
+    delays: dict[int, int]
+
+    @classmethod
+    def of(cls, root: str) -> "Brought":
+        """That of a store.
+
+        Raises:
+            NotAStoreError: it is none.
+            OptionError: it has no config/topics.json, a file of config/ cannot be understood, or its configuration is
+                in a RocksDB.
+        """
+        files = Files()
+        find_store(root, None, files)
+        kind = kind_with(root, files, "topics", "groups", "offsets")
+        tables = {name: _understood(root, name) for name in _NAMES}
+        members = {name: tables[name].get(config.MEMBERS[name], {}) for name in _NAMES}
+        topics = members["topics.json"]
+        if kind is not None or not topics:
+            path = os.path.join(root, "config", "topics.json") if kind is None else os.path.join(root, kind.path)
+            found = "none" if kind is None else kind.what
+            raise OptionError(
+                f"option 'configFrom': {path}: expected the broker's topics, found {found}; a configuration in RocksDB "
+                "is not read: remove the option"
+            )
+        offsets = config.offsets_in([members[name] for name in config.OFFSETS])
+        delays = config.offsets_by_number(members["delayOffset.json"])
+        return cls(root, topics, tables["subscriptionGroup.json"], offsets, delays)
+
+    def positions(self) -> dict[Queue, tuple[int, ...]]:
+        """The offsets in each queue that have to be known in the new store, ascending."""
+        found: dict[Queue, set[int]] = {}
+        for (_, topic), queues in self.offsets.items():
+            for queue_id, offset in queues.items():
+                found.setdefault((topic, queue_id), set()).add(offset)
+        for level, offset in self.delays.items():
+            found.setdefault((SCHEDULE_TOPIC, level - 1), set()).add(offset)
+        return {queue: tuple(sorted(offsets)) for queue, offsets in found.items()}
+
+    def files(self, rows: "Counts", topics: Iterable[str]) -> dict[str, bytes]:
+        """The files of config/ but for topics.json, by name.
+
+        Args:
+            rows: all that are written.
+            topics: theirs.
+        """
+        new = {queue: rows.before(queue, offsets) for queue, offsets in self.positions().items()}
+        written = set(topics)
+        groups = {
+            f"{topic}@{group}": {str(queue_id): new[topic, queue_id][offset] for queue_id, offset in queues.items()}
+            for (group, topic), queues in self.offsets.items()
+            if topic in written
+        }
+        found: dict[str, Table] = {"consumerOffset.json": {"offsetTable": groups}}
+        if self.groups:
+            found["subscriptionGroup.json"] = self.groups
+        if SCHEDULE_TOPIC in written:
+            delays = {str(level): new[SCHEDULE_TOPIC, level - 1][offset] for level, offset in self.delays.items()}
+            found["delayOffset.json"] = {"offsetTable": delays}
+        return {name: json.dumps(table, indent="\t").encode() for name, table in found.items()}
+
+
+def _understood(root: str, name: str) -> Table:
+    """What stands in a file of config/. Links are not followed: they could lead to what is no broker's."""
+    table, why = config.read(root, name, Files().unlinked())
+    if why is not None:
+        raise OptionError(
+            f"option 'configFrom': {why}; so the new store would lack what is in {name}: restore it from a backup, or "
+            "delete it"
+        )
+    return table
+
+
+@dataclass(frozen=True)
+class _QueueRows:
+    """Rows of one queue, in the order of their queueOffsets in the store that they are of.
+
+    Attributes:
+        first, last: queueOffsets.
+        before: for each position that was asked for, how many of the rows have a queueOffset below it.
+    """
+
+    first: int
+    last: int
+    before: tuple[int, ...]
+
+
+def brought_by(options: WriteOptions) -> Brought | None:
+    """What the options ask to bring; errors as of Brought.of()."""
+    return None if options.config_from is None else Brought.of(place_to_write(options.config_from, "configFrom"))
+
+
+@dataclass
+class Counts:
+    """Counts rows by their queueOffsets in the store that they are of.
+
+    Args:
+        positions: as of Brought.positions().
+    """
+
+    positions: Mapping[Queue, tuple[int, ...]]
+    _queues: dict[Queue, _QueueRows] = field(default_factory=dict)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """The next rows.
+
+        Raises:
+            OptionError: a column is missing, or has nulls, or a topic is one that is refused, or the rows do not come
+                in the order of their queues.
+        """
+        columns = [_column(batch, name) for name in NEEDED]
+        queued = _queued(batch)
+        topic = columns[0].dictionary_encode()
+        topics = topic.dictionary.to_pylist()
+        _refuse(topics)
+        codes, queue_ids, offsets = (_integers(each)[queued] for each in (topic.indices, columns[1], columns[2]))
+        for queue, rows in by_queue(topics, codes, queue_ids).runs():
+            self._add(queue, offsets[rows])
+
+    def extend(self, others: Sequence["Counts"]) -> None:
+        """The next rows, which were counted elsewhere.
+
+        Raises:
+            OptionError: as of add().
+        """
+        for other in others:
+            for queue, rows in other._queues.items():
+                self._join(queue, rows)
+
+    def before(self, queue: Queue, offsets: tuple[int, ...]) -> dict[int, int]:
+        """Of each of these offsets, which are all positions of a queue: how many rows are before it."""
+        rows = self._queues.get(queue)
+        return dict(zip(offsets, rows.before if rows is not None else (0,) * len(offsets), strict=True))
+
+    def _add(self, queue: Queue, offsets: Integers) -> None:
+        steps = np.flatnonzero(offsets[1:] <= offsets[:-1])
+        if len(steps):
+            raise _out_of_order(queue, int(offsets[steps[0]]), int(offsets[steps[0] + 1]))
+        before = np.searchsorted(offsets, self.positions.get(queue, ())).tolist()
+        self._join(queue, _QueueRows(int(offsets[0]), int(offsets[-1]), tuple(before)))
+
+    def _join(self, queue: Queue, rows: _QueueRows) -> None:
+        known = self._queues.get(queue)
+        if known is not None:
+            if rows.first <= known.last:
+                raise _out_of_order(queue, known.last, rows.first)
+            before = tuple(a + b for a, b in zip(known.before, rows.before, strict=True))
+            rows = replace(rows, first=known.first, before=before)
+        self._queues[queue] = rows
+
+
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
+    at = batch.schema.get_field_index(name)
+    if at < 0 or batch.column(at).null_count:
+        found = "none" if at < 0 else "nulls in it"
+        raise OptionError(f"option 'configFrom': column {name!r}: expected it as our reader gives it, found {found}")
+    return batch.column(at)
+
+
+def _queued(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """Which rows are in a queue."""
+    at = batch.schema.get_field_index("sysFlag")
+    if at < 0:
+        return np.ones(batch.num_rows, bool)
+    return are_queued(_integers(batch.column(at).fill_null(0)))
+
+
+def _refuse(topics: Iterable[str]) -> None:
+    for topic in topics:
+        if topic in _REFUSED or topic.startswith(REVIVE_PREFIX):
+            raise OptionError(
+                f"option 'configFrom': topic {topic!r} is the broker's own, and names messages by their offsets, which "
+                "are given anew: omit its rows, or copy the store (Store.copy, rmqstore copy)"
+            )
+
+
+def _integers(array: pa.Array) -> Integers:
+    return array.to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
+
+
+def _out_of_order(queue: Queue, before: int, found: int) -> OptionError:
+    return OptionError(
+        f"option 'configFrom': queue {queue[1]} of topic {queue[0]!r}: expected the rows of each queue in the order of "
+        f"their queueOffsets, as one store has them, found {found} after {before}; write what the reader gives as it "
+        "comes, or remove the option"
+    )

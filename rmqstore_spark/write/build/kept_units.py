@@ -1,0 +1,37 @@
+"""Units that go from one log to another: what changes in them."""
+
+import numpy as np
+
+from native_io import FORMAT
+from rmqstore_spark.store.format.by_queue import Integers
+
+# Where fields are in a unit (docs/format.md); the last one with two addresses of IPv4.
+_AT_QUEUE_ID, _AT_QUEUE_OFFSET, _AT_PREPARED = 12, 20, 76
+_LONGER = 12  # bytes more of an address of IPv6
+
+
+def put_fields(
+    units: memoryview,
+    sizes: Integers,
+    flags: Integers,
+    *,
+    queue_ids: Integers,
+    queue_offsets: Integers,
+    prepared: Integers,
+) -> None:
+    """Write fields into units that stand back to back: queueId, queueOffset and preparedTransactionOffset.
+
+    Args:
+        flags: their sysFlag, which tells how long the hosts are.
+    """
+    starts = np.cumsum(sizes) - sizes
+    data = np.frombuffer(units, np.uint8)
+    hosts = ((flags & FORMAT[name]) != 0 for name in ("SYSFLAG_BORNHOST_V6", "SYSFLAG_STOREHOST_V6"))
+    at_prepared = starts + _AT_PREPARED + _LONGER * sum(host.astype(np.int64) for host in hosts)
+    for at, values, layout in (
+        (starts + _AT_QUEUE_ID, queue_ids, ">i4"),
+        (starts + _AT_QUEUE_OFFSET, queue_offsets, ">i8"),
+        (at_prepared, prepared, ">i8"),
+    ):
+        width = np.dtype(layout).itemsize
+        data[at[:, None] + np.arange(width)] = values.astype(layout).view(np.uint8).reshape(-1, width)

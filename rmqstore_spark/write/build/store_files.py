@@ -1,0 +1,108 @@
+"""What a store has beside its log, made as messages come: ConsumeQueue and index files, the checkpoint, config/."""
+
+import os
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqstore_spark.store.structures import checkpoint
+from rmqstore_spark.store.structures.written import Record
+from rmqstore_spark.write.build import times
+from rmqstore_spark.write.fs.disk import Tree
+from rmqstore_spark.write.build.indexfiles import IndexWriter
+from rmqstore_spark.write.build.patch import PATCHES
+from rmqstore_spark.write.build.queuefiles import QueueWriter
+from rmqstore_spark.write.build.target import Target
+
+
+class StoreFiles:
+    """Makes these files. A context manager.
+
+    Args:
+        tree: where all of it is.
+        new: the directory that they are made in, in a tree like a store's.
+        target: the store.
+        goes_on: whether they go on with those of the store; else they are made anew.
+        has_index: whether there are to be index files.
+        has_patches: whether what changes in an index file of the store is only put down (patch.py).
+
+    Attributes:
+        queues: the ConsumeQueues.
+    """
+
+    def __init__(
+        self, tree: Tree, new: str, target: Target, *, goes_on: bool, has_index: bool, has_patches: bool = False
+    ) -> None:
+        self._tree = tree
+        self._new = new
+        root, sizes = target.root, target.sizes
+        self.queues = QueueWriter(
+            tree,
+            os.path.join(root, "consumequeue") if goes_on else None,
+            os.path.join(new, "consumequeue"),
+            sizes.queue_file,
+            target.queues,
+        )
+        self._index: IndexWriter | None = None
+        if has_index:
+            self._index = IndexWriter(
+                tree,
+                os.path.join(root if goes_on else new, "index"),
+                os.path.join(new, "index"),
+                sizes.slots,
+                sizes.items,
+                os.path.join(new, PATCHES) if has_patches else None,
+                target.store if goes_on else None,
+            )
+        self._indexed = 0  # store time (ms) up to which index files are that stay
+        if goes_on or not has_index:
+            self._indexed = checkpoint.index_timestamp(os.path.join(root, "checkpoint"), tree.files)
+
+    def __enter__(self) -> "StoreFiles":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._index is not None:
+            self._index.__exit__()
+
+    def put_keys(
+        self,
+        key_hash: npt.NDArray[np.int32],
+        key_position: npt.NDArray[np.int64],
+        key_timestamp: npt.NDArray[np.int64],
+    ) -> None:
+        """Index entries, which come after all those before; see native_io.Dispatched."""
+        if self._index is not None:
+            self._index.put(key_hash, key_position, key_timestamp)
+
+    def finish_index(self) -> None:
+        """Bring index files to disk."""
+        if self._index is not None:
+            self._index.finish()
+
+    def finish(self, store_timestamp: Callable[[int], int], last_timestamp: int, end: int, record: Record) -> None:
+        """Bring the queues to disk, and tell of all of it in a checkpoint.
+
+        Args:
+            store_timestamp: the store time (ms) of the message at a physical offset.
+            last_timestamp: that of the last one.
+            end: where the log ends, as a physical offset.
+            record: the store times that are known.
+        """
+        self.queues.finish(store_timestamp)
+        # An index file that stays may end later than those that are made: a broker that crashes would delete it.
+        indexed = max(self._indexed, self._index.end_timestamp if self._index is not None else 0)
+        last = checkpoint.encode(last_timestamp, indexed, end, record.has_any)
+        self._tree.write_file(os.path.join(self._new, "checkpoint"), last)
+
+    def put_times(self, record: Record) -> None:
+        """Note down the store times of all messages."""
+        times.put(self._tree, self._new, record)
+
+    def put_config(self, files: Mapping[str, bytes]) -> None:
+        """Make files in config/, by their names."""
+        directory = os.path.join(self._new, "config")
+        self._tree.make_directory(directory)
+        for name, text in files.items():
+            self._tree.write_file(os.path.join(directory, name), text)

@@ -1,0 +1,175 @@
+"""`config/topics.json`: the topics a broker serves (remoting.protocol.body.TopicConfigSerializeWrapper)."""
+
+import json
+import os
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.store.structures import config
+from rmqstore_spark.store.structures.config import DEFAULT_QUEUES, Table
+from rmqstore_spark.store.structures.layout import queue_path
+from rmqstore_spark.store.structures.queues import ConsumeQueues
+from rmqstore_spark.store.format.sizes import MOST_QUEUES
+from rmqstore_spark.store.format.system_topics import SCHEDULE_TOPIC
+from rmqstore_spark.write.fs.disk import Tree
+
+_SCHEDULE_QUEUES = 18  # one for each delay level; what the file says overrides what the broker gives it
+_PERM_READ_WRITE = 6
+_LEAVE_AWAY = "other queues cannot be written: omit its messages, or write them elsewhere"
+_QUEUE_TYPES = ("SimpleCQ", None)
+_CLEANUP_POLICIES = ("DELETE", None)
+
+
+def load(tree: Tree) -> Table:
+    """The topics of a store; an empty table where it has none. Where a file is missing or empty, its backup counts.
+
+    Unlike config.load it takes no guesses: what is written back may lack nothing.
+
+    Raises:
+        RmqStoreError: a file cannot be read; or there are some, but none that can be understood.
+    """
+    wrong = None
+    file = os.path.join(tree.path, "config", "topics.json")
+    for path in config.with_backup(file):
+        if tree.find(path) is None:
+            continue
+        try:
+            text = config.read_text(path, tree.files, "strict")
+            if text.strip():
+                table = parse(text)
+                if path != file:
+                    config.say_of_backup(file, table, tree.files)
+                return table
+        except ValueError as why:
+            wrong = wrong or f"{path}: cannot be understood: {why}"
+    if wrong:
+        raise RmqStoreError(f"{wrong}; repair the file, or delete it so that a broker creates its topics again")
+    return {}
+
+
+def parse(text: str) -> Table:
+    """The topics that a text names, if what merge() works with is what a broker writes.
+
+    Raises:
+        ValueError: it is not.
+    """
+    table = config.parse(text)
+    topics = table.get("topicConfigTable", {})
+    if not isinstance(topics, dict):
+        raise ValueError("expected an object as topicConfigTable")
+    for topic, entry in topics.items():
+        count = _readable(entry)
+        if not config.is_count(count):
+            raise ValueError(f"topic {topic}: expected a number of queues as readQueueNums, found {count!r:.40}")
+    return table
+
+
+def _readable(entry: Any) -> Any:
+    """How many queues a topic has to read from, by its entry."""
+    return entry.get("readQueueNums", DEFAULT_QUEUES) if isinstance(entry, dict) else DEFAULT_QUEUES
+
+
+def refuse_unwritable(tree: Tree, table: Table, topics: Iterable[str]) -> None:
+    """Topics whose messages a broker keeps in another form.
+
+    Args:
+        table: as of load().
+
+    Raises:
+        RmqStoreError: naming the topic.
+    """
+    for topic in topics:
+        refuse_batches(tree, table, topic)
+        _refuse_attribute(tree.path, table, topic, "cleanup.policy", _CLEANUP_POLICIES)
+
+
+def refuse_batches(tree: Tree, table: Table, topic: str, advice: str = _LEAVE_AWAY) -> None:
+    """A topic whose queues are of batches (BatchCQ): as topics.json says, or where there are such queues.
+
+    Args:
+        advice: what to do then.
+
+    Raises:
+        RmqStoreError: it is one.
+    """
+    _refuse_attribute(tree.path, table, topic, "queue.type", _QUEUE_TYPES, advice)
+    queue = queue_path(topic, 0)
+    directory = None if queue is None else os.path.join(tree.path, "batchconsumequeue", os.path.dirname(queue))
+    if directory is not None and tree.is_directory(directory) and tree.names(directory):
+        raise RmqStoreError(
+            f"{directory}: topic {topic} has queues of batches (queue.type BatchCQ): expected simple ones; {advice}"
+        )
+
+
+def _refuse_attribute(
+    root: str, table: Table, topic: str, name: str, usual: Collection[str | None], advice: str = _LEAVE_AWAY
+) -> None:
+    entry = table.get("topicConfigTable", {}).get(topic)
+    attributes = entry.get("attributes") if isinstance(entry, dict) else None
+    found = attributes.get(name, attributes.get("+" + name)) if isinstance(attributes, dict) else None
+    if found not in usual:
+        raise RmqStoreError(
+            f"{os.path.join(root, 'config', 'topics.json')}: topic {topic} has {name} {found}: expected "
+            f"{next(iter(usual))}; {advice}"
+        )
+
+
+def with_queues(table: Table, needed: Mapping[str, int], queues: ConsumeQueues) -> dict[str, int]:
+    """The topics with the queues that each needs, and those beside them that have files: of these topics, or of all
+    where the table knows none. A topic whose entry had fewer would not be served whole.
+
+    Args:
+        needed: how many queues each topic needs.
+        queues: those of the store.
+    """
+    counts = dict(needed)
+    for topic in sorted(needed if table.get("topicConfigTable") else {*needed, *queues.topics}):
+        if not queues.of_topic(topic, is_batch=True):
+            for queue in queues.of_topic(topic):
+                if queue.in_files:
+                    counts[topic] = max(counts.get(topic, 0), queue.queue_id + 1)
+    return counts
+
+
+def lacking(table: Table, queues: Mapping[str, int]) -> dict[str, int]:
+    """Of the topics with the queues that each needs, those that a broker would not serve all of."""
+    known = table.get("topicConfigTable", {})
+    return {
+        topic: count
+        for topic, count in queues.items()
+        if not isinstance(known.get(topic), dict) or _readable(known[topic]) < min(count, MOST_QUEUES)
+    }
+
+
+def merge(table: Table, queues: Mapping[str, int], now: int) -> bytes:
+    """The topics with these ones added.
+
+    Args:
+        queues: how many queues each topic that is written to needs. A topic that is there only gets more to read from.
+        now: ms.
+    """
+    known = dict(table.get("topicConfigTable", {}))
+    for topic, count in sorted(queues.items()):
+        if topic == SCHEDULE_TOPIC:
+            count = max(count, _SCHEDULE_QUEUES)
+        count = min(count, MOST_QUEUES)  # a log may have a message of one more, which no broker serves
+        entry = known.get(topic)
+        if isinstance(entry, dict):
+            known[topic] = {**entry, "readQueueNums": max(count, _readable(entry))}
+        else:
+            known[topic] = {
+                "order": False,
+                "perm": _PERM_READ_WRITE,
+                "readQueueNums": count,
+                "topicFilterType": "SINGLE_TAG",
+                "topicName": topic,
+                "topicSysFlag": 0,
+                "writeQueueNums": count,
+            }
+    version = table.get("dataVersion")
+    version = version if isinstance(version, dict) else {}
+    counter = version.get("counter", 0)
+    version = {**version, "counter": counter + 1 if isinstance(counter, int) else 1, "timestamp": now}
+    merged = {**table, "dataVersion": version, "topicConfigTable": known}
+    return json.dumps(merged, indent="\t").encode()

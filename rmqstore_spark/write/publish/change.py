@@ -1,0 +1,301 @@
+"""How a store is changed: all at once, or not at all, whenever the writer is killed.
+
+Everything is made ready in `<store>/.rmqstore-spark/commit/new/`, a tree like the store's, and brought to disk; nobody
+looks there. A broker ignores names in the store directory that it does not know. Then, step by step:
+
+    1  `journal` says that it begins, and which directories are exchanged
+    2  `checkpoint` is moved away, and `abort` is made: from this state a broker rebuilds ConsumeQueue and IndexFile
+       from the whole commitlog; 5.5.0 only from its last ten files, unless commitLogRecoverMaxNum says otherwise
+    3  config/topics.json knows the new topics
+    4  new/commitlog and commitlog swap their names: one system call. Before it there is nothing of the new messages,
+       after it all of them. (new/commitlog has hard links to the segments that stay as they are, and a copy of the one
+       that goes on: nothing is written into a file that a reader or a broker knows.)
+       Or a few messages are written behind the end of the log, and then count with one small write (stretch.py).
+    5  new ConsumeQueue and index files are renamed into the store; for a few messages, the last index file is changed
+       where it is (patch.py). Readers do without them, a broker makes them anew
+    6  `abort` is removed, the new `checkpoint` comes into the store, and the rest is thrown away
+
+A rebuild exchanges consumequeue in step 4, and then index, if it makes one; it has no step 5.
+
+4 is the commit point. Of a writer that was killed before it, the next one undoes 3 and 2; of one that was killed after
+it, it does 5 and 6. Both can be killed and done again. A broker that was started in between has recovered the store by
+itself, and it has made a `checkpoint`: there never is one between 2 and 6. What it found then is whole, and so all that
+is ours is only thrown away.
+
+Which store times are in it (written.py) comes into the workshop before 1: no message is there that is not known.
+Who wrote it (transactions.py) is a file in `new`, too. Right after the commit point it comes into the workshop, by the
+writer itself or by the next one, whatever a broker has done in between: what is written is never forgotten.
+
+A checkpoint is away as long as an `abort` of ours is there, never the other way: one that stands beside a checkpoint is
+a broker's.
+
+A journal may be a trap (journal.py). So because of one nothing moves but the directories above, `checkpoint`, `abort`
+and config/topics.json. The commitlog is exchanged only by the writer that made it, never because a journal says so. One
+that does not fit is set aside.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+
+from rmqstore_spark.errors import RmqStoreError, one_line
+from rmqstore_spark.store.structures.written import record_path
+from rmqstore_spark.write.build.stretch import InPlaceAppend
+from rmqstore_spark.write.fs.disk import Tree
+from rmqstore_spark.write.fs.workshop import ASIDE, transactions_path, workshop
+from rmqstore_spark.write.publish.journal import Journal, NewerError, UnfitError, read, write
+from rmqstore_spark.write.publish.moves import Below, Move, moves
+from rmqstore_spark.write.publish.publication import Publication, publication_of
+from rmqstore_spark.write.publish.site import Site
+from rmqstore_spark.write.publish.steps import Abort, Checkpoint, Step, Topics
+
+logger = logging.getLogger(__name__)
+
+
+class Change:
+    """A change to a store that is being made ready. The store's lock is held from begin() to its end.
+
+    Attributes:
+        new: where the store's new files are made, in a tree like the store's.
+        is_published: whether all of the change counts, and nothing of it can be undone any more.
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        self._site = Site(tree)
+        self.new = self._site.new
+        self.is_published = False
+
+    def begin(self) -> None:
+        """Finish or undo what a killed writer left, and make the directories for a new change."""
+        self.recover()
+        tree = self._site.tree
+        for made in (self._site.home, self._site.new, self._site.old):
+            tree.make_private(made)
+        tree.stand_for(self._site.new, self._site.root)
+
+    def publish(self, exchanged: tuple[str, ...]) -> None:
+        """Bring what is in `new` into the store.
+
+        Args:
+            exchanged: APPENDED, REBUILT or REBUILT_WITHOUT_INDEX.
+
+        Raises:
+            RmqStoreError: nothing was changed, but for what give_up() undoes; or, where the text says so, all is
+                written, but the disk does not say that it has it. What else fails after that is only told in the log.
+        """
+        self._publish({name: self._site.tree.status(self._site.in_new(name)).st_ino for name in exchanged})
+
+    def publish_stretch(self, stretch: InPlaceAppend, units: memoryview) -> None:
+        """Write units behind the end of the log, and bring what is in `new` into the store; errors as of publish()."""
+        self._publish({}, stretch, units)
+
+    def _publish(
+        self, made: dict[str, int], stretch: InPlaceAppend | None = None, units: memoryview | None = None
+    ) -> None:
+        site = self._site
+        had_topics, has_topics = (site.has(top("config", "topics.json")) for top in (site.in_root, site.in_new))
+        journal = Journal(made, had_topics, has_topics, stretch)
+        course = _Course(site, journal, publication_of(site, journal, units))
+        course.refuse_obstacles()
+        site.tree.sync_directories(site.new)
+        with site.tree.kept_free(sum(1 for _ in course.moves())) as give_free:
+            course.put_times()
+            write(site.tree, site.journal, journal)
+            site.tree.sync_directory(workshop(site.root))
+            course.do()
+            give_free()  # so that no descriptor is missing after the commit point
+
+        course.publication.publish()  # the commit point: before it nothing counts, after it all
+        self.is_published = True
+
+        try:
+            course.finish()
+        except Exception as why:
+            logger.warning("%s; trying once more", one_line(why))
+            self._finish_again(course, why)
+
+    def _finish_again(self, course: "_Course", why: Exception) -> None:
+        try:
+            self.recover()
+        except Exception:
+            if not course.is_synced:
+                raise RmqStoreError(
+                    f"{why}: all messages are written, do not write them again; but a power failure may still lose "
+                    "them: find out what is wrong with the disk, and call rmqstore_spark.rebuild(store)"
+                ) from None
+            logger.warning(
+                "%s: all messages are written, but the cleanup is not complete: the next write, "
+                "rmqstore_spark.rebuild(store) or a broker finishes it: %s",
+                *map(one_line, (self._site.root, why)),
+            )
+
+    # ---- what was left half done
+
+    @property
+    def is_pending(self) -> bool:
+        """Has a killed writer left something to finish or to undo?"""
+        return self._site.has(self._site.journal)
+
+    def recover(self) -> None:
+        """Finish what a killed or failed writer left, if it had passed the commit point; else undo it.
+
+        Raises:
+            RmqStoreError: it cannot be done; or a newer version than this one has left it.
+        """
+        site = self._site
+        if not site.has(site.home):
+            return
+        try:
+            course = self._left()
+        except NewerError:
+            raise
+        except (UnfitError, OSError, RmqStoreError) as why:
+            self._set_aside(why)
+            return
+        if course is not None and course.publication.is_published:
+            logger.warning("%s: finishing a write that was killed", one_line(site.root))
+            course.finish()
+            return
+        if course is not None:
+            logger.warning("%s: undoing a write that was killed", one_line(site.root))
+            course.undo()
+        site.tree.remove(site.journal)
+        site.tree.remove_tree(site.home)
+
+    def give_up(self) -> None:
+        """Undo what was done so far, if it does not count yet. Where that fails it is left to the next write."""
+        if not self.is_published:
+            try:
+                self.recover()
+            except Exception as why:
+                logger.warning("%s: not cleaned up; the next write will try again: %s", self._site.root, one_line(why))
+
+    def _left(self) -> "_Course | None":
+        """What a killed writer was doing; None where there is nothing to finish or to undo.
+
+        Raises:
+            NewerError, UnfitError: the journal is none of ours.
+            OSError, RmqStoreError: it cannot be read, or something stands in the way of what it says.
+        """
+        if not self.is_pending:
+            return None
+        journal = read(self._site.tree, self._site.journal)
+        course = _Course(self._site, journal, publication_of(self._site, journal))
+        is_published = course.publication.is_published
+        if is_published:
+            course.put_transactions()
+        if course.checkpoint.is_there:  # a broker's, which has recovered the store
+            if not is_published:
+                course.publication.undo()
+            return None
+        course.refuse_obstacles()
+        return course
+
+    def _set_aside(self, why: Exception) -> None:
+        site = self._site
+        aside = os.path.join(workshop(site.root), f"{ASIDE}{time.time_ns():x}")
+        logger.warning("%s: not followed, and moved to %s: %s", one_line(site.journal), one_line(aside), one_line(why))
+        site.tree.rename(site.home, aside)
+
+
+class _Course:
+    """The steps of a change, in their order. (It has nine fields: a step each, and the files that two of them move.)
+
+    Attributes:
+        checkpoint: the step that moves it away.
+        publication: the last one before the commit point, and that.
+        is_synced: whether what counts is on disk.
+    """
+
+    def __init__(self, site: Site, journal: Journal, publication: Publication) -> None:
+        self._site = site
+        self.is_synced = False
+        self.checkpoint = Checkpoint(site)
+        self._abort = Abort(site)
+        self._topics = Topics(site, journal.had_topics, journal.has_topics)
+        self.publication = publication
+        self._before: tuple[Step, ...] = (self.checkpoint, self._abort, self._topics, publication)
+        self._transactions = transactions_path(site.root), transactions_path(site.new)
+        self._times = record_path(site.root), record_path(site.new)
+
+    def refuse_obstacles(self) -> None:
+        """See that nothing stands in the way of what is to be done: what fails then is the disk.
+
+        Raises:
+            RmqStoreError: naming it.
+        """
+        site = self._site
+        site.refuse_other_than_directory(site.new, site.old, site.in_root("config"))
+        for name in self.publication.puts:
+            site.refuse_other_than_directory(site.in_root(name), site.in_new(name))
+        self.publication.refuse_obstacles()
+        site.refuse_other_than_file(self._abort.path, *self.checkpoint.paths, *self._topics.paths)
+        site.refuse_other_than_file(*self._transactions, *self._times)
+        for move in self.moves():
+            refuse = site.refuse_other_than_directory if move.is_directory else site.refuse_other_than_file
+            refuse(site.in_root(*move.names))
+
+    def put_times(self) -> None:
+        """Note down store times before the messages count. It is not undone: what is said of messages that never came,
+        or are others, is not believed (store/log_times.py)."""
+        here, new = self._times
+        if self._site.has(new):
+            self._site.tree.rename(new, here)  # on disk with the journal
+
+    def do(self) -> None:
+        """The steps before the commit point.
+
+        Raises:
+            RmqStoreError: a broker was started meanwhile.
+        """
+        for step in self._before:
+            step.do()
+        if self.checkpoint.is_there:
+            raise RmqStoreError(
+                f"{self._site.root}: a broker was started on the store while it was written to: nothing was written; "
+                "stop the broker and write again"
+            )
+
+    def undo(self) -> None:
+        """Bring the store back to what it was, however many of the steps before the commit point were done."""
+        for step in reversed(self._before):
+            step.undo()
+
+    def finish(self) -> None:
+        """Do what comes after the commit point, however much of it was done. Nothing of it is ever undone."""
+        site = self._site
+        self.publication.sync()
+        site.tree.sync_directory(site.root)
+        self.is_synced = True
+        self.put_transactions()
+        self.publication.complete()
+        self._put_files()
+        self._abort.finish(with_a_brokers=self.publication.is_rebuild)  # else one is for rebuild() to settle
+        self.checkpoint.finish()
+        site.tree.remove(site.journal)
+        site.tree.sync_directory(site.home)
+        site.tree.remove_tree(site.home)
+
+    def put_transactions(self) -> None:
+        """Note down who wrote it."""
+        here, new = self._transactions
+        self._site.put(new, here)
+
+    def moves(self) -> Iterator[Move]:
+        """What is still to be put into the store's directories."""
+        tree = self._site.tree
+        return moves(Below(tree, self._site.new), Below(tree, self._site.root), self.publication.puts)
+
+    def _put_files(self) -> None:
+        site, changed = self._site, set[str]()
+        for move in list(self.moves()):
+            target = site.in_root(*move.names)
+            if move.comes:
+                site.tree.rename(site.in_new(*move.names), target)
+                changed.add(os.path.dirname(target))
+            elif not move.is_directory:
+                site.tree.remove(target)
+        if not site.tree.sync_all(len(changed)):
+            site.tree.for_each(sorted(changed), site.tree.sync_directory)
+        site.tree.sync_directory(site.root)

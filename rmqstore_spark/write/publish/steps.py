@@ -1,0 +1,130 @@
+"""The steps before the commit point of a change, and how each is undone (change.py). Both can be killed anywhere, and
+done again; so can what comes of it after the commit point."""
+
+import os
+from typing import Protocol
+
+from rmqstore_spark.store.io.files import ReadFile
+from rmqstore_spark.write.publish.site import Site
+
+_ABORT = b"rmqstore-spark"
+
+
+class Step(Protocol):
+    """What is done before the commit point."""
+
+    def do(self) -> None:
+        """Do it."""
+
+    def undo(self) -> None:
+        """Bring the store back to what it was, however much of it was done."""
+
+
+class Checkpoint:
+    """`checkpoint` is moved away, and a new one comes in the end."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self.here, self._old, self._new = (
+            site.in_root("checkpoint"),
+            site.in_old("checkpoint"),
+            site.in_new("checkpoint"),
+        )
+        self.paths = (self.here, self._old, self._new)
+
+    @property
+    def is_there(self) -> bool:
+        """Has the store one? While ours is away it is a broker's, which has recovered the store."""
+        return self._site.has(self.here)
+
+    def do(self) -> None:
+        """Move it away."""
+        if self.is_there:
+            self._site.tree.rename(self.here, self._old)
+            self._site.tree.sync_directory(self._site.old)
+            self._site.tree.sync_directory(self._site.root)
+
+    def undo(self) -> None:
+        """Bring it back."""
+        self._site.put(self._old, self.here)
+
+    def finish(self) -> None:
+        """Put the new one in its place."""
+        self._site.put(self._new, self.here)
+
+
+class Abort:
+    """`abort` is there as long as a broker would have to recover the store."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self.path = site.in_root("abort")
+
+    def do(self) -> None:
+        """Make it, if there is none."""
+        tree = self._site.tree
+        if not self._site.has(self.path):
+            new = os.path.join(self._site.home, "abort")
+            tree.write_file(new, _ABORT, self.path)  # with one without content nobody would know whose it is
+            tree.rename(new, self.path)
+            tree.sync_directory(self._site.root)
+
+    def undo(self) -> None:
+        """Remove it, if it is ours."""
+        if self._is_ours:
+            self._site.tree.remove(self.path)
+            self._site.tree.sync_directory(self._site.root)
+
+    def finish(self, with_a_brokers: bool) -> None:
+        """Remove it.
+
+        Args:
+            with_a_brokers: also one that a broker has left.
+        """
+        if with_a_brokers or self._is_ours:
+            self._site.tree.remove(self.path)
+        self._site.tree.sync_directory(self._site.root)
+
+    @property
+    def _is_ours(self) -> bool:
+        if not self._site.has(self.path):
+            return False
+        with ReadFile(self.path, self._site.tree.files) as file:
+            return file.read(0, len(_ABORT) + 1) == _ABORT
+
+
+class Topics:
+    """config/topics.json knows the new topics.
+
+    Args:
+        had: whether the store had one.
+        has: whether the change brings one.
+    """
+
+    def __init__(self, site: Site, had: bool, has: bool) -> None:
+        self._site = site
+        self._had, self._has = had, has
+        names = ("config", "topics.json")
+        self._here, self._old, self._new = site.in_root(*names), site.in_old(*names), site.in_new(*names)
+        self.paths = (self._here, self._old, self._new)
+
+    def do(self) -> None:
+        """Put the new one in the place of the old one, of which a copy is kept."""
+        tree, config = self._site.tree, os.path.dirname(self._here)
+        if not self._has:
+            return
+        tree.make_directory(config)
+        if self._had:  # a copy: a file that root has edited, its owner must not link
+            with ReadFile(self._here, tree.files) as file:
+                tree.write_file(self._old + ".part", file.read(0, file.size), self._here)
+            tree.rename(self._old + ".part", self._old)
+            tree.sync_directory(self._site.old)
+        tree.rename(self._new, self._here)
+        tree.sync_directory(config)
+
+    def undo(self) -> None:
+        """Bring the old one back, or remove the first one."""
+        if self._site.has(self._old):
+            self._site.tree.rename(self._old, self._here)
+        elif self._has and not self._had and not self._site.has(self._new):
+            self._site.tree.remove(self._here)

@@ -1,0 +1,105 @@
+"""The columns of rows that are to be written: the types that are taken, the same of Arrow data and of DataFrames, and
+how they become those that messages have."""
+
+import bisect
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from rmqstore_spark.columns import COLUMNS
+from rmqstore_spark.errors import OptionError
+from rmqstore_spark.query.options import WriteOptions, check_columns
+
+
+class BadValueError(Exception):
+    """What is wrong with a column in a row of a batch."""
+
+    def __init__(self, row: int, column: str, reason: str) -> None:
+        super().__init__(row, column, reason)
+        self.row = row
+        self.column = column
+        self.reason = reason
+
+
+def check_incoming(found: pa.Schema, options: WriteOptions, names: Mapping[str, str] | None = None) -> None:
+    """Refuse columns that cannot be written.
+
+    Args:
+        names: the columns' types as Spark says them, where it is Spark that is told.
+
+    Raises:
+        OptionError: naming a column that is unknown, of another type, or missing.
+    """
+    check_columns(found.names)
+    for field in found:
+        if _is_read(field.name, options.config_from is not None) and not _fits(field.type, field.name):
+            expected = COLUMNS[field.name].spark if names else COLUMNS[field.name].arrow
+            told = names[field.name] if names else field.type
+            raise OptionError(f"column {field.name!r}: expected type {expected}, found {told!s:.200}; cast it")
+    if "body" not in found.names:
+        raise OptionError("column 'body': expected one of type binary or string, found none")
+    if "topic" not in found.names and options.topic is None:
+        raise OptionError("column 'topic': expected one of type string, or option 'topic', found neither")
+
+
+def incoming(batch: pa.RecordBatch, with_offsets: bool) -> pa.RecordBatch:
+    """The columns of a batch that are written, each of the type that messages have. The others are ignored.
+
+    Args:
+        with_offsets: whether queueOffset is one of them, as configFrom needs it.
+
+    Raises:
+        BadValueError: a value has no place in its column's type, such as 2^31 in queueId.
+    """
+    fields = [pa.field(name, COLUMNS[name].arrow) for name in batch.schema.names if _is_read(name, with_offsets)]
+    arrays = [_cast(batch.column(field.name), field) for field in fields]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _is_read(name: str, with_offsets: bool) -> bool:
+    return not COLUMNS[name].derived or (with_offsets and name == "queueOffset")
+
+
+def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
+    if column.type == field.type:
+        return column
+    try:
+        return column.cast(field.type)
+    except pa.ArrowInvalid:
+        row = bisect.bisect_left(range(len(column)), True, key=lambda row: not _can_cast(column[: row + 1], field.type))
+        raise BadValueError(
+            row, field.name, f"expected a value of type {field.type}, found {column[row]!s:.200}"
+        ) from None
+
+
+def _can_cast(column: pa.Array, type: pa.DataType) -> bool:
+    try:
+        column.cast(type)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _fits(found: pa.DataType, name: str) -> bool:
+    """Can values of a type be of a column's without a loss that nobody sees? Whole numbers of any width can, as each of
+    them is looked at; a time without a zone is one in UTC, as it is in options."""
+    types, wanted = pa.types, COLUMNS[name].arrow
+    if types.is_dictionary(found):
+        found = found.value_type
+    if types.is_null(found):
+        return name not in ("body", "topic")
+    if types.is_binary(wanted):
+        is_binary = types.is_binary(found) or types.is_large_binary(found) or types.is_binary_view(found)
+        return bool(is_binary or _is_text(found))
+    if types.is_string(wanted):
+        return _is_text(found)
+    if types.is_integer(wanted):
+        return bool(types.is_integer(found))
+    if types.is_timestamp(wanted):
+        return bool(types.is_timestamp(found))
+    return bool(types.is_map(found) and _is_text(found.key_type) and _is_text(found.item_type))
+
+
+def _is_text(found: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_string(found) or types.is_large_string(found) or types.is_string_view(found))
