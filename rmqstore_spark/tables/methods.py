@@ -8,8 +8,8 @@ from typing import Unpack
 
 import pyarrow as pa
 
-from rmqstore_spark.query.option_texts import Names, TableOptions
 from rmqstore_spark.progress import Progress, shown_if_asked
+from rmqstore_spark.query.option_texts import Names, TableOptions
 
 
 class TableMethods:
