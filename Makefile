@@ -28,9 +28,8 @@ demo: $(VENV)/.installed-demo ## read sample_store and show what is in it
 	@$(BIN)/python setup.py -q build_ext
 	@$(BIN)/python tools/with_spark.py examples/demo.py sample_store
 
-# One worker has all that starts Spark, and one all that starts a cluster of it (tests/conftest.py), so there is one of
-# each at a time. There is one worker more than cores, as those who have the brokers wait more than they work. ARGS=-n0:
-# one process.
+# One worker has all that starts Spark (tests/conftest.py), so there is one at a time. There is one worker more than
+# cores, as those who have the brokers wait more than they work. ARGS=-n0: one process.
 test: build ## run all tests (ARGS="-k word" and the like go to pytest)
 	$(BIN)/python tools/with_spark.py -m pytest -n $$(($$(nproc) + 1)) $(ARGS)
 

@@ -29,17 +29,16 @@ IS_DRAWN = not IN_CI and "RMQ_TEST_SEED" not in os.environ  # the seed is this r
 SEED = os.environ.get("RMQ_TEST_SEED") or ("1" if IN_CI else str(secrets.randbelow(10**9)))
 os.environ["RMQ_TEST_SEED"] = SEED  # for the workers of pytest-xdist, which must agree, and for pytest in a test
 ROOT = Path(__file__).resolve().parents[1]
-# What one worker has, one after the other, where there are several: all that starts Spark in one process; all that
-# starts a cluster of Spark's, or needs the wheel, so that there is never more than one; the brokers in two halves, of
-# which only one needs stores that brokers write (`store_of`); and the store of 256 MiB. Workers begin with these, in
-# this order: the longest first. (pytest 9 ignores xdist's own groups.)
+# What one worker has, one after the other, where there are several: all that starts Spark, a cluster of it too, so that
+# there is never more than one; the brokers in two halves, of which only one needs stores that brokers write
+# (`store_of`); and the store of 256 MiB. Workers begin with these, in this order: the longest first. (pytest 9 ignores
+# xdist's own groups.)
 TOGETHER = {
-    "tests/spark/test_cluster.py": "Spark's clusters",
     "tests/spark/": "Spark",
-    "tests/cluster/": "Spark's clusters",
+    "tests/cluster/": "Spark",
     "tests/repo/test_notebook.py": "Spark",
-    "tests/repo/test_packaging.py": "Spark's clusters",
-    "tests/interop/test_on_a_cluster.py": "Spark's clusters",
+    "tests/repo/test_packaging.py": "Spark",
+    "tests/interop/test_on_a_cluster.py": "Spark",
     "tests/interop/test_follow_with_spark.py": "Spark",
     "tests/interop/test_accept.py": "brokers on what they wrote",
     "tests/interop/test_copying.py::test_a_brokers_own_store": "brokers on what they wrote",
