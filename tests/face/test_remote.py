@@ -318,7 +318,7 @@ def test_who_may_not(server: Server) -> None:
 def test_nobody_says_who_asks() -> None:
     """Then a client asks the machine's own identity, which has an address at every cloud. Here nothing has."""
     code = (
-        "import rmqstore_spark; from rmqstore_spark.store import tries; tries._FIRST_PAUSE = 0.01\n"
+        "import rmqstore_spark; from rmqstore_spark.store.io.remote import tries; tries._FIRST_PAUSE = 0.01\n"
         "for uri in ('s3://bucket/x', 'gs://bucket/x', 'abfss://container@account.dfs.core.windows.net/x'):\n"
         "    try: rmqstore_spark.Store(uri)\n"
         "    except rmqstore_spark.StorageError as why: print(why)"

@@ -189,7 +189,7 @@ def test_threads_end(long_store: Path, tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_interrupt(long_store: Path) -> None:
     code = (
-        "import threading\nfrom rmqstore_spark import Store, cores\nfrom rmqstore_spark.read import parallel\n"
+        "import threading\nfrom rmqstore_spark import Store, cores\nfrom rmqstore_spark.read.run import parallel\n"
         "parallel.cores = cores.cores = lambda: 2\n"
         f"reader = Store({str(long_store)!r}, maxTaskBytesPerSecond=1_000_000).messages()\n"
         "print('reading', flush=True)\n"
@@ -209,7 +209,7 @@ def test_interrupt(long_store: Path) -> None:
 def test_memory_is_bounded(long_store: Path) -> None:
     """Also where nobody is as quick as the threads."""
     code = (
-        "import time\nfrom rmqstore_spark import Store, cores\nfrom rmqstore_spark.read import parallel\n"
+        "import time\nfrom rmqstore_spark import Store, cores\nfrom rmqstore_spark.read.run import parallel\n"
         "parallel.cores = cores.cores = lambda: 4\n"
         f"for batch in Store({str(long_store)!r}).messages():\n    time.sleep(0.002)\n"
         "print(open('/proc/self/status').read())"

@@ -20,15 +20,15 @@ from oracle import reference, stores
 
 from rmqstore_spark import DamagedStoreError, DeletedMeanwhileError, Store
 from rmqstore_spark.read.plan import again
+from rmqstore_spark.store import queue_coverage
 from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.store.structures import consumequeue
 from rmqstore_spark.tables.registry import TABLES
 
 SEGMENT = 2048
 LOOKS: list[tuple[Any, str]] = [
     (Files, name) for name in ("names", "status", "lstat", "exists", "open")
 ]  # how a file is reached
-LOOKS.append((consumequeue, "read_short_queues"))
+LOOKS.append((queue_coverage, "read_short_queues"))
 KEY = "order-5"  # of a message that stays
 
 
