@@ -1,4 +1,5 @@
-"""What a broker keeps where nobody here looks (kinds.py), and which tables do not know what is only there."""
+"""Parts of a store that a broker keeps in a form this package does not read (kinds.py), and the tables that lack
+them."""
 
 import logging
 import os
@@ -17,12 +18,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A place in a store that is not looked at.
+    """A place in a store that this package does not read.
 
     Attributes:
-        path: where it is.
-        what: what is there, in a few words.
-        tables: those that do not know what is only there.
+        path: the place.
+        what: a few words on the data there.
+        tables: the tables that lack the data kept only there.
     """
 
     path: str
@@ -31,10 +32,10 @@ class Elsewhere:
 
 
 def elsewhere(store: Snapshot, table: str | None = None) -> Iterator[Elsewhere]:
-    """The places of a store that are not looked at.
+    """The places of a store that this package does not read.
 
     Args:
-        table: only those that this table needs.
+        table: yield only the places that this table needs.
     """
     if store.layout.dledger is not None and table is None:
         yield Elsewhere(store.layout.dledger, "all messages, in a log of DLedger", frozenset())
@@ -44,7 +45,7 @@ def elsewhere(store: Snapshot, table: str | None = None) -> Iterator[Elsewhere]:
 
 
 def _is_read(store: Snapshot, kind: Kind) -> bool:
-    """Is it a configuration in RocksDB that can be read?"""
+    """Is this kind a configuration in RocksDB, and can the store's one be read?"""
     parts = kind.instead - {"queues"}
     found = [config_in_rocksdb(store.root, part, store.files) for part in parts]
     return bool(found) and all(one is not None and one.table is not None for one in found)
@@ -55,16 +56,16 @@ def _place(store: Snapshot, kind: Kind) -> Elsewhere:
 
 
 def say_what_is_unknown(store: Snapshot, table: str) -> None:
-    """Say it in the log where a table of this store may lack something."""
+    """Log a message where a table of this store may lack rows."""
     for place in elsewhere(store, table):
         log.warning("%s: %s: not read, so table %r lacks what is only there", one_line(place.path), place.what, table)
 
 
 def say_if_unread(store: Snapshot, name: str, table: str) -> None:
-    """Say it in the log where a file of config/ is there and cannot be read. For tables that have found nothing in it.
+    """Log a message where a file of config/ exists and cannot be read. For tables that found nothing in the file.
 
     Args:
-        name: the file's.
+        name: the file's name.
     """
     why = why_unread(store.root, name, store.files)
     if why is not None:
@@ -78,7 +79,7 @@ def offsets_elsewhere(store: Snapshot) -> Elsewhere | None:
 
 
 def _beside(store: Snapshot, kind: Kind) -> str:
-    """Of ConsumeQueues that are there twice (rocksdbCQDoubleWriteEnable): that those of files are not read either."""
+    """A note on ConsumeQueues stored twice (rocksdbCQDoubleWriteEnable): the copies in files are not read either."""
     if kind.path != "consumequeue":
         return ""
     directory = os.path.join(store.root, kind.path)

@@ -1,4 +1,5 @@
-"""What a broker was told when it wrote a store, read off its files: it must be told the same when it goes on."""
+"""File sizes that a store's broker was configured with, inferred from the files. A broker that continues the store
+needs the same settings."""
 
 import itertools
 import os
@@ -20,17 +21,17 @@ from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.indexfile import IndexFile, IndexReader, file_names, file_size, key_hash
 
 _KIB = 1024
-_ITEMS = 64  # of an index file that are read at a time
-_MESSAGES = 16  # of them, that are looked at in the log
+_ITEMS = 64  # items of an index file that are read at a time
+_MESSAGES = 16  # messages of those items that are looked up in the log
 
 
 def segment_size(store: Snapshot, may_be_cut: bool = False) -> int | None:
-    """The bytes that a segment of a store should have; None where nothing tells: it has none, or only one, which was
-    cut.
+    """The size in bytes that a segment of a store should have; None if unknown: the store has no segment, or a single
+    one that was cut.
 
     Args:
-        may_be_cut: whether an only one is taken for cut where nothing but its length tells. It may have been cut among
-            its zeros, and nobody tells a broker such a length.
+        may_be_cut: whether a single segment counts as cut where only its length is known. The cut may lie among its
+            zeros, and no broker is configured with such a length.
 
     Raises:
         RmqStoreError: two files claim the same physical offsets, or one cannot be read.
@@ -46,7 +47,7 @@ def segment_size(store: Snapshot, may_be_cut: bool = False) -> int | None:
         _, (_, at, status, *_) = reader.walk(segment.start if last is None else last.position, segment.end)
         head = Head.of(reader.read(at, HEAD_SIZE))
     if status is Status.BAD_BLANK and 0 < head.size <= MOST_BYTES:
-        return at + head.size - segment.start  # the blank says where its file ends
+        return at + head.size - segment.start  # the blank says where the segment's file ends
     reaches_over = at + head.size + FORMAT["BLANK_SIZE"] > segment.end and head.size <= MOST_BYTES
     is_cut = status in (Status.NO_BLANK, Status.MORE) or (status is Status.BAD_TOTAL_SIZE and reaches_over)
     is_cut |= may_be_cut and size % _KIB > 0
@@ -54,22 +55,22 @@ def segment_size(store: Snapshot, may_be_cut: bool = False) -> int | None:
 
 
 def usual_queue_file(queues: Iterable[Queue], is_batch: bool = False) -> int:
-    """The bytes that each file of these simple queues, or of those of BatchCQ topics, should have; 0 where nothing
-    tells."""
+    """The size in bytes that each file of these queues should have (simple queues, or with `is_batch` those of BatchCQ
+    topics); 0 if unknown."""
     some = [queue for queue in queues if queue.is_batch == is_batch]
     rows = ([(file.first * queue.unit_size, file.size) for file in queue.in_files] for queue in some)
     return usual_size(rows, some[0].unit_size if some else 1)
 
 
 def queue_file_size(store: Snapshot, topics: Iterable[str] | None = None, may_differ: bool = False) -> int | None:
-    """The size of the files of simple ConsumeQueues; None where there is none.
+    """The size in bytes of the files of simple ConsumeQueues; None where there is no file.
 
     Args:
-        topics: whose files are looked at, and one other; None for all topics.
-        may_differ: whether some may have another size than most.
+        topics: the topics whose files are checked, together with one other topic; None for all topics.
+        may_differ: whether some files may differ in size from most of them.
 
     Raises:
-        DamagedStoreError: they differ, hold no whole number of units, or are larger than any broker's.
+        DamagedStoreError: the files differ in size, hold no whole number of units, or are larger than any broker's.
     """
     first = itertools.islice((queue for queue in store.queues.some() if queue.sizes), 1)
     named = store.queues if topics is None else (q for topic in topics for q in store.queues.of_topic(topic))
@@ -95,7 +96,7 @@ def index_geometry(
 ) -> tuple[int | None, int | None]:
     """How many slots and items a store's index files have; (None, None) where there is no file.
 
-    A file does not say, but only with the right numbers its slots and entries make sense.
+    An index file does not store these numbers, but its slots and entries are consistent only with the right ones.
 
     Args:
         slots: what the user says, or None.
@@ -103,8 +104,8 @@ def index_geometry(
         may_differ: whether some may be broken, or of another size than most.
 
     Raises:
-        RmqStoreError: the files are of different sizes, or of none that fits, or cannot be listed.
-        OptionError: they are without entries, and the user does not say.
+        RmqStoreError: the files have different sizes, or a size that fits no numbers, or cannot be listed.
+        OptionError: the files have no entries, and the user gives no numbers.
     """
     sizes = _index_sizes(directory, files)
     usual = usual_size([(0, size)] for size in sizes.values())
@@ -120,7 +121,7 @@ def index_geometry(
             f"found {usual}; call rmqstore_spark.rebuild(store)"
         )
     counts = Counter(sizes.values())
-    for path in sorted(sizes, key=lambda path: -counts[sizes[path]]):  # those that most are like come first
+    for path in sorted(sizes, key=lambda path: -counts[sizes[path]]):  # the most common size comes first
         file = None
         try:
             file = IndexFile.open(path, files, [slots] if slots else [], may_read_all=True)
@@ -140,20 +141,21 @@ def index_geometry(
 
 
 def _index_sizes(directory: str, files: Files) -> dict[str, int]:
-    """The bytes of a store's index files, the oldest first; 0 of what only has the name of one."""
+    """The sizes in bytes of a store's index files by path, oldest first; 0 for an entry that only has the name of an
+    index file."""
     paths = [os.path.join(directory, name) for name in file_names(directory, files)]
     return {path: 0 if (found := file_status(path, files)) is None else found.st_size for path in paths}
 
 
 def indexes_tags(store: Snapshot, slots: int) -> bool:
-    """Has the store's broker also put tags into the index? Those since 5.4 do, as `topic#T#tags`.
+    """Has the store's broker also put tags into the index? Brokers since 5.4 do, as `topic#T#tags`.
 
-    The newest messages with tags tell that are in the index and in the log. The index may be ahead of the log, as in
-    any copy of a store that was made while its broker ran, and messages without tags tell nothing; nor does an index
-    file that cannot be read.
+    The newest messages with tags that are both in the index and in the log decide. The index may be ahead of the log,
+    as in any copy of a store made while its broker ran. Messages without tags, and index files that cannot be read,
+    decide nothing.
 
     Args:
-        slots: how many an index file has.
+        slots: the number of slots of an index file.
     """
     directory, told = os.path.join(store.root, "index"), None
     with ignore_unreadable():
@@ -167,8 +169,8 @@ def indexes_tags(store: Snapshot, slots: int) -> bool:
 
 
 def _tells_of_tags(store: Snapshot, reader: IndexReader, slots: int) -> bool | None:
-    """Has a file items of tags? None where no message in it tells. Some items in a row are read, first the newest ones,
-    then such that are twice as far from the end each time."""
+    """Has an index file items for tags? None where no message in the file decides. Runs of items are read: the newest
+    first, each next run twice as far from the end."""
     back = 0
     while (stop := reader.header.index_count - back) > 1:
         first = max(1, stop - _ITEMS)
@@ -182,15 +184,15 @@ def _tells_of_tags(store: Snapshot, reader: IndexReader, slots: int) -> bool | N
 
 
 def _some(store: Snapshot, items: Any, count: int) -> list[int]:
-    """Physical offsets in the log of some of these items' messages, the newest one of them first."""
+    """Physical offsets of the messages of some of these items, newest first."""
     at = np.unique(items["position"])
     at = at[at < store.end][::-1]
     return at[:: max(1, len(at) // count)][:count].tolist()  # type: ignore[no-any-return]
 
 
 def _has_tag_item(store: Snapshot, items: Any, position: int) -> bool | None:
-    """Has a message an item of its tags? None where that cannot be told: it has no tags, or is not in the log, or is
-    the last one of these items, of which more may be in another file, or not yet."""
+    """Has a message an item for its tags? None if unknown: the message has no tags, is not in the log, or is the last
+    one among these items, so that its other items may be in another file or not yet written."""
     extent = store.log.extent_at(position)
     if extent is None:
         return None

@@ -1,4 +1,5 @@
-"""How far an index file and the log are the same: the log may have been cut off since, or have more that it lacks."""
+"""How far an index file agrees with the log: the log may have been truncated since, or have messages that the index
+lacks."""
 
 from typing import Any
 
@@ -11,21 +12,22 @@ from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.indexfile import IndexReader, key_hash
 
 _MOST_WALKED = 64 * 1024 * 1024  # bytes of the log after the message that an index file ends with
-_BEGIN = 32 * 1024  # bytes of the log that are looked at for the first message with a key
+_BEGIN = 32 * 1024  # bytes of the log that are searched for the first message with a key
 _Names = tuple[int, str, list[str], str | None]  # sysFlag, topic, UNIQ_KEY and the words of KEYS, TAGS
 
 
 def live_items(store: Snapshot, reader: IndexReader, slots: int) -> tuple[Any, int]:
-    """The items of an index file up to the last one whose message is in the log, and the store time (ms) of that one.
+    """The items of an index file up to the last one whose message is in the log, and the store time (ms) of that
+    message.
 
-    Between the place where a log was cut off and its end there are other messages now, so an item counts where the
-    message that begins at its position has a key of its hash. All items before it are of the same history.
+    A truncated log has other messages now after the cut, so an item counts only if the message that begins at its
+    position has a key with its hash. All earlier items are of the same history.
 
     Args:
-        slots: how many the file has.
+        slots: the file's number of slots.
 
     Returns:
-        An array with the fields of Item, perhaps empty; the time is 0 then.
+        An array with the fields of Item, and the time. The time is 0 if the array is empty.
 
     Raises:
         RmqStoreError: the file or the log cannot be read.
@@ -43,14 +45,14 @@ def live_items(store: Snapshot, reader: IndexReader, slots: int) -> tuple[Any, i
 
 
 def has_last(store: Snapshot, reader: IndexReader, slots: int) -> bool:
-    """Has the log the message of an index file's last item? Arguments and errors as of live_items()."""
+    """Has the log the message of an index file's last item? Arguments and errors are those of live_items()."""
     last = reader.item_array(slots, reader.header.index_count - 1, 1)
     return len(last) == 1 and _time_of(store, int(last[0]["position"]), int(last[0]["key_hash"])) is not None
 
 
 def has_no_more(store: Snapshot, first: int) -> bool:
-    """Has the log no message that should be in an index, after one at a physical offset? False also where there is so
-    much after it that it would take long to know.
+    """Has the log no message that belongs in an index after the message at a physical offset? False also where so much
+    log follows that the answer would take long.
 
     Raises:
         RmqStoreError: the log cannot be read.
@@ -76,8 +78,8 @@ def has_no_more(store: Snapshot, first: int) -> bool:
 
 
 def first_named(store: Snapshot) -> tuple[int, int] | None:
-    """The physical offset and a key's hash of the first message in the log that is to be in an index; None where one
-    read of the log's begin shows none.
+    """The physical offset, and the hash of a key, of the first message in the log that belongs in an index; None where
+    one read of the log's beginning shows no such message.
 
     Raises:
         RmqStoreError: the log cannot be read.
@@ -104,7 +106,8 @@ def _names_of(run: Run) -> list[_Names]:
 
 
 def _time_of(store: Snapshot, position: int, wanted: int) -> int | None:
-    """The store time (ms) of the live message at a physical offset; None where none has a key of that hash."""
+    """The store time (ms) of the live message at a physical offset; None where no message there has a key with that
+    hash."""
     extent = store.log.extent_at(position)
     if extent is None or store.log.liveness(position, may_walk_far=True) is not Evidence.LIVE:
         return None

@@ -1,22 +1,23 @@
 """Which units are of today's log, and which are left over from a truncated one.
 
-Left-over units stay on disk after the closing blank of a segment that was written anew, and so do those of queues and
-index files: they confirm each other. Everything before the log's end in its last segment is live (store/log_end.py
-finds that end). In an earlier segment live units come first, from its start to its blank, so one fact answers for all
-of them: an offset up to which they surely reach. How that is known, the cheapest first:
+Left-over units stay on disk after the closing blank of a rewritten segment. Left-over units of queues and index files
+stay as well, and confirm the ones in the log. Everything before the log's end in its last segment is live
+(store/log_end.py finds that end). In an earlier segment live units come first, from its start to its blank, so one fact
+answers for all of them: an offset up to which the units are surely live. The ways to prove this offset, cheapest first:
 
 * A segment is closed with a blank only where the next message does not fit, and that message begins the next segment.
-  So left-over units stand in its last bytes, fewer of them than that message takes. The message may be lost: when the
-  disk was full just then, or the broker was killed. As brokers take none larger than 16 MiB unless they are told to,
-  so much at the end of a segment is always proved otherwise. A larger one that was lost is all that this cannot see.
-* A cut in a segment deletes all later files. So whatever stands in a later one was written after the last cut, and a
-  queue is written in order: where one still names a unit, and after it one in a later segment that the log has, the
-  first is live, whether the other is or not.
-* Live units come first in a segment. So one of the next few units answers for those before it: where a queue has no
-  later message, that of a neighbour mostly has.
-* In a queue all left-over units come after its live ones. So what comes in a queue before one of the first units of the
-  next segment, which are live, is live, and so is all of the log before it.
-* How much further live units reach, a walk tells.
+  So left-over units stand only in the segment's last bytes, fewer bytes than that message takes. The message may be
+  lost, when the disk was full just then or the broker was killed. Brokers take no message above 16 MiB unless told to,
+  so the last 16 MiB of a segment are always proved in another way. Only a larger message that was lost escapes this
+  rule.
+* A truncation within a segment deletes all later files. So everything in a later file was written after the last
+  truncation, and a queue is written in order. If a queue names a unit, and after it a unit in a later segment that the
+  log has, the first unit is live, whether the second one is live or not.
+* Live units come first in a segment. So one of the next few units answers for the units before it: where a queue has no
+  later message, the queue of a neighbouring unit mostly has one.
+* In a queue all left-over units come after the live ones. The first units of the next segment are live. So a unit that
+  comes before one of them in its queue is live, and so is all of the log before that unit.
+* A walk from unit to unit finds how much further live units reach.
 """
 
 import bisect
@@ -36,22 +37,22 @@ from rmqstore_spark.store.structures.queues import ConsumeQueues
 from rmqstore_spark.store.structures.segments import Extent, Segment
 
 _LARGEST_SENT = 16 * 1024 * 1024  # bytes of a message (remoting.netty.NettySystemConfig: frameMaxLength)
-_UNITS_TO_LOOK_AT = 32  # of a queue: from a message on, whether one in a later segment comes soon
-_GUESS = 1.5  # a queue goes on less evenly than this, mostly
-_NEAR = 4 * 1024  # bytes after a message, whose next ones are asked about in its place
-_QUEUES_NEAR = 8  # that are asked, at the most
+_UNITS_TO_LOOK_AT = 32  # units of a queue after a message that are searched for one in a later segment
+_GUESS = 1.5  # factor on a queue's spacing: real spacing mostly varies less
+_NEAR = 4 * 1024  # bytes after a message within which its neighbours are asked in its place
+_QUEUES_NEAR = 8  # neighbours' queues that are asked at most
 _QUEUES_TO_ASK = 16
 _QUEUES_TO_KEEP = 256
 _WORTH_WALKING = 128 * 1024  # bytes, where the answer may be "not sure" as well
 
 
 class _Proved(NamedTuple):
-    """What is known of a segment: it only grows.
+    """The proved facts about one segment. The facts only grow.
 
     Attributes:
         to: the physical offset up to which its units are proved live.
-        asked: whether all was asked that proves a segment as a whole without a walk from message to message.
-        asked_near: whether neighbours of a message were asked about.
+        asked: whether every proof of a whole segment that needs no walk from message to message was tried.
+        asked_near: whether the neighbours of a message were tried.
     """
 
     to: int = 0
@@ -64,12 +65,13 @@ class _Proved(NamedTuple):
 
 @dataclass
 class _Seen:
-    """What was seen of a queue.
+    """What was read of a queue.
 
     Attributes:
-        queue: with its files as they were then; None where there is none.
+        queue: the queue, with its files as they were then; None where there is none.
         later: number and physical offset of a unit whose message the log has.
-        last_live: likewise of the last one that is live; None until it is asked for, (-1, -1) where none is sure to be.
+        last_live: number and physical offset of the last live unit; None until first needed, (-1, -1) where no unit is
+            proved live.
     """
 
     queue: Queue | None
@@ -83,18 +85,18 @@ _NOTHING, _NOT_SEEN = _Proved(), _Seen(None)
 class LiveLog:
     """The segments of a log as far as they hold messages.
 
-    What it finds out it keeps. Several threads may ask: what is known of a segment only grows, so two of them may find
-    out the same, and no more.
+    Answers are kept. Several threads may share a LiveLog: the facts about a segment only grow, so two threads at worst
+    find out the same fact twice.
 
     Attributes:
-        extents: by start.
-        size: bytes of all of them.
+        extents: the extents, by start.
+        size: bytes of all extents together.
 
     Args:
         last_timestamp: store time (ms) of the last message, None when not known.
         queues: the store's ConsumeQueues.
-        reader: opens a segment; bodies need not be looked at.
-        has_end: whether the log ends where the last extent does. Else of that one nothing is known to be live.
+        reader: opens a segment; the reader need not check bodies.
+        has_end: whether the log ends where the last extent does. If not, nothing in the last extent is proved live.
     """
 
     def __init__(
@@ -112,8 +114,8 @@ class LiveLog:
         self._queues = queues
         self._reader = reader
         self._has_end = has_end
-        self._proved: dict[int, _Proved] = {}  # by where the segment starts
-        self._firsts: dict[int, Header | None] = {}  # messages that segments begin with, likewise
+        self._proved: dict[int, _Proved] = {}  # by the start of the segment
+        self._firsts: dict[int, Header | None] = {}  # first messages of segments, by the start of the segment
         self._seen: dict[tuple[str, int], _Seen] = {}  # queues, by name
 
     @property
@@ -147,8 +149,8 @@ class LiveLog:
         return found
 
     def two_headers(self, first: int, second: int) -> tuple[list[Header], list[Header]]:
-        """headers_at() of two, of the first alone. Where the second unit comes soon after the first it costs nothing
-        more."""
+        """headers_at() of two physical offsets; for the first one, only its own header. The second unit is free where
+        it comes soon after the first one."""
         extent = self.extent_at(first)
         if extent is None or extent is not self.extent_at(second):
             return self.headers_at(first), self.headers_at(second)
@@ -156,15 +158,15 @@ class LiveLog:
             return reader.two_headers(first, second)
 
     def timestamp(self, position: int) -> int | None:
-        """The store time (ms) of the message that a segment begins with, or at the log's end of the last message. None
-        when there is none."""
+        """The store time (ms) of the message that a segment begins with; at the log's end, the store time of the last
+        message. None when there is no message."""
         if position == self._end:
             return self._last_timestamp
         header = self._header_once(position)
         return None if header is None or header.store_timestamp is None else header.store_timestamp // 1000
 
     def has_message(self, queue: Queue, queue_offset: int, unit: QueueUnit) -> bool:
-        """Is there the message that a ConsumeQueue has this unit for, live or not?"""
+        """Does the log hold the message that a ConsumeQueue has this unit for, live or not?"""
         extent = self.extent_at(unit.position)
         if extent is None:
             return False
@@ -172,10 +174,10 @@ class LiveLog:
             return reader.has_message(queue, queue_offset, unit)
 
     def evidence(self, queue: Queue, queue_offset: int, unit: QueueUnit, may_walk_far: bool = False) -> Evidence:
-        """How sure it is that the message is there, and live, that a ConsumeQueue has this unit for.
+        """How sure it is that the message a ConsumeQueue unit stands for exists and is live.
 
         Args:
-            may_walk_far: as of liveness().
+            may_walk_far: see liveness().
         """
         if not self.has_message(queue, queue_offset, unit):
             return Evidence.ABSENT
@@ -184,13 +186,14 @@ class LiveLog:
     def liveness(
         self, position: int, size: int = 0, headers: Sequence[Header] = (), may_walk_far: bool = False
     ) -> Evidence:
-        """How sure it is that the unit is live that stands at a physical offset.
+        """How sure it is that the unit at a physical offset is live.
 
         Args:
-            size: of the unit, if that is known: an old one can begin in the last bytes of a live one, if these are what
-                the old one began with. But then it ends after it.
-            headers: of the unit, and of some that come after it, if that is known.
-            may_walk_far: whether to walk as far as it takes. Else the answer is UNSURE where that is far.
+            size: bytes of the unit, if known. An old unit can begin in the last bytes of a live one, if these bytes
+                equal the old unit's beginning. The old unit then ends after the live one.
+            headers: the header of the unit and of some units after it, if known.
+            may_walk_far: whether to walk as far as the proof needs. If not, the answer is UNSURE where the walk would
+                be long.
         """
         extent = self.extent_at(position)
         if extent is None or position + size > extent.stop:
@@ -202,21 +205,22 @@ class LiveLog:
         return Evidence.LEFT_OVER if position < self.proved_to(extent) < position + size else Evidence.LIVE
 
     def proved_to(self, extent: Extent) -> int:
-        """live_end() as far as it is known by now."""
+        """live_end() as far as already proved."""
         return min(max(self._known(self._whole(extent)).to, extent.start), extent.stop)
 
     def prove(self, extent: Extent, end: int) -> None:
-        """The units of an extent's segment are live up to a physical offset: who has walked along all queues knows."""
+        """Record that the units of an extent's segment are live up to a physical offset. For callers that have walked
+        along all queues."""
         self._learn(self._whole(extent), _Proved(end))
 
     @property
     def proved(self) -> dict[int, int]:
-        """Up to which physical offset segments are live as far as is known by now, by where they start."""
+        """The physical offset up to which each segment is already proved live, by the start of the segment."""
         return {start: known.to for start, known in self._proved.items()}
 
     def live_end(self, extent: Extent) -> int:
-        """Up to which physical offset a part of an extent has live units only: its start, its stop, or where a unit
-        begins. Accelerators can be trusted no further. What proves a segment as a whole is asked for once."""
+        """The physical offset up to which an extent has live units only: its start, its stop, or the beginning of a
+        unit. Accelerators can be trusted no further. The proofs of a whole segment are tried once."""
         whole = self._whole(extent)
         if not self._known(whole).asked:
             end = self._end_of_last(whole) if whole is self.extents[-1] else self._end_by_queues(whole)
@@ -225,7 +229,7 @@ class LiveLog:
 
     def last_live_unit(self, queue: Queue) -> tuple[int, int] | None:
         """The last unit of a simple queue that points into the log, as its number and its physical offset; None where
-        it is not sure to be of a live message. Those before it in the queue are live, if the log has their messages."""
+        its message is not proved live. Earlier units of the queue are live if the log has their messages."""
         seen = self._seen_of(queue.topic, queue.queue_id)
         if seen.last_live is None:
             number = QueueCursor(queue).seek(self._end) - 1
@@ -233,7 +237,7 @@ class LiveLog:
             extent = None if unit is None else self.extent_at(unit.position)
             seen.last_live = (-1, -1)
             if unit is not None and extent is not None and self.has_message(queue, number, unit):
-                # An old unit can begin in the last live bytes, but then it ends after them.
+                # An old unit can begin in the last live bytes, but then the old unit ends after them.
                 is_live = unit.position + unit.size <= self.live_end(extent)
                 seen.last_live = (number, unit.position) if is_live else (-1, -1)
         return seen.last_live if seen.last_live[0] >= 0 else None
@@ -251,7 +255,8 @@ class LiveLog:
         self._proved[whole.start] = self._known(whole).and_also(more)
 
     def _header_once(self, position: int) -> Header | None:
-        """header() of the few that are asked about again and again: mostly the first ones of segments."""
+        """header() with a cache for the few units that are needed again and again, mostly the first ones of
+        segments."""
         if position not in self._firsts:
             self._firsts[position] = self.header(position)
         return self._firsts[position]
@@ -261,7 +266,7 @@ class LiveLog:
             self._firsts[position] = header
 
     def _prove(self, extent: Extent, position: int, headers: Sequence[Header], may_walk_far: bool) -> Evidence:
-        """How sure it is that a unit is live that is not among those that are proved to be."""
+        """How sure it is that a unit is live, for a unit after the proved part."""
         if extent is self.extents[-1] and not self._has_end:
             return Evidence.UNSURE
         if extent is self.extents[-1]:
@@ -289,12 +294,12 @@ class LiveLog:
         self._learn(extent, _Proved(position + headers[0].size if is_there else reached))
         if is_there:
             return Evidence.LIVE
-        # A walk ends at damage as well, and what comes after that may be live.
+        # A walk ends at damage as well, and units after the damage may be live.
         return Evidence.LEFT_OVER if status in (Status.BLANK, Status.CROSSES_STOP) else Evidence.UNSURE
 
     def _end_of_last(self, extent: Extent) -> int:
-        """Of the last segment: the log's end. Where that is the beginning of another segment, of which nothing is
-        whole, this one may be closed, and hold left-over units."""
+        """live_end() of the last extent: the log's end. Where the log ends at the beginning of another segment that has
+        nothing whole in it, the last extent's segment may be closed and hold left-over units."""
         if not self._has_end:
             return extent.start
         if extent.stop < extent.segment.end:
@@ -313,7 +318,8 @@ class LiveLog:
         return first is not None and left > first.size
 
     def _is_followed(self, header: Header) -> bool:
-        """Does its queue know this message, and after it one in a later segment that the log has?"""
+        """Does a message's queue have a unit for it, and a later unit for a message in a later segment that the log
+        has?"""
         seen, extent = self._seen_of(header.topic, header.queue_id), self.extent_at(header.position)
         if seen.queue is None or extent is None:
             return False
@@ -333,11 +339,11 @@ class LiveLog:
     def _later_units(
         self, queue: Queue, number: int, units: list[QueueUnit], end: int
     ) -> Iterator[tuple[int, QueueUnit | None]]:
-        """Units of a queue that may point to `end` or after it, each with its number, and the first that does so at the
-        last. Those that are far away come first, as they answer for more segments.
+        """Units of a queue that may point to `end` or after it, each with its number. Far units come first, as they
+        answer for more segments; the first unit that points there comes last.
 
         Args:
-            number, units: of some in it, which were read.
+            number, units: units that were already read, and the number of the first one.
         """
         used = next((index for index, unit in enumerate(units) if unit.size <= 0), len(units))
         beyond = next((index for index, unit in enumerate(units) if unit.position >= end), None)
@@ -353,11 +359,12 @@ class LiveLog:
             yield first, queue.unit(first)
 
     def _is_one_followed(self, headers: Sequence[Header], end: int) -> bool:
-        """Is one of these units of a segment that ends there followed? Then the others before it are live, too."""
+        """Is one of these units, of a segment that stops at `end`, followed (_is_followed)? If so, the units before it
+        are live, too."""
         by_queue: dict[tuple[str, int], Header] = {}
         for header in headers:
             by_queue.setdefault((header.topic, header.queue_id), header)
-        # First those of whose queue it is known that it goes on, then those of long queues, as they mostly do.
+        # Queues known to go on come first, then long queues, as these mostly go on.
         asked = sorted(
             by_queue,
             key=lambda name: (self._seen.get(name, _NOT_SEEN).later[1] < end, -by_queue[name].queue_offset),
@@ -365,7 +372,8 @@ class LiveLog:
         return any(self._is_followed(by_queue[name]) for name in asked[:_QUEUES_NEAR])
 
     def _more_headers(self, headers: Sequence[Header], extent: Extent) -> list[Header]:
-        """Those of other queues that come soon after. Once for a segment: live_end() answers for all of it."""
+        """Headers of units of other queues that come soon after. Read once for a segment: live_end() answers for all of
+        it."""
         proved = self._known(extent)
         if proved.asked or proved.asked_near:
             return []
@@ -376,7 +384,8 @@ class LiveLog:
         return [header for header in near if (header.topic, header.queue_id) not in known]
 
     def _end_by_queues(self, extent: Extent) -> int:
-        """Of a segment before the last one: by the queues of the first units of the next segment that has messages."""
+        """live_end() of an extent before the last one, by the queues of the first units of the next segment that has
+        messages."""
         following, segment = self.extents[self._index_at(extent.start) + 1], extent.segment
         with self._reader(following.segment) as later:
             first = later.first_headers(following.segment.start)
@@ -389,7 +398,8 @@ class LiveLog:
             return next(ends, segment.start)
 
     def _before(self, header: Header, segment: Segment) -> tuple[Queue, int, QueueUnit] | None:
-        """The unit that comes before that of a message in its queue, with its number, if it points into a segment."""
+        """The queue of a message, and the number and unit that come before the message's own, if that unit points into
+        a segment."""
         queue = self._seen_of(header.topic, header.queue_id).queue
         units = None if queue is None else queue.block(header.queue_offset - 1, 2)
         if queue is None or units is None or len(units) < 2:
@@ -400,7 +410,7 @@ class LiveLog:
         return (queue, header.queue_offset - 1, unit) if is_known and is_in_it else None
 
     def _seen_of(self, topic: str, queue_id: int) -> _Seen:
-        """What was seen of a queue lately."""
+        """What was last read of a queue."""
         seen = self._seen.get((topic, queue_id))
         if seen is None:
             if len(self._seen) >= _QUEUES_TO_KEEP:
