@@ -1,16 +1,16 @@
 """Where the log ends. Files are preallocated, so the end is found, not read off a length
 (docs/design.md, Where the log ends).
 
-From the last segment that begins with a unit on, the first thing that is not a unit is the end, unless something proves
-that a message was lost there:
-  * its bytes are not all zero, and a ConsumeQueue unit points exactly there;
-  * a later unit, whole in every check, not older than the last one before, that its ConsumeQueue knows, or whose
+From the last segment that begins with a unit on, the first bytes that are not a unit are the end, unless one of these
+proves that a message was lost there:
+  * the bytes are not all zero, and a ConsumeQueue unit points exactly there;
+  * a later unit, whole in every check and not older than the last unit before, that its ConsumeQueue knows, or whose
     queueOffset is beyond those seen for its queue, or that is in no queue (a half message): the remains of a truncated
-    log fail this. Of a damaged message that can still be recognized, the time counts as well. In what our writer has
-    written (store/structures/written.py) times say nothing;
-  * it is what no broker leaves there: a header that reaches over the end of its file, no space for a blank, or a blank
-    that does not reach to the end. The file was cut.
-In any earlier segment whatever is not a unit or the closing blank is damage.
+    log fail this. The time of a damaged message that can still be recognized counts as well. Times prove nothing in
+    stretches that our writer has written (store/structures/written.py);
+  * the bytes are such as no broker leaves there: a header that reaches over the end of its file, no space for a blank,
+    or a blank that does not reach to the end. The file was cut.
+In any earlier segment all bytes that are neither a unit nor the closing blank are damage.
 """
 
 import bisect
@@ -34,12 +34,12 @@ from rmqstore_spark.store.structures.queues import ConsumeQueues
 from rmqstore_spark.store.structures.segments import Segment
 from rmqstore_spark.store.structures.written import load
 
-PAGE = 4096  # bytes; in such pieces a file comes to whoever copies it
+PAGE = 4096  # bytes; a copy of a growing file is made in pieces of this size
 _SETTLE_SECONDS = 0.005
 _SETTLE_TRIES = 40
-_LOOK_SIZE = 64 * 1024  # of what may be a lost message, to see whether there is anything
+_LOOK_SIZE = 64 * 1024  # bytes that are read where a message may be lost, to see whether any are not zero
 # For a hint where the log ends:
-_TAIL_SIZE = 16 * 1024  # before the end of the data a unit is looked for
+_TAIL_SIZE = 16 * 1024  # bytes before the end of the data that are searched for a unit
 _UNITS_TO_TRY = 16
 _QUEUES_TO_ASK = 64
 
@@ -49,9 +49,10 @@ class End:
     """Where the log ends.
 
     Attributes:
-        position: the physical offset after the last message. Damage before it is met when it is read.
-        segments: the segments; one that was cut without its neighbours telling is a little longer than its file.
-        last: the last message, None when not known.
+        position: the physical offset after the last message. Damage before this offset shows when the log is read.
+        segments: the segments; a segment that was cut, where its neighbours do not show the cut, is a little longer
+            than its file.
+        last: the last message; None if unknown.
     """
 
     position: int
@@ -60,22 +61,22 @@ class End:
 
     @property
     def timestamp(self) -> int | None:
-        """Store time (ms) of the last message, None when not known."""
+        """Store time (ms) of the last message; None if unknown."""
         microseconds = None if self.last is None else self.last.store_timestamp
         return None if microseconds is None else microseconds // 1000
 
 
 @dataclass(frozen=True)
 class _Stop:
-    """Where walking came to.
+    """Where a walk from unit to unit stopped.
 
     Attributes:
-        segment, at: the number of the segment, and the physical offset in it.
-        status: why it stopped there.
-        last: the last unit before it, None when there is none or it is damaged.
-        newest: store time (us) that messages after it are not older than, None when not known.
-        is_damage: units follow that could prove that the log goes on, were they not older than the damaged message
-            here: either they are left over from a truncated log, or that message's time is damaged, too.
+        segment, at: the index of the segment, and the physical offset of the stop.
+        status: why the walk stopped there.
+        last: the last unit before the stop; None when there is none or that unit is damaged.
+        newest: store time (us) that messages after the stop are not older than; None if unknown.
+        is_damage: units follow that would prove that the log goes on if they were not older than the damaged message
+            here: either these units are left over from a truncated log, or the damaged message's time is damaged, too.
     """
 
     segment: int
@@ -91,11 +92,11 @@ class LogEnd:
 
     Args:
         layout: the store.
-        segments: its segments, by start.
-        queues: its ConsumeQueues. All of them are asked only where something is left after the end.
+        segments: the store's segments, by start.
+        queues: the store's ConsumeQueues. All of them are searched only where bytes are left after the end.
         files: how to reach files, and where requests and bytes are counted.
-        is_followed: whether who asks will ask again. Then a last unit that nothing proves waits where files are a
-            snapshot: what was copied while a broker wrote it stays the same without being whole.
+        is_followed: whether the caller will ask again. A last unit without proof then waits for the next call where
+            files are a snapshot: a unit that was copied while a broker wrote it stays unchanged without being whole.
     """
 
     def __init__(
@@ -111,15 +112,15 @@ class LogEnd:
         self._queues = queues
         self._files = files
         self._must_prove = is_followed and files.is_snapshot
-        self._claimed: dict[int, list[tuple[int, int, int]]] = {}  # by physical offset, where all queues were asked
+        self._claimed: dict[int, list[tuple[int, int, int]]] = {}  # by physical offset, once all queues were searched
         self._seen_in: dict[int, tuple[int, dict[tuple[str, int], int]]] = {}  # by segment: up to where, and what
 
     def find(self, known: tuple[int, int] | None = None) -> End:
         """The end as of now.
 
         Args:
-            known: a physical offset where a live unit begins, or the log ended when it was looked at before; so what
-                comes before it need not be walked over. And the store time (ms) of the message before it.
+            known: a physical offset where a live unit begins, or where the log ended at an earlier look, so that the
+                log before it need not be walked; and the store time (ms) of the message before that offset.
         """
         if not self._segments:
             return End(0, [])
@@ -132,24 +133,25 @@ class LogEnd:
         while not stop.is_damage and (beyond := self._lost_unit(stop) or self._later_unit(stop)) is not None:
             stop = beyond
         position = self._settled(stop) if self._layout.abort else stop.at
-        last = stop.last if position == stop.at else None  # else it was torn
+        last = stop.last if position == stop.at else None  # else the last unit was torn
         return End(self._cut(stop) or position, self._segments, last)
 
     def onward(self, known: int) -> End:
-        """How far the log goes on, unit by unit, from a physical offset in one of the segments: a live unit begins
-        there, or the log ended.
+        """How far the log goes on, unit by unit, from a physical offset in one of the segments, at which a live unit
+        begins or the log ended.
 
-        It costs as much as there is new. Whether something else than the end stops it only find() can tell. A last unit
-        of a running broker's that nothing proves yet is not waited for.
+        The cost is that of the new units. Only find() can tell whether the walk stopped at something other than the
+        end. A running broker's last unit that nothing proves yet is not waited for.
         """
         stop = self._walk(self._segment_of(known), known)
         position = self._settled(stop, may_wait=False)
         return End(position, self._segments, stop.last if position == stop.at else None)
 
     def late_message(self) -> Header | None:
-        """The last message that its ConsumeQueue knows, where data seems to end; None where there is none near that.
+        """The last message near the apparent end of the data that its ConsumeQueue knows; None where there is none.
 
-        It costs little, whatever the log's end would cost. It may be left over from a truncated log.
+        The call costs little, however much finding the log's end would cost. The message may be left over from a
+        truncated log.
         """
         started = self._last_started() if self._segments else 0
         first = self._late_unit(started) if self._segments else None
@@ -188,17 +190,17 @@ class LogEnd:
             index, at = following, segment.end
 
     def _is_begun(self, index: int) -> bool:
-        """Is there anything at the beginning of a segment? As long as there is not, the log ends before the blank that
-        leads to it: it may go on there (write/build/stretch.py; or a broker that was killed just then)."""
+        """Are there any bytes but zeros at the beginning of a segment? If not, the log ends before the blank that leads
+        to the segment, and may go on there (write/build/stretch.py; or a broker that was killed just then)."""
         segment = self._segments[index]
         with self._open(index) as reader:
             return any(reader.read(segment.start, FORMAT["BLANK_SIZE"]))
 
     def _walk_from_hint(self, started: int) -> _Stop | None:
-        """Walk from a unit near the end that its ConsumeQueue knows; None where that may lead astray.
+        """Walk from a unit near the end that its ConsumeQueue knows; None where that walk may lead astray.
 
-        A truncated log and its queues keep their old units, and those confirm each other. They are older than what came
-        after them, though, and the checkpoint of a clean shutdown knows how old the newest message is.
+        A truncated log and its queues keep their old units, which confirm each other. But these are older than the
+        messages written afterwards, and the checkpoint of a clean shutdown knows how old the newest message is.
         """
         newest = self._newest
         if self._layout.abort or newest <= 0:
@@ -210,8 +212,8 @@ class LogEnd:
         return stop if stop.last.store_timestamp // 1000 >= newest else None
 
     def _late_unit(self, index: int) -> int | None:
-        """A unit not far before where the data of a segment ends, if its ConsumeQueue knows it. What stands in a body
-        and looks like one, no queue knows."""
+        """The start of a unit shortly before the end of a segment's data, if the unit's ConsumeQueue knows it. No queue
+        knows bytes in a body that look like a unit."""
         segment = self._segments[index]
         with self._open(index) as reader:
             end = reader.data_end()
@@ -227,7 +229,7 @@ class LogEnd:
         return None
 
     def _unit_of_some(self, index: int) -> int | None:
-        """The last unit of a segment that one of some queues knows."""
+        """The start of a segment's last unit that one of a few queues knows."""
         segment = self._segments[index]
         last = (queue.last() for queue in itertools.islice(self._queues.some(), _QUEUES_TO_ASK))
         hint = max((u.position for u in last if u and segment.start <= u.position < segment.end), default=None)
@@ -236,15 +238,17 @@ class LogEnd:
         return hint if header is not None and self._queues.vouch_for(header) else None
 
     def _settled(self, stop: _Stop, may_wait: bool = True) -> int:
-        """The end, without a last unit that a broker may be writing just now: its head is seen before its tail.
+        """The end, without a last unit that a broker may be writing just now: a reader sees the unit's head before its
+        tail.
 
-        What a ConsumeQueue knows was written to its end; if it is not whole, then it is damaged. Without that proof
-        nothing tells a unit whose properties are half written from a whole one. So while somebody holds the store's
-        lock, the unit waits for its proof, or for a later one. Where nobody does, it counts if it stays the same: a
-        broker on another machine, whose lock cannot be seen, would have to pause in the middle of a copy.
+        A unit that a ConsumeQueue knows was written to its end; if such a unit is not whole, it is damaged. Without
+        that proof a unit whose properties are half written looks like a whole one. So while a process holds the store's
+        lock, the unit waits for its proof, or for a later unit. Where no process does, the unit counts if its bytes
+        stay the same: a broker on another machine, whose lock cannot be seen, would have to pause in the middle of a
+        copy.
 
         Args:
-            may_wait: for the proof.
+            may_wait: whether to wait for the proof.
         """
         last = stop.last
         if last is None or last.position + last.size != stop.at or stop.status is Status.BLANK:
@@ -272,15 +276,16 @@ class LogEnd:
         return index
 
     def _index_of(self, position: int) -> int | None:
-        """The number of the segment that a physical offset is in; None where that is missing."""
+        """The index of the segment that a physical offset is in; None where that segment is missing."""
         found = (i for i, segment in enumerate(self._segments) if segment.start <= position < segment.end)
         return next(found, None)
 
     def _cut(self, stop: _Stop) -> int | None:
-        """The end of the damage, where the log stops with what no broker leaves there; None where it just ends."""
+        """The end of the damage, where the log stops at bytes that no broker leaves there; None where the log just
+        ends."""
         segment = self._segments[stop.segment]
         file_end = min(segment.end, segment.start + segment.size)
-        # Enough to meet the damage when it is read, and no more: what follows may be the remains of a truncated log.
+        # Enough for a reader to meet the damage, and no more: the remains of a truncated log may follow.
         damaged = min(stop.at + FORMAT["SMALLEST_UNIT"], file_end)
         if stop.is_damage or stop.status in (Status.NO_BLANK, Status.MORE, Status.BAD_BLANK):
             return damaged
@@ -300,11 +305,12 @@ class LogEnd:
         return file_end if is_empty and any(data[: FORMAT["BLANK_SIZE"]]) and not self._layout.abort else None
 
     def _lost_unit(self, stop: _Stop) -> _Stop | None:
-        """A ConsumeQueue unit that points exactly to what is no unit. Where there are only zeros the message never came
-        here: the queues of a copy may have been copied later than its commitlog. But where more stands right after
-        these zeros, a queue unit that points exactly there proves it. After a crash a torn message may stand where an
-        old queue unit points to, so there what is left of the message must be that unit's. An old one may also reach
-        over a later message, which refutes it."""
+        """The stop after a lost message, proved by a ConsumeQueue unit that points exactly to bytes that are no unit.
+        Where there are only zeros the message never came here: the queues of a copy may have been copied later than its
+        commitlog. But where other bytes stand right after these zeros, a queue unit that points exactly there proves
+        the loss. After a crash a torn message may stand where an old queue unit points to, so what is left of the
+        message must agree with that queue unit. An old queue unit may also reach over a later message, which refutes
+        the queue unit."""
         if stop.status is Status.BLANK:
             return None
         segment, at = self._segments[stop.segment], stop.at
@@ -312,7 +318,7 @@ class LogEnd:
             while at + FORMAT["SMALLEST_UNIT"] + FORMAT["BLANK_SIZE"] <= segment.end:
                 extents = reader.data_extents(at, at + _LOOK_SIZE)
                 if not any(reader.read(start, end - start).strip(b"\0") for start, end in extents):
-                    return None  # only zeros, whatever a queue says
+                    return None  # only zeros, whatever a queue unit says
                 found = reader.read(at, _LOOK_SIZE)
                 after = None
                 for claim in self._claims(at, Head.of(found)):
@@ -331,7 +337,7 @@ class LogEnd:
         return None
 
     def _has_known(self, reader: SegmentReader, start: int, end: int, newest: int | None) -> bool:
-        """Does a unit begin in a part of the log that its ConsumeQueue knows, and that is not too old?"""
+        """Does a unit that its ConsumeQueue knows, and that is not too old, begin in a part of the log?"""
         at = reader.find(start, end)
         while at is not None and (header := reader.header(at)) is not None:
             if header.is_queued and _not_older(header, newest) and self._queues.vouch_for(header):
@@ -340,7 +346,7 @@ class LogEnd:
         return False
 
     def _claims(self, position: int, head: Head) -> Iterator[tuple[int, int, int]]:
-        """What the queues say of a message at a physical offset: size, queueId, queueOffset."""
+        """The claims of the queues on a message at a physical offset: size, queueId, queueOffset."""
         if position in self._claimed:
             yield from self._claimed[position]
             return
@@ -353,10 +359,11 @@ class LogEnd:
         self._claimed[position] = claims
 
     def _claim(self, queue: Queue, position: int, head: Head) -> tuple[int, int] | None:
-        """The queue offset and the size of the message that a queue has at a physical offset; None where it has none.
+        """The queue offset and the size of the message that a queue has at a physical offset; None where the queue has
+        no message there.
 
         Args:
-            head: what is left of it.
+            head: what is left of the message.
         """
         found = QueueCursor(queue).seek(position)
         likely = [head.queue_offset] if queue.queue_id == head.queue_id else []
@@ -367,14 +374,15 @@ class LogEnd:
         return None
 
     def _past_left_over(self, queue: Queue, position: int) -> Iterator[int]:
-        """QueueCursor.seek() where units left over from a truncated log mislead it: among those that the log has."""
+        """QueueCursor.seek() among the queue's units whose messages the log has, for where units left over from a
+        truncated log mislead the cursor."""
         number = QueueCursor(queue).seek(position)
         if number > queue.first and not self._has(queue, number - 1, position):
             units = range(number)
             yield bisect.bisect_left(units, True, lo=queue.first, key=lambda n: not self._has(queue, n, position))
 
     def _has(self, queue: Queue, number: int, position: int) -> bool:
-        """Is a queue's unit one of a message before a physical offset that the log has, or has had?"""
+        """Does a queue's unit stand for a message before a physical offset that the log has, or has had?"""
         unit = queue.unit(number)
         if unit is None or unit.position < self._segments[0].start:
             return True  # None: before the queue's first message
@@ -397,7 +405,7 @@ class LogEnd:
                 stop, damaged = replace(stop, newest=None), None
             if not _not_older(header, stop.newest):
                 continue
-            # A half message is in no queue, so that only its age can speak for it.
+            # A half message is in no queue, so only its age can prove it.
             known = self._queues.vouch_for(header) if header.is_queued else None
             if not (known or self._is_whole(index, header)):
                 continue
@@ -407,7 +415,7 @@ class LogEnd:
             if known is False:
                 continue
             if not _not_older(header, damaged):
-                # The time of the damaged message may be what is damaged. Then the log goes on where it ends.
+                # The time of the damaged message may be the damaged part. The log then goes on where that message ends.
                 joined = self._joined(stop) if joined is None else joined
                 if header.position not in joined:
                     is_older = True
@@ -416,8 +424,8 @@ class LogEnd:
         return replace(stop, is_damage=True) if is_older else None
 
     def _is_written(self, stop: _Stop) -> bool:
-        """Is what comes after a stop our writer's, and none of it cut off by a broker that went on there? Then the last
-        message before it is ours, or comes before all that is."""
+        """Was everything after a stop written by our writer, and none of it cut off by a broker that went on there? If
+        so, the last message before the stop is our writer's, or comes before all of its messages."""
         record = load(self._layout.root, self._files)
         for written in record.stretches:
             if written.start <= stop.at < written.stop:
@@ -426,9 +434,9 @@ class LogEnd:
         return not record.is_whole
 
     def _is_torn(self, last: Header) -> bool:
-        """Are zeros all that the last page of the log has of a unit? Who copies a file beside a broker may get a page
-        before its bytes are in it. No check of a unit covers its properties, and these come last; none of a message
-        ends in zeros from a page's begin on."""
+        """Has the last page of the log nothing but zeros of the last unit? A copy made beside a running broker may get
+        a page before its bytes are written. No check of a unit covers its properties, which come last; no message's
+        properties end in zeros from the beginning of a page on."""
         segment = self._segments[self._segment_of(last.position)]
         end = last.position + last.size - segment.start
         page = (end - 1) // PAGE * PAGE
@@ -442,8 +450,8 @@ class LogEnd:
             return reader.header(header.position) is not None
 
     def _joined(self, stop: _Stop) -> set[int]:
-        """Where damaged messages end, the first of which begins where walking stopped, each where the one before it
-        ends."""
+        """The ends of a chain of damaged messages: the first begins where the walk stopped, each next one where the one
+        before ends."""
         found: set[int] = set()
         segment, at = self._segments[stop.segment], stop.at
         with self._open(stop.segment, verify_crc=True) as reader:
@@ -462,8 +470,8 @@ class LogEnd:
         return found
 
     def _time_at(self, stop: _Stop, at: int) -> int | None:
-        """The store time (us) of a damaged message after a stop, if its head can be recognized; rather too small than
-        too large, as what is older than it is not taken for live."""
+        """The store time (us) of a damaged message after a stop, if its head can be recognized. In doubt the smaller
+        time is returned, as older messages are not taken for live."""
         if stop.status is Status.BLANK:
             return None
         with self._open(stop.segment) as reader:
@@ -471,15 +479,15 @@ class LogEnd:
         head = Head.of(data)
         if head.magic not in (FORMAT["MAGIC_V1"], FORMAT["MAGIC_V2"]) or head.physical_offset != at:
             return None
-        # The flag that says where the time is may be what is damaged.
+        # The flag that says where the time is may be the damaged part.
         flags = (head.sys_flag, head.sys_flag ^ FORMAT["SYSFLAG_BORNHOST_V6"])
         times = [microseconds(found) for flag in flags if (found := store_time_in(data, flag)) is not None]
-        # What is older, or yet to come, is no time of a message there.
+        # An older time, or one in the future, is no time of a message there.
         least, most = (stop.newest or 0) - 1000 * CLOCK_SLACK, int(time.time() * 1_000_000) + 1000 * CLOCK_SLACK
         return min((each for each in times if each is not None and least <= each <= most), default=None)
 
     def _units_after(self, stop: _Stop) -> Iterator[tuple[int, Header]]:
-        """Whatever is a unit after it, but that its body may be damaged; live or left over; not in the same segment
+        """All units after a stop, live or left over, also those with a damaged body; in the stop's own segment none
         after a blank."""
         for index in range(stop.segment, len(self._segments)):
             segment = self._segments[index]
@@ -492,27 +500,27 @@ class LogEnd:
                     found_at = reader.find(max(at, begin), end)
                     while found_at is not None:
                         run = reader.run_at(found_at, segment.end)
-                        found = run.headers() if run is not None else []  # a live broker may have written over it
+                        found = run.headers() if run is not None else []  # a running broker may have overwritten it
                         for header in found:
                             yield index, header
                         at = found[-1].position + found[-1].size if found else found_at + 1
                         found_at = reader.find(max(at, begin), end)
 
     def _extents(self, reader: SegmentReader, at: int, stop: _Stop) -> Iterator[tuple[int, int]]:
-        """The parts of a segment from `at` on in which something may be. Where holes cannot be seen, far away is only
-        looked at here and there; but at all of it where the checkpoint knows a later message than was found."""
+        """The parts of a segment from `at` on that may hold data. Where holes cannot be seen, far parts are only
+        sampled, but read in full where the checkpoint knows a later message than was found."""
         if self._files.is_snapshot and not self._layout.abort and self._newest > (stop.newest or 0) // 1000:
             return iter([(at, reader.file_end)])
         return reader.data_extents(at, reader.segment.end)
 
     @kept
     def _newest(self) -> int:
-        """Store time (ms) of the newest message when the broker stopped, as the checkpoint says; 0 where none does."""
+        """Store time (ms) of the newest message when the broker stopped, by the checkpoint; 0 without a checkpoint."""
         return logics_timestamp(self._layout.checkpoint, self._files)
 
     def _seen(self, stop: _Stop) -> dict[tuple[str, int], int]:
-        """The highest queueOffset of each queue before a stop, in its segment, up to the first damage in it. What was
-        passed for an earlier stop is not passed again."""
+        """The highest queueOffset of each queue before a stop, in the stop's segment, up to the first damage there.
+        Units passed for an earlier stop are not passed again."""
         segment = self._segments[stop.segment]
         at, seen = self._seen_in.get(stop.segment, (segment.start, {}))
         with self._open(stop.segment) as reader:
@@ -526,7 +534,7 @@ class LogEnd:
 
 
 def _agrees(head: Head, claim: tuple[int, int, int]) -> bool:
-    """Do two of three fields at least say the same?"""
+    """Do at least two of three fields agree?"""
     return sum(map(int.__eq__, (head.size, head.queue_id, head.queue_offset), claim)) >= 2
 
 

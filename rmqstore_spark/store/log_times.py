@@ -1,7 +1,8 @@
 """Between which store times the messages of a part of the log can be.
 
-What our writer has written is known (written.py), as far as the log still has it. All else a broker wrote, in the
-order of its clock (store/format/clock.py). At the border of the two times may go back by any amount.
+The times of our writer's messages are recorded (written.py), as far as the log still has the messages. A broker wrote
+all other messages in the order of its clock (store/format/clock.py). Where the two meet, store times may go back by any
+amount.
 """
 
 import bisect
@@ -23,9 +24,9 @@ class _Region:
     """A part of the log, as physical offsets [start, stop).
 
     Attributes:
-        least, most: between which store times (ms) its messages are; None where that is not known.
-        fall: by how much (ms) one is older than one before it, at the most; None where that is not known.
-        last: store time (ms) of its last message, None when not known.
+        least, most: the bounds of its messages' store times (ms); None if unknown.
+        fall: the most (ms) by which a message is older than one before it; None if unknown.
+        last: store time (ms) of its last message; None if unknown.
     """
 
     start: int
@@ -37,7 +38,7 @@ class _Region:
 
     @property
     def ascends(self) -> bool:
-        """Do store times go back no more than is allowed for in a broker's log?"""
+        """Do store times go back by no more than CLOCK_SLACK?"""
         return self.fall is not None and self.fall <= clock.CLOCK_SLACK
 
 
@@ -46,8 +47,8 @@ class LogTimes:
 
     Args:
         log: the log.
-        record: what was noted down of it.
-        mark: what a message at a physical offset is told from others by; None where none is there.
+        record: what our writer noted down about the log.
+        mark: gives what tells the message at a physical offset from others (Mark); None where there is no message.
     """
 
     def __init__(self, log: LiveLog, record: Record, mark: Callable[[int], Mark | None]) -> None:
@@ -66,8 +67,8 @@ class LogTimes:
         """May the log have messages in [start, stop), where units begin, with store times (ms) in [least, most]?
 
         Args:
-            ends: store times (ms) of the first message there, and of the last one or the one after it; None where it is
-                not known. The log is asked where this is not given.
+            ends: store times (ms) of the first message there, and of the last message or the one after it; None where a
+                time is unknown. Read from the log if not given.
         """
         return any(self._may(region, start, stop, least, most, ends) for region in self._met(start, stop))
 
@@ -77,14 +78,15 @@ class LogTimes:
         return first is None or (first.ascends and stop <= first.stop)
 
     def has(self, written: Written) -> bool:
-        """Has the log all of what was written? It has where it has the last message: it only grows, or is cut."""
+        """Has the log all of a written stretch? True if the log has the stretch's last message, as a log only grows or
+        is truncated."""
         last = written.last
         is_there = last is not None and self._mark(last.position) == last
         return last is not None and is_there and self._log.liveness(last.position, may_walk_far=True) is Evidence.LIVE
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int | None]]:
-        """[start, stop) in pieces, each with its start, its stop and by how much (ms) a message is older than one
-        before it at the most: 0 where a broker's clock was right, None where it is not known."""
+        """[start, stop) in pieces: the start, the stop and the most (ms) by which a message is older than one before
+        it; 0 where a broker's clock was right, None if unknown."""
         for region in self._met(start, stop):
             yield max(start, region.start), min(stop, region.stop), region.fall
 
@@ -120,15 +122,16 @@ class LogTimes:
 
     @kept
     def _regions(self) -> list[_Region]:
-        """All of the log, and what is not in it."""
+        """The regions of all physical offsets, in the log and outside it."""
         stretches = [(written, self.has(written)) for written in self._record.stretches]
-        # A record of which nothing is there may be another log's: then also of what is beside it nothing is known.
+        # If the log has none of a record's stretches, the record may be another log's: no time in the log is known
+        # then.
         if not self._record.is_whole or (stretches and not any(is_there for _, is_there in stretches)):
             return [_Region(0, _END)]
         regions: list[_Region] = []
         at = 0
         for written, is_there in stretches:
-            if at < written.start:  # cut off together, both are others now
+            if at < written.start:  # truncated together with the stretch: both have other messages now
                 last = written.before if is_there else None
                 regions.append(_Region(at, written.start, fall=0, last=last))
             if is_there:

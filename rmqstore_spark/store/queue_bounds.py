@@ -1,11 +1,11 @@
 """Where the messages of queues begin and end, as the log confirms it, with few requests for each queue.
 
 The units of the first and the last message are looked up in the queue, and both messages in the log, for many queues at
-once in the order of the log. Mostly the log has the message of a queue's last unit, and that is the end. Where it has
-not, the end is looked for from there back: first a unit whose message is live, in steps that double, then the border
-between that and what is left over (store/unit_evidence.py). Damaged messages at the end keep their places, as those in
-the middle do: a group may have consumed them. Messages that their queue does not know yet, or no more, do not count; a
-broker does not know them either.
+once in the order of the log. Mostly the log has the message of a queue's last unit, and the queue ends after it.
+Otherwise the end is searched backwards from there: first for a unit whose message is live, in doubling steps, then for
+the border between that unit and the left-over ones (store/unit_evidence.py). Damaged messages at the end keep their
+places, as those in the middle do: a group may have consumed them. Messages that their queue does not know yet, or no
+longer, do not count; a broker does not know them either.
 """
 
 import functools
@@ -25,9 +25,9 @@ from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, Queue
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 from rmqstore_spark.store.unit_evidence import UnitEvidence
 
-_QUEUES_AT_ONCE = 4096  # so that the log is read in its order
-_BLOCK = 4096  # space on a disk is, mostly in so many bytes
-_UNITS_TO_TRY = 1024  # from the first on, until the log confirms one
+_QUEUES_AT_ONCE = 4096  # queues whose messages are looked up together, so that the log is read in its order
+_BLOCK = 4096  # bytes: disk space is mostly allocated in such blocks
+_UNITS_TO_TRY = 1024  # units from the first one on, until the log confirms one
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class QueueBounds:
     Attributes:
         least: queue offset of the first message that exists; `end` where there is none.
         end: the queue offset after the last message, which may be damaged.
-        first, last: the first and the last message that is whole; None where there is none. Of a light queue they are
+        first, last: the first and the last whole message; None where there is none. The messages of a light queue are
             of another topic.
-        numbers: those of the units from the first one's to the last one's.
+        numbers: the unit numbers from the first message's to the last message's.
     """
 
     queue: Queue
@@ -56,7 +56,7 @@ def queue_bounds(
     """The bounds of each of these queues, in their order.
 
     Args:
-        evidence: what the log was found to say of units, for who asks more.
+        evidence: answers of the log about units, shared with callers that ask more.
     """
     remaining = iter(queues)
     evidence = UnitEvidence(store) if evidence is None else evidence
@@ -72,9 +72,9 @@ class _Outer(NamedTuple):
     """The outer units of a queue.
 
     Attributes:
-        first: the first one that points into the log, of those that one small read shows; None where there is none.
-        last: the last one that is in use, whatever it is; None where none is.
-        is_all: whether that read shows all of the queue.
+        first: the first unit that points into the log, among those that one small read shows; None where there is none.
+        last: the last unit in use, whatever it stands for; None where no unit is in use.
+        is_all: whether the small read shows all of the queue.
     """
 
     first: QueueUnit | None
@@ -83,7 +83,8 @@ class _Outer(NamedTuple):
 
 
 def _outer(queue: Queue, begin: int) -> _Outer:
-    """The outer units of a queue, of a log that begins there. Most queues are so short that one read shows them."""
+    """The outer units of a queue, for a log that begins at `begin`. Most queues are so short that one read shows all
+    units."""
     shown = queue.block(queue.first, max(FEW_UNITS, queue.files.prices.linear_below))
     inside = np.flatnonzero(shown.are_messages & (shown.positions >= begin))
     used = np.flatnonzero(shown.are_used)
@@ -97,14 +98,14 @@ def _outer(queue: Queue, begin: int) -> _Outer:
 
 
 def _may_have_more(queue: Queue, count: int, last: QueueUnit | None) -> bool:
-    """May units in use come after the first ones that were read? Zeros may be between them, as where a disk has lost a
-    block."""
+    """May units in use come after the first ones that were read? Zeros may stand between units, as where a disk has
+    lost a block."""
     end, files = queue.first + count, queue.in_files
     if end >= queue.stop:
         return False
     if last is None or last.number == end - 1 or files[-1].first >= end:
         return True
-    return count * queue.unit_size + _BLOCK < files[0].allocated < files[0].size  # more than zeros need
+    return count * queue.unit_size + _BLOCK < files[0].allocated < files[0].size  # more space than zeros need
 
 
 def _bounds(queue: Queue, outer: _Outer, evidence: UnitEvidence) -> QueueBounds:
@@ -117,7 +118,7 @@ def _bounds(queue: Queue, outer: _Outer, evidence: UnitEvidence) -> QueueBounds:
         found, end = _Tail(queue, evidence).find(last.number + 1)
         if found is not None:
             last, header = found, evidence.message(queue, found)
-    if header is None:  # none is whole
+    if header is None:  # no message is whole
         return QueueBounds(queue, end, end)
     for unit in _from_first(queue, outer.first, last, evidence.begin):
         first = evidence.message(queue, unit)
@@ -127,7 +128,7 @@ def _bounds(queue: Queue, outer: _Outer, evidence: UnitEvidence) -> QueueBounds:
 
 
 def _from_first(queue: Queue, first: QueueUnit | None, last: QueueUnit, begin: int) -> Iterator[QueueUnit]:
-    """Units from the first one that points into the log on."""
+    """Units in order, from the first one that points into the log."""
     if first is not None and first.number <= last.number:
         yield first
         start = first.number + 1
@@ -139,27 +140,27 @@ def _from_first(queue: Queue, first: QueueUnit | None, last: QueueUnit, begin: i
 
 
 class _Units:
-    """The units of a queue, some read at a time."""
+    """The units of a queue, read a block at a time."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
         self._blocks: dict[int, QueueBlock] = {}
 
     def at(self, number: int) -> QueueUnit | None:
-        """The unit of a number; None where there is none."""
+        """The unit with a number; None where there is none."""
         block, index = divmod(number - self._queue.first, FEW_UNITS)
         if block not in self._blocks:
             self._blocks[block] = self._queue.block(self._queue.first + block * FEW_UNITS, FEW_UNITS)
         units = self._blocks[block]
-        # Where it ends early, a file before this unit is missing.
+        # Where the block ends early, a file before this unit is missing.
         return units[index] if index < len(units) else self._queue.any_unit(number)
 
 
 class _Tail:
-    """Where the live part of a queue ends, whose last unit is not of a live message.
+    """The end of a queue's live part, where the queue's last unit is not of a live message.
 
-    What is asked of a unit is decided where its message is live, or something else stands there. Damaged ones are not:
-    those beside the border are taken for the queue's, as far as they point to later and later places.
+    A unit is decided if its message is live, or if something else stands in the message's place. Units of damaged
+    messages are undecided: those beside the border count as the queue's, as long as their physical offsets ascend.
     """
 
     def __init__(self, queue: Queue, evidence: UnitEvidence) -> None:
@@ -168,7 +169,8 @@ class _Tail:
         self._units = _Units(queue)
 
     def find(self, stop: int) -> tuple[QueueUnit | None, int]:
-        """The last unit whose message is live, None where none is; and the queue offset after the last that counts.
+        """The last unit whose message is live, None where there is none; and the queue offset after the last unit that
+        counts.
 
         Args:
             stop: the number after the last unit in use.
@@ -190,7 +192,7 @@ class _Tail:
         return last, self._after(low, number + 1, refuted)
 
     def _some_live(self, stop: int) -> QueueUnit | None:
-        """The last live unit that steps which double come upon, back from a number."""
+        """The last live unit that doubling steps back from a number come upon."""
         number, step = stop - 1, 1
         while not self._is_live(number):
             if number == self._queue.first:
@@ -203,10 +205,10 @@ class _Tail:
         return unit is not None and self._evidence.message(self._queue, unit) is not None
 
     def _judge(self, number: int, low: QueueUnit | None) -> bool | None:
-        """Is a unit of the queue (True), or left over (False)? None where it is neither sure.
+        """Does a unit belong to the queue (True), or is the unit left over (False)? None where neither is sure.
 
         Args:
-            low: one before it that is of the queue.
+            low: an earlier unit that belongs to the queue.
         """
         unit = self._units.at(number)
         after = low if low is not None and low.is_message else None
@@ -218,7 +220,7 @@ class _Tail:
         return {Evidence.LIVE: True, Evidence.EXPIRED: True, Evidence.LEFT_OVER: False}.get(found)
 
     def _after(self, low: QueueUnit | None, start: int, refuted: int) -> int:
-        """The queue offset after the last of the units that are not decided, from a number on, and still ascend."""
+        """The queue offset after the last of the undecided units from a number on that still ascend."""
         end = low.end if low is not None else self._queue.first
         position = -1 if low is None else low.position
         for number in range(start, refuted):

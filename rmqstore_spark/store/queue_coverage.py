@@ -1,16 +1,16 @@
 """What the ConsumeQueues know of the log: where its messages are, queue by queue, and which bytes no queue knows.
 
-This is what makes them safe to rely on. A queue can be missing, cut, lag or be full of old units, and does not say so.
-But a broker puts every message into a queue. So along each stretch of the log the units of *all* queues must follow
-each other without gaps or overlaps. Where they do, no message is missing in any queue; the gaps are looked at in the
-log.
+This proof makes queues safe to rely on. A queue can be missing, cut, lag or be full of old units, and nothing in the
+queue shows that. But a broker puts every message into a queue. So along each stretch of the log the units of *all*
+queues must follow each other without gaps or overlaps. Where they do, no message is missing in any queue; gaps are read
+in the log.
 
-Every queue is walked along once, however many stretches there are: a sum of fingerprints for each of them tells
-whether each unit begins where another ends. Only where that fails the units are put in order, to find the gaps. And of
-each queue the first and the last unit are looked at in the log: directories may have been mixed up, and then what is
-known of one queue stands under the name of another; and what a truncation has left over is at a queue's end. So what
-comes before a unit in a later segment is live (store/live_log.py), and where the walk meets that of a segment's last
-unit, only the segment's closing blank is left to be looked at.
+Every queue is walked along once, however many stretches there are: a sum of fingerprints for each stretch tells whether
+    each unit begins where another ends. Only where this test fails, the units are sorted to find the gaps. The first
+    and the last unit of each queue are checked in the log: directories may have been mixed up, so that one queue's
+    units stand under another queue's name; and left-over units of a truncation are at a queue's end. So units before a
+    unit in a later segment are live (store/live_log.py), and where the walk meets the unit of a segment's last message,
+    only the segment's closing blank is left to be checked.
 """
 
 import os
@@ -34,14 +34,14 @@ from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 from rmqstore_spark.store.structures.segments import Extent
 
 _THREADS = 4
-_UNITS_AT_ONCE = 16 * 1024 * 1024  # where they are put in order
-_QUEUES_AT_ONCE = 64  # short ones are read with one call of the kernel
-_SHORT = 16 * 1024  # bytes of the units of a short one
+_UNITS_AT_ONCE = 16 * 1024 * 1024  # units that are sorted at once
+_QUEUES_AT_ONCE = 64  # short queues that are read with one call of the kernel
+_SHORT = 16 * 1024  # bytes of the units of a short queue
 _LEAST_AT_ONCE = 256  # units, where a walk begins in the middle of a queue
-_LARGE = 64 * 1024  # a message of which only its head and its tail are read
+_LARGE = 64 * 1024  # bytes: of a larger message only the head and the tail are read
 
 Gaps = list[tuple[int, int]]
-_End = tuple[Queue, tuple[int, int, int]]  # and its physical offset, size and queue offset
+_End = tuple[Queue, tuple[int, int, int]]  # a queue, and a unit's physical offset, size and queue offset
 _Array = npt.NDArray[np.int64]
 
 
@@ -50,11 +50,11 @@ class Coverage:
     """What the queues know of an extent.
 
     Attributes:
-        gaps: the parts that are to be looked at in the log, as physical offsets [start, stop), ascending: what no queue
-            knows, and what is not sure to be live. None where the queues contradict each other or the log.
-        count: units in it of queues that were asked for.
-        nbytes: of their messages.
-        print: native_io.fingerprint() of where they begin.
+        gaps: the parts that have to be read in the log, as physical offsets [start, stop), ascending: bytes that no
+            queue knows, or that are not proved live. None where the queues contradict each other or the log.
+        count: the number of units in the extent, of the queues that were asked for.
+        nbytes: bytes of the messages of these units.
+        print: native_io.fingerprint() of the physical offsets of these units.
     """
 
     gaps: Gaps | None
@@ -64,7 +64,7 @@ class Coverage:
 
 
 def claimed(store: Snapshot, extents: Sequence[Extent], queues: Sequence[Queue]) -> list[Coverage]:
-    """What some queues have in extents, as they say: without a proof, and so without gaps."""
+    """The coverage of extents as some queues claim it: without a proof, and so without gaps."""
     if not extents:
         return []
     found = _walk(store, extents, queues, lambda queue: True).found
@@ -75,8 +75,8 @@ def coverage(store: Snapshot, extents: Sequence[Extent], asked: Callable[[Queue]
     """What the queues know of extents.
 
     Args:
-        extents: ascending; each begins with a unit, and ends with one, at the log's end, or at its segment's.
-        asked: of which queues the units are counted.
+        extents: ascending; each begins with a unit, and ends with a unit, at the log's end, or at its segment's end.
+        asked: whether the units of a queue are counted.
     """
     if not extents:
         return []
@@ -123,7 +123,7 @@ _GREATEST = [_FURTHEST, _CROSSED, _LATEST, _FOLLOWED]
 
 @dataclass(frozen=True)
 class _Walked:
-    """What a walk along queues has found: the array of a Tiling, and the first and last unit of each in an extent."""
+    """The result of a walk along queues: the array of a Tiling, and each queue's first and last unit in an extent."""
 
     found: _Array
     ends: list[_End]
@@ -145,7 +145,7 @@ def _walk(
         ends: list[_End] = []
         for queue, first, chunks in _all_chunks(store, queues[thread::threads], begin):
             tiling.begin(first, unit_size=queue.unit_size, asked=asked(queue))
-            all(map(tiling.add, chunks))  # up to where it says that no more need be looked at
+            all(map(tiling.add, chunks))  # until add() says that no more chunks are needed
             ends += [(queue, end) for end in tiling.ends]
             done[thread] += 1
         return _Walked(found, ends)
@@ -170,7 +170,7 @@ def _asked(found: _Array, at: int) -> tuple[int, int, int]:
 
 
 def _wrapped(number: int) -> int:
-    """As an int64 that overflows."""
+    """A number wrapped around as an int64 that overflows."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
@@ -195,10 +195,10 @@ def _liars(store: Snapshot, ends: list[_End]) -> list[Queue]:
 
 
 def _are_held(store: Snapshot, extent: Extent, queues: list[Queue], places: _Array) -> npt.NDArray[np.bool_]:
-    """Does the log have the messages that units of queues are of?
+    """Does the log have the messages that units of queues stand for?
 
     Args:
-        places: physical offset, size and queue offset of each, in the order of the log.
+        places: physical offset, size and queue offset of each unit, in the order of the log.
     """
     is_small = places[:, 1] <= _LARGE
     are_held = np.zeros(len(queues), np.bool_)
@@ -213,7 +213,7 @@ def _are_held(store: Snapshot, extent: Extent, queues: list[Queue], places: _Arr
 
 
 def _are_messages_of(queues: list[Queue], places: _Array, reader: SegmentReader) -> npt.NDArray[np.bool_]:
-    """_are_held() of messages that are read whole, many at a time."""
+    """_are_held() for messages that are read whole, many at a time."""
     builder = BatchBuilder(["commitLogOffset", "storeSize", "queueOffset", "queueId", "topic"])
     positions, sizes, queue_offsets = places.T.copy()
     claims, every, at = Claims(positions, sizes.astype(np.int32), queue_offsets), Filter(), 0
@@ -238,7 +238,8 @@ def _are_messages_of(queues: list[Queue], places: _Array, reader: SegmentReader)
 def _sorted_out(
     store: Snapshot, extents: Sequence[Extent], doubtful: list[int], found: _Array, queues: Sequence[Queue]
 ) -> Iterator[tuple[int, Gaps | None]]:
-    """The gaps of some of the extents, by their numbers; None where units overlap, or are not those that were found."""
+    """The gaps of some of the extents, each with the extent's index; None where units overlap, or differ from those
+    that the walk found."""
     for here in _together(extents, doubtful, found[_COUNTS]):
         first, last = here[0], here[-1]
         most = int(found[_COUNTS, first : last + 1].sum())
@@ -255,7 +256,8 @@ def _sorted_out(
 
 
 def _together(extents: Sequence[Extent], doubtful: list[int], counts: _Array) -> Iterator[list[int]]:
-    """Those whose units are put in order at once. Between them there is nothing but extents, and not too many units."""
+    """Groups of extents, by their indices, whose units are sorted at once: extents that adjoin in the log, up to
+    _UNITS_AT_ONCE units."""
     here: list[int] = []
     for at in doubtful:
         if here and (
@@ -291,11 +293,11 @@ def _units(store: Snapshot, queues: Sequence[Queue], start: int, stop: int, most
 def _all_chunks(
     store: Snapshot, queues: Sequence[Queue], begin: int | None
 ) -> Iterator[tuple[Queue, int, Iterable[bytes | memoryview]]]:
-    """The units of queues, as they stand in their files: of each queue the number of the first one, and Queue.chunks()
-    from there on, which are valid until the next queue is asked for. Short queues come from their beginning.
+    """The units of queues, as they stand in their files: for each queue the number of the first unit, and
+    Queue.chunks() from there on, valid until the next queue is asked for. Short queues come from their beginning.
 
     Args:
-        begin: units that point to before this physical offset need not come; None: all of them come.
+        begin: units that point to before this physical offset may be left out; None: all units are given.
     """
     buffer = memoryview(bytearray(_QUEUES_AT_ONCE * _SHORT))
     for first in range(0, len(queues), _QUEUES_AT_ONCE):
@@ -314,11 +316,11 @@ def _short_queues(queues: Sequence[Queue], buffer: memoryview, files: Files) -> 
     """The units of short queues, read with one call of the kernel.
 
     Args:
-        buffer: where their units stand then, each queue's in an equal share.
+        buffer: memory for the units, an equal share for each queue.
 
     Returns:
-        of each queue the number of the first unit, and the units up to one that is not used at least. None where the
-        queue has to be looked at in another way.
+        for each queue the number of the first unit, and the units at least up to the first unused one. None where the
+        queue has to be read in another way.
     """
     if not files.are_paths_the_systems or any(queue.is_batch for queue in queues):
         return [None] * len(queues)
@@ -338,12 +340,12 @@ def _bytes(chunks: Iterable[tuple[int, bytes | memoryview]]) -> Iterable[bytes |
 
 
 def _from(store: Snapshot, start: int) -> int | None:
-    """Where units of queues are wanted from; None from their beginning, so that nobody need search for it."""
+    """The physical offset from which units of queues are wanted; None: from the queues' beginning, without a search."""
     return None if start == store.log.extents[0].start else start
 
 
 def _gaps(begins: _Array, ends: _Array, extent: Extent) -> Gaps | None:
-    """What is between the units; None when two overlap."""
+    """The parts of an extent between the units; None when two units overlap."""
     begins, ends = np.append(begins, extent.stop), np.insert(ends, 0, extent.start)
     if (begins < ends).any():
         return None
@@ -351,9 +353,9 @@ def _gaps(begins: _Array, ends: _Array, extent: Extent) -> Gaps | None:
 
 
 def _live_ends(store: Snapshot, extents: Sequence[Extent], sound: list[int], found: _Array) -> list[int]:
-    """Up to where some of the extents, by their numbers, are sure to have live units only."""
+    """The physical offsets up to which some of the extents, by their indices, surely have live units only."""
     lives = []
-    for at in reversed(sound):  # the end of a segment tells of what comes before it
+    for at in reversed(sound):  # the end of a segment answers for everything before it
         extent, log = extents[at], store.log
         followed, furthest = int(found[_FOLLOWED, at]), int(found[_FURTHEST, at])
         log.prove(extent, followed)
@@ -364,13 +366,13 @@ def _live_ends(store: Snapshot, extents: Sequence[Extent], sound: list[int], fou
 
 
 def _with_what_is_not_live(extent: Extent, gaps: Gaps, live: int) -> Gaps:
-    """The gaps, and what comes after the live units that are known."""
+    """The gaps, joined with everything after the units that are proved live."""
     known = [(start, min(stop, live)) for start, stop in gaps if start < live]
     return known + ([(live, extent.stop)] if live < extent.stop else [])
 
 
 def _are_blank(store: Snapshot, places: Sequence[tuple[Extent, int]]) -> Iterable[bool]:
-    """Is at each of these places, physical offsets in an extent, the closing blank of its segment?"""
+    """Does the closing blank of its segment stand at each of these physical offsets in an extent?"""
 
     def is_blank(place: tuple[Extent, int]) -> bool:
         extent, at = place

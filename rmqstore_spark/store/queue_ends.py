@@ -1,9 +1,9 @@
-"""Where the queues of some topics go on: after the last message that the log has of each, whole or damaged.
+"""Where the queues of some topics go on: after the last message, whole or damaged, that the log has of each queue.
 
-Their units tell where that is (store/queue_bounds.py). But a queue that has lost its last units does not show it, and
-who goes on with an offset that was given already makes two messages of one offset. So the log is asked as well whether
-it has later messages of a queue: from the last one on that the queue knows, as far as that is not too far back, and all
-the way where a queue ends just where a file does, as it does when it has lost the next one.
+The queues' units tell where (store/queue_bounds.py). But a queue that has lost its last units does not show the loss,
+and a writer that goes on with an offset already given makes two messages of one offset. So the log is searched for
+later messages of a queue as well: from the last message that the queue knows, unless that is too far back, and without
+a limit where a queue ends exactly at the end of a file, as a queue does that has lost its next file.
 """
 
 import logging
@@ -22,7 +22,7 @@ from rmqstore_spark.store.unit_evidence import UnitEvidence
 
 log = logging.getLogger(__name__)
 
-# What makes all queues anew where there are BatchCQ topics.
+# How all queues are rebuilt where there are BatchCQ topics.
 WITH_A_BROKER = (
     "only a broker makes queues of BatchCQ topics: put a file `abort` into the store, take `checkpoint` away, start a "
     "broker on it and stop it"
@@ -36,15 +36,15 @@ Known = Mapping[str, Mapping[int, int]]  # by topic and queueId
 
 
 def queue_ends(store: Snapshot, topics: Iterable[str], known: Known | None = None) -> dict[Queue, int]:
-    """The next queue offset of each queue of some topics that there is. One of which only the log has messages, as
-    those of a deleted topic, goes on after them. Light queues are not in here.
+    """The next queue offset of each existing queue of some topics. A queue that only the log has messages of, as of a
+    deleted topic, goes on after these messages. Light queues are left out.
 
     Args:
-        known: where the queues of some topics went on when the log ended where it does now, if that is known.
+        known: where the queues of some topics went on when the log ended where it does now, if known.
 
     Raises:
         DamagedStoreError: the ConsumeQueues lag, so that some would go on with wrong offsets; or there are units of
-            live messages after what they have else.
+            live messages after a queue's end.
     """
     topics, known = list(topics), known or {}
     evidence = UnitEvidence(store)
@@ -64,8 +64,8 @@ def queued_messages(
     """The messages of queues in a stretch of the log, damage left out.
 
     Args:
-        start: a unit begins there.
-        least: the first queue offset that is asked for of a topic and queueId; None for no message of it.
+        start: the physical offset of a unit.
+        least: gives the first queue offset wanted of a topic and queueId; None for no message of that queue.
     """
 
     def judge(topic: bytes, queue_id: int) -> tuple[int, int] | None:
@@ -83,7 +83,8 @@ def queued_messages(
 
 
 def _refuse_units_after(store: Snapshot, bounds: QueueBounds, evidence: UnitEvidence) -> None:
-    """Whoever goes on with a queue writes over what comes after its end. That must be of no live message."""
+    """Refuse a queue with units of live messages after its end: a writer that goes on with the queue overwrites
+    them."""
     queue = bounds.queue
     for block in queue.blocks(bounds.end):
         units = block.only(block.are_messages & (block.positions >= evidence.begin) & (block.positions < store.end))
@@ -98,23 +99,23 @@ def _refuse_units_after(store: Snapshot, bounds: QueueBounds, evidence: UnitEvid
 
 @dataclass
 class _Asked:
-    """Asks the log for later messages of queues.
+    """Searches the log for later messages of queues.
 
     Args:
-        topics: those of which there may be queues that have no files.
-        known: where queues of the others went on.
+        topics: the topics that may have queues without files.
+        known: where queues of the other topics went on.
     """
 
     store: Snapshot
     topics: set[str]
     known: dict[Queue, int]
     _ends: dict[Queue, int] = field(default_factory=dict)
-    _since: dict[Queue, int] = field(default_factory=dict)  # a physical offset, before which a queue is known
-    _odd: set[Queue] = field(default_factory=set)  # may have lost a file
+    _since: dict[Queue, int] = field(default_factory=dict)  # the physical offset up to which a queue knows its messages
+    _odd: set[Queue] = field(default_factory=set)  # queues that may have lost a file
     _without_files: set[Queue] = field(default_factory=set)
 
     def add(self, bounds: QueueBounds) -> None:
-        """A queue, as its units have it."""
+        """Add a queue, with the bounds that its units give."""
         queue, end = bounds.queue, bounds.end
         name = queue.topic, queue.queue_id
         was = self.known.get(name, 0)
@@ -130,10 +131,10 @@ class _Asked:
             self._since[name] = 0 if bounds.last is None else bounds.last.position + bounds.last.size
 
     def ends(self) -> dict[Queue, int]:
-        """Where they go on.
+        """The queue offset at which each queue goes on.
 
         Raises:
-            DamagedStoreError: one lags.
+            DamagedStoreError: a queue lags.
         """
         later: dict[Queue, int] = {}
         for header in self._later_messages():
@@ -150,7 +151,7 @@ class _Asked:
         return {**self.known, **self._ends, **later}
 
     def _later_messages(self) -> Iterator[Header]:
-        """Messages that queues do not know, but that come after those that they know."""
+        """Messages that queues do not know, after the ones that they know."""
         before_end = 0
         for extent in reversed(self.store.log.extents):
             is_far = before_end > 0 and before_end + extent.stop - extent.start > _FAR
@@ -180,8 +181,8 @@ class _Asked:
 
 
 def _refuse_unqueued(store: Snapshot) -> None:
-    """Refuse a log whose last message its queue does not know. A broker fills the queues in the order of the log, so
-    where they know that one, none lags."""
+    """Refuse a log whose last message its queue does not know. A broker fills the queues in the order of the log, so no
+    queue lags if the last message is queued."""
     last = _last_queued(store)
     if last is not None and not store.queues.vouch_for(last):
         raise DamagedStoreError(
@@ -191,7 +192,7 @@ def _refuse_unqueued(store: Snapshot) -> None:
 
 
 def _what_helps(store: Snapshot) -> str:
-    """What makes queues right that lag or are damaged."""
+    """How queues that lag or are damaged can be repaired."""
     types = [entry.get("attributes") for entry in topic_entries(store.root, store.files).values()]
     if store.queues.batch or any("BatchCQ" in each.values() for each in types if isinstance(each, dict)):
         return WITH_A_BROKER
@@ -199,7 +200,7 @@ def _what_helps(store: Snapshot) -> str:
 
 
 def _last_queued(store: Snapshot) -> Header | None:
-    """The last message of the log that is to be in a queue."""
+    """The last message of the log that belongs in a queue."""
     if store.last_message is not None and _is_queued(store.last_message):
         return store.last_message
     for extent in reversed(store.log.extents):

@@ -9,8 +9,8 @@ from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 
 _LATEST = (1 << 63) - 1  # a store time (ms)
-_UNITS_TO_TRY = 1024  # from one on, until a message is whole
-_Piece = tuple[int, int, int | None]  # of the log, as LogTimes.pieces() gives them
+_UNITS_TO_TRY = 1024  # units from one on, until a message is whole
+_Piece = tuple[int, int, int | None]  # a piece of the log, as LogTimes.pieces() gives it
 
 
 class QueueTimes:
@@ -21,7 +21,8 @@ class QueueTimes:
         self._queues: dict[tuple[str, int], Queue] = {}
 
     def at(self, topic: str, queue_id: int, offset: int) -> int | None:
-        """Of the message at a queue offset of a simple queue; None where the log has none there."""
+        """The store time (us) of the message at a queue offset of a simple queue; None where the log has no message
+        there."""
         if (topic, queue_id) not in self._queues:
             queue = self._store.queues.queue(topic, queue_id)
             if queue is None:
@@ -30,10 +31,10 @@ class QueueTimes:
         return self._of_unit(self._queues[topic, queue_id], offset)
 
     def first_from(self, bounds: QueueBounds, time: int) -> int:
-        """The first queue offset whose message has a store time of `time` or later; else the end of the queue.
+        """The first queue offset whose message has a store time of `time` (us) or later; else the end of the queue.
 
-        Where a broker wrote: a binary search, as it does it itself since 5.1.1, which relies on store times that do not
-        go back along the queue. Where they may do that (store/log_times.py) it is looked for piece by piece.
+        Where a broker wrote, this is a binary search, as brokers do since 5.1.1, which relies on store times that do
+        not go back along the queue. Where store times may go back (store/log_times.py), the search goes piece by piece.
         """
         queue, first, last = bounds.queue, bounds.first, bounds.last
         if first is None or last is None:
@@ -53,15 +54,15 @@ class QueueTimes:
         return bounds.end
 
     def _first_in(self, queue: Queue, least: int, most: int, piece: _Piece, time: int) -> int:
-        """The number of the first unit in [least, most) whose message is late enough, else `most`.
+        """The number of the first unit in [least, most) whose message is late enough; else `most`.
 
         Args:
-            piece: what of the log they are in, as LogTimes.pieces() gives it.
+            piece: the piece of the log that the units are in, as LogTimes.pieces() gives it.
         """
         start, stop, fall = piece
         if fall != 0 and not self._store.times.may_hold(start, stop, -(-time // 1000), _LATEST):
             return most
-        if fall is not None:  # before one that is so much older than `time` none is late enough
+        if fall is not None:  # no message before one that is so much older than `time` is late enough
             least = self._first_by_search(queue, least, most, piece, time - 1000 * fall)
         if fall == 0:
             return least
@@ -75,13 +76,13 @@ class QueueTimes:
         )
 
     def _narrowed(self, queue: Queue, least: int, most: int, piece: _Piece, time: int) -> tuple[int, int]:
-        """The same search, where it can only be in one segment: by the store times that segments begin with."""
+        """_first_in()'s bounds narrowed to one segment, by the store times that segments begin with."""
         log = self._store.log
         starts = [extent.start for extent in log.extents if piece[0] <= extent.start < piece[1]]
         milliseconds = -(-time // 1000)
 
         def known(index: int) -> int:
-            """The first one from there on that begins with a message whose time is known."""
+            """The first segment from an index on that begins with a message whose time is known."""
             return next((n for n in range(index, len(starts)) if log.timestamp(starts[n]) is not None), len(starts))
 
         def is_late(index: int) -> bool:
@@ -96,8 +97,9 @@ class QueueTimes:
         return least, most
 
     def _of_next(self, queue: Queue, number: int, most: int) -> int | None:
-        """Of the first whole message from a unit on, before number `most`: a damaged one says nothing. Where a salvage
-        has lost the message (consumequeue.lost_unit), of the first one in the next segment."""
+        """The store time of the first whole message from a unit on, before number `most`, as a damaged message has no
+        known time. Where a salvage has lost the message (queue_block.lost_unit), the store time of the next segment's
+        first message."""
         for each in range(number, min(most, number + _UNITS_TO_TRY)):
             found = self._of_unit(queue, each)
             if found is not None:
@@ -116,7 +118,7 @@ class QueueTimes:
         return bounds.end if unit is None else unit.queue_offset
 
     def _end_after_lost(self, queue: Queue, number: int) -> int | None:
-        """Where the segment ends in which a unit points to a lost message; None where it is no such unit."""
+        """The end of the segment in which a unit points to a lost message; None for any other unit."""
         unit = queue.any_unit(number)
         extent = None if unit is None or unit.kind is not UnitKind.LOST else self._store.log.extent_at(unit.position)
         return None if extent is None else extent.stop

@@ -20,7 +20,7 @@ from rmqstore_spark.store.structures.written import Record, load
 
 
 class StoreRef:
-    """Where a store lies, and how it is read: all that a task has of it. A task is told which segments it reads.
+    """A store's place, and how to read it: all that a task gets. The task's plan says which segments to read.
 
     Attributes:
         layout: where its parts are.
@@ -41,15 +41,15 @@ class StoreRef:
 
     @kept
     def queues(self) -> ConsumeQueues:
-        """Its ConsumeQueues."""
+        """The store's ConsumeQueues."""
         return ConsumeQueues(self.layout.consumequeue, self.files, self.layout.batchconsumequeue)
 
     def reader(self, segment: Segment, verify_crc: bool = False) -> SegmentReader:
-        """A reader of a segment. To be closed."""
+        """A reader of a segment. The caller closes it."""
         return SegmentReader(segment, self.files, verify_crc)
 
     def past_damage(self, reader: SegmentReader) -> PastDamage:
-        """What reads a segment with the damage in it."""
+        """A reader of a segment with the damage in it."""
         return PastDamage(reader, self.queues)
 
     @kept
@@ -74,19 +74,18 @@ class StoreRef:
 
 
 def as_snapshot(store: StoreRef) -> "Snapshot":
-    """The store of a range that is planned here: only in a task it is no more than a StoreRef."""
+    """The Snapshot of a range that is planned in this process; only in a task the store is a plain StoreRef."""
     assert isinstance(store, Snapshot), f"{store.root}: planned elsewhere"
     return store
 
 
 class Snapshot(StoreRef):
-    """A store as it was found: what it finds out it keeps, so it is a snapshot.
+    """A store as it was found. Answers are kept, so they all describe one state of the store.
 
-    Pickled it becomes a StoreRef: what has been found out stays with who did.
+    A pickled Snapshot becomes a StoreRef: the answers stay in the process that found them.
 
     Args:
-        end: the physical offset where its log is to end, if that is known: a unit's end. What comes later is not
-            looked at.
+        end: the physical offset where the log is to end, if known: a unit's end. Nothing after it is read.
     """
 
     def __init__(self, layout: Layout, files: Files, end: int | None = None) -> None:
@@ -105,7 +104,7 @@ class Snapshot(StoreRef):
 
     @property
     def segments(self) -> list[Segment]:
-        """Its segments, by start.
+        """The store's segments, by start.
 
         Raises:
             DamagedStoreError: two files claim the same physical offsets.
@@ -115,7 +114,7 @@ class Snapshot(StoreRef):
 
     @property
     def faults(self) -> list[Damage]:
-        """What is wrong with the names and sizes of its segments.
+        """What is wrong with the names and sizes of the segments.
 
         Raises:
             DamagedStoreError: two files claim the same physical offsets.
@@ -134,28 +133,28 @@ class Snapshot(StoreRef):
 
     @property
     def end(self) -> int:
-        """The physical offset where its log ends."""
+        """The physical offset where the log ends."""
         return self._end.position
 
     @property
     def last_message(self) -> Header | None:
-        """The last message of its log, None when not known."""
+        """The last message of the log; None if unknown."""
         return self._end.last
 
     @kept
     def log(self) -> LiveLog:
-        """Its log as it was at the first call: where it ends, and what of it is live."""
+        """The log as it was at the first call: where it ends, and which units are live."""
         return self._log_to(self._end)
 
     def log_without_end(self) -> LiveLog:
-        """All of its segments, to where their files end: for a first look, before it is known where the log does."""
+        """All segments, up to the ends of their files: for a first look, before the log's end is known."""
         end = End(max((segment.end for segment in self.segments), default=0), self.segments)
         return self._log_to(end, has_end=False)
 
     def _log_to(self, end: End, has_end: bool = True) -> LiveLog:
         extents = []
         for segment in end.segments:
-            # A cut file is read as far as it goes: what is missing after that is one of the faults.
+            # A cut file is read up to its end: the missing rest is one of the faults.
             stop = min(segment.end, segment.start + segment.size, end.position)
             if stop > segment.start:
                 extents.append(Extent(segment, segment.start, stop))
@@ -163,13 +162,14 @@ class Snapshot(StoreRef):
 
     @kept
     def written(self) -> Record:
-        """What our writer has noted down. It is looked at after the log's end: nothing in the log came later."""
+        """Our writer's record. The record is read after the log's end was found, so nothing in the log is newer than
+        the record."""
         _ = self.end
         return load(self.root, self.files)
 
     @kept
     def times(self) -> LogTimes:
-        """Between which store times parts of its log are."""
+        """The store times of the log."""
         return LogTimes(self.log, self.written, self._mark_at)
 
     def _mark_at(self, position: int) -> Mark | None:
@@ -180,8 +180,8 @@ class Snapshot(StoreRef):
             return mark_of(reader.read(position, MARK_SIZE), position)
 
     def proof(self, segment: Segment, position: int, stop: int) -> Proof | None:
-        """What stands at a physical offset of a segment, and up to `stop` is there to stay. None where that is nothing,
-        or cannot be read, as the segment has expired just now: who reads it says so."""
+        """The bytes at a physical offset of a segment, which up to `stop` never change. None where there are no bytes,
+        or where they cannot be read, as the segment has just expired: the reader of the segment reports that."""
         offset, size = position - segment.start, stop - position
         with ignore_unreadable():
             return proof_of(self.root, segment.path, offset, size, self.files, segment.start, segment.pin)
@@ -189,8 +189,8 @@ class Snapshot(StoreRef):
 
     @kept
     def seen(self) -> Proof | None:
-        """What tells this store, as it is at the first call, from others: what stands where its log's last message is.
-        None of a store that has no log."""
+        """The proof that tells this store, as of the first call, from others: the bytes of the log's last message. None
+        for a store without a log."""
         last = self.last_message
         extent = self.log.extent_at(self.end - 1 if last is None else last.position)
         if extent is None:
@@ -200,9 +200,9 @@ class Snapshot(StoreRef):
 
     @kept
     def glimpsed(self) -> Proof | None:
-        """The same for who does not ask where the log ends: a late message. Where that is not to be had for little, it
-        is the first one of the last segment that is in use. In object storage its tag tells all else. None also of a
-        store that cannot be read."""
+        """The proof for callers that do not need the log's end: the bytes of a late message. Where finding one would
+        cost much, those of the first message in the last segment in use. In object storage the tag tells all else. None
+        also for a store that cannot be read."""
         try:
             late = None if self.files.is_snapshot else self._log_end().late_message()
             if late is not None:

@@ -1,9 +1,9 @@
 """What the log says of a queue's unit: whether its message is there, damaged, expired, or another one stands there.
 
-A queue is [expired ..., of the live log ..., left over ...]: physical offsets ascend within the live part, and what is
-after it a truncation has left over. A damaged message keeps its place: its unit is of the live part, too, as long as
-the place that it names is in a damaged stretch. Where that is not clear from the message itself, the segment is read as
-any reader does, from a place on where a unit surely begins.
+A queue is [expired ..., of the live log ..., left over ...]: physical offsets ascend within the live part, and the
+units after the live part are left over from a truncation. A damaged message keeps its place: its unit belongs to the
+live part, too, if the unit points into a damaged stretch. Where the message itself does not show that, the segment is
+read as any reader does, from a place where a unit surely begins.
 """
 
 import bisect
@@ -19,12 +19,12 @@ from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.segments import Damage, Extent
 
-_HEADERS_AT_ONCE = 256  # are asked for before the first of them is needed
+_HEADERS_AT_ONCE = 256  # headers that are read before the first of them is needed
 _DISPATCH = "INNER_MULTI_DISPATCH"  # the light queues of a message, with commas between them (MessageConst)
 
 
 class UnitEvidence:
-    """Asks the log of a store. What it was told it keeps."""
+    """Looks units up in the log of a store, and keeps the answers."""
 
     def __init__(self, store: Snapshot) -> None:
         self._store = store
@@ -33,7 +33,7 @@ class UnitEvidence:
         self.begin = store.log.extents[0].start if store.log.extents else store.end
 
     def look_up(self, positions: Iterable[int]) -> None:
-        """What is at these physical offsets, in the order of the log."""
+        """Look up the messages at these physical offsets, in the order of the log."""
         log = self._store.log
         located = ((log.extent_at(position), position) for position in sorted(set(positions)))
         for extent, group in itertools.groupby(located, key=lambda pair: pair[0]):
@@ -50,11 +50,11 @@ class UnitEvidence:
                         self._headers[position] = reader.header(position)
 
     def forget(self) -> None:
-        """Free the memory of messages."""
+        """Free the memory of the messages that were looked up."""
         self._headers.clear()
 
     def message(self, queue: Queue, unit: QueueUnit) -> Header | None:
-        """The live message that a queue has this unit for; None where the log has none there."""
+        """The live message that a queue has this unit for; None where the log has no such message."""
         if not unit.is_message:
             return None
         header = self._header(unit.position)
@@ -66,7 +66,7 @@ class UnitEvidence:
         """What the log says of a unit.
 
         Args:
-            known: a physical offset before that of the unit, at which a live unit begins.
+            known: a physical offset before the unit's, at which a live unit begins.
         """
         if unit is None or unit.kind is UnitKind.NOTHING:
             return Evidence.ABSENT
@@ -104,14 +104,14 @@ class UnitEvidence:
         extent = log.extent_at(header.position)
         if extent is None or end > extent.stop:
             return False
-        # What is known of a whole segment answers for all queues.
+        # A fact about a whole segment answers for all queues.
         is_known = end <= log.live_end(extent)
         if is_known or log.liveness(header.position, header.size, may_walk_far=True) is Evidence.LIVE:
             return True
-        return self._survey(header.position, None).has(header.position)  # a walk does not get over damage
+        return self._survey(header.position, None).has(header.position)  # a walk does not get past damage
 
     def _survey(self, position: int, known: int | None) -> "_Survey":
-        """Of the segment that a physical offset is in, from there at least."""
+        """The survey of the segment that a physical offset is in, from that offset or an earlier one on."""
         extent = self._store.log.extent_at(position)
         assert extent is not None
         survey = self._surveys.get(extent.start)
@@ -137,10 +137,10 @@ class UnitEvidence:
 
 
 class _Survey:
-    """Where messages and damage are in a segment, as whoever reads it meets them.
+    """Where messages and damage are in a segment, as a reader meets them.
 
     Args:
-        start: a live unit begins there.
+        start: the physical offset of a live unit.
     """
 
     def __init__(self, store: Snapshot, extent: Extent, start: int) -> None:
@@ -155,11 +155,11 @@ class _Survey:
                     self._starts += found.positions.tolist()
 
     def has(self, position: int) -> bool:
-        """Does a whole message begin there?"""
+        """Does a whole message begin at a physical offset?"""
         index = bisect.bisect_left(self._starts, position)
         return index < len(self._starts) and self._starts[index] == position
 
     def is_damaged(self, position: int, size: int) -> bool:
-        """Can a message of that size have been there, in what is damaged?"""
+        """Can a message of that size have stood at a physical offset, inside a damaged stretch?"""
         index = bisect.bisect_right(self._damages, position, key=lambda damage: damage.start) - 1
         return index >= 0 and position + size <= self._damages[index].stop
