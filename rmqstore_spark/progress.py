@@ -28,7 +28,7 @@ _shows: ContextVar[_Shows | None] = ContextVar("_shows", default=None)
 class Progress:
     """Says every few seconds how far some work is; of short work nothing. Several threads may do it.
 
-    (It has nine fields: what a user sees of the work, and when that was said last, to whom.)
+    Large because the fields are what a user sees of the work, and when that was said last, to whom.
 
     Args:
         is_said: False where nobody may want to know: it is only shown.

@@ -70,7 +70,10 @@ Unit = dict[str, Any]  # a message's columns; times are microseconds, properties
 
 class Event(NamedTuple):
     """A row, a field for each column: something that happened. Its time (microseconds) is None where the store does not
-    tell it."""
+    tell it.
+
+    Large because the row has as many columns.
+    """
 
     timestamp: int | None
     event: str

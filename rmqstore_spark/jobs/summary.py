@@ -57,7 +57,9 @@ class GroupSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """A store. Times are microseconds of the epoch, None where it has no message. (A field is a line of the screen.)
+    """A store. Times are microseconds of the epoch, None where it has no message.
+
+    Large because each field is a line of the screen.
 
     Attributes:
         nbytes: of all messages.

@@ -30,7 +30,10 @@ _MOST = 10**40  # Python writes a number of thousands of digits only if it is to
 
 
 class StorageOptions(TypedDict, total=False):
-    """Options that say how remote stores are reached (store/io/storage.py)."""
+    """Options that say how remote stores are reached (store/io/storage.py).
+
+    Large because each service has its own names for keys, tokens and addresses.
+    """
 
     aws_access_key_id: str
     aws_secret_access_key: str
@@ -76,7 +79,10 @@ class StoreOptions(StorageOptions, total=False):
 
 
 class SelectOptions(TypedDict, total=False):
-    """Options that select rows. docs/options.md has the table of options."""
+    """Options that select rows. docs/options.md has the table of options.
+
+    Large because there are as many ways to select rows, each with its option.
+    """
 
     subscribe: Names
     subscribePattern: str
@@ -115,7 +121,10 @@ class RebuildOptions(TypedDict, total=False):
 
 
 class WriteOptions(RebuildOptions, total=False):
-    """Options of a write. docs/options.md has the table of options."""
+    """Options of a write. docs/options.md has the table of options.
+
+    Large because each setting of a new store and of new messages is an option.
+    """
 
     topic: str
     queues: Number

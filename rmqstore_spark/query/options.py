@@ -484,6 +484,8 @@ def of_stores(given: Mapping[str, object]) -> StoreOptions:
 class ReadOptions:
     """Parsed read options. Attributes are the options' names in Python's spelling.
 
+    Large because each option of a read is a field, and all of them go with a task.
+
     Attributes:
         manners: page cache and throttle, from `dropCache` and `maxTaskBytesPerSecond`.
         selection: the options that select messages, taken together.
@@ -522,6 +524,8 @@ class ReadOptions:
 @dataclass(frozen=True)
 class WriteOptions:
     """Parsed write options. Attributes are the options' names in Python's spelling; hosts are as stored.
+
+    Large because each option of a write is a field.
 
     Attributes:
         sizes: the sizes that the user gives. An existing store has its own; RocketMQ's defaults fill the rest.

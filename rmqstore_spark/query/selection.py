@@ -89,6 +89,8 @@ OneOf = frozenset[str] | None
 class Selection:
     """Which messages are selected.
 
+    Large because each column that can be selected by has its own condition, and a message must meet all of them.
+
     Attributes:
         topic, queue_id, queue_offset, tags, keys, msg_id, offset_msg_id, commit_log_offset: what these columns may be.
         store_timestamp: the same of storeTimestamp, in milliseconds.

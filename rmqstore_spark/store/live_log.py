@@ -88,6 +88,9 @@ class LiveLog:
     Answers are kept. Several threads may share a LiveLog: the facts about a segment only grow, so two threads at worst
     find out the same fact twice.
 
+    Large because there are several proofs that a message is live (a later segment, queues, the messages after it),
+    and all of them share what is known of a segment.
+
     Attributes:
         extents: the extents, by start.
         size: bytes of all extents together.

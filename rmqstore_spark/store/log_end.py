@@ -90,6 +90,9 @@ class _Stop:
 class LogEnd:
     """Finds the end of a store's commitlog.
 
+    Large because a log can end in many ways (whole, cut, torn, left over, lost, still being written), each with its
+    test, and all of them share what queues claim.
+
     Args:
         layout: the store.
         segments: the store's segments, by start.

@@ -26,6 +26,8 @@ from rmqstore_spark.tables.unqueued import Unqueued, unqueued
 class QueueFacts:
     """A row: what is known of a queue. Times are microseconds of the epoch.
 
+    Large because the row has as many columns.
+
     Attributes:
         times: store times, by queue offset, of messages that no queue file has and a group consumed last.
     """

@@ -129,7 +129,7 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
 class _Queues:
     """Puts the units of a log into queues, as a broker would, and notes which messages get none.
 
-    (It has ten fields, as a rebuild does for a whole log what a broker does for one message.)
+    Large because a rebuild does for a whole log what a broker does for one message.
 
     Args:
         known: what topics.json says.

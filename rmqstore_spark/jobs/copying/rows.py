@@ -16,7 +16,9 @@ from rmqstore_spark.store.format.message import are_queued
 
 @dataclass(frozen=True)
 class Rows:
-    """Some messages of a source, as arrays of one length. (A field is a column: these are all that a copy needs.)
+    """Some messages of a source, as arrays of one length.
+
+    Large because a copy needs each of these columns of a message, and no other.
 
     Attributes:
         source: where they are from.

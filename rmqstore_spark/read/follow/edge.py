@@ -111,6 +111,8 @@ def before_loss(store: Snapshot, position: int) -> Reached:
 class Edge:
     """Follows the log of one store.
 
+    Large because a look goes on from the one before: the fields are what that one saw, and when to search anew.
+
     Args:
         root: the store directory.
         files: how to reach files, and where requests and bytes are counted.

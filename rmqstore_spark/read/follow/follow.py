@@ -44,6 +44,9 @@ _STARTS_AT_ONCE = 256  # queues whose start is looked for in one batch
 class Follower:
     """Follows the stores that options name.
 
+    Large because stores come, vanish, come back and are listed again while a stream runs, and each of these is
+    remembered until the next batch.
+
     Args:
         options: what to read, and where a new stream begins.
         files: how to reach the stores' files, if the options are not to say so.

@@ -82,6 +82,8 @@ class QueueRows:
 class _Rows:
     """The rows of a batch, until it is as large as Spark moves it best; then those of the next one.
 
+    Large because each column that rows can have grows in a field of its own.
+
     Args:
         columns: of the batch.
         root: column `store`.

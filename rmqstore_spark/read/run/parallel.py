@@ -112,6 +112,8 @@ class _Job:
 class _Work:
     """Jobs that are worked on by several, in the order in which their batches are taken.
 
+    Large because the taker and the workers share one lock, and with it all that they tell each other.
+
     Args:
         workers: how many work at the same time, the taker being one of them.
     """

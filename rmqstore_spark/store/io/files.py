@@ -76,6 +76,9 @@ class Files:
     Links are followed, as every reader of a disk does; the writer has files of its own (write/fs/disk.py). When it is
     pickled the counters begin anew.
 
+    Large because each question to a file system is a method, so that a remote store answers all of them in its own
+    way.
+
     Attributes:
         prices: of this file system.
         manners: towards others who work on the same disk.

@@ -93,7 +93,10 @@ class Manifest:
 
 @dataclass(frozen=True)
 class _Edit:
-    """One record of a MANIFEST."""
+    """One record of a MANIFEST.
+
+    Large because a record may have any of these tags, each a field.
+    """
 
     family: int = 0
     add: str | None = None

@@ -55,6 +55,9 @@ class UnitSink(Protocol):
 class SegmentReader:
     """Reads units of one segment. A context manager.
 
+    Large because each way to read units (a walk, one, many, their headers only, a search) is a method over the same
+    window.
+
     Args:
         segment: the segment.
         files: how to reach files, and where requests and bytes are counted.

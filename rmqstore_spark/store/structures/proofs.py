@@ -26,6 +26,9 @@ _ADVICE = (
 class Proof:
     """Some bytes of a file that a plan has looked at.
 
+    Large because a task has to find the same bytes in the same object, and to say who saw them where if it does
+    not.
+
     Attributes:
         root: the store directory.
         path: the file.

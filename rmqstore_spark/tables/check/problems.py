@@ -246,6 +246,8 @@ PROBLEMS = {
 class Finding:
     """A row of the table, with a field for each column but for what PROBLEMS says.
 
+    Large because the row has as many columns.
+
     Attributes:
         count: how many there are in a row, of which this is the first; None where nobody knows.
         advice: what to do, where it is another thing than PROBLEMS says.

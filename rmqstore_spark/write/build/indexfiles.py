@@ -32,8 +32,9 @@ from rmqstore_spark.write.build.patch import PatchWriter
 class IndexWriter:
     """Puts entries into index files, going on with the last one that is there. A context manager.
 
-    A file grows in memory, not in a mapping of it: on a full disk that would be a SIGBUS, which nobody can tell of. (So
-    it has many fields: where it writes, what is in the header of the file that grows, and which index it goes on with.)
+    A file grows in memory, not in a mapping of it: on a full disk that would be a SIGBUS, which nobody can tell of.
+
+    Large because the fields are where files are made, the header of the file that grows, and the index that goes on.
 
     Args:
         tree: where all of it is.

@@ -67,7 +67,9 @@ class LogWriter:
 
     A context manager. Whoever writes asks for space for units that are to come next in the log, reads and places them
     there, and has the space written; spaces are written in the order of the log. Meanwhile those before are on their
-    way to disk. (So it has many fields: where it writes, how far it is in log and file, and what is on its way.)
+    way to disk.
+
+    Large because the fields are where files are made, how far log and file have come, and what is on its way to disk.
 
     Args:
         tree: where all of it is.

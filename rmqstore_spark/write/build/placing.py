@@ -81,7 +81,7 @@ class Rolling:
 class Placing:
     """Gives units their positions, and writes them and what follows from them, chunk by chunk.
 
-    (It has many fields, as much goes on from chunk to chunk: positions, queue offsets, the clock, store times.)
+    Large because positions, queue offsets, the clock and store times all go on from chunk to chunk.
 
     Args:
         target: the store, before it.

@@ -36,8 +36,8 @@ class _Tail:
 class QueueWriter:
     """Puts units into ConsumeQueue files.
 
-    (It has nine fields: what it was told, the end of each queue, and what it has made, which rebuild and the checkpoint
-    ask for.)
+    Large because the fields are what the writer was told, the end of each queue, and the files made, which rebuild and
+    the checkpoint ask for.
 
     Args:
         tree: where all of it is.

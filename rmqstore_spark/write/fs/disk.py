@@ -67,6 +67,9 @@ class Tree:
     directory for one leads us nowhere. Where root writes, what is made belongs to the directory's owner from the first
     moment, so that a broker of that user can go on with it.
 
+    Large because each call of the system that a write needs is a method, and each goes from the tree's directory
+    down without following a link.
+
     Args:
         path: an existing directory. It may be a link itself, and what is above it is the user's word.
         like: a tree to whose owner belongs what is made in this one, and who may read it there, may here; else its own.

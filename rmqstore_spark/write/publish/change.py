@@ -200,7 +200,9 @@ class Change:
 
 
 class _Course:
-    """The steps of a change, in their order. (It has nine fields: a step each, and the files that two of them move.)
+    """The steps of a change, in their order.
+
+    Large because the fields are each step, and the files that two of them move.
 
     Attributes:
         checkpoint: the step that moves it away.

@@ -28,6 +28,9 @@ _GATHERED_AT_ONCE = 16  # requests of one task
 class RemoteFile:
     """One object: an OpenFile.
 
+    Large because an OpenFile is read in three ways (one byte after the other, here and there, many places at once),
+    each with its own requests.
+
     Args:
         ahead: what is fetched ahead, if it was said there that this file is read.
         gap: bytes that are cheaper to read than one request more.
