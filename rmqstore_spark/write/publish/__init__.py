@@ -1,7 +1,7 @@
 """Files that are ready come to count, all at once, whenever the writer is killed.
 
-change has `Change`, the protocol, and describes its steps; steps do and undo what goes before the commit point,
+change has `Change`, the protocol, and describes its steps; steps do and undo the work before the commit point;
 publication has the two commit points (directories exchanged, or an append in place), replacement the third: a whole
-store in another's place. journal outlives a killed writer, moves compares two listings, site says where, sweep removes
-what killed writes have left.
+store in another's place. journal outlives a killed writer, moves compares two listings, site has the paths, sweep
+removes the remains of killed writes.
 """

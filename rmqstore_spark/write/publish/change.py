@@ -1,9 +1,9 @@
 """How a store is changed: all at once, or not at all, whenever the writer is killed.
 
-Everything is made ready in `<store>/.rmqstore-spark/commit/new/`, a tree like the store's, and brought to disk; nobody
-looks there. A broker ignores names in the store directory that it does not know. Then, step by step:
+Everything is made ready in `<store>/.rmqstore-spark/commit/new/`, a tree like the store's, and brought to disk. No
+reader or broker looks there: a broker ignores names in the store directory that it does not know. Then, step by step:
 
-    1  `journal` says that it begins, and which directories are exchanged
+    1  `journal` records that the change begins, and which directories are exchanged
     2  `checkpoint` is moved away, and `abort` is made: from this state a broker rebuilds ConsumeQueue and IndexFile
        from the whole commitlog; 5.5.0 only from its last ten files, unless commitLogRecoverMaxNum says otherwise
     3  config/topics.json knows the new topics
@@ -17,21 +17,22 @@ looks there. A broker ignores names in the store directory that it does not know
 
 A rebuild exchanges consumequeue in step 4, and then index, if it makes one; it has no step 5.
 
-4 is the commit point. Of a writer that was killed before it, the next one undoes 3 and 2; of one that was killed after
-it, it does 5 and 6. Both can be killed and done again. A broker that was started in between has recovered the store by
-itself, and it has made a `checkpoint`: there never is one between 2 and 6. What it found then is whole, and so all that
-is ours is only thrown away.
+Step 4 is the commit point. If a writer was killed before it, the next writer undoes steps 3 and 2; if a writer was
+killed after it, the next writer does steps 5 and 6. Undoing and finishing can both be killed and done again. A broker
+started in between has recovered the store by itself and has made a `checkpoint`; otherwise there is never a checkpoint
+between steps 2 and 6. The files that such a broker found are whole, so everything of ours is only thrown away.
 
-Which store times are in it (written.py) comes into the workshop before 1: no message is there that is not known.
-Who wrote it (transactions.py) is a file in `new`, too. Right after the commit point it comes into the workshop, by the
-writer itself or by the next one, whatever a broker has done in between: what is written is never forgotten.
+The range of store times (written.py) comes into the workshop before step 1, so no message is ever in the log without
+it. The application that wrote (transactions.py) is a file in `new`, too. The file comes into the workshop right after
+the commit point, by the writer itself or by the next one, whatever a broker has done in between: a write that counts is
+never forgotten.
 
-A checkpoint is away as long as an `abort` of ours is there, never the other way: one that stands beside a checkpoint is
-a broker's.
+The checkpoint is away as long as an `abort` of ours is there, never the other way round: an `abort` that stands beside
+a checkpoint is a broker's.
 
-A journal may be a trap (journal.py). So because of one nothing moves but the directories above, `checkpoint`, `abort`
-and config/topics.json. The commitlog is exchanged only by the writer that made it, never because a journal says so. One
-that does not fit is set aside.
+A journal may be a trap (journal.py). So a journal makes nothing move but the directories above, `checkpoint`, `abort`
+and config/topics.json. The commitlog is exchanged only by the writer that made it, never because a journal says so. A
+journal that does not fit is set aside.
 """
 
 import logging
@@ -58,7 +59,7 @@ class Change:
 
     Attributes:
         new: where the store's new files are made, in a tree like the store's.
-        is_published: whether all of the change counts, and nothing of it can be undone any more.
+        is_published: whether the whole change counts, so that nothing of it can be undone any more.
     """
 
     def __init__(self, tree: Tree) -> None:
@@ -75,19 +76,20 @@ class Change:
         tree.stand_for(self._site.new, self._site.root)
 
     def publish(self, exchanged: tuple[str, ...]) -> None:
-        """Bring what is in `new` into the store.
+        """Bring the files in `new` into the store.
 
         Args:
             exchanged: APPENDED, REBUILT or REBUILT_WITHOUT_INDEX.
 
         Raises:
-            RmqStoreError: nothing was changed, but for what give_up() undoes; or, where the text says so, all is
-                written, but the disk does not say that it has it. What else fails after that is only told in the log.
+            RmqStoreError: nothing was changed, except what give_up() undoes; or, where the text says so, everything is
+                written, but the disk has not confirmed it. Later failures are only reported in the log.
         """
         self._publish({name: self._site.tree.status(self._site.in_new(name)).st_ino for name in exchanged})
 
     def publish_stretch(self, stretch: InPlaceAppend, units: memoryview) -> None:
-        """Write units behind the end of the log, and bring what is in `new` into the store; errors as of publish()."""
+        """Write units behind the end of the log, and bring the files in `new` into the store; errors as of
+        publish()."""
         self._publish({}, stretch, units)
 
     def _publish(
@@ -104,9 +106,9 @@ class Change:
             write(site.tree, site.journal, journal)
             site.tree.sync_directory(workshop(site.root))
             course.do()
-            give_free()  # so that no descriptor is missing after the commit point
+            give_free()  # so that descriptors do not run out after the commit point
 
-        course.publication.publish()  # the commit point: before it nothing counts, after it all
+        course.publication.publish()  # the commit point: before it nothing counts, after it everything
         self.is_published = True
 
         try:
@@ -130,7 +132,7 @@ class Change:
                 *map(one_line, (self._site.root, why)),
             )
 
-    # ---- what was left half done
+    # ---- changes left half done
 
     @property
     def is_pending(self) -> bool:
@@ -141,7 +143,7 @@ class Change:
         """Finish what a killed or failed writer left, if it had passed the commit point; else undo it.
 
         Raises:
-            RmqStoreError: it cannot be done; or a newer version than this one has left it.
+            RmqStoreError: recovery failed, or the change was left by a newer version than this one.
         """
         site = self._site
         if not site.has(site.home):
@@ -164,7 +166,7 @@ class Change:
         site.tree.remove_tree(site.home)
 
     def give_up(self) -> None:
-        """Undo what was done so far, if it does not count yet. Where that fails it is left to the next write."""
+        """Undo the steps done so far, unless the change counts already. If undoing fails, the next write does it."""
         if not self.is_published:
             try:
                 self.recover()
@@ -172,11 +174,11 @@ class Change:
                 logger.warning("%s: not cleaned up; the next write will try again: %s", self._site.root, one_line(why))
 
     def _left(self) -> "_Course | None":
-        """What a killed writer was doing; None where there is nothing to finish or to undo.
+        """The course of a killed writer; None where there is nothing to finish or to undo.
 
         Raises:
-            NewerError, UnfitError: the journal is none of ours.
-            OSError, RmqStoreError: it cannot be read, or something stands in the way of what it says.
+            NewerError, UnfitError: the journal is not one that this version writes.
+            OSError, RmqStoreError: the journal cannot be read, or something stands in the way of its steps.
         """
         if not self.is_pending:
             return None
@@ -185,7 +187,7 @@ class Change:
         is_published = course.publication.is_published
         if is_published:
             course.put_transactions()
-        if course.checkpoint.is_there:  # a broker's, which has recovered the store
+        if course.checkpoint.is_there:  # made by a broker, which has recovered the store
             if not is_published:
                 course.publication.undo()
             return None
@@ -200,14 +202,14 @@ class Change:
 
 
 class _Course:
-    """The steps of a change, in their order.
+    """The steps of a change, in order.
 
     Large because the fields are each step, and the files that two of them move.
 
     Attributes:
-        checkpoint: the step that moves it away.
-        publication: the last one before the commit point, and that.
-        is_synced: whether what counts is on disk.
+        checkpoint: the step that moves the checkpoint away.
+        publication: the last step before the commit point, and the commit point itself.
+        is_synced: whether the published files are on disk.
     """
 
     def __init__(self, site: Site, journal: Journal, publication: Publication) -> None:
@@ -222,10 +224,10 @@ class _Course:
         self._times = record_path(site.root), record_path(site.new)
 
     def refuse_obstacles(self) -> None:
-        """See that nothing stands in the way of what is to be done: what fails then is the disk.
+        """See that nothing stands in the way of the steps, so that later failures are the disk's.
 
         Raises:
-            RmqStoreError: naming it.
+            RmqStoreError: naming the obstacle.
         """
         site = self._site
         site.refuse_other_than_directory(site.new, site.old, site.in_root("config"))
@@ -239,8 +241,8 @@ class _Course:
             refuse(site.in_root(*move.names))
 
     def put_times(self) -> None:
-        """Note down store times before the messages count. It is not undone: what is said of messages that never came,
-        or are others, is not believed (store/log_times.py)."""
+        """Note down store times before the messages count. This is not undone: store times of messages that never came,
+        or that have become others, are not believed (store/log_times.py)."""
         here, new = self._times
         if self._site.has(new):
             self._site.tree.rename(new, here)  # on disk with the journal
@@ -260,12 +262,12 @@ class _Course:
             )
 
     def undo(self) -> None:
-        """Bring the store back to what it was, however many of the steps before the commit point were done."""
+        """Bring the store back to its former state, however many of the steps before the commit point were done."""
         for step in reversed(self._before):
             step.undo()
 
     def finish(self) -> None:
-        """Do what comes after the commit point, however much of it was done. Nothing of it is ever undone."""
+        """Do the steps after the commit point, however many of them were done already. None of them is ever undone."""
         site = self._site
         self.publication.sync()
         site.tree.sync_directory(site.root)
@@ -273,19 +275,19 @@ class _Course:
         self.put_transactions()
         self.publication.complete()
         self._put_files()
-        self._abort.finish(with_a_brokers=self.publication.is_rebuild)  # else one is for rebuild() to settle
+        self._abort.finish(with_a_brokers=self.publication.is_rebuild)  # else rebuild() settles a broker's abort
         self.checkpoint.finish()
         site.tree.remove(site.journal)
         site.tree.sync_directory(site.home)
         site.tree.remove_tree(site.home)
 
     def put_transactions(self) -> None:
-        """Note down who wrote it."""
+        """Note down the application that wrote."""
         here, new = self._transactions
         self._site.put(new, here)
 
     def moves(self) -> Iterator[Move]:
-        """What is still to be put into the store's directories."""
+        """The moves into the store's directories that are still to be done."""
         tree = self._site.tree
         return moves(Below(tree, self._site.new), Below(tree, self._site.root), self.publication.puts)
 

@@ -1,7 +1,7 @@
-"""What a change to a store is about to do (change.py), as a file that outlives a killed writer.
+"""The next steps of a change to a store (change.py), in a file that outlives a killed writer.
 
-It may be a trap: who owns the store can write one. So it names none but the directories of `PUT`, and one that does not
-fit is none of ours.
+The file may be a trap: the owner of the store can write one. So a journal names only the directories of `PUT`, and a
+journal that does not fit is treated as not ours.
 """
 
 import json
@@ -16,7 +16,7 @@ from rmqstore_spark.write.fs.disk import Tree
 
 _VERSION = 1
 _MOST_BYTES = 64 * 1024
-# The directories that a change exchanges, the first one at the commit point; and those into which it then puts files.
+# The directories that a change exchanges, the first one at the commit point; and those into which files are put after.
 APPENDED, REBUILT, REBUILT_WITHOUT_INDEX = ("commitlog",), ("consumequeue", "index"), ("consumequeue",)
 STRETCHED = ()  # the log grows in its last segment
 PUT = {
@@ -29,12 +29,12 @@ PUT = {
 
 @dataclass(frozen=True)
 class Journal:
-    """What a change is about to do.
+    """The steps that a change is about to do.
 
     Attributes:
-        made: the inode of each directory to be exchanged, in their order.
+        made: the inode of each directory to be exchanged, in order.
         had_topics, has_topics: whether the store had a topics.json, and whether the change brings one.
-        stretch: what is written behind the end of the log; None where directories are exchanged.
+        stretch: the append behind the end of the log; None where directories are exchanged.
     """
 
     made: dict[str, int]
@@ -59,11 +59,11 @@ class UnfitError(Exception):
 
 
 class NewerError(RmqStoreError):
-    """A journal of a later version of ours."""
+    """A journal written by a later version of this package."""
 
 
 def write(tree: Tree, path: str, journal: Journal) -> None:
-    """Write it down, on disk when this returns but for the directory that its own is in."""
+    """Write a journal. When this returns, the file is on disk, but the entry of its directory may not be."""
     said = {name: value for name, value in asdict(journal).items() if value is not None}
     tree.write_file(path + ".part", json.dumps(said).encode())
     tree.rename(path + ".part", path)
@@ -71,11 +71,11 @@ def write(tree: Tree, path: str, journal: Journal) -> None:
 
 
 def read(tree: Tree, path: str) -> Journal:
-    """What one says.
+    """The journal in a file.
 
     Raises:
-        UnfitError: no writer of ours writes such a one.
-        NewerError: a later version of ours does.
+        UnfitError: no version of this package writes such a journal.
+        NewerError: a later version does.
     """
     with ReadFile(path, tree.files) as file:
         data = file.read(0, _MOST_BYTES + 1)

@@ -8,17 +8,17 @@ from rmqstore_spark.store.structures.indexfile import FILE_NAME
 from rmqstore_spark.store.structures.layout import queue_id_of, start_in
 from rmqstore_spark.write.fs.disk import Tree
 
-Names = tuple[str, ...]  # a path below the store's directory, or that of what is made
+Names = tuple[str, ...]  # a path below the store's directory, or below the directory of new files
 
 
 class Move(NamedTuple):
-    """What happens to one name in the store.
+    """The change to one name in the store.
 
     Attributes:
-        names: the name, with those of the directories that it is in.
-        comes: whether the new one is renamed to it. Else a file is deleted; a directory stays, and what moves into it
-            comes next.
-        is_directory: whether it is one; else it is a file.
+        names: the name, after the names of its directories.
+        comes: whether a new file or directory is renamed to it. If not: a file is deleted; a directory stays, and the
+            moves into it come next.
+        is_directory: whether the name is a directory; else it is a file.
     """
 
     names: Names
@@ -27,44 +27,44 @@ class Move(NamedTuple):
 
 
 class Listing(Protocol):
-    """What is in a directory, at any depth."""
+    """The contents of a directory, at any depth."""
 
     def has(self, names: Names) -> bool:
-        """Is there anything?"""
+        """Is there anything under a name?"""
 
     def is_directory(self, names: Names) -> bool:
-        """Is it a directory?"""
+        """Is a name a directory?"""
 
     def names(self, names: Names) -> Sequence[str]:
-        """What is in it."""
+        """The names in a directory."""
 
 
 class Below:
-    """What is in a directory of a tree."""
+    """The contents of a directory of a tree."""
 
     def __init__(self, tree: Tree, top: str) -> None:
         self._tree = tree
         self._top = top
 
     def has(self, names: Names) -> bool:
-        """Is there anything?"""
+        """Is there anything under a name?"""
         return self._tree.find(os.path.join(self._top, *names)) is not None
 
     def is_directory(self, names: Names) -> bool:
-        """Is it a directory?"""
+        """Is a name a directory?"""
         return self._tree.is_directory(os.path.join(self._top, *names))
 
     def names(self, names: Names) -> Sequence[str]:
-        """What is in it."""
+        """The names in a directory."""
         return self._tree.names(os.path.join(self._top, *names))
 
 
 def moves(new: Listing, store: Listing, tops: Iterable[str]) -> Iterator[Move]:
-    """What goes where, in the order to do it in. What has been done already is not among it.
+    """The moves in the order to do them in, without those that have been done already.
 
     Args:
-        new: what was made, in a tree like the store's.
-        store: what is there.
+        new: the files that were made, in a tree like the store's.
+        store: the files of the store.
         tops: the directories that files are put into.
     """
     for top in tops:
@@ -73,7 +73,7 @@ def moves(new: Listing, store: Listing, tops: Iterable[str]) -> Iterator[Move]:
 
 
 def _moves_of(new: Listing, store: Listing, names: Names) -> Iterator[Move]:
-    """A new directory goes as a whole; where the store has one, file by file, in the order of their names."""
+    """A new directory moves as a whole; where the store has the directory, file by file in the order of the names."""
     if not store.has(names):
         yield Move(names, comes=True, is_directory=True)
         return
@@ -91,12 +91,12 @@ def _moves_of(new: Listing, store: Listing, names: Names) -> Iterator[Move]:
 
 
 def _after(last: str, there: Sequence[str]) -> list[str]:
-    """Files of a queue after the last new one, which are the remains of a log that was cut; the last one first."""
+    """Files of a queue after the last new one: remains of a log that was cut. The last file comes first."""
     return sorted((name for name in there if start_in(name) is not None and name > last), reverse=True)
 
 
 def _belongs(names: Names, is_directory: bool) -> bool:
-    """May a change have made this, in one of the directories into which it puts files?"""
+    """May a change have made this name, in one of the directories into which it puts files?"""
     match names:
         case ("consumequeue", _):
             return is_directory

@@ -1,4 +1,4 @@
-"""How messages, or files made anew, come to count: the commit point of a change (change.py), of which there are two."""
+"""How messages, or rebuilt files, come to count: the commit point of a change (change.py), of which there are two."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -14,42 +14,42 @@ from rmqstore_spark.write.publish.steps import Step
 
 
 class Publication(Step, Protocol):
-    """do() and undo() are before the commit point, complete() is after it: all of them can be done again.
+    """do() and undo() are called before the commit point, complete() after it; all of them can be repeated.
 
     Attributes:
-        puts: the directories into which files are put after it.
-        is_rebuild: whether nothing comes that is not in the store, so that it is as after a clean stop.
+        puts: the directories into which files are put after the commit point.
+        is_rebuild: whether the change brings no new messages, so that the store is as after a clean stop.
     """
 
     puts: tuple[str, ...]
     is_rebuild: bool
 
     def refuse_obstacles(self) -> None:
-        """See that nothing stands in its way.
+        """See that nothing stands in the way.
 
         Raises:
-            RmqStoreError: naming it.
+            RmqStoreError: naming the obstacle.
         """
 
     @property
     def is_published(self) -> bool:
-        """Has it passed the commit point?"""
+        """Has the change passed the commit point?"""
 
     def publish(self) -> None:
-        """The commit point: before it nothing counts, after it all."""
+        """The commit point: before it nothing counts, after it everything."""
 
     def sync(self) -> None:
-        """Wait until that is on disk, but for the store's directory."""
+        """Wait until the publication is on disk, except for the store's own directory."""
 
     def complete(self) -> None:
-        """What else has to change where it is."""
+        """Change the remaining files that are changed where they are."""
 
 
 def publication_of(site: Site, journal: Journal, units: memoryview | None = None) -> Publication:
-    """The one that a journal tells of.
+    """The publication that a journal describes.
 
     Args:
-        units: what is written behind the end of the log, where that is still to be done.
+        units: the units to write behind the end of the log, where that is still to be done.
     """
     if journal.stretch is not None:
         return AppendInPlace(site, journal.stretch, units)
@@ -57,10 +57,10 @@ def publication_of(site: Site, journal: Journal, units: memoryview | None = None
 
 
 class ExchangeDirectories:
-    """Directories that were made swap their names with the store's; that of the first one is the commit point.
+    """New directories swap names with the store's; the exchange of the first one is the commit point.
 
     Args:
-        made: their inodes, by their names.
+        made: the inodes of the new directories, by name.
     """
 
     def __init__(self, site: Site, made: Mapping[str, int]) -> None:
@@ -71,32 +71,32 @@ class ExchangeDirectories:
         self.is_rebuild = tuple(made) != APPENDED
 
     def refuse_obstacles(self) -> None:
-        """See that there are such directories, here and there."""
+        """See that the directories exist in the store and among the new files."""
         for name in self._made:
             self._site.refuse_other_than_directory(self._site.in_root(name), self._site.in_new(name))
             if not self._is_exchanged(name) and not self._site.has(self._site.in_new(name)):
                 raise RmqStoreError(f"{self._site.in_new(name)}: expected the new directory, found none")
 
     def do(self) -> None:
-        """Nothing: all is made ready."""
+        """Nothing: everything is ready."""
 
     def undo(self) -> None:
         """Nothing."""
 
     @property
     def is_published(self) -> bool:
-        """Is the store's directory the one that was made?"""
+        """Is the store's directory the new one?"""
         return self._is_exchanged(self._first)
 
     def publish(self) -> None:
-        """Exchange the first one."""
+        """Exchange the first directory."""
         self._exchange(self._first)
 
     def sync(self) -> None:
-        """Nothing: names are in the store's directory."""
+        """Nothing: the names are in the store's directory."""
 
     def complete(self) -> None:
-        """Exchange those that a rebuild has beside the first one."""
+        """Exchange the directories that a rebuild has beside the first one."""
         for name in self._made:
             if not self._is_exchanged(name):
                 self._exchange(name)
@@ -114,8 +114,8 @@ class ExchangeDirectories:
 
 
 class AppendInPlace:
-    """A few messages behind the end of the log, which count with one small write (stretch.py); and what changes in the
-    last index file, where that is (patch.py)."""
+    """A few messages behind the end of the log, which count with one small write (stretch.py), and the changes to the
+    last index file, which is changed in place (patch.py)."""
 
     puts = PUT[STRETCHED]
     is_rebuild = False
@@ -126,7 +126,7 @@ class AppendInPlace:
         self._laying = Laying(site.tree, site.in_root("commitlog"), site.home, stretch)
 
     def refuse_obstacles(self) -> None:
-        """See that the segment and the index files are there, and the patches fit."""
+        """See that the segment and the index files exist, and that the patches fit."""
         self._site.refuse_other_than_directory(self._site.in_root("commitlog"))
         self._site.refuse_other_than_file(self._laying.path)
         for changes, path in self._patches():
@@ -139,20 +139,20 @@ class AppendInPlace:
             self._laying.lay(self._units)
 
     def undo(self) -> None:
-        """Wipe them out."""
+        """Wipe the messages out."""
         self._laying.take_back()
 
     @property
     def is_published(self) -> bool:
-        """Do they count?"""
+        """Do the messages count?"""
         return self._laying.is_published
 
     def publish(self) -> None:
-        """Let them count."""
+        """Let the messages count."""
         self._laying.publish()
 
     def sync(self) -> None:
-        """Wait until they are on disk."""
+        """Wait until the messages are on disk."""
         self._laying.sync()
 
     def complete(self) -> None:
@@ -161,7 +161,7 @@ class AppendInPlace:
             patch.apply(self._site.tree, changes, path, os.path.join(self._site.home, "index"))
 
     def _patches(self) -> Iterator[tuple[str, str]]:
-        """What changes in index files that are there, and the files."""
+        """The patches, each with the index file that it changes."""
         patches = self._site.in_new(patch.PATCHES)
         if self._site.tree.is_directory(patches):
             for name in self._site.tree.names(patches):

@@ -1,4 +1,4 @@
-"""A whole store in the place of another: how mode overwrite and a copy into an empty directory come to be."""
+"""A whole store in the place of another: the way of mode overwrite, and of a copy into an empty directory."""
 
 import logging
 import os
@@ -15,11 +15,12 @@ logger = logging.getLogger(__name__)
 class Replacement:
     """A whole store that is made beside another, and takes its name in one step. A context manager.
 
-    The other's lock is held. What is left of a killed one is thrown away by the next write (sweep_beside).
+    The lock of the store to be replaced is held. The remains of a killed replacement are thrown away by the next write
+    (sweep_beside).
 
     Attributes:
         tree: the directory that becomes the store.
-        is_published: whether it has become that.
+        is_published: whether the directory has become the store.
 
     Raises:
         RmqStoreError: the store is a mount point.
@@ -27,7 +28,7 @@ class Replacement:
 
     def __init__(self, tree: Tree) -> None:
         self._old = tree
-        self._root = os.path.realpath(tree.path)  # the store itself takes part, not a link to it
+        self._root = os.path.realpath(tree.path)  # the store itself is exchanged, not a link to it
         self._new = _beside(self._root)
         self.is_published = False
 
@@ -50,20 +51,20 @@ class Replacement:
                     logger.warning("%s: %s, the next write will try again: %s", *map(one_line, (self._new, what, why)))
 
     def _remove_other(self) -> None:
-        """Delete what is not the store now."""
+        """Delete the directory that is not the store now."""
         found = self._above.find(self._new)
         if found is not None and found.st_ino in (self._old.itself.st_ino, self.tree.itself.st_ino):
             self._above.remove_tree(self._new)
 
     def publish(self) -> None:
-        """Let the two swap their names; the old store is then deleted.
+        """Swap the names of the two stores; the old store is then deleted.
 
         Raises:
-            RmqStoreError: somebody has put something else in the new one's place. The old one stays. Or, where the text
-                says so, all is written.
+            RmqStoreError: something else has been put in the new store's place, and the old store stays; or, where the
+                text says so, everything is written.
         """
         self.tree.sync_directories(self._new)
-        self.tree.set_mode(stat.S_IMODE(self._old.itself.st_mode))  # all in it is for whom it is to be
+        self.tree.set_mode(stat.S_IMODE(self._old.itself.st_mode))  # readable for the same users as the old store
         self.tree.sync_directory(self._new)
         self._above.exchange(self._new, self._root)
         found = self._above.find(self._root)
@@ -84,7 +85,7 @@ class Replacement:
 
 
 def sweep_beside(tree: Tree) -> None:
-    """Throw away what a killed replacement of a store has left beside it."""
+    """Throw away the remains of a killed replacement beside a store."""
     new = _beside(os.path.realpath(tree.path))
     if kind_at(new) is not None:
         with Tree(os.path.dirname(new), like=tree) as above:

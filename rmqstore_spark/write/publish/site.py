@@ -25,22 +25,22 @@ class Site:
 
     @property
     def home(self) -> str:
-        """The directory of a change; there is none where none is under way, or left."""
+        """The directory of a change; it exists only while a change is under way or was left half done."""
         return os.path.join(workshop(self.root), "commit")
 
     @property
     def new(self) -> str:
-        """Where the store's new files are made, in a tree like the store's."""
+        """The directory in which the store's new files are made, in a tree like the store's."""
         return os.path.join(self.home, "new")
 
     @property
     def old(self) -> str:
-        """Where files are kept that are moved away, until nothing can be undone any more."""
+        """The directory in which files that were moved away are kept until nothing can be undone any more."""
         return os.path.join(self.home, "old")
 
     @property
     def journal(self) -> str:
-        """What the change is about to do (journal.py)."""
+        """The path of the journal (journal.py)."""
         return os.path.join(self.home, "journal")
 
     def in_root(self, *names: str) -> str:
@@ -48,15 +48,15 @@ class Site:
         return os.path.join(self.root, *names)
 
     def in_new(self, *names: str) -> str:
-        """Where the new one is made."""
+        """The path at which the new version of a file is made."""
         return os.path.join(self.new, *names)
 
     def in_old(self, *names: str) -> str:
-        """Where the old one is kept."""
+        """The path at which the old version of a file is kept."""
         return os.path.join(self.old, names[-1])
 
     def has(self, path: str) -> bool:
-        """Is there anything?"""
+        """Is there anything at a path?"""
         return self.tree.find(path) is not None
 
     def put(self, source: str, target: str) -> None:
@@ -66,16 +66,17 @@ class Site:
             self.tree.sync_directory(os.path.dirname(target))
 
     def refuse_other_than_file(self, *paths: str) -> None:
-        """See that paths are files, if there is anything; what fails then is the disk.
+        """See that each path is a file or free, so that later failures are the disk's.
 
         Raises:
-            RmqStoreError: naming the first that is something else.
+            RmqStoreError: naming the first path that is something else.
         """
         for path in paths:
             self.tree.refuse_other_than(path, stat.S_ISREG, "a file")
 
     def refuse_other_than_directory(self, *paths: str) -> None:
-        """The same of directories that names can be changed in; errors as of refuse_other_than_file()."""
+        """See that each path is a directory whose names can be changed, or free; errors as of
+        refuse_other_than_file()."""
         for path in paths:
             self.tree.refuse_other_than(path, stat.S_ISDIR, "a directory")
             if self.tree.is_directory(path):

@@ -1,5 +1,5 @@
-"""The steps before the commit point of a change, and how each is undone (change.py). Both can be killed anywhere, and
-done again; so can what comes of it after the commit point."""
+"""The steps before the commit point of a change, and how each is undone (change.py). Doing, undoing and finishing a
+step can be killed anywhere, and done again."""
 
 import os
 from typing import Protocol
@@ -11,17 +11,17 @@ _ABORT = b"rmqstore-spark"
 
 
 class Step(Protocol):
-    """What is done before the commit point."""
+    """A step before the commit point."""
 
     def do(self) -> None:
-        """Do it."""
+        """Do the step."""
 
     def undo(self) -> None:
-        """Bring the store back to what it was, however much of it was done."""
+        """Bring the store back to its former state, however much of the step was done."""
 
 
 class Checkpoint:
-    """`checkpoint` is moved away, and a new one comes in the end."""
+    """`checkpoint` is moved away, and a new one takes its place in the end."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -34,22 +34,23 @@ class Checkpoint:
 
     @property
     def is_there(self) -> bool:
-        """Has the store one? While ours is away it is a broker's, which has recovered the store."""
+        """Does the store have a checkpoint? While ours is away, such a checkpoint is made by a broker that has
+        recovered it."""
         return self._site.has(self.here)
 
     def do(self) -> None:
-        """Move it away."""
+        """Move the checkpoint away."""
         if self.is_there:
             self._site.tree.rename(self.here, self._old)
             self._site.tree.sync_directory(self._site.old)
             self._site.tree.sync_directory(self._site.root)
 
     def undo(self) -> None:
-        """Bring it back."""
+        """Bring the checkpoint back."""
         self._site.put(self._old, self.here)
 
     def finish(self) -> None:
-        """Put the new one in its place."""
+        """Put the new checkpoint in its place."""
         self._site.put(self._new, self.here)
 
 
@@ -61,25 +62,25 @@ class Abort:
         self.path = site.in_root("abort")
 
     def do(self) -> None:
-        """Make it, if there is none."""
+        """Make `abort`, if there is none."""
         tree = self._site.tree
         if not self._site.has(self.path):
             new = os.path.join(self._site.home, "abort")
-            tree.write_file(new, _ABORT, self.path)  # with one without content nobody would know whose it is
+            tree.write_file(new, _ABORT, self.path)  # an empty file would not tell whose it is
             tree.rename(new, self.path)
             tree.sync_directory(self._site.root)
 
     def undo(self) -> None:
-        """Remove it, if it is ours."""
+        """Remove `abort`, if it is ours."""
         if self._is_ours:
             self._site.tree.remove(self.path)
             self._site.tree.sync_directory(self._site.root)
 
     def finish(self, with_a_brokers: bool) -> None:
-        """Remove it.
+        """Remove `abort`.
 
         Args:
-            with_a_brokers: also one that a broker has left.
+            with_a_brokers: whether an `abort` left by a broker is removed, too.
         """
         if with_a_brokers or self._is_ours:
             self._site.tree.remove(self.path)
@@ -109,12 +110,12 @@ class Topics:
         self.paths = (self._here, self._old, self._new)
 
     def do(self) -> None:
-        """Put the new one in the place of the old one, of which a copy is kept."""
+        """Put the new file in the place of the old one, of which a copy is kept."""
         tree, config = self._site.tree, os.path.dirname(self._here)
         if not self._has:
             return
         tree.make_directory(config)
-        if self._had:  # a copy: a file that root has edited, its owner must not link
+        if self._had:  # a copy, as the owner of the store must not get a link to a file that root has edited
             with ReadFile(self._here, tree.files) as file:
                 tree.write_file(self._old + ".part", file.read(0, file.size), self._here)
             tree.rename(self._old + ".part", self._old)
@@ -123,7 +124,7 @@ class Topics:
         tree.sync_directory(config)
 
     def undo(self) -> None:
-        """Bring the old one back, or remove the first one."""
+        """Bring the old file back, or remove the new one if the store had none."""
         if self._site.has(self._old):
             self._site.tree.rename(self._old, self._here)
         elif self._has and not self._had and not self._site.has(self._new):

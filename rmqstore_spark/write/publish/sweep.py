@@ -1,4 +1,4 @@
-"""What killed writes have left, but for a change that is half done (change.py)."""
+"""The remains of killed writes, except a change that is half done (change.py)."""
 
 import contextlib
 import os
@@ -14,18 +14,18 @@ _ABANDONED_SECONDS = 7 * 24 * 3600
 
 
 def sweep(tree: Tree) -> None:
-    """Throw it away: beside the store, and in the workshop. Of a job of Spark's nobody knows whether it was killed; it
-    is thrown away when it is old. The store's lock is held."""
+    """Throw the remains away: beside the store, and in the workshop. Whether a Spark job was killed cannot be known, so
+    its files are thrown away when they are old. The store's lock is held."""
     sweep_beside(tree)
     top = workshop(tree.path)
     for name in tree.names(top) if tree.find(top) is not None else []:
         if _is_left(tree, name):
-            with contextlib.suppress(RaceError):  # who has ended that job may be at it, too
+            with contextlib.suppress(RaceError):  # the process that ended the job may be deleting this, too
                 tree.remove_tree(os.path.join(top, name))
 
 
 def _is_left(tree: Tree, name: str) -> bool:
-    """Does nobody need it any more, in the workshop?"""
+    """Is a name in the workshop no longer needed by anybody?"""
     if name.startswith(PROBE) or name.endswith(PART):
         return True
     if not name.startswith((STAGING, ASIDE)):
