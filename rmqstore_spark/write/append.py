@@ -1,4 +1,5 @@
-"""Messages behind those that a store has: in a few cases in its last segment, else in one that takes its place."""
+"""Messages appended to a store: a few go into its last segment as it is, more go into a copy that replaces the
+segment."""
 
 import os
 from collections.abc import Mapping
@@ -25,16 +26,16 @@ def append(
     known: Mapping[str, int],
     transaction: Transaction | None,
 ) -> None:
-    """Append messages to a store, or make it of them.
+    """Append messages to a store, or make a new store of them.
 
     Args:
-        change: of the store; nothing is pending.
-        has_index: whether they get index entries.
+        change: a change of the store; nothing is pending.
+        has_index: whether the messages get index entries.
         known: the transactions that the store knows already.
-        transaction: what it is to know then.
+        transaction: the transaction that the store is to know afterwards.
 
     Raises:
-        RmqStoreError: the store is as it was; or as Change.publish() says.
+        RmqStoreError: the store is unchanged; or as Change.publish() says.
     """
     tree = messages.tree
     table = topics.load(tree)
@@ -65,14 +66,14 @@ def _remember(target: Target, messages: Messages, ends: Mapping[Queue, int]) -> 
 
 
 def _refuse_full_disk(target: Target, messages: Messages, copied: int) -> None:
-    """Before anything is made: does it fit? Files are sparse, so what they take is what is written; what a task has
-    staged is deleted once it is.
+    """Check before any file is made that the messages fit on the disk. Files are sparse, so a file takes as much space
+    as is written to it; a task's staged file is deleted once its units are written.
 
     Args:
-        copied: bytes of the segment that goes on.
+        copied: bytes of the last segment, which is copied.
 
     Raises:
-        RmqStoreError: it does not.
+        RmqStoreError: there is too little space.
     """
     largest = max((part.nbytes for part in messages.staged), default=0)
     needed = copied + largest + UNIT_SIZE * messages.count

@@ -1,10 +1,10 @@
-"""Option `configFrom`: rows of our own reader become a new store, and what the broker of their store was told of topics
-and groups comes along. Queue offsets are given anew; each group goes on where it was.
+"""Option `configFrom`: rows read by this package become a new store, and the broker's settings for topics and groups
+come along. Queue offsets are given anew; each group goes on where it was.
 
-A group's offset says which message of a queue is its next one. Tasks count the rows before it, which is its new offset.
-For that the rows of each queue have to come in their order. Delay levels have such an offset, too (delayOffset.json).
-What a broker keeps of transactions, timers and pops names messages by offsets that are given anew: such topics are
-refused, and copied by Store.copy.
+A group's offset names the next message of a queue. Tasks count the rows before that message, and the count is the new
+offset. For that the rows of each queue have to come in the order of the queue. Delay levels have such an offset, too
+(delayOffset.json). The broker's records of transactions, timers and pops name messages by offsets that are given anew:
+such topics are refused here; Store.copy copies them.
 """
 
 import json
@@ -35,14 +35,14 @@ _NAMES = ("topics.json", "subscriptionGroup.json", *config.OFFSETS, "delayOffset
 
 @dataclass(frozen=True)
 class Brought:
-    """What comes along.
+    """The configuration that comes along.
 
     Attributes:
-        root: the store that it is of.
-        topics: what topics.json says of each.
-        groups: what subscriptionGroup.json says.
+        root: the store that the configuration is of.
+        topics: the entry of each topic in topics.json.
+        groups: the contents of subscriptionGroup.json.
         offsets: of groups, by (group, topic) and queueId.
-        delays: of delay levels.
+        delays: the offsets of delay levels.
     """
 
     root: str
@@ -53,12 +53,12 @@ class Brought:
 
     @classmethod
     def of(cls, root: str) -> "Brought":
-        """That of a store.
+        """The configuration of a store.
 
         Raises:
-            NotAStoreError: it is none.
-            OptionError: it has no config/topics.json, a file of config/ cannot be understood, or its configuration is
-                in a RocksDB.
+            NotAStoreError: the path is no store.
+            OptionError: the store has no config/topics.json, a file of config/ cannot be understood, or the
+                configuration is in a RocksDB.
         """
         files = Files()
         find_store(root, None, files)
@@ -78,7 +78,7 @@ class Brought:
         return cls(root, topics, tables["subscriptionGroup.json"], offsets, delays)
 
     def positions(self) -> dict[Queue, tuple[int, ...]]:
-        """The offsets in each queue that have to be known in the new store, ascending."""
+        """The offsets in each queue that must be known in the new store, ascending."""
         found: dict[Queue, set[int]] = {}
         for (_, topic), queues in self.offsets.items():
             for queue_id, offset in queues.items():
@@ -88,11 +88,11 @@ class Brought:
         return {queue: tuple(sorted(offsets)) for queue, offsets in found.items()}
 
     def files(self, rows: "Counts", topics: Iterable[str]) -> dict[str, bytes]:
-        """The files of config/ but for topics.json, by name.
+        """The files of config/ except topics.json, by name.
 
         Args:
-            rows: all that are written.
-            topics: theirs.
+            rows: the counts of all rows that are written.
+            topics: the topics of these rows.
         """
         new = {queue: rows.before(queue, offsets) for queue, offsets in self.positions().items()}
         written = set(topics)
@@ -111,7 +111,7 @@ class Brought:
 
 
 def _understood(root: str, name: str) -> Table:
-    """What stands in a file of config/. Links are not followed: they could lead to what is no broker's."""
+    """The contents of a file of config/. Links are not followed: a link could lead to a file that is no broker's."""
     table, why = config.read(root, name, Files().unlinked())
     if why is not None:
         raise OptionError(
@@ -123,10 +123,10 @@ def _understood(root: str, name: str) -> Table:
 
 @dataclass(frozen=True)
 class _QueueRows:
-    """Rows of one queue, in the order of their queueOffsets in the store that they are of.
+    """Rows of one queue, in the order of their queueOffsets in the store that was read.
 
     Attributes:
-        first, last: queueOffsets.
+        first, last: the queueOffsets of the first and the last row.
         before: for each position that was asked for, how many of the rows have a queueOffset below it.
     """
 
@@ -136,13 +136,13 @@ class _QueueRows:
 
 
 def brought_by(options: WriteOptions) -> Brought | None:
-    """What the options ask to bring; errors as of Brought.of()."""
+    """The configuration that options ask to bring, None without that option; errors as of Brought.of()."""
     return None if options.config_from is None else Brought.of(place_to_write(options.config_from, "configFrom"))
 
 
 @dataclass
 class Counts:
-    """Counts rows by their queueOffsets in the store that they are of.
+    """Counts rows by their queueOffsets in the store that was read.
 
     Args:
         positions: as of Brought.positions().
@@ -152,11 +152,11 @@ class Counts:
     _queues: dict[Queue, _QueueRows] = field(default_factory=dict)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """The next rows.
+        """Count the next rows.
 
         Raises:
-            OptionError: a column is missing, or has nulls, or a topic is one that is refused, or the rows do not come
-                in the order of their queues.
+            OptionError: a column is missing or has nulls, a topic is one that is refused, or the rows do not come in
+                the order of their queues.
         """
         columns = [_column(batch, name) for name in NEEDED]
         queued = _queued(batch)
@@ -168,7 +168,7 @@ class Counts:
             self._add(queue, offsets[rows])
 
     def extend(self, others: Sequence["Counts"]) -> None:
-        """The next rows, which were counted elsewhere.
+        """Add rows that come next and were counted elsewhere.
 
         Raises:
             OptionError: as of add().
@@ -178,7 +178,7 @@ class Counts:
                 self._join(queue, rows)
 
     def before(self, queue: Queue, offsets: tuple[int, ...]) -> dict[int, int]:
-        """Of each of these offsets, which are all positions of a queue: how many rows are before it."""
+        """The number of rows before each of these offsets, all of which are positions of the queue."""
         rows = self._queues.get(queue)
         return dict(zip(offsets, rows.before if rows is not None else (0,) * len(offsets), strict=True))
 

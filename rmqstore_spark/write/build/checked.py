@@ -1,9 +1,9 @@
-"""`.rmqstore-spark/checked.json`: the last segment as a small append has left it, every message of it read and right,
-and where the queues of topics went on that were looked at.
+"""`.rmqstore-spark/checked.json`: a note on the last segment as a small append has left it, with every message read and
+right, and on the next queue offsets of the topics that were looked at.
 
-As long as it is untouched since then, the next append need not read a gigabyte again to see that no broker would cut
-the log off there, and that the log has no message that its queue does not know. A hint: if it is missing, wrong or old,
-the segment is read.
+As long as the segment is untouched since then, the next append need not read a gigabyte again to see that no broker
+would cut the log off there, and that every message of the log is known to its queue. The file is a hint: if it is
+missing, wrong or old, the segment is read.
 """
 
 import contextlib
@@ -19,22 +19,22 @@ from rmqstore_spark.write.fs.disk import Tree
 from rmqstore_spark.write.fs.workshop import PART, workshop
 
 _NAME = "checked.json"
-_MOST_QUEUES = 10_000  # are noted down
+_MOST_QUEUES = 10_000  # queues that are noted down
 
 Queues = dict[str, dict[int, int]]  # next queue offsets, by topic and queueId
 
 
 def remember(tree: Tree, segment: Segment, end: int, queues: Mapping[tuple[str, int], int]) -> None:
-    """After an append: the log is right from the segment's start up to its end, a physical offset.
+    """Note after an append that the log is right from the segment's start up to `end`, a physical offset.
 
     Args:
-        queues: where all queues of some topics go on.
+        queues: the next queue offsets of all queues of some topics.
     """
     noted: dict[str, dict[str, int]] = {}
     for (topic, queue_id), offset in queues.items() if len(queues) <= _MOST_QUEUES else ():
         noted.setdefault(topic, {})[str(queue_id)] = offset
     path = os.path.join(workshop(tree.path), _NAME)
-    with contextlib.suppress(OSError, RmqStoreError):  # the messages are written, whatever becomes of this
+    with contextlib.suppress(OSError, RmqStoreError):  # a lost note does no harm: the messages are written
         tree.remove(path + PART)
         with tree.new_file(path + PART) as file:
             file.write(json.dumps({**_state(tree, segment, end), "queues": noted}).encode(), 0)
@@ -42,7 +42,7 @@ def remember(tree: Tree, segment: Segment, end: int, queues: Mapping[tuple[str, 
 
 
 def recall(tree: Tree, segment: Segment, end: int) -> Queues | None:
-    """Where the queues go on that are noted down, if that is so still; None where it is not."""
+    """The next queue offsets that are noted down, if the note still holds; None where it does not."""
     path = os.path.join(workshop(tree.path), _NAME)
     try:
         found = config.parse(config.read_text(path, tree.files, "strict"))
@@ -53,7 +53,7 @@ def recall(tree: Tree, segment: Segment, end: int) -> Queues | None:
 
 
 def _queues(noted: Mapping[str, Mapping[str, Any]]) -> Queues:
-    """What is noted down of queues; errors of any kind where it is no such thing."""
+    """The noted queues; errors of any kind where the value is no such note."""
     known = {topic: config.offsets_by_number(of) for topic, of in noted.items()}
     if any(len(known[topic]) != len(of) for topic, of in noted.items()):
         raise ValueError("expected queue offsets by their queueId")

@@ -1,4 +1,4 @@
-"""Index files, written: what stands in them is in rmqstore_spark.store.structures.indexfile."""
+"""Writes index files; rmqstore_spark.store.structures.indexfile describes their contents."""
 
 import contextlib
 import mmap
@@ -30,18 +30,21 @@ from rmqstore_spark.write.build.patch import PatchWriter
 
 
 class IndexWriter:
-    """Puts entries into index files, going on with the last one that is there. A context manager.
+    """Puts entries into index files, going on with the last existing file. A context manager.
 
-    A file grows in memory, not in a mapping of it: on a full disk that would be a SIGBUS, which nobody can tell of.
+    A file grows in memory, not in a mapping of the file: on a full disk a mapping would end in a SIGBUS, which cannot
+    be reported.
 
     Large because the fields are where files are made, the header of the file that grows, and the index that goes on.
 
     Args:
-        tree: where all of it is.
-        directory: where the store's index files are.
-        new: where the changed and the new ones are made.
-        patches: where it is put down what changes in the last one, which then is no copy (patch.py); None: it is.
-        store: the one that goes on. Where its log was cut off and index files end with messages that it does not have
+        tree: the tree that holds all of these files.
+        directory: the directory of the store's index files.
+        new: the directory in which changed and new files are made.
+        patches: where changes of the last file are put down, which is then not copied (patch.py); None: it is copied.
+        store: the store that goes on. If its log was cut off, index files that end with messages the log no longer has
+            are cut off as well. A new file is begun in that case, and also where messages of the log are missing from
+            the index: within one file, look-ups would not see that the messages in between are in no file.
             any more, they are cut off as well. A new one is begun then, and where messages of the log should be in an
             index and are not: in one file, look-ups would not see that those between are in none.
     """
@@ -65,7 +68,7 @@ class IndexWriter:
         self._head = item_at(slots, 0)  # header and slots
         self._file: NewFile | PatchWriter | None = None
         self._patches = patches
-        self._before: bytes | None = None  # the head that the file had
+        self._before: bytes | None = None  # the head that the file had before
         self._image = mmap.mmap(-1, file_size(slots, items), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         with contextlib.suppress(OSError):  # a system without huge pages
             self._image.madvise(mmap.MADV_HUGEPAGE)  # slots lie all over it: each page costs as much as its entries
@@ -84,7 +87,7 @@ class IndexWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(BufferError):  # an error that is under way has parts of it in its frames
+        with contextlib.suppress(BufferError):  # the frames of an error under way hold views of the image
             self._image.close()
         if self._file is not None:
             self._file.close()
@@ -95,7 +98,7 @@ class IndexWriter:
         key_position: npt.NDArray[np.int64],
         key_timestamp: npt.NDArray[np.int64],
     ) -> None:
-        """Put entries, which come after all those before; see native_io.Dispatched."""
+        """Put entries, which come after all earlier ones; see native_io.Dispatched."""
         start = 0
         while start < len(key_hash):
             if self._file is None:
@@ -137,8 +140,8 @@ class IndexWriter:
             self._file = self._tree.new_file(os.path.join(self._new, self._last_name), size)
 
     def _compare(self, store: Snapshot, size: int) -> None:
-        """Make those files anew that end with messages that the log does not have any more, and find out whether the
-        last one is gone on with."""
+        """Make the files anew that end with messages the log no longer has, and find out whether to go on with the last
+        file."""
         worn: list[str] = []
         for path in reversed(self._existing):
             with IndexReader(path, self._tree.files) as reader:
@@ -154,14 +157,14 @@ class IndexWriter:
             self._cut_off(store, path, size)
 
     def _cut_off(self, store: Snapshot, path: str, size: int) -> None:
-        """Make a file anew without the items of messages that the log no longer has; it may have none then."""
+        """Make a file anew without the items of messages that the log no longer has; it may then have no items."""
         with IndexReader(path, self._tree.files) as reader:
             header = reader.header
             kept, end_timestamp = live_items(store, reader, self._slots)
         self._file = self._tree.new_file(os.path.join(self._new, os.path.basename(path)), size)
         if len(kept):
             timestamps = header.begin_timestamp + 1000 * kept["seconds"].astype(np.int64)
-            before = 2 * header.begin_timestamp - int(timestamps[0])  # the first item's seconds are since that
+            before = 2 * header.begin_timestamp - int(timestamps[0])  # the base of the first item's seconds
             timestamps[0], timestamps[-1] = header.begin_timestamp, max(end_timestamp, header.begin_timestamp)
             put_index(
                 self._image,
@@ -189,11 +192,13 @@ class IndexWriter:
         return Header(*HEADER.unpack(self._image[: HEADER.size]))
 
     def _next_item(self) -> int:
-        """The header's count, which is 0 in a file without items and else counts item 0, never used, as well."""
+        """The header's count, which is 0 in a file without items, and otherwise also counts item 0, which is never
+        used."""
         return max(1, self._header().index_count)
 
     def _store_items(self, first: int, end: int) -> None:
-        """The items [first, end) are never read again, so they need no memory once they are in the file."""
+        """Store the items [first, end). They are never read again, so their memory is freed once they are in the
+        file."""
         start, stop = (item_at(self._slots, item) for item in (first, end))
         self._store(start, stop)
         kept = -(-self._head // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -204,7 +209,7 @@ class IndexWriter:
     def _close(self) -> None:
         assert self._file is not None
         self._take_end(self._header())
-        run = 0  # where those blocks begin that are not written yet
+        run = 0  # the start of the blocks that are not written yet
         before = self._before or bytes(self._head)
         for start in range(0, self._head, BLOCK):
             stop = min(start + BLOCK, self._head)
@@ -229,7 +234,7 @@ class IndexWriter:
 
 
 def _next_name(last: str) -> str:
-    """The local time as yyyyMMddHHmmssSSS, as IndexService does it; after the last one, whatever the clock says."""
+    """The local time as yyyyMMddHHmmssSSS, as in IndexService; always after the last name, whatever the clock says."""
     now = milliseconds_now()
     name = time.strftime("%Y%m%d%H%M%S", time.localtime(now // 1000)) + f"{now % 1000:03d}"
     name = name if name > last else f"{int(last) + 1:017d}"

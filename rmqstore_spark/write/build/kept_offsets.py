@@ -1,4 +1,4 @@
-"""Queue offsets that messages keep: where one or more between two of a queue are lost, and where that cannot be."""
+"""Queue offsets that messages keep: gaps where messages of a queue are lost, and offsets that cannot be kept."""
 
 import itertools
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ from rmqstore_spark.write.build.queuefiles import Queue
 
 @dataclass(frozen=True)
 class Lost:
-    """Messages of a queue that are missing: `count` of them, from a queue offset on.
+    """Missing messages of a queue: `count` of them, from a queue offset on.
 
     Attributes:
         is_reused: whether the queue's next messages get these offsets.
-        known: what tells of them, where it is not the queue.
+        known: the source that knows of the messages, where it is not the queue.
     """
 
     queue: Queue
@@ -29,22 +29,22 @@ class Lost:
 
 
 class KeptOffsets:
-    """Looks at messages in the order of a new log, and says before which of them a segment has to end: so that all
-    messages before some lost ones are in segments before that of the next one.
+    """Looks at messages in the order of a new log, and says before which messages a segment must end, so that
+    all messages before some lost ones are in earlier segments than the next message after these.
 
     Args:
-        source: where they come from, for errors.
-        span: how many bytes the old logs had space for: no more can be lost.
+        source: where the messages come from, for error texts.
+        span: bytes that the old logs had space for: no more messages can be lost than fit in there.
 
     Attributes:
-        lost: what is missing.
+        lost: the missing messages.
     """
 
     def __init__(self, source: str, span: int) -> None:
         self._source = source
         self._gaps = Gaps(span)
         self._count = 0  # messages
-        self._ended = -1  # number of the message that the last segment begins with which was made for a gap
+        self._ended = -1  # number of the message at the start of the last segment that was begun for a gap
         self.lost: list[Lost] = []
 
     @property
@@ -60,18 +60,19 @@ class KeptOffsets:
     def look(
         self, topics: list[str], codes: Integers, queue_ids: Integers, offsets: Integers, begin: int | None = None
     ) -> list[int]:
-        """Look at the next messages, of which each is in a queue.
+        """Look at the next messages, each of which is in a queue.
 
         Args:
             topics: names.
             codes: the topic of each message, as an index of `topics`.
-            begin: the index of one with which a segment has to begin in any case.
+            begin: the index of a message with which a segment must begin in any case.
 
         Returns:
-            the indexes of messages with which a segment has to begin, ascending.
+            The indexes of messages with which a segment must begin, ascending.
 
         Raises:
-            DamagedStoreError: a queue offset comes a second time, or so late that no log can have lost the others.
+            DamagedStoreError: a queue offset comes a second time, or is so high that no log can have lost the messages
+                before it.
         """
         found = self._find(topics, codes, queue_ids, offsets) if len(offsets) else {}
         begins = []

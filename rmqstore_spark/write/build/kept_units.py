@@ -1,13 +1,13 @@
-"""Units that go from one log to another: what changes in them."""
+"""Units that go from one log to another: the fields that change in them."""
 
 import numpy as np
 
 from native_io import FORMAT
 from rmqstore_spark.store.format.by_queue import Integers
 
-# Where fields are in a unit (docs/format.md); the last one with two addresses of IPv4.
+# Positions of fields in a unit (docs/format.md); the last one in a unit with two IPv4 addresses.
 _AT_QUEUE_ID, _AT_QUEUE_OFFSET, _AT_PREPARED = 12, 20, 76
-_LONGER = 12  # bytes more of an address of IPv6
+_LONGER = 12  # additional bytes of an IPv6 address
 
 
 def put_fields(
@@ -19,10 +19,10 @@ def put_fields(
     queue_offsets: Integers,
     prepared: Integers,
 ) -> None:
-    """Write fields into units that stand back to back: queueId, queueOffset and preparedTransactionOffset.
+    """Write the fields queueId, queueOffset and preparedTransactionOffset into units that stand back to back.
 
     Args:
-        flags: their sysFlag, which tells how long the hosts are.
+        flags: the units' sysFlag, which tells how long the host addresses are.
     """
     starts = np.cumsum(sizes) - sizes
     data = np.frombuffer(units, np.uint8)

@@ -1,4 +1,4 @@
-"""Commitlog segments: placed units in, a whole new commitlog directory out, or a stretch of the last segment."""
+"""Commitlog segments from placed units: a whole new commitlog directory, or a stretch of the last segment."""
 
 import contextlib
 import mmap
@@ -24,14 +24,14 @@ from rmqstore_spark.write.build.staging import CHUNK_SIZE
 from rmqstore_spark.write.build.stretch import InPlaceAppend, digest_of
 from rmqstore_spark.write.build.target import Target
 
-_IN_FLIGHT = 4  # of each space two: that it is written, and that its memory is free then
+_IN_FLIGHT = 4  # two for each space: the write, and the release of its memory after that
 _BLANK = struct.Struct(">ii")
 
 _Buffer = npt.NDArray[np.uint8]
 
 
 class Run(NamedTuple):
-    """Units that stand back to back in one segment: the physical offset of the first, and how many bytes they are."""
+    """Units that stand back to back in one segment: the physical offset of the first unit, and the bytes of all."""
 
     position: int
     nbytes: int
@@ -39,17 +39,17 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Space:
-    """Memory for the units of a chunk, in which they are read and placed, and from which they go to disk.
+    """Memory for the units of a chunk: units are read into it, placed in it, and written from it to disk.
 
-        | rest of what is before | units ...                |
-        ^ a block of the file begins          ^ and here the last whole one ends
+        | rest of the units before | units ...                |
+        ^ a block of the file begins            ^ the last whole block ends
 
-    What comes after the last whole block is written with what follows, as disks want whole blocks.
+    The bytes after the last whole block are written with the next units, as direct I/O takes whole blocks only.
 
     Attributes:
         runs: where in the log the units go; between two runs a segment ends.
         memory: begins at a page.
-        begin: where in it the units are.
+        begin: the position of the units in memory.
     """
 
     runs: Sequence[Run]
@@ -63,16 +63,16 @@ class Space:
 
 
 class LogWriter:
-    """Writes a commitlog that goes on where a store's ends. The segments that stay as they are, are linked.
+    """Writes a commitlog that goes on where a store's ends. Segments that do not change are linked.
 
-    A context manager. Whoever writes asks for space for units that are to come next in the log, reads and places them
-    there, and has the space written; spaces are written in the order of the log. Meanwhile those before are on their
-    way to disk.
+    A context manager. The caller asks for space for the units that come next in the log, reads and places them there,
+    and has the space written; spaces are written in the order of the log. Meanwhile earlier spaces are on their way to
+    disk.
 
     Large because the fields are where files are made, how far log and file have come, and what is on its way to disk.
 
     Args:
-        tree: where all of it is.
+        tree: the tree that holds all of these files.
         target: the store.
         new: where the commitlog directory is made.
     """
@@ -83,10 +83,10 @@ class LogWriter:
         self._new = new
         self._size = target.sizes.segment
         self._file: NewFile | None = None
-        self._ended: deque[NewFile] = deque(maxlen=_IN_FLIGHT)  # those before, which may still be on their way
-        self._end = target.end  # of the units that were given to write, as a physical offset
-        self._file_position = 0  # up to where the file was given to write: a whole number of blocks
-        self._rest = b""  # what of the last units was no whole block
+        self._ended: deque[NewFile] = deque(maxlen=_IN_FLIGHT)  # earlier segments, which may still be on their way
+        self._end = target.end  # the physical offset after the units that were handed over to be written
+        self._file_position = 0  # bytes of the file that were handed over to be written: a whole number of blocks
+        self._rest = b""  # the bytes of the last units after the last whole block
         self._free: deque[_Buffer] = deque()  # memory of spaces that are on disk
         self._lane = Lane(_IN_FLIGHT)
 
@@ -111,18 +111,18 @@ class LogWriter:
         return Space(runs, memory if len(memory) >= size else _buffer(size), begin)
 
     def write(self, space: Space) -> None:
-        """Bring placed units to disk, which come next in the log."""
+        """Write placed units, which come next in the log, to disk."""
         memory, begin, after = space.memory, space.begin, space.begin + space.runs[0].nbytes
         self._put(space.runs[0], memory, begin)
         for run in space.runs[1:]:
-            own = _buffer(run.nbytes)  # they begin a file, and so a block
+            own = _buffer(run.nbytes)  # the units begin a file, and so a block
             own[:] = memory[after : after + run.nbytes]
             self._put(run, own, 0)
             after += run.nbytes
         self._lane.submit(self._free.append, memory)
 
     def _put(self, run: Run, memory: _Buffer, begin: int) -> None:
-        """Write the next units, which begin there in memory."""
+        """Write the next units, which begin at `begin` in memory."""
         if run.position != self._end:
             self._end_segment()
         memory[:begin] = np.frombuffer(self._rest, np.uint8)
@@ -143,13 +143,13 @@ class LogWriter:
         self._end_file(self._open(self._end), data)
 
     def finish(self) -> None:
-        """Bring all of it to disk."""
+        """Write everything that is left to disk."""
         if self._file is not None:
             self._end_file(self._file, np.frombuffer(self._rest, np.uint8))
         self._lane.wait()
 
     def reader(self) -> "LogReader":
-        """Reads single facts of what is on disk."""
+        """A reader of single facts of the log on disk."""
         return LogReader(self._tree.files, self._new, self._size)
 
     def _take_over(self) -> None:
@@ -187,7 +187,7 @@ def _buffer(size: int) -> _Buffer:
 
 
 def _store_last(file: NewFile, data: _Buffer, offset: int) -> None:
-    """Write what a file ends with, and close it."""
+    """Write the last bytes of a file, and close it."""
     whole = len(data) - len(data) % BLOCK
     if whole:
         file.write_blocks(data[:whole], offset)
@@ -198,11 +198,11 @@ def _store_last(file: NewFile, data: _Buffer, offset: int) -> None:
 
 
 class InPlaceWriter:
-    """Holds placed units until they are published. It is used as a LogWriter is.
+    """Holds placed units in memory until they are published. Has the interface of a LogWriter.
 
     Args:
         target: the store.
-        nbytes: of units.
+        nbytes: bytes of all units.
     """
 
     def __init__(self, target: Target, nbytes: int) -> None:
@@ -216,10 +216,10 @@ class InPlaceWriter:
         pass
 
     def space(self, runs: Sequence[Run]) -> Space:
-        """The memory in which the units at these places are held.
+        """The memory in which the units for these places are held.
 
         Raises:
-            RmqStoreError: they do not fit. It was asked before whether they do.
+            RmqStoreError: the units do not fit, although that was checked before.
         """
         (run, *others), begin = runs, runs[0].position - self._target.end
         if others or begin + run.nbytes > len(self.units):
@@ -229,13 +229,13 @@ class InPlaceWriter:
         return Space(runs, np.frombuffer(self.units, np.uint8), begin)
 
     def write(self, space: Space) -> None:
-        """Units that are placed are held already."""
+        """Nothing: placed units are held already."""
 
     def finish(self) -> None:
-        """All units are here. They come to disk when they are published."""
+        """Nothing: the units come to disk when they are published."""
 
     def reader(self) -> "InPlaceWriter":
-        """Reads single facts of what is here."""
+        """A reader of single facts of the units held here."""
         return self
 
     def store_timestamp(self, position: int) -> int:
@@ -245,13 +245,13 @@ class InPlaceWriter:
         return found
 
     def mark(self, position: int) -> Mark | None:
-        """The mark of the new message at a physical offset; None where none is there."""
+        """The mark of the new message at a physical offset; None where there is none."""
         at = position - self._target.end
         return mark_of(bytes(self.units[at : at + MARK_SIZE]), position) if at >= 0 else None
 
     @property
     def stretch(self) -> InPlaceAppend:
-        """Where the units go."""
+        """The place in the log where the units go."""
         return InPlaceAppend(
             segment=self._target.segments[-1].start,
             segment_size=self._target.sizes.segment,
@@ -263,7 +263,7 @@ class InPlaceWriter:
 
 
 class LogReader:
-    """Single facts of a commitlog directory that is known to be sound. A context manager."""
+    """Reads single facts of a commitlog directory that is known to be sound. A context manager."""
 
     def __init__(self, files: Files, directory: str, segment_size: int) -> None:
         self._files = files
@@ -285,7 +285,7 @@ class LogReader:
         return found
 
     def mark(self, position: int) -> Mark | None:
-        """The mark of the message at a physical offset; None where none is there."""
+        """The mark of the message at a physical offset; None where there is none."""
         return mark_of(self._read(position), position) if position >= 0 else None
 
     def _read(self, position: int) -> bytes:

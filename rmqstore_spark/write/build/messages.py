@@ -1,4 +1,4 @@
-"""The messages of a write, as tasks have staged them: what they need, and the files that a store has with them."""
+"""The messages of a write as tasks have staged them: their needs, and the files that a store has with them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ from rmqstore_spark.write.build.target import Target
 
 @dataclass(frozen=True)
 class Messages:
-    """What is written.
+    """The messages that are written.
 
     Attributes:
-        tree: the store's directory, which the tasks have staged it in,
-        staged: in these files.
+        tree: the store's directory, in which tasks have staged the messages.
+        staged: the files in which they are staged.
     """
 
     tree: Tree
@@ -32,17 +32,17 @@ class Messages:
 
     @property
     def count(self) -> int:
-        """How many messages."""
+        """The number of messages."""
         return sum(part.rows for part in self.staged)
 
     @property
     def nbytes(self) -> int:
-        """How large they are together."""
+        """The bytes of all messages together."""
         return sum(part.nbytes for part in self.staged)
 
     @kept
     def topics(self) -> dict[str, int]:
-        """Their topics, with the number of queues that each needs."""
+        """The topics of the messages, with the number of queues that each needs."""
         needed: dict[str, int] = {}
         for part in self.staged:
             for topic, count in part.topics.items():
@@ -50,27 +50,27 @@ class Messages:
         return needed
 
     def entries_in(self, entries: Mapping[str, Table]) -> dict[str, Table]:
-        """What is said of their topics."""
+        """The entries of the messages' topics."""
         return {topic: entry for topic, entry in entries.items() if topic in self.topics}
 
     def counts(self, brought: Brought) -> Counts:
-        """Where the queue offsets of the store that they are of are now.
+        """The new positions of the queue offsets of the store that the messages are from.
 
         Raises:
-            OptionError: they do not come in the order of its queues.
+            OptionError: the messages do not come in the order of the queues of that store.
         """
         found = Counts(brought.positions())
         found.extend([part.counts for part in self.staged if part.counts is not None])
         return found
 
     def make(self, files: StoreFiles, log: LogWriter | InPlaceWriter, target: Target, table: Table) -> dict[Queue, int]:
-        """Make all files that are changed or new in a store that has these messages, too.
+        """Make all files that change or are new in the store when these messages are added.
 
         Args:
-            table: what topics.json is to say of other topics.
+            table: the entries of other topics for topics.json.
 
         Returns:
-            where the queues of topics that are written to go on afterwards.
+            The next queue offset of each queue of the topics that are written to.
         """
         store, needed = target.store, dict(self.topics)
         has_tags = store is not None and indexes_tags(store, target.sizes.slots)

@@ -1,8 +1,8 @@
-"""What is to be changed in an index file, kept until the messages count. The whole file may be 420 MB.
+"""The changes to an index file, kept until the messages count. The whole file may have 420 MB.
 
-A row of parts, each an i64 position and an i32 size and then the bytes; in the machine's order. To apply it once more
-changes nothing, so it can be killed anywhere. The first block has the header, and comes last: up to then a reader knows
-only the items that were there before.
+A patch is a row of parts; each is an i64 position and an i32 size, in the machine's byte order, and then the bytes.
+Applying a patch twice changes nothing, so a writer can be killed anywhere. The file's first block has the header and is
+written last: until then a reader sees only the items that were there before.
 """
 
 import struct
@@ -13,16 +13,16 @@ from rmqstore_spark.store.io.files import ReadFile
 from rmqstore_spark.write.fs.disk import Tree
 from rmqstore_spark.write.fs.new_file import BLOCK, NewFile
 
-PATCHES = "patches"  # in what a change makes anew: the patches, by the names of the files
+PATCHES = "patches"  # the directory of patches among the new files of a change; a patch has the name of its file
 _PART = struct.Struct("=qi")
-_MOST_BYTES = 512 * 1024 * 1024  # a small append of messages that are all keys has 350 million
+_MOST_BYTES = 512 * 1024 * 1024  # a small append of messages that are all keys needs 350 million
 
 
 class PatchWriter:
-    """Writes a patch; it is used as if it were the file.
+    """Writes a patch; has the interface of the file.
 
     Args:
-        file: the patch, which is made anew.
+        file: the patch, a new file.
     """
 
     def __init__(self, file: NewFile) -> None:
@@ -36,13 +36,13 @@ class PatchWriter:
         self._file.close()
 
     def write(self, data: Any, offset: int) -> None:
-        """These bytes are to stand at a position."""
+        """Put down that these bytes are to stand at a position."""
         part = _PART.pack(offset, len(data)) + bytes(data)
         self._file.write(part, self._size)
         self._size += len(part)
 
     def sync(self) -> None:
-        """Wait until it is on disk."""
+        """Wait until the patch is on disk."""
         self._file.sync()
 
 
@@ -50,10 +50,10 @@ def apply(tree: Tree, patch: str, path: str, spare: str) -> None:
     """Change a file as a patch says.
 
     Args:
-        spare: where a copy can be made, if the file may not be changed: one that got another name meanwhile.
+        spare: where a copy can be made if the file may not be changed because it got another name meanwhile.
 
     Raises:
-        RmqStoreError: the patch is none, or does not fit the file.
+        RmqStoreError: the file is no patch, or the patch does not fit the index file.
     """
     size = tree.status(path).st_size
     changes = parts(tree, patch, path)
@@ -74,10 +74,10 @@ def apply(tree: Tree, patch: str, path: str, spare: str) -> None:
 
 
 def parts(tree: Tree, patch: str, path: str) -> list[tuple[int, bytes]]:
-    """What a patch changes in a file: positions, and what is to stand there.
+    """The changes of a patch to a file: positions, and the bytes to stand there.
 
     Raises:
-        RmqStoreError: it is none, or does not fit the file.
+        RmqStoreError: the file is no patch, or the patch does not fit the index file.
     """
     with ReadFile(patch, tree.files) as file:
         if file.size > _MOST_BYTES:

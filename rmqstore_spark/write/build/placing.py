@@ -1,4 +1,4 @@
-"""Where messages go in a log: one rule of when a segment ends, and units that are placed by it."""
+"""The places of messages in a log: one rule for the end of a segment, and units that are placed by that rule."""
 
 import contextlib
 from collections.abc import Generator, Iterable
@@ -24,18 +24,18 @@ _CHUNKS_AHEAD = 4
 
 
 class Places(NamedTuple):
-    """Where units go: the physical offset of each, and the same as runs. Between two runs a segment ends."""
+    """Places of units: the physical offset of each, and the units as runs. Between two runs a segment ends."""
 
     positions: Integers
     runs: list[Run]
 
 
 class Rolling:
-    """Says where units go in a log: a segment ends with a blank before the first one that does not fit into it.
+    """Gives units places in a log: a segment ends with a blank before the first unit that does not fit into it.
 
     Args:
-        root: the store, for errors.
-        position: where the log ends, as a physical offset.
+        root: the store, for error texts.
+        position: the physical offset of the log's end.
         size: bytes of a segment.
     """
 
@@ -45,14 +45,14 @@ class Rolling:
         self._size = size
 
     def take(self, sizes: UnitSizes | Integers, begins_segment: bool) -> Places:
-        """The next units.
+        """Places for the next units.
 
         Args:
-            sizes: bytes of each.
-            begins_segment: whether a segment has to begin with them.
+            sizes: bytes of each unit.
+            begins_segment: whether the first of these units has to begin a segment.
 
         Raises:
-            RmqStoreError: one is larger than a segment.
+            RmqStoreError: a unit is larger than a segment.
         """
         if begins_segment:
             self._position += -self._position % self._size
@@ -79,16 +79,16 @@ class Rolling:
 
 
 class Placing:
-    """Gives units their positions, and writes them and what follows from them, chunk by chunk.
+    """Gives units their positions, and writes the units and all files that follow from them, chunk by chunk.
 
     Large because positions, queue offsets, the clock and store times all go on from chunk to chunk.
 
     Args:
-        target: the store, before it.
+        target: the store before the write.
         log: takes the units.
-        files: takes what follows from them.
+        files: takes the entries that follow from the units.
         index_tags: whether tags are index keys, too.
-        keep: they have their queue offsets, and keep them; what a queue lacks between two of them is lost.
+        keep: whether units keep the queue offsets they have; messages missing between two of a queue count as lost.
 
     """
 
@@ -109,7 +109,7 @@ class Placing:
         self._log = log
         self._files = files
         self._keep = keep
-        self._position = target.end  # where the log ends
+        self._position = target.end  # the physical offset of the log's end
         self._lost = lost_unit(target.end)
         self._last_timestamp = self._clock = target.last_timestamp
         self._times = times.Times(target)
@@ -118,16 +118,16 @@ class Placing:
         """Append all units.
 
         Args:
-            total: about how many bytes they are.
+            total: about how many bytes all units have.
 
         Returns:
-            how many they were.
+            The number of units.
         """
         count = 0
         progress = Progress(f"writing {self._root}", total)
         with Lane(_CHUNKS_AHEAD) as derives, contextlib.closing(self._read(chunks)) as read:
             for chunk, space in read:
-                self._clock = max(self._clock, milliseconds_now())  # not before the last message that was there
+                self._clock = max(self._clock, milliseconds_now())  # never before the store's last message
                 if chunk.after_gap:
                     self._lost = lost_unit(space.runs[0].position)
                 self._place(space)
@@ -143,14 +143,14 @@ class Placing:
         return count
 
     def finish(self) -> None:
-        """Make the files that tell of all messages."""
+        """Make the files that cover all messages."""
         with self._log.reader() as reader:
             record = self._times.record(reader.mark(self._times.last_position))
             self._files.put_times(record)
             self._files.finish(reader.store_timestamp, self._last_timestamp, self._position, record)
 
     def _read(self, chunks: Iterable[Chunk]) -> Generator[tuple[Chunk, Space], None, None]:
-        """Chunks to place, which are read; the next one is while these are worked on."""
+        """Chunks that were read and are to be placed; the next chunk is read while the caller works on this one."""
         waiting: tuple[Chunk, Space] | None = None
         with Lane(1) as reads:
             for chunk in chunks:
@@ -165,7 +165,7 @@ class Placing:
                 yield waiting
 
     def _place(self, space: Space) -> None:
-        """Place the units of a chunk that was read, and have them written."""
+        """Place the units of a chunk that was read, and hand them over to be written."""
         units, at = space.units, 0
         for position, nbytes in space.runs:
             segment_end = position - position % self._segment_size + self._segment_size

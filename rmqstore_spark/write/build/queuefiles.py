@@ -20,8 +20,8 @@ Queue = tuple[str, int]  # topic, queueId
 
 
 class _Tail:
-    """The end of a queue: units that are not written yet, and `start`, the byte offset in the queue where they go;
-    `position`: the physical offset of its last message, -1 where there is none."""
+    """The end of a queue: units that are not written yet; `start`, the byte offset in the queue where they go; and
+    `position`, the physical offset of the queue's last message, -1 where there is none."""
 
     def __init__(self, start: int) -> None:
         self.start = start
@@ -36,15 +36,15 @@ class _Tail:
 class QueueWriter:
     """Puts units into ConsumeQueue files.
 
-    Large because the fields are what the writer was told, the end of each queue, and the files made, which rebuild and
-    the checkpoint ask for.
+    Large because the fields are the arguments, the end of each queue, and the files made, which rebuild and the
+    checkpoint ask for.
 
     Args:
-        tree: where all of it is.
+        tree: the tree that holds all of these files.
         directory: the store's ConsumeQueue, to go on with; None to begin all queues anew.
-        new: where the changed and the new files are made.
-        file_size: of each file.
-        go_on: where the queues in `directory` go on, as queue offsets.
+        new: where changed and new files are made.
+        file_size: bytes of each file.
+        go_on: the queue offsets at which the queues in `directory` go on.
     """
 
     def __init__(
@@ -58,21 +58,23 @@ class QueueWriter:
         self._tails: dict[Queue, _Tail] = {}
         self._pending = 0
         self._made: dict[str, tuple[int, int]] = {}  # each file that was made
-        self._last_units: dict[str, bytes] = {}  # of these files
+        self._last_units: dict[str, bytes] = {}  # the last unit of each of these files
 
     def put(self, queue: Queue, queue_offset: int, units: memoryview, lost: bytes | None = None) -> int:
-        """Units of a queue in the order of the log, whose queueOffsets begin with `queue_offset` and have no gap.
+        """Put units into a queue, in the order of the log; their queueOffsets begin with `queue_offset` and have no
+        gap.
 
-        A broker puts a unit at its queue's end, unless its queueOffset is below that and not 0: it has that one then.
+        A broker puts a unit at its queue's end, except a unit whose queueOffset is below that end and not 0: the queue
+        has that unit already.
 
         Args:
-            lost: goes into the queue for each message that is missing before these.
+            lost: the unit to put into the queue for each message that is missing before these.
 
         Returns:
-            how many of them the queue has got.
+            The number of units that the queue has got.
 
         Raises:
-            DamagedStoreError: the store has files of this queue that its commitlog does not confirm.
+            DamagedStoreError: the store has files of this queue that the commitlog does not confirm.
         """
         tail = self._tails.get(queue)
         if tail is None:
@@ -96,12 +98,12 @@ class QueueWriter:
 
     @property
     def ends(self) -> dict[Queue, int]:
-        """Where each queue that units were put into goes on."""
+        """The next queue offset of each queue that units were put into."""
         return {queue: tail.next_offset for queue, tail in self._tails.items()}
 
     def begin_at(self, queue: Queue, queue_offset: int, expired: bytes) -> None:
-        """A queue without messages is to go on at an offset: it gets the units of expired ones before that, as many as
-        its last file has."""
+        """Let a queue without messages go on at an offset: it gets units of expired messages before that offset, as
+        many as its last file has."""
         if queue_offset == 0:
             return
         units = (queue_offset - 1) % (self._file_size // UNIT_SIZE) + 1
@@ -109,12 +111,14 @@ class QueueWriter:
         self._append_lost(tail, expired, units)
 
     def go_on_at(self, ends: Mapping[Queue, int], segment: int, nbytes: int) -> None:
-        """Queues are to go on at offsets after those of their last messages, which are lost. That can be said only
-        where another queue has a message in a later segment: at the log's end a broker would drop the units.
+        """Let queues go on at offsets after those of their last messages, because the messages between are lost. This
+        is
+        possible only where another queue has a message in a later segment: at the log's end a broker would drop the
+            units.
 
         Args:
             segment: bytes of a segment.
-            nbytes: of the log. More messages than would have had space in it were not lost.
+            nbytes: bytes of the log. No more messages can be lost than would have had space in it.
         """
         most = (nbytes + segment) // FORMAT["SMALLEST_UNIT"]
         newest = max((tail.position for tail in self._tails.values()), default=-1)
@@ -126,11 +130,11 @@ class QueueWriter:
                 self._append_lost(tail, lost_unit(start), end - tail.next_offset)
 
     def finish(self, store_timestamp: Callable[[int], int]) -> None:
-        """Bring everything to disk.
+        """Write everything to disk.
 
         Args:
             store_timestamp: the store time (ms) of the message at a physical offset. Old brokers search a queue by the
-                times of its files, so each gets that of its last message.
+                modification times of its files, so each file gets the store time of its last message.
         """
 
         def set_time(file: NewFile) -> None:
@@ -186,13 +190,13 @@ class QueueWriter:
         return os.path.join(top, path)
 
     def _flush(self, last: Callable[[NewFile], None] | None = None) -> set[str]:
-        """Write what is pending.
+        """Write the pending units.
 
         Args:
-            last: to be done with each file after that.
+            last: is called with each file after that.
 
         Returns:
-            the files that were written to.
+            The files that were written to.
         """
         written = set()
         for queue, tail in sorted(self._tails.items()):  # so that directories are made and left one after the other

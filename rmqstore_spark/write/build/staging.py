@@ -1,7 +1,8 @@
-"""Staged units: what the tasks of a write encode, before anybody knows its place in the log.
+"""Staged units: the tasks of a write encode them before the places in the log are known.
 
-A file of units back to back, and beside it `.sizes`: the size of each as an i32 in the machine's order. What only the
-commit knows is 0 in a staged unit: physicalOffset, queueOffset, and the storeTimestamp where the row gives none.
+A staged file has units back to back, and beside it is a file `.sizes` with the size of each unit as an i32 in the
+machine's byte order. Values that only the commit knows are 0 in a staged unit: physicalOffset, queueOffset, and the
+storeTimestamp where the row gives none.
 """
 
 import contextlib
@@ -37,11 +38,11 @@ class Staged:
     """A task's file.
 
     Attributes:
-        path: of the units.
-        nbytes: all of them together.
-        rows: how many there are.
-        topics: their topics, with the number of queues that each needs.
-        counts: of them, with option configFrom.
+        path: the file of the units.
+        nbytes: bytes of all units together.
+        rows: the number of units.
+        topics: the topics of the units, with the number of queues that each needs.
+        counts: the counts of the rows, with option configFrom.
     """
 
     path: str
@@ -52,13 +53,13 @@ class Staged:
 
 
 class Chunk(NamedTuple):
-    """Whole units, which are to be read.
+    """Whole units that are to be read.
 
     Attributes:
-        sizes: bytes of each.
-        read_into: reads them into memory for all of them. It is told which physical offsets they get. To be called,
+        sizes: bytes of each unit.
+        read_into: reads the units into memory for all of them, given the physical offsets they get. Must be called
             once, before the next chunk is asked for.
-        after_gap: a queue goes on in it after messages that are lost, so a segment has to begin with it.
+        after_gap: whether a queue goes on in this chunk after lost messages, so that a segment must begin with it.
     """
 
     sizes: UnitSizes | Integers
@@ -67,12 +68,12 @@ class Chunk(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """All of them together."""
+        """Bytes of all units together."""
         return int(self.sizes.sum(dtype=np.int64))
 
 
 def unseen(directory: str) -> RmqStoreError:
-    """The error of a task that does not find the directory in which it is to stage."""
+    """The error of a task that cannot find the directory to stage in."""
     return RmqStoreError(
         f"{directory}: no such directory: the write was given up, or this executor ({socket.gethostname()}) does not "
         "see the driver's directories; write to a path that all of them share"
@@ -84,8 +85,8 @@ class StagingWriter:
 
     Args:
         tree: the store.
-        directory: the job's (workshop.staging). It is not made here: a task that outlives its job is to leave nothing.
-        name: unlike that of every other task and attempt.
+        directory: the job's (workshop.staging). Not made here: a task that outlives its job must leave nothing behind.
+        name: differs from the name of every other task and attempt.
 
     Raises:
         RmqStoreError: there is no such directory.
@@ -115,10 +116,9 @@ class StagingWriter:
     def write(self, units: Any, sizes: UnitSizes, topics: dict[str, int]) -> None:
         """Add units.
 
-        Args:
-            units: bytes-like.
-            sizes: of each.
-            topics: how many queues each of their topics needs.
+        units: bytes-like.
+        sizes: bytes of each unit.
+        topics: how many queues each of the units' topics needs.
         """
         self._units.write(units, self._nbytes)
         self._sizes.write(np.ascontiguousarray(sizes, _SIZE), self._rows * _SIZE.itemsize)
@@ -128,20 +128,20 @@ class StagingWriter:
             self._topics[topic] = max(queues, self._topics.get(topic, 0))
 
     def finish(self) -> Staged:
-        """What was written."""
+        """The finished staged file."""
         return Staged(self._path, self._nbytes, self._rows, self._topics)
 
 
 def hold(tree: disk.Tree, made: str, directory: str) -> int:
-    """Say of a job's directory that this process works in it, for as long as the descriptor is open.
+    """Mark a job's directory as in use by this process, for as long as the descriptor is open.
 
-    For a job of one process. Those of Spark are of several, and of none all the time.
+    Only for a job of one process: a Spark job has several processes, and none of them lives as long as the job.
 
     Args:
-        made: what the directory is called until it is held.
+        made: the name of the directory until it is held.
 
     Raises:
-        RaceError: somebody has thrown it away meanwhile.
+        RaceError: another process has thrown the directory away meanwhile.
     """
     path = os.path.join(made, _HELD)
     tree.make_lock(path, b"")
@@ -156,7 +156,7 @@ def hold(tree: disk.Tree, made: str, directory: str) -> int:
 
 
 def is_left(tree: disk.Tree, directory: str) -> bool:
-    """Is it a directory that was held, by a process that was killed?"""
+    """Was a directory held by a process that has been killed?"""
     path = os.path.join(directory, _HELD)
     if tree.find(path) is None:
         return False
@@ -168,21 +168,21 @@ def is_left(tree: disk.Tree, directory: str) -> bool:
 
 
 def tell_root_is_made(tree: disk.Tree, directory: str) -> None:
-    """Say of a job that it has made the store's directory, so that whoever ends it, in whichever process, knows."""
+    """Note that a job has made the store's directory, for the process that ends the job, whichever it is."""
     tree.make_lock(os.path.join(directory, _ROOT_IS_MADE), b"")
 
 
 def root_is_made(tree: disk.Tree, directory: str) -> bool:
-    """Has that been said?"""
+    """Has the job made the store's directory?"""
     return tree.find(os.path.join(directory, _ROOT_IS_MADE)) is not None
 
 
 def read_chunks(tree: disk.Tree, staged: Staged) -> Iterator[Chunk]:
-    """The units of a file, in chunks of whole ones of about CHUNK_SIZE. It is deleted then: what has not come to disk
-    yet never has to.
+    """The units of a file, in chunks of whole units of about CHUNK_SIZE bytes. The file is deleted afterwards: bytes
+    that have not come to disk by then never have to.
 
     Raises:
-        RmqStoreError: the file is not what the task wrote.
+        RmqStoreError: the file does not have what the task wrote.
     """
     at = rows = 0
 

@@ -1,4 +1,4 @@
-"""What a store has beside its log, made as messages come: ConsumeQueue and index files, the checkpoint, config/."""
+"""The files of a store beside its log, made as messages come: ConsumeQueue and index files, the checkpoint, config/."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -20,12 +20,12 @@ class StoreFiles:
     """Makes these files. A context manager.
 
     Args:
-        tree: where all of it is.
-        new: the directory that they are made in, in a tree like a store's.
+        tree: the tree that holds all of these files.
+        new: the directory in which they are made, in a tree like a store's.
         target: the store.
-        goes_on: whether they go on with those of the store; else they are made anew.
-        has_index: whether there are to be index files.
-        has_patches: whether what changes in an index file of the store is only put down (patch.py).
+        goes_on: whether the files go on with those of the store; else they are made anew.
+        has_index: whether index files are made.
+        has_patches: whether changes to an index file of the store are only put down as a patch (patch.py).
 
     Attributes:
         queues: the ConsumeQueues.
@@ -55,7 +55,7 @@ class StoreFiles:
                 os.path.join(new, PATCHES) if has_patches else None,
                 target.store if goes_on else None,
             )
-        self._indexed = 0  # store time (ms) up to which index files are that stay
+        self._indexed = 0  # store time (ms) up to which the kept index files reach
         if goes_on or not has_index:
             self._indexed = checkpoint.index_timestamp(os.path.join(root, "checkpoint"), tree.files)
 
@@ -72,26 +72,26 @@ class StoreFiles:
         key_position: npt.NDArray[np.int64],
         key_timestamp: npt.NDArray[np.int64],
     ) -> None:
-        """Index entries, which come after all those before; see native_io.Dispatched."""
+        """Put index entries, which come after all earlier ones; see native_io.Dispatched."""
         if self._index is not None:
             self._index.put(key_hash, key_position, key_timestamp)
 
     def finish_index(self) -> None:
-        """Bring index files to disk."""
+        """Write index files to disk."""
         if self._index is not None:
             self._index.finish()
 
     def finish(self, store_timestamp: Callable[[int], int], last_timestamp: int, end: int, record: Record) -> None:
-        """Bring the queues to disk, and tell of all of it in a checkpoint.
+        """Write the queues to disk, and make a checkpoint that covers everything.
 
         Args:
             store_timestamp: the store time (ms) of the message at a physical offset.
-            last_timestamp: that of the last one.
-            end: where the log ends, as a physical offset.
-            record: the store times that are known.
+            last_timestamp: the store time (ms) of the last message.
+            end: the physical offset of the log's end.
+            record: the known store times.
         """
         self.queues.finish(store_timestamp)
-        # An index file that stays may end later than those that are made: a broker that crashes would delete it.
+        # A kept index file may end later than the new ones: a broker would delete it after a crash.
         indexed = max(self._indexed, self._index.end_timestamp if self._index is not None else 0)
         last = checkpoint.encode(last_timestamp, indexed, end, record.has_any)
         self._tree.write_file(os.path.join(self._new, "checkpoint"), last)
@@ -101,7 +101,7 @@ class StoreFiles:
         times.put(self._tree, self._new, record)
 
     def put_config(self, files: Mapping[str, bytes]) -> None:
-        """Make files in config/, by their names."""
+        """Make files in config/, by name."""
         directory = os.path.join(self._new, "config")
         self._tree.make_directory(directory)
         for name, text in files.items():
