@@ -1,4 +1,4 @@
-"""From staged units to a store that a broker starts on: all of them, or none (change.py says how)."""
+"""From staged units to a store that a broker starts on: all units or none (change.py says how)."""
 
 import logging
 import os
@@ -42,7 +42,7 @@ class Settings:
     """How a store is written.
 
     Attributes:
-        sizes: of the files of a new store, or to hold against those of one that is there.
+        sizes: sizes of a new store's files; an existing store must have the same.
         index: whether the messages get index entries (messageIndexEnable).
         overwrite: whether the whole store is replaced.
         transaction: the write is skipped if its application has written this version already, or a later one.
@@ -57,29 +57,29 @@ class Settings:
 
 
 def commit(root: str, staged: Sequence[Staged], settings: Settings) -> int:
-    """Write staged units into a store, in their order.
+    """Write staged units into a store, in order.
 
     Args:
-        root: the store directory, absolute; it is made if it is not there.
+        root: the store directory, absolute; made if it is missing.
 
     Returns:
-        How many messages were written: 0 where they have been before (Settings.transaction).
+        How many messages were written: 0 where they had been written before (Settings.transaction).
 
     Raises:
-        RmqStoreError: something is in the way. The store is as it was.
+        RmqStoreError: something is in the way. The store is unchanged.
     """
     with make_root(root) as tree:
         change = Change(tree)
         check_kinds(tree)
         if not change.is_pending:
-            is_new(tree)  # or it refuses, before there is a lock in it
+            is_new(tree)  # raises before a lock file is made, if the directory holds something else
         with StoreLock(tree):
             tree.make_directory(workshop(root))
             check_can_exchange(tree, workshop(root))
             change.recover()
             sweep(tree)
             new = is_new(tree)
-            known = {} if new else transactions.load(tree)  # of a store that is gone, nothing counts
+            known = {} if new else transactions.load(tree)  # the transactions of a deleted store do not count
             if settings.transaction is not None and transactions.is_done(known, settings.transaction):
                 logger.info("%s: skipped: written before: %s", *map(one_line, (root, settings.transaction)))
                 return 0
@@ -99,7 +99,7 @@ def commit(root: str, staged: Sequence[Staged], settings: Settings) -> int:
 
 
 def _replace(messages: Messages, settings: Settings, known: Mapping[str, int]) -> None:
-    """Make a whole store of messages, in the place of what is there."""
+    """Make a whole store of messages, in the place of the existing one."""
     with Replacement(messages.tree) as replacement, StoreLock(replacement.tree):
         tree, brought = replacement.tree, settings.brought
         target = Target(tree.path, settings.sizes.or_defaults())
@@ -113,7 +113,8 @@ def _replace(messages: Messages, settings: Settings, known: Mapping[str, int]) -
 
 
 def check(root: str, settings: Settings) -> None:
-    """Refuse early what commit() would refuse. Nothing is changed, but what a killed writer left is tidied up.
+    """Refuse early what commit() would refuse. Nothing is changed, except that the remains of a killed writer are
+    removed.
 
     Raises:
         RmqStoreError: something is in the way.

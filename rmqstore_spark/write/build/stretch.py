@@ -1,25 +1,27 @@
 """A few messages behind the end of a log, in the segment that is there: all of them with one small write.
 
-A copy of a segment that is half full may cost a gigabyte. So where the messages fit into the last segment, they are
-written behind its end. Until the last step they are hidden:
+A copy of a segment that is half full may cost a gigabyte. So messages that fit into the last segment are written behind
+its end. Until the last step they are hidden:
 
-    | units of the log ... | blank | new units, but for the first one's first 8 bytes | zeros ...   and an empty segment
-    | units of the log ... | head  | new units, but for the first one's first 8 bytes | zeros ...
+    | units of the log ... | blank | new units, except the first one's first 8 bytes | zeros ...   and an empty segment
+    | units of the log ... | head  | new units, except the first one's first 8 bytes | zeros ...
 
-A blank (8 bytes: size, magic) ends a segment, and the log goes on in the next one, in which there is nothing. Whoever
-reads the log so, a broker that recovers it included, sees the end of the log there, goes on in the next segment, and
-never looks at what stands behind a blank. To write the first unit's head over the blank (8 bytes: size, magic) is the
-commit point. Both are in one sector, so that neither a kill nor a power cut leaves half of it.
+    A blank (8 bytes: size, magic) ends a segment, and the log goes on in the next segment, in which there is nothing. A
+    reader of the log, or a broker that recovers it, sees the end of the log there, goes on in the next segment, and
+    never looks at bytes behind a blank. The commit point is the write of the first unit's head (8 bytes: size, magic)
+    over the blank. Blank and head are in one sector, so neither a kill nor a power cut leaves half of them.
 
-That is why the new units may not just wait behind zeros: a broker that begins after a kill would write its own messages
-over the first of them, and take those that follow for its own wherever the last byte of the one meets the first of the
-other. Behind a blank nobody writes.
+    The new units cannot simply wait behind zeros: a broker that starts after a kill would write its own messages over
+        the
+    first of them, and take the following ones for its own wherever the end of its message meets the start of one of
+    ours. Nobody writes behind a blank.
 
-If the write is given up or was killed, the units are wiped out, and then the blank; unless a broker has gone on in the
-next segment, then the blank stays for ever. The next segment stays in any case, as the spare one that a broker makes.
+    If the write is given up or was killed, the units are wiped out, and then the blank. If a broker has gone on in the
+    next segment meanwhile, the blank stays for ever. The next segment stays in any case, as the spare one that a broker
+    makes.
 
-Who follows the log (store/log_end.py) takes it to end before a blank as long as the next segment is empty.
-"""
+    A follower of the log (store/log_end.py) takes the log to end before a blank as long as the next segment is empty.
+    """
 
 import hashlib
 import os
@@ -38,22 +40,23 @@ from rmqstore_spark.write.fs.disk import Tree
 
 _MOST_BYTES = 32 * 1024 * 1024  # of messages: they are held in memory
 _SECTOR = 512  # bytes that every disk writes whole
-_HEAD = FORMAT["BLANK_SIZE"]  # bytes: of a unit, size and magic stand where a blank has them
+_HEAD = FORMAT["BLANK_SIZE"]  # bytes: a unit begins with size and magic, as a blank does
 _BLANK = struct.Struct(">ii")
 _AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
 class InPlaceAppend:
-    """Where in the log some messages go, and how they begin.
+    """The place of some messages in the log, and how they begin.
 
     Attributes:
         segment: where the segment starts, as a physical offset.
         segment_size: bytes of each segment.
-        start: physical offset of the first message.
+        start: the physical offset of the first message.
         size: bytes of all messages.
         head: the first message's size and magic, in hexadecimal.
-        digest: SHA-256 of all messages, in hexadecimal. A broker's own message there may well be as long as ours.
+        digest: SHA-256 of all messages, in hexadecimal. The size does not suffice: a broker's own message in that place
+            may well be as long as ours.
     """
 
     segment: int
@@ -65,17 +68,17 @@ class InPlaceAppend:
 
     @property
     def position(self) -> int:
-        """Where in the file it begins."""
+        """The position in the file of the segment at which the messages begin."""
         return self.start - self.segment
 
     @property
     def blank(self) -> bytes:
-        """What stands at its beginning as long as it is hidden."""
+        """The bytes at that position as long as the messages are hidden."""
         return _BLANK.pack(self.segment_size - self.position, FORMAT["MAGIC_BLANK"])
 
     @staticmethod
     def understood(found: Any) -> "InPlaceAppend | None":
-        """One that a journal tells of; None where it is none that a writer makes."""
+        """The append that a journal describes; None where no writer makes such a one."""
         names = ("segment", "segment_size", "start", "size", "head", "digest")
         if not isinstance(found, dict) or set(found) != set(names):
             return None
@@ -91,7 +94,7 @@ class InPlaceAppend:
 
 
 def digest_of(units: bytes | memoryview) -> str:
-    """What a InPlaceAppend knows its messages by."""
+    """The digest by which an InPlaceAppend knows its messages."""
     return hashlib.sha256(units).hexdigest()
 
 
@@ -100,12 +103,12 @@ def _is_hexadecimal(found: object, nbytes: int) -> bool:
 
 
 def fits(tree: Tree, segment: Segment, end: int, nbytes: int) -> bool:
-    """Can messages be written into a segment that is there, or has it to be copied?
+    """Do messages fit into the last segment as it is, or must the segment be copied?
 
     Args:
-        segment: the last one that has messages.
-        end: physical offset where the log ends.
-        nbytes: of messages.
+        segment: the last segment that has messages.
+        end: the physical offset of the log's end.
+        nbytes: bytes of the messages.
     """
     position = end - segment.start
     if not _HEAD < nbytes <= _MOST_BYTES or position < 0 or position + nbytes + _HEAD > segment.size:
@@ -113,12 +116,12 @@ def fits(tree: Tree, segment: Segment, end: int, nbytes: int) -> bool:
     if position % _SECTOR > _SECTOR - _HEAD or not tree.may_be_changed(segment.path):
         return False
     following = os.path.join(os.path.dirname(segment.path), name_of(segment.end))
-    # Farther off, too: units that a broker has cut off would be live again after a message that is older than they.
+    # Look farther behind, too: units that a broker has cut off would be live again after an older message.
     return not _any(tree, segment.path, position, segment.size - position) and _is_spare(tree, following, segment.size)
 
 
 def _is_spare(tree: Tree, path: str, size: int) -> bool:
-    """Is a segment empty, or not there yet?"""
+    """Is a segment empty, or missing so far?"""
     found = tree.find(path)
     if found is None:
         return True
@@ -126,7 +129,7 @@ def _is_spare(tree: Tree, path: str, size: int) -> bool:
 
 
 def _any(tree: Tree, path: str, position: int, size: int) -> bool:
-    """Is there anything but zeros in a part of a file?"""
+    """Is there any byte other than zero in a part of a file?"""
     with ReadFile(path, tree.files) as file:
         for start, stop in file.extents(position, position + size):
             for at in range(start, stop, _AT_ONCE):
@@ -154,7 +157,7 @@ class Laying:
 
     @property
     def path(self) -> str:
-        """The segment."""
+        """The path of the segment."""
         return self._path
 
     @property
@@ -191,7 +194,7 @@ class Laying:
             file.sync()
 
     def take_back(self) -> None:
-        """Wipe out what is behind the end of the log, unless the log does not end there: then it is none of ours."""
+        """Wipe out the bytes behind the end of the log, unless the log goes on there: then they are not ours."""
         stretch, path = self._stretch, self._path
         if not self._tree.may_be_changed(path) or self._where_units_end() != stretch.start:
             return
@@ -205,7 +208,7 @@ class Laying:
                 file.sync()
 
     def _where_units_end(self) -> int:
-        """The physical offset of the first thing in the segment that is no unit."""
+        """The physical offset in the segment at which the units end."""
         stretch = self._stretch
         size = self._tree.status(self._path).st_size
         segment = Segment(self._path, stretch.segment, stretch.segment + stretch.segment_size, size)

@@ -1,4 +1,4 @@
-"""The store that is written to, as it is before: file sizes, where the log ends, where each queue goes on."""
+"""The store that is written to, as it is before the write: file sizes, the end of the log, the end of each queue."""
 
 import os
 import stat
@@ -19,7 +19,7 @@ from rmqstore_spark.write.build import checked
 from rmqstore_spark.write.fs.disk import Tree, kind_at, make_directories
 from rmqstore_spark.write.fs.workshop import transactions_path
 
-# What brokers of any version put into a store directory. One that holds anything else is never deleted.
+# The entries that brokers of any version put into a store directory. A directory with any other entry is never deleted.
 _BROKERS_OWN = {
     *("commitlog", "consumequeue", "consumequeue_ext", "consumequeue_rocksdb", "batchconsumequeue", "index"),
     *("checkpoint", "abort"),
@@ -28,7 +28,7 @@ _BROKERS_OWN = {
     *("rocksdbstore", WORKSHOP),
 }
 _TOPICS = ("topics.json", "topics.json.bak")
-# What may be in a directory that is to become a store. Where only the commitlog is missing, it is elsewhere.
+# Entries allowed in a directory that is to become a store. Where only the commitlog is missing, it is elsewhere.
 _BEFORE_A_STORE = {"config", "lock", "lost+found", WORKSHOP}
 
 
@@ -37,11 +37,11 @@ class Target:
     """A store before it is written to.
 
     Attributes:
-        store: as it is; None where there is none yet.
+        store: the store as it is; None where there is none yet.
         last_timestamp: store time (ms) of the last message, 0 if there is none.
         queues: where each queue goes on (store.queue_ends).
-        start: physical offset with which the log of a new store begins: that of a segment.
-        known: where queues of other topics, too, were found to go on when the log ended where it does now.
+        start: the physical offset at which the log of a new store begins, which is the start of a segment.
+        known: where queues of other topics, too, were found to go on when the log ended at its present end.
     """
 
     root: str
@@ -54,12 +54,12 @@ class Target:
 
     @property
     def end(self) -> int:
-        """Physical offset where the next message goes."""
+        """The physical offset of the next message."""
         return self.start if self.store is None else self.store.end
 
     @property
     def segments(self) -> list[Segment]:
-        """Those that have messages."""
+        """The segments that have messages."""
         return [] if self.store is None else [extent.segment for extent in self.store.log.extents]
 
 
@@ -67,10 +67,10 @@ def make_root(root: str, mode: int = 0o777) -> Tree:
     """A directory to write a store into, made where it is missing.
 
     Args:
-        mode: that it is made with; the umask has a word, too.
+        mode: the mode of a directory that is made, subject to the umask.
 
     Raises:
-        RmqStoreError: there is something else, or it cannot be made.
+        RmqStoreError: the path is something else than a directory, or cannot be made.
     """
     found = kind_at(root)
     if found is None:
@@ -81,15 +81,15 @@ def make_root(root: str, mode: int = 0o777) -> Tree:
 
 
 def check_kinds(tree: Tree, with_queues: bool = True) -> None:
-    """See that a store is of a kind that is written to, and that what has a name of its own in it is what it is to be.
-    The store's directory itself may be a link or a mount point, but nothing in it: a link may lead out of it, and no
-    file can be renamed on to another file system.
+    """See that a store is of a kind that can be written to, and that its entries with fixed names are of the right
+    type. The store's directory itself may be a link or a mount point, but no entry in it may be one: a link may lead
+    out of the store, and a file cannot be renamed on to another file system.
 
     Args:
-        with_queues: whether to look at the directories of topics and queues, too, of which there may be many.
+        with_queues: whether to look at the directories of topics and queues, too, which may be many.
 
     Raises:
-        RmqStoreError: naming the first thing that is not.
+        RmqStoreError: naming the first entry that is wrong.
     """
     for name in ("commitlog", "consumequeue", "index", "config", WORKSHOP, os.path.join(WORKSHOP, "commit")):
         tree.refuse_other_than(os.path.join(tree.path, name), stat.S_ISDIR, "a directory")
@@ -120,10 +120,10 @@ def _check_kinds_of_queues(tree: Tree) -> None:
 
 
 def is_new(tree: Tree) -> bool:
-    """Is there no store yet, but a directory for one?
+    """Is there a directory for a store, but no store in it yet?
 
     Raises:
-        NotAStoreError: there is something else.
+        NotAStoreError: the directory holds something else.
     """
     root = tree.path
     entries = set(tree.names(root))
@@ -143,10 +143,10 @@ def is_new(tree: Tree) -> bool:
 
 
 def check_writable(tree: Tree, may_have_abort: bool = False) -> None:
-    """Refuse what cannot be written to, as far as a look at the directories tells.
+    """Refuse a store that cannot be written to, as far as a look at the directories tells.
 
     Raises:
-        RmqStoreError: a crashed broker's store, or one of a kind that is not written.
+        RmqStoreError: the store is that of a crashed broker, or of a kind that is not written.
     """
     root = tree.path
     if tree.find(os.path.join(root, "abort")) is not None and not may_have_abort:
@@ -167,10 +167,10 @@ def check_writable(tree: Tree, may_have_abort: bool = False) -> None:
 
 
 def refuse_foreign_files(tree: Tree) -> None:
-    """Before a whole store is replaced: is there anything in it that no broker has put there?
+    """Before a whole store is replaced, refuse a directory with entries that no broker has put there.
 
     Raises:
-        NotAStoreError: naming it.
+        NotAStoreError: naming the entry.
     """
     foreign = sorted(set(tree.names(tree.path)) - _BROKERS_OWN)
     layout = find_store(tree.path, None, tree.files)
@@ -184,13 +184,13 @@ def refuse_foreign_files(tree: Tree) -> None:
 
 
 def sizes_of(store: Snapshot, asked: Sizes, topics: Iterable[str] = ()) -> FileSizes:
-    """The sizes that a store's files have, else those asked for, else RocketMQ's.
+    """The sizes of a store's files; for those it does not have, the sizes asked for, else RocketMQ's defaults.
 
     Args:
-        topics: those that are written to, whose queues are looked at.
+        topics: the topics that are written to, whose queues are looked at.
 
     Raises:
-        OptionError: the store has others than those asked.
+        OptionError: the store's files have other sizes than asked for.
         DamagedStoreError: its files differ in size.
     """
     _refuse_faults(store)
@@ -212,8 +212,8 @@ def sizes_of(store: Snapshot, asked: Sizes, topics: Iterable[str] = ()) -> FileS
 
 
 def sizes_to_rebuild(store: Snapshot, asked: Sizes, may_be_cut: bool = False) -> FileSizes:
-    """The sizes for files that are made anew: those asked for, else those that most of the files have that are there,
-    as some of them may be what is broken, else RocketMQ's.
+    """The sizes for files that are made anew: the sizes asked for, else the most frequent among the existing files
+    (some of which may be broken), else RocketMQ's defaults.
 
     Args:
         may_be_cut: as of segment_size().
@@ -231,13 +231,13 @@ def sizes_to_rebuild(store: Snapshot, asked: Sizes, may_be_cut: bool = False) ->
 
 
 def inspect(tree: Tree, asked: Sizes, topics: Collection[str]) -> Target:
-    """Look at a store that is to go on. The lock is held.
+    """Look at a store that is to go on. The caller holds the lock.
 
     Args:
-        topics: those that are written to. No other queue is looked at.
+        topics: the topics that are written to. No other queue is looked at.
 
     Raises:
-        DamagedStoreError: messages in it are damaged, or the ConsumeQueues do not know its last ones.
+        DamagedStoreError: messages of the store are damaged, or the ConsumeQueues lack its last messages.
     """
     store = Snapshot.find(tree.path, tree.files)
     if store.layout.strays:
@@ -256,7 +256,7 @@ def inspect(tree: Tree, asked: Sizes, topics: Collection[str]) -> Target:
 
 
 def inspect_to_rebuild(tree: Tree, asked: Sizes) -> Target:
-    """Look at a store whose queues and index are to be made anew. What is in its log is not checked yet.
+    """Look at a store whose queues and index are to be made anew. The contents of the log are not checked yet.
 
     Raises:
         DamagedStoreError: a segment is missing, or has another size.
@@ -273,10 +273,11 @@ def _refuse_faults(store: Snapshot) -> None:
 
 
 def _check_last_segment(store: Snapshot, sizes: FileSizes) -> int:
-    """Read the last segment, after which the log goes on; the store time (ms) of its last message, 0 without one.
+    """Read the last segment, at whose end the log goes on; returns the store time (ms) of its last message, 0 without
+    one.
 
     Raises:
-        DamagedStoreError: a broker would cut the log off there.
+        DamagedStoreError: a broker would cut the log off in this segment.
     """
     if not store.log.extents:
         return 0
@@ -298,7 +299,7 @@ def check_can_exchange(tree: Tree, directory: str) -> None:
     """Refuse a file system that cannot let two directories swap their names in one step.
 
     Raises:
-        RmqStoreError: it cannot.
+        RmqStoreError: the file system cannot exchange directories.
     """
     if not tree.can_exchange(directory):
         raise RmqStoreError(

@@ -1,4 +1,4 @@
-"""What is noted down of a write: between which store times it is (store/structures/written.py)."""
+"""The record of a write: between which store times its messages are (store/structures/written.py)."""
 
 import os
 
@@ -15,7 +15,7 @@ class Times:
     """Gathers the store times of a write.
 
     Args:
-        target: the store before it.
+        target: the store before the write.
     """
 
     def __init__(self, target: Target) -> None:
@@ -24,14 +24,14 @@ class Times:
         self.last_position = -1  # physical offset of the last message
 
     def add(self, placed: Dispatched, stop: int) -> None:
-        """More messages, which end at a physical offset."""
+        """Add more messages, which end at the physical offset `stop`."""
         if placed.nbytes:
             run = Run(stop, placed.least_timestamp, placed.most_timestamp, min(placed.fall, _LARGEST))
             self._runs = with_run(self._runs, self._target.end, run)
             self.last_position = placed.last_position
 
     def record(self, last: Mark | None) -> Record:
-        """What is known of the store with the write in it.
+        """The record of the store with the messages of the write.
 
         Args:
             last: the last message; None where there is none.
@@ -46,7 +46,7 @@ class Times:
 
 
 def put(tree: Tree, new: str, record: Record) -> None:
-    """Make the file, where files of a change are made."""
+    """Make the record's file in the directory of a change's new files."""
     if record.stretches:
         path = record_path(new)
         tree.make_directory(os.path.dirname(path))

@@ -14,7 +14,7 @@ from rmqstore_spark.store.format.sizes import MOST_QUEUES
 from rmqstore_spark.store.format.system_topics import SCHEDULE_TOPIC
 from rmqstore_spark.write.fs.disk import Tree
 
-_SCHEDULE_QUEUES = 18  # one for each delay level; what the file says overrides what the broker gives it
+_SCHEDULE_QUEUES = 18  # one for each delay level; the file's entry overrides the broker's default
 _PERM_READ_WRITE = 6
 _LEAVE_AWAY = "other queues cannot be written: omit its messages, or write them elsewhere"
 _QUEUE_TYPES = ("SimpleCQ", None)
@@ -22,12 +22,12 @@ _CLEANUP_POLICIES = ("DELETE", None)
 
 
 def load(tree: Tree) -> Table:
-    """The topics of a store; an empty table where it has none. Where a file is missing or empty, its backup counts.
+    """The topics of a store; an empty table where it has none. Where the file is missing or empty, its backup counts.
 
-    Unlike config.load it takes no guesses: what is written back may lack nothing.
+    Unlike config.load this function does not guess, as the table that is written back must lack nothing.
 
     Raises:
-        RmqStoreError: a file cannot be read; or there are some, but none that can be understood.
+        RmqStoreError: a file cannot be read; or there are files, but none that can be understood.
     """
     wrong = None
     file = os.path.join(tree.path, "config", "topics.json")
@@ -49,10 +49,10 @@ def load(tree: Tree) -> Table:
 
 
 def parse(text: str) -> Table:
-    """The topics that a text names, if what merge() works with is what a broker writes.
+    """The topics in a text, provided that the parts merge() works with are as a broker writes them.
 
     Raises:
-        ValueError: it is not.
+        ValueError: they are not.
     """
     table = config.parse(text)
     topics = table.get("topicConfigTable", {})
@@ -66,12 +66,12 @@ def parse(text: str) -> Table:
 
 
 def _readable(entry: Any) -> Any:
-    """How many queues a topic has to read from, by its entry."""
+    """The number of queues that a topic has to read from, by its entry."""
     return entry.get("readQueueNums", DEFAULT_QUEUES) if isinstance(entry, dict) else DEFAULT_QUEUES
 
 
 def refuse_unwritable(tree: Tree, table: Table, topics: Iterable[str]) -> None:
-    """Topics whose messages a broker keeps in another form.
+    """Refuse topics whose messages a broker keeps in another form.
 
     Args:
         table: as of load().
@@ -85,13 +85,13 @@ def refuse_unwritable(tree: Tree, table: Table, topics: Iterable[str]) -> None:
 
 
 def refuse_batches(tree: Tree, table: Table, topic: str, advice: str = _LEAVE_AWAY) -> None:
-    """A topic whose queues are of batches (BatchCQ): as topics.json says, or where there are such queues.
+    """Refuse a topic whose queues are of batches (BatchCQ), by topics.json or by the queues that exist.
 
     Args:
-        advice: what to do then.
+        advice: what the user can do instead.
 
     Raises:
-        RmqStoreError: it is one.
+        RmqStoreError: the topic's queues are of batches.
     """
     _refuse_attribute(tree.path, table, topic, "queue.type", _QUEUE_TYPES, advice)
     queue = queue_path(topic, 0)
@@ -116,12 +116,12 @@ def _refuse_attribute(
 
 
 def with_queues(table: Table, needed: Mapping[str, int], queues: ConsumeQueues) -> dict[str, int]:
-    """The topics with the queues that each needs, and those beside them that have files: of these topics, or of all
-    where the table knows none. A topic whose entry had fewer would not be served whole.
+    """The topics with the queues that each needs, including existing queues that have files: those of the needed
+    topics, or of all topics if the table knows none. A topic whose entry had fewer queues would not be served whole.
 
     Args:
         needed: how many queues each topic needs.
-        queues: those of the store.
+        queues: the queues of the store.
     """
     counts = dict(needed)
     for topic in sorted(needed if table.get("topicConfigTable") else {*needed, *queues.topics}):
@@ -133,7 +133,7 @@ def with_queues(table: Table, needed: Mapping[str, int], queues: ConsumeQueues) 
 
 
 def lacking(table: Table, queues: Mapping[str, int]) -> dict[str, int]:
-    """Of the topics with the queues that each needs, those that a broker would not serve all of."""
+    """The topics, each with the queues it needs, of which a broker would not serve every queue."""
     known = table.get("topicConfigTable", {})
     return {
         topic: count
@@ -143,17 +143,18 @@ def lacking(table: Table, queues: Mapping[str, int]) -> dict[str, int]:
 
 
 def merge(table: Table, queues: Mapping[str, int], now: int) -> bytes:
-    """The topics with these ones added.
+    """The text of topics.json with these topics added.
 
     Args:
-        queues: how many queues each topic that is written to needs. A topic that is there only gets more to read from.
-        now: ms.
+        queues: the number of queues that each topic of the write needs. An existing topic only gets more queues to read
+            from.
+        now: the time in ms.
     """
     known = dict(table.get("topicConfigTable", {}))
     for topic, count in sorted(queues.items()):
         if topic == SCHEDULE_TOPIC:
             count = max(count, _SCHEDULE_QUEUES)
-        count = min(count, MOST_QUEUES)  # a log may have a message of one more, which no broker serves
+        count = min(count, MOST_QUEUES)  # a message's queueId may be above that; no broker serves such a queue
         entry = known.get(topic)
         if isinstance(entry, dict):
             known[topic] = {**entry, "readQueueNums": max(count, _readable(entry))}

@@ -1,11 +1,11 @@
-"""`.rmqstore-spark/transactions.json`: for each application the version of its last write, so that one that is tried
-again writes nothing twice.
+"""`.rmqstore-spark/transactions.json`: for each application the version of its last write, so that a write that is
+tried again writes nothing twice.
 
-Like Delta Lake's `txn`: an application numbers its writes upwards, and nothing is forgotten. A line has less than 100
-bytes, of a stream's query or an application each; without it, a write that is tried again after a long time would come
-twice. Delta keeps its own for ever, too, unless told otherwise. Whoever knows that no write will be tried again may
-delete the file. The file comes into the store with the messages
-(change.py), never before and never without them. A broker does not look there.
+As with Delta Lake's `txn`, an application numbers its writes upwards, and nothing is forgotten. A line has less than
+100 bytes, one for each application or query of a stream; without it, a write that is tried again after a long time
+would come twice. Delta keeps its own for ever, too, unless told otherwise. If no write will be tried again, the file
+may be deleted by hand. The file comes into the store with the messages (change.py), never before and never without
+them. Brokers do not look there.
 """
 
 import json
@@ -23,10 +23,10 @@ _VERSIONS = range(-1 << 63, 1 << 63)
 
 
 def load(tree: Tree) -> dict[str, int]:
-    """The last version of each application; none where nothing was ever remembered.
+    """The last version of each application; an empty mapping where nothing was ever remembered.
 
     Raises:
-        RmqStoreError: the file cannot be read, or understood.
+        RmqStoreError: the file cannot be read, or not understood.
     """
     path = transactions_path(tree.path)
     if tree.find(path) is None:
@@ -40,12 +40,12 @@ def load(tree: Tree) -> dict[str, int]:
 
 
 def is_done(known: Mapping[str, int], transaction: Transaction) -> bool:
-    """Has the application written this already?"""
+    """Has the application written this version already?"""
     return transaction.application in known and known[transaction.application] >= transaction.version
 
 
 def put(tree: Tree, path: str, known: Mapping[str, int], transaction: Transaction | None) -> None:
-    """Make a file of what is known and a write that comes with it; none where there is neither."""
+    """Make a file of the known transactions and of the one that comes with this write; no file where there are none."""
     transactions = {**known}
     if transaction is not None:
         transactions[transaction.application] = transaction.version

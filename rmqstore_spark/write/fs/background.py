@@ -1,4 +1,4 @@
-"""Threads that work a little ahead of each other: the kernel and the file system both let go of Python's lock."""
+"""Threads that work a little ahead of each other: the kernel and the file system both release Python's lock."""
 
 import threading
 from collections import deque
@@ -8,16 +8,16 @@ from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 
-_WORKERS = 8  # a disk brings about so many files to rest in the time of one; with more it gets slower
+_WORKERS = 8  # a disk syncs about so many files in the time of one; with more it gets slower
 _AT_ONCE = 32
-_FEW = 512  # below, threads cost more processor time than they save waiting
+_FEW = 512  # for fewer items, threads cost more processor time than they save in waiting
 
 
 class Lane:
-    """A thread that does one thing after the other. A context manager.
+    """A thread that runs calls one after the other. A context manager.
 
     Args:
-        ahead: how many things may wait; then submit() does.
+        ahead: how many calls may wait; submit() blocks when there are more.
     """
 
     def __init__(self, ahead: int) -> None:
@@ -32,19 +32,19 @@ class Lane:
         self._pool.shutdown(wait=True, cancel_futures=failed is not None)
 
     def submit(self, work: Callable[..., Any], *arguments: Any) -> None:
-        """Do this next. What went wrong before is raised here, or by wait()."""
+        """Run a call next. The error of an earlier call is raised here, or by wait()."""
         while len(self._waiting) >= self._ahead:
             self._waiting.popleft().result()
         self._waiting.append(self._pool.submit(work, *arguments))
 
     def wait(self) -> None:
-        """Until all is done."""
+        """Wait until all calls are done."""
         while self._waiting:
             self._waiting.popleft().result()
 
 
 def threads_for(count: int) -> int:
-    """How many threads for_each() begins for so many items, if it is not told otherwise."""
+    """The number of threads that for_each() starts for so many items by default."""
     return 0 if count <= _FEW else _WORKERS
 
 
@@ -55,14 +55,15 @@ def for_each(
     few: int = _FEW,
     workers: int = _WORKERS,
 ) -> None:
-    """Do something with each of them, in any order; several at once where they are more than a few.
+    """Call a function with each item, in any order; in several threads where there are more than a few items.
 
-    When one goes wrong, its error is raised, and no other is begun.
+    When a call fails, its error is raised, and no further call is begun.
 
     Args:
-        let_go: a thread of ours calls it after some of them, and at its end: to close what it has opened for itself.
-        few: so many are done by the calling thread.
-        workers: how many at once, at most; by default as is best where each waits for the disk.
+        let_go: called by each of our threads after some items and at the thread's end, to close the files it has
+            opened.
+        few: up to so many items are handled by the calling thread.
+        workers: the most threads; the default is best where each call waits for the disk.
     """
     left = list(items)
     at_once = min(_AT_ONCE, len(left) // (4 * workers) + 1)

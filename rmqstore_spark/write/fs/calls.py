@@ -1,7 +1,7 @@
 """Calls that change something on disk, each of them through one gate, do(): tests stop a write at any of them.
 
-Those that Python's os has not, too: syncfs and sync_file_range, which glibc has since 2.14, by name; renameat2 and
-statx, which came later, by way of the kernel.
+Some calls are missing in Python's os module: syncfs and sync_file_range, which glibc has since 2.14, are called by
+name; renameat2 and statx, which came later, are called by way of the kernel.
 """
 
 import contextlib
@@ -21,21 +21,21 @@ from rmqstore_spark.store.io.files import F_OFD_SETLK, FIRST_BYTE
 _T = TypeVar("_T")
 _SYNC_FILE_RANGE_WRITE = 2
 _Answer = ctypes.c_char * 256  # longer than struct statfs
-_FS_TYPE = struct.Struct("=Q")  # the first member of it
+_FS_TYPE = struct.Struct("=Q")  # the first member of struct statfs
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _SYNCFS_TELLS_ERRORS = (5, 8)  # the first Linux on which it does
-# Those that tell it of all their files (statfs(2), f_type). An overlay, for one, tells only of itself.
+# File systems that report errors of all their files (statfs(2), f_type). An overlay, for one, reports only its own.
 _TELL_ERRORS = {0xEF53: "ext4", 0x58465342: "XFS", 0x9123683E: "Btrfs", 0x01021994: "tmpfs"}
 
 NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class RaceError(RmqStoreError):
-    """Something is gone, or there, that was not so a moment ago: another one has been here, or the path is wrong."""
+    """A path is gone, or is there, unlike a moment ago: somebody else has been here, or the path is wrong."""
 
 
 def do(call: Callable[..., _T], path: str, *arguments: Any) -> _T:
-    """Call it; an error is one of ours, about `path`."""
+    """Make a call; an OSError becomes an error of ours about `path`."""
     try:
         return call(*arguments)
     except OSError as why:
@@ -50,13 +50,14 @@ def cannot_write(path: str, why: OSError) -> RmqStoreError:
 
 
 def mount_of(fd: int) -> int:
-    """Which mount something is on: only within one can it be renamed. Before Linux 5.8: which device."""
+    """The id of the mount that an open file is on: renames work only within one mount. Before Linux 5.8: of the
+    device."""
     mount = native_io.mount_of(fd)
     return os.fstat(fd).st_dev if mount is None else mount
 
 
 def syncfs_tells_errors(fd: int) -> bool:
-    """Does syncfs() say when something could not be written since this descriptor was opened?"""
+    """Does syncfs() report that something could not be written since this descriptor was opened?"""
     version = re.match(r"(\d+)\.(\d+)", os.uname().release)
     if version is None or (int(version[1]), int(version[2])) < _SYNCFS_TELLS_ERRORS:
         return False
@@ -71,7 +72,7 @@ def status_at(above: int, name: str) -> os.stat_result | None:
         return None
 
 
-# What do() calls: positional arguments only, and each is told apart by its name.
+# The calls that do() makes: positional arguments only, and each call is identified by its name.
 
 
 def open_at(above: int, name: str, flags: int, mode: int) -> int:
@@ -85,7 +86,7 @@ def open_new_at(above: int, name: str, mode: int) -> int | None:
 
 
 def lock(fd: int) -> bool:
-    """Lock a file's first byte for its descriptor; False where it is locked."""
+    """Lock a file's first byte for its descriptor; False where it is locked already."""
     try:
         fcntl.fcntl(fd, F_OFD_SETLK, FIRST_BYTE)
     except OSError as why:
@@ -104,7 +105,7 @@ def make_directory_at(above: int, name: str, mode: int) -> bool:
 
 
 def sync_all(fd: int) -> bool:
-    """False where nobody may call it."""
+    """Write everything on the descriptor's file system to disk; False where this process may not call syncfs()."""
     if _LIBC.syncfs(fd) != 0:
         code = ctypes.get_errno()
         if code in (errno.ENOSYS, errno.EPERM):
@@ -145,7 +146,7 @@ def exchange(above: int, name: str, other_above: int, other: str) -> None:
 
 
 def try_exchange(above: int, name: str, other_above: int, other: str) -> bool:
-    """False where Linux or the file system has no exchange."""
+    """Exchange two names; False where Linux or the file system cannot exchange."""
     try:
         exchange(above, name, other_above, other)
     except OSError as why:
@@ -156,8 +157,8 @@ def try_exchange(above: int, name: str, other_above: int, other: str) -> bool:
 
 
 def start_sync(fd: int, offset: int, size: int) -> None:
-    """Bytes of a file begin to come to disk; where that cannot be asked for they do not."""
+    """Start writing bytes of a file to disk; without effect where the system cannot do that."""
     if _LIBC.sync_file_range(fd, ctypes.c_int64(offset), ctypes.c_int64(size), _SYNC_FILE_RANGE_WRITE) != 0:
         code = ctypes.get_errno()
-        if code not in (errno.ENOSYS, errno.EINVAL, errno.ESPIPE):  # it is a hint
+        if code not in (errno.ENOSYS, errno.EINVAL, errno.ESPIPE):  # starting early is only a hint
             raise OSError(code, os.strerror(code))

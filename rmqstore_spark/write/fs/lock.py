@@ -1,6 +1,6 @@
-"""`lock`: who holds the first byte of this file may change the store (org.apache.rocketmq.store.DefaultMessageStore).
+"""`lock`: the holder of this file's first byte may change the store (org.apache.rocketmq.store.DefaultMessageStore).
 
-A broker takes it when it starts, but only after it has loaded and recovered the store.
+A broker takes the lock when it starts, but only after it has loaded and recovered the store.
 """
 
 import os
@@ -12,16 +12,16 @@ _CONTENT = b"lock"
 
 
 class StoreLock:
-    """The lock, held from making it to leaving it. A context manager.
+    """The lock, held from entering to leaving the context. A context manager.
 
-    It belongs to the opened file (F_OFD_SETLK): two writers in one process exclude each other as well. To a broker's
-    lock, which belongs to its process, it is one like any other.
+    The lock belongs to the opened file (F_OFD_SETLK), so two writers in one process exclude each other as well. A
+    broker's lock belongs to its process; the two kinds exclude each other, too.
 
     Args:
         tree: the store directory.
 
     Raises:
-        RmqStoreError: a broker or another writer has it.
+        RmqStoreError: a broker or another writer holds the lock.
     """
 
     def __init__(self, tree: Tree) -> None:
@@ -44,10 +44,10 @@ class StoreLock:
 
 
 def check_lock(tree: Tree) -> None:
-    """See that nobody holds the lock now; the file is not made.
+    """See that nobody holds the lock now; the lock file is not made.
 
     Raises:
-        RmqStoreError: somebody does.
+        RmqStoreError: somebody holds the lock.
     """
     if tree.find(os.path.join(tree.path, "lock")) is not None:
         with StoreLock(tree):

@@ -1,7 +1,8 @@
-"""Who may read and write what is made: whoever could what it takes the place of.
+"""The permissions of new files and directories: those of the entry that the new one replaces.
 
-That is what has its name in the store, else what stands beside it there, else the directory above: a store of modes
-0700 and 0600 stays one. Only where nothing but a directory above says it, the process's umask has a word, too.
+If there is no entry of that name in the store, the permissions are those of its neighbours there, else of the directory
+above: a store of modes 0700 and 0600 stays one. Only where nothing but a directory above says it, the process's umask
+applies, too.
 """
 
 import os
@@ -10,17 +11,17 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-_MOST_KNOWN = 1000  # directories of which it is remembered what is made in them
+_MOST_KNOWN = 1000  # directories for which the modes of new entries are remembered
 _MOST_LOOKED_AT = 8  # names in a directory, the last ones
-_OWNERS = {True: 0o700, False: 0o600}  # by whether it is a directory: without these no write could go on with it
+_OWNERS = {True: 0o700, False: 0o600}  # by whether it is a directory: without these bits no write could go on with it
 
 
 class Mode(NamedTuple):
-    """Who may read and write something that is made.
+    """The permissions of a new file or directory.
 
     Attributes:
         bits: as of chmod.
-        is_exact: whether they are so whatever the umask is.
+        is_exact: whether the bits hold regardless of the umask.
     """
 
     bits: int
@@ -34,18 +35,18 @@ class Looks(Protocol):
     itself: os.stat_result
 
     def find(self, path: str) -> os.stat_result | None:
-        """What a path is, be it a link; None where nothing is."""
+        """The status of a path, of a link itself; None where there is nothing."""
 
     def names(self, path: str) -> Sequence[str]:
         """The names in a directory."""
 
 
 class Modes:
-    """The modes of what is made in a directory.
+    """The modes of new entries in a directory.
 
     Args:
-        store: what is looked at.
-        made: the directory, which need not be the store's own.
+        store: the tree whose entries the modes are taken from.
+        made: the directory of the new entries, which need not be the store's own.
     """
 
     def __init__(self, store: Looks, made: str) -> None:
@@ -54,11 +55,11 @@ class Modes:
         self._known: OrderedDict[str, dict[bool, Mode]] = OrderedDict()
 
     def stand_for(self, made: str, place: str) -> None:
-        """What is made in one directory takes its place in another, of the store."""
+        """Entries made in the directory `made` will take their places in `place`, a directory of the store."""
         self._made, self._place = made, place
 
     def of(self, path: str, is_directory: bool) -> Mode:
-        """That of a file or a directory that is made."""
+        """The mode of a new file or directory."""
         if path.startswith(self._made + os.sep):
             path = self._place + path[len(self._made) :]
         found = self._store.find(path)
@@ -67,7 +68,8 @@ class Modes:
         return self._of_new(os.path.dirname(path))[is_directory]
 
     def _of_new(self, directory: str) -> dict[bool, Mode]:
-        """Those of what nothing in a directory of the store has the name of, by whether it is a directory."""
+        """The modes of new entries in a directory of the store that replace nothing, by whether they are
+        directories."""
         known = self._known.pop(directory, None) or self._look(directory)
         self._known[directory] = known
         if len(self._known) > _MOST_KNOWN:

@@ -1,4 +1,4 @@
-"""A file that is being made, or changed by who may."""
+"""A file that is being made, or an existing one opened to be changed."""
 
 import contextlib
 import errno
@@ -11,22 +11,22 @@ from rmqstore_spark.errors import RmqStoreError
 from rmqstore_spark.store.io.files import extents
 from rmqstore_spark.write.fs import calls
 
-BLOCK = 4096  # direct I/O takes places, sizes and memory that are multiples of this, on every disk
+BLOCK = 4096  # direct I/O takes offsets, sizes and memory that are multiples of this, on every disk
 _COPY_SIZE = 8 * 1024 * 1024
-# Bytes in a call that fills the page cache. For more the system looks for large stretches of memory that is free, which
-# a virtual machine may have given back to its host: to get that again takes up to 2 s a GiB, and 0.3 s else.
+# Bytes in a call that fills the page cache. For more the system looks for large stretches of free memory, which a
+# virtual machine may have given back to its host: getting them back takes up to 2 s a GiB, instead of 0.3 s.
 _WRITE_SIZE = 128 * 1024
 
 
 class Opens(Protocol):
-    """Where another file is, as a disk.Tree."""
+    """A directory tree that opens files, as disk.Tree does."""
 
     def open(self, path: str) -> int:
         """A descriptor to read a regular file with."""
 
 
 class NewFile:
-    """A file that Tree.new_file() has made, written to by position. A context manager."""
+    """A file made by Tree.new_file(), written to by position. A context manager."""
 
     def __init__(self, path: str, fd: int) -> None:
         self.path = path
@@ -52,9 +52,10 @@ class NewFile:
             view, offset = view[done:], offset + done
 
     def write_blocks(self, data: Any, offset: int) -> None:
-        """Write whole blocks, aligned in memory and in the file, on their way to disk already when this returns.
+        """Write whole blocks, aligned in memory and in the file; when this returns, they are on their way to disk.
 
-        They go past the page cache where the file system can do that: who waits for the disk anyway saves a copy.
+        The blocks go past the page cache where the file system can do that, which saves a copy, as the caller waits for
+        the disk anyway.
         """
         self._set_direct(True)
         self.write(data, offset)
@@ -63,7 +64,7 @@ class NewFile:
         self._set_direct(False)
 
     def read(self, offset: int, size: int) -> bytes:
-        """Some of its bytes."""
+        """Read up to `size` bytes at a position of the file."""
         return os.pread(self._fd, size, offset)
 
     def _pwrite(self, view: memoryview, offset: int) -> int:
@@ -74,7 +75,7 @@ class NewFile:
         except OSError as why:
             if why.errno != errno.EINVAL or not self._is_direct:
                 raise
-            self._set_direct(False)  # only now it says that it cannot
+            self._set_direct(False)  # the file system refuses direct I/O only at the write
             return os.pwrite(self._fd, view, offset)
 
     def _set_direct(self, direct: bool) -> None:
@@ -89,7 +90,7 @@ class NewFile:
             self._is_direct = direct
 
     def copy_from(self, tree: Opens, source: str, size: int) -> None:
-        """The first `size` bytes of another file, holes left out."""
+        """Copy the first `size` bytes of another file, without its holes."""
         fd = tree.open(source)
         try:
             for start, stop in extents(fd, 0, size):
@@ -110,23 +111,24 @@ class NewFile:
             return os.pwrite(self._fd, os.pread(source, size, at), at)
 
     def set_time(self, milliseconds: int) -> None:
-        """When it was modified, as far as others can tell."""
+        """Set the file's modification time."""
         calls.do(os.utime, self.path, self._fd, (milliseconds / 1000, milliseconds / 1000))
 
     def sync(self) -> None:
-        """Wait until it is on disk."""
+        """Wait until the file is on disk."""
         calls.do(os.fsync, self.path, self._fd)
 
     @property
     def identity(self) -> tuple[int, int]:
-        """What Tree.reopen() knows it by."""
+        """The file's identity, by which Tree.reopen() knows it."""
         found = os.fstat(self._fd)
         return found.st_dev, found.st_ino
 
 
 @contextlib.contextmanager
 def closed_if_it_fails(file: contextlib.AbstractContextManager[object]) -> Iterator[None]:
-    """For what nobody else can close yet: a deleted file takes space on disk as long as it is open."""
+    """Close a file that nobody else can close yet, if the block fails: a deleted file takes disk space while it is
+    open."""
     with contextlib.ExitStack() as stack:
         stack.push(file)
         yield

@@ -1,4 +1,4 @@
-"""A directory and all in it, deleted file by file, so that it can be stopped at any of them."""
+"""Deletes a directory with its contents, file by file, so that a kill can come at any of them."""
 
 import errno
 import os
@@ -11,9 +11,9 @@ from rmqstore_spark.write.fs.calls import cannot_write
 from rmqstore_spark.write.fs.walk import DIRECTORY, Walk
 
 _MOST_PASSES = 100_000  # through a directory that is deleted, one for so many levels of it
-_MOST_LEVELS = 8  # that are open at a time while they are deleted
+_MOST_LEVELS = 8  # levels that are open at a time while they are deleted
 _MOST_REMOVERS = 8
-_FEW_TO_REMOVE = 64  # names: where the file system discards what is freed, each of them waits for the disk
+_FEW_TO_REMOVE = 64  # names: on a file system that discards freed blocks, each deletion waits for the disk
 
 
 def remove_tree(walk: Walk, path: str) -> None:
@@ -34,10 +34,10 @@ def remove_tree(walk: Walk, path: str) -> None:
 
 
 def _empty(walk: Walk, fd: int, path: str, top: int, levels: int, may_split: bool) -> None:
-    """Delete what is in a directory; what is more levels deep is moved up to `top`, to come later.
+    """Delete the contents of a directory; directories more levels down are moved up to `top`, and deleted later.
 
     Args:
-        may_split: whether several threads may do that, where it is much.
+        may_split: whether several threads may delete, where there are many names.
     """
     with os.scandir(fd) as entries:
         found = list(entries)
@@ -53,7 +53,7 @@ def _empty(walk: Walk, fd: int, path: str, top: int, levels: int, may_split: boo
             _remove_directory(walk, fd, entry.name, inner_path, top, levels - 1, may_split and not splits)
 
     if splits:
-        # It is work, not waiting. A thread has a descriptor open for each level.
+        # Deleting is work, not waiting. A thread has a descriptor open for each level.
         for_each(found, remove, few=_FEW_TO_REMOVE, workers=min(cores() + 1, _MOST_REMOVERS))
     else:
         for entry in found:
@@ -68,7 +68,7 @@ def _remove_directory(walk: Walk, above: int, name: str, path: str, top: int, le
     except OSError as why:
         if why.errno not in (errno.ENOTDIR, errno.ELOOP):
             raise cannot_write(path, why) from None
-        calls.do(calls.unlink_at, path, above, name)  # it was swapped for something else in between
+        calls.do(calls.unlink_at, path, above, name)  # the directory was swapped for something else in between
         return
     try:
         walk.refuse_mount_point(fd, path)

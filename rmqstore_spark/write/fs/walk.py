@@ -1,5 +1,5 @@
-"""The way down from a directory, name by name, by descriptors and never through a link: whoever swaps a directory for
-one leads us nowhere."""
+"""The way down from a directory, name by name, by descriptors and never through a link: a directory that is swapped for
+a link leads nowhere."""
 
 import os
 import threading
@@ -15,15 +15,15 @@ DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Walk:
-    """Directories below one that is open. Paths are absolute and begin with its own. Threads may share it. To be
-    closed.
+    """Directories below an open one. Paths are absolute and begin with the path of the open one. Threads may share a
+    walk. Must be closed.
 
     Args:
-        path: of the directory.
-        fd: its descriptor, which is closed with this.
+        path: the path of the open directory.
+        fd: its descriptor, which is closed with the walk.
 
-    Attributes:
-        itself: what the directory is.
+        Attributes:
+        itself: the status of the directory.
     """
 
     def __init__(self, path: str, fd: int) -> None:
@@ -43,7 +43,7 @@ class Walk:
         return os.listdir(self.directory(path))
 
     def status(self, path: str) -> os.stat_result:
-        """What a path is, be it a link; errors as of os.lstat."""
+        """The status of a path, of a link itself; errors as of os.lstat."""
         if path == self.path:
             return self.itself
         above, name = self.parent(path)
@@ -53,7 +53,7 @@ class Walk:
         """A descriptor to read a regular file with.
 
         Raises:
-            RmqStoreError: it is none, or cannot be opened.
+            RmqStoreError: the path is no regular file, or cannot be opened.
         """
         try:
             above, name = self.parent(path)
@@ -62,10 +62,10 @@ class Walk:
             raise cannot_read(path, why) from None
 
     def refuse_mount_point(self, fd: int, path: str, what: str = "a directory") -> None:
-        """See that an open file or directory is on the file system of the walk's own.
+        """See that an open file or directory is on the same file system as the walk's own directory.
 
         Raises:
-            RmqStoreError: it is not.
+            RmqStoreError: it is on another one.
         """
         if calls.mount_of(fd) != self._mount:
             raise RmqStoreError(
@@ -74,24 +74,24 @@ class Walk:
             )
 
     def parent(self, path: str) -> tuple[int, str]:
-        """The directory that a path is in, by its descriptor, and the path's name in it; errors as of os.open."""
+        """The descriptor of the directory that a path is in, and the path's name in it; errors as of os.open."""
         directory, name = self._split(path)
         return self.directory(directory), name
 
     def parent_for_write(self, path: str) -> tuple[int, str]:
-        """parent() for a change: what is wrong with the way is an error of ours."""
+        """parent() for a change: an error on the way down becomes an error of ours."""
         directory, name = self._split(path)
         return self.directory_for_write(directory), name
 
     def directory_for_write(self, path: str) -> int:
-        """A directory's descriptor; what is wrong with the way is an error of ours."""
+        """A directory's descriptor; an error on the way down becomes an error of ours."""
         try:
             return self.directory(path)
         except OSError as why:
             raise cannot_write(path, why) from None
 
     def directory(self, path: str) -> int:
-        """A directory's descriptor. It is good until this thread has asked for many others, or this one is renamed."""
+        """A directory's descriptor. Valid until this thread has asked for many others, or the directory is renamed."""
         if path == self.path:
             return self.fd
         known = self._known
@@ -116,7 +116,7 @@ class Walk:
             os.close(known.popitem()[1])
 
     def forget(self, *paths: str) -> None:
-        """Close what this thread has opened of these, and below them: they are not what they were any more."""
+        """Close this thread's descriptors of these directories and those below: their paths now mean something else."""
         known, below = self._known, tuple(path + os.sep for path in paths)
         for directory in [d for d in known if d in paths or d.startswith(below)]:
             os.close(known.pop(directory))
@@ -129,7 +129,8 @@ class Walk:
 
     @property
     def _known(self) -> OrderedDict[str, int]:
-        """Directories that this thread has opened, by path. Another thread's might be closed while they are used."""
+        """The directories that this thread has opened, by path. Another thread might close its own while they are in
+        use."""
         known: OrderedDict[str, int] | None = getattr(self._local, "known", None)
         if known is None:
             known = self._local.known = OrderedDict()
@@ -138,7 +139,7 @@ class Walk:
 
 
 class WalkedFiles(Files):
-    """Files that are reached by a walk, for the code that reads: no look at any of them follows a link."""
+    """Files that are reached by a walk, for the code that reads: opening or looking at a file never follows a link."""
 
     are_paths_the_systems = False  # every file is opened below a descriptor
 
@@ -162,9 +163,9 @@ class WalkedFiles(Files):
         return self
 
     def is_locked(self, path: str) -> bool:
-        """False: who changes a store holds its lock, so nobody else does."""
+        """False: a writer holds the store's lock itself, so nobody else does."""
         return False
 
     def matching(self, pattern: str) -> list[str]:
-        """Refuses: no path of a write is a pattern."""
+        """Always refuses: no path of a write is a pattern."""
         raise NotImplementedError(pattern)

@@ -1,13 +1,13 @@
-"""The directory of the writer's own files in a store. A broker ignores names there that it does not know."""
+"""The directory of the writer's own files in a store. A broker ignores names in a store that it does not know."""
 
 import os
 
 from rmqstore_spark.store.structures.written import WORKSHOP
 
-STAGING = "staging-"  # what tasks have encoded, a directory for each job
-ASIDE = "aside-"  # a journal that did not fit, with what was made for it
-GONE = "-gone"  # at the end of the name of a staging directory that is being deleted
-PART = ".part"  # at the end of the name of a file that is being made
+STAGING = "staging-"  # begins the name of a directory of staged files, one for each job
+ASIDE = "aside-"  # begins the name of a journal that did not fit, kept with its new files
+GONE = "-gone"  # ends the name of a staging directory that is being deleted
+PART = ".part"  # ends the name of a file that is being made
 _TRANSACTIONS = "transactions.json"
 
 
@@ -17,10 +17,10 @@ def workshop(root: str) -> str:
 
 
 def transactions_path(root: str) -> str:
-    """Where a store has the versions of its applications' last writes, and where `new` has those of a change."""
+    """The path of the applications' last versions, in a store or in the directory `new` of a change."""
     return os.path.join(workshop(root), _TRANSACTIONS)
 
 
 def staging(root: str, job: str) -> str:
-    """The directory in which the tasks of a job put what they encode."""
+    """The directory in which the tasks of a job stage their units."""
     return os.path.join(workshop(root), STAGING + job)
