@@ -1,7 +1,7 @@
 """Calls that change something on disk, each of them through one gate, do(): tests stop a write at any of them.
 
 Some calls are missing in Python's os module: syncfs and sync_file_range, which glibc has since 2.14, are called by
-name; renameat2 and statx, which came later, are called by way of the kernel.
+name; renameat2 and statx, which came later, are called in native_io.
 """
 
 import contextlib
