@@ -1,7 +1,7 @@
 """A write, from its options to its messages in the store: how Spark, its streams and write_store() run one.
 
-A job is pickled for tasks that run elsewhere, and a task begins with what this module imports: so what only the driver
-does is imported there.
+A job is pickled for tasks that run elsewhere, and unpickling imports this module: so modules that only the driver needs
+are imported inside functions.
 """
 
 import contextlib
@@ -25,14 +25,15 @@ if TYPE_CHECKING:
 
 
 class WriteJob:
-    """One write. It begins, tasks stage rows, what they tell is committed, and in any case it is abandoned at its end.
+    """One write: it begins, tasks stage rows, the staged files are committed, and in any case it is abandoned at its
+    end.
 
     Attributes:
         root: the store directory, absolute.
-        name: its own.
+        name: the job's own name.
 
     Raises:
-        OptionError: the path is none that can be written to, or configFrom names no store that can come along.
+        OptionError: the path cannot be written to, or configFrom names a store whose configuration cannot come along.
     """
 
     def __init__(self, options: WriteOptions, overwrite: bool) -> None:
@@ -43,11 +44,11 @@ class WriteJob:
         self._brought = brought_by(options)
 
     def begin(self, schema: pa.Schema, names: Mapping[str, str] | None = None) -> None:
-        """Refuse what can be refused already, and make the directory in which tasks stage.
+        """Refuse early what can be refused already, and make the directory in which tasks stage.
 
         Args:
-            schema: of the rows.
-            names: the columns' types as Spark says them, where it is Spark that is told.
+            schema: the schema of the rows.
+            names: the columns' types in Spark's words, for error texts of Spark writes.
 
         Raises:
             OptionError: naming a column that cannot be written.
@@ -60,8 +61,8 @@ class WriteJob:
 
     @contextlib.contextmanager
     def alone(self, schema: pa.Schema) -> Iterator[None]:
-        """begin() and abandon() of a job that is of this process alone; errors as of begin(). If the process is killed,
-        the next write sees that, and clears."""
+        """begin() and abandon() of a job that runs in this process alone; errors as of begin(). If the process is
+        killed, the next write notices and clears up."""
         from rmqstore_spark.write.stage.job_directory import prepared
 
         self._refuse(schema, None)
@@ -75,7 +76,7 @@ class WriteJob:
         check(self.root, self._settings())
 
     def _settings(self) -> "Settings":
-        """How the store is written."""
+        """The settings for the commit."""
         from rmqstore_spark.write.commit import Settings
 
         return Settings(
@@ -87,18 +88,18 @@ class WriteJob:
         )
 
     def stage(self, batches: Iterable[pa.RecordBatch], partition: int = 0, attempt: int = 0) -> Staged:
-        """Encode a task's rows. Nobody hears of them before commit(); errors as of rows.stage()."""
+        """Encode a task's rows. They stay invisible until commit(); errors as of rows.stage()."""
         name = f"{partition:05d}-{attempt}-{uuid.uuid4().hex}"
         return stage(batches, self._options, self.root, self.name, name, partition, self._brought)
 
     def commit(self, staged: Sequence[Staged], transaction: Transaction | None = None) -> int:
-        """Publish what tasks have staged, in this order: all of it, or nothing; errors as of commit.commit().
+        """Publish the files that tasks have staged, in this order: all of them or none; errors as of commit.commit().
 
         Args:
-            transaction: by which the store remembers it, if no options say so.
+            transaction: the id by which the store remembers the write, if no options give one.
 
         Returns:
-            How many messages were written: 0 where they have been before.
+            How many messages were written: 0 where they had been written before.
         """
         from rmqstore_spark.write.commit import commit
 
@@ -108,7 +109,8 @@ class WriteJob:
         return commit(self.root, staged, settings)
 
     def abandon(self, *others: str) -> None:
-        """Throw away what its tasks have staged, and those of other jobs by their names. Some may still run."""
+        """Throw away the staged files of this job, and of other jobs by their names. Some of the tasks may still
+        run."""
         from rmqstore_spark.write.stage.job_directory import forget
 
         forget(self.root, *{*others, self.name})

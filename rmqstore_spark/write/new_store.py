@@ -1,8 +1,8 @@
-"""A new store of the units of others. They keep their queue offsets, and with them every consumer group its place.
+"""A new store from units of other stores. Units keep their queue offsets, so every consumer group keeps its place.
 
-The new log begins at the second segment: what is before it counts as expired, as in a store that has been used for
-long. A queue then may begin at any offset. Where messages between two of a queue are lost, the log goes on in a new
-segment, and the queue has a unit for each of them that no broker can read (store.queue_block.lost_unit).
+The new log begins at the second segment: everything before counts as expired, as in a store that has been used for
+long. So a queue may begin at any offset. Where messages between two of a queue are lost, the log goes on in a new
+segment, and the queue has a unit for each lost message that no broker can read (store.queue_block.lost_unit).
 """
 
 import os
@@ -31,15 +31,15 @@ Ends = dict[Queue, int]
 
 @dataclass(frozen=True)
 class NewStore:
-    """What a new store is made of, beside its units.
+    """The contents of a new store, besides its units.
 
     Attributes:
-        nbytes: about how many bytes the units are.
-        sizes: of its files.
-        ends: where queues go on that may lack their last messages, or all.
-        has_index: whether it gets index files.
+        nbytes: about how many bytes the units have.
+        sizes: of the store's files.
+        ends: where queues go on that may lack their last messages, or all messages.
+        has_index: whether the store gets index files.
         index_tags: whether tags are index keys, too.
-        mode: who may read its directory, if that does not exist yet, and all that is made in it.
+        mode: the mode of the store's directory if it does not exist yet, and so of everything made in it.
     """
 
     nbytes: int
@@ -52,10 +52,10 @@ class NewStore:
 
 @dataclass(frozen=True)
 class Written:
-    """What a new store has.
+    """The contents of a new store that has been written.
 
     Attributes:
-        messages: how many.
+        messages: the number of messages.
         ends: where all queues go on.
     """
 
@@ -69,12 +69,12 @@ def write_new_store(
     """Make a store: all of it, or nothing.
 
     Args:
-        root: its directory, absolute; it does not exist yet, or is empty.
+        root: the store's directory, absolute; missing so far, or empty.
         chunks: units of logs, whose queueOffsets ascend in each queue.
-        config: from where all queues go on to the names of files in config/, and what is in them.
+        config: returns the files of config/, by name, given where all queues go on.
 
     Raises:
-        RmqStoreError: there is something already, or it cannot be made.
+        RmqStoreError: there is something in the directory already, or the store cannot be made.
     """
     was_there = disk.kind_at(root) is not None
     with make_root(root, new.mode) as tree:
@@ -109,7 +109,7 @@ def _write(
 
 
 def refuse_all_but_empty(tree: disk.Tree) -> None:
-    """See that a directory is empty, but for what a copy that was killed has left.
+    """See that a directory is empty, except for the remains of a copy that was killed.
 
     Raises:
         NotAStoreError: naming the first thing in it.

@@ -50,28 +50,28 @@ logger = logging.getLogger(__name__)
 
 _MOST_TOLD = 20
 _Run = tuple[Queue, int, memoryview]  # first queue offset, ConsumeQueue units
-_STEPS = 16  # windows of the log whose outcome is put into files at a time
+_STEPS = 16  # windows of the log whose entries are put into files at a time
 
 
 def rebuild(root: str, sizes: Sizes, index: bool) -> int:
-    """Make ConsumeQueue and index files anew from the commitlog, and put them in place of what is there.
+    """Make ConsumeQueue and index files anew from the commitlog, and put them in place of the existing ones.
 
-    The store needs no broker's clean stop: afterwards there is no `abort`, and a `checkpoint` that knows all of it.
-    Queues of which the commitlog has no message (they have expired, or are LMQ's) stay as they are.
+    The store need not have been stopped cleanly: afterwards there is no `abort`, and a `checkpoint` that covers
+    everything. Queues of which the commitlog has no message (expired ones, or those of LMQ) stay as they are.
 
     Args:
         root: the store directory, absolute.
-        sizes: of the new files; None takes those of the files that are there.
+        sizes: of the new files; None takes the size of the existing files.
         index: whether to make index files.
 
     Returns:
         How many messages the queues have got.
 
     Raises:
-        DamagedStoreError: the commitlog is damaged. The store is as it was, here and in all other cases.
+        DamagedStoreError: the commitlog is damaged. The store is unchanged, here and in all other cases.
     """
     if disk.kind_at(os.path.join(root, "commitlog")) != "a directory":
-        find_store(root, None, Files()).refuse_dledger()  # what is no store at all is told as a reader tells it
+        find_store(root, None, Files()).refuse_dledger()  # a path that is no store gives the same error as when read
     with disk.Tree(root) as tree:
         check_kinds(tree)
         with StoreLock(tree):
@@ -127,16 +127,16 @@ def _make(tree: disk.Tree, target: Target, new: str, index: bool) -> int:
 
 
 class _Queues:
-    """Puts the units of a log into queues, as a broker would, and notes which messages get none.
+    """Puts the units of a log into queues, as a broker would, and notes which messages get no unit.
 
     Large because a rebuild does for a whole log what a broker does for one message.
 
     Args:
-        known: what topics.json says.
+        known: the contents of topics.json.
         span: bytes of the log.
 
     Attributes:
-        count: messages that queues have got.
+        count: the number of messages that queues have got.
         needed: how many queues each topic needs.
     """
 
@@ -153,7 +153,7 @@ class _Queues:
         self._later: dict[Queue, int] = {}
 
     def put(self, runs: list[_Run]) -> None:
-        """The next units, in the order of the log."""
+        """Put the next units, in the order of the log."""
         for queue, queue_offset, units in runs:
             topic, queue_id = queue
             if queue_path(*queue) is None or not 0 <= queue_offset < MOST_OFFSETS - len(units):
@@ -168,10 +168,11 @@ class _Queues:
                 self._again.setdefault(queue, _position(units))
 
     def _lost_before(self, queue: Queue, queue_offset: int, units: memoryview) -> bytes | None:
-        """What goes into a queue for each message that is missing before a run of units; None where none is.
+        """The unit to put into a queue for each message that is missing before a run of units; None where none is
+        missing.
 
-        It goes there for what a salvage could not find: that has ended a segment. Of other gaps a broker takes no
-        notice, and nor do we.
+        Such units stand for messages that a salvage could not find: a salvage has ended a segment there. A broker
+        ignores other gaps, and so do we.
         """
         first, last = _position(units), _position(units[-UNIT_SIZE:])
         gap = self._gaps.follow(queue, queue_offset, len(units) // UNIT_SIZE, last)
@@ -184,7 +185,7 @@ class _Queues:
         return lost_unit(start)
 
     def tell(self) -> None:
-        """Say of which queues messages get no units, or others than the log says, and why."""
+        """Log the queues whose messages get no units, or units at other offsets than the log says, and why."""
         told = (
             (
                 self._without,
@@ -215,13 +216,13 @@ def _position(units: memoryview) -> int:
 
 
 def _kept_ends(store: Snapshot) -> dict[tuple[str, int], int]:
-    """Where queues go on that lack their last messages, but which a salvage has let go on after them."""
+    """The ends of queues that lack their last messages, but which a salvage has let go on after these."""
     lasts = ((queue, queue.any_unit(queue.end - 1)) for queue in store.queues if not queue.is_lmq)
     return {(queue.topic, queue.queue_id): unit.end for queue, unit in lasts if unit and unit.kind is UnitKind.LOST}
 
 
 def _tell_of(root: str, queues: dict[tuple[str, int], int], what: str) -> None:
-    """Say of which queues messages get no units, and why."""
+    """Log the queues whose messages get no units, and why."""
     for (topic, queue_id), position in itertools.islice(queues.items(), _MOST_TOLD):
         logger.warning(
             "%s: commitLogOffset %d: topic %r, queue %d: %s", one_line(root), position, one_line(topic), queue_id, what
@@ -231,9 +232,10 @@ def _tell_of(root: str, queues: dict[tuple[str, int], int], what: str) -> None:
 
 
 def _keep_others(tree: disk.Tree, store: Snapshot, new: str, queues: QueueWriter, size: int) -> None:
-    """Take over the queues that nothing in the log has made anew. Units after the log's end are of messages that were
-    cut off: without them a queue begins where it went on before these. So does one whose files have not the size that
-    all have, as brokers do not start with them: no unit of it is of a message that is still there."""
+    """Take over the queues that no message of the log has made anew. Units after the log's end are of messages that
+    were cut off; without them a queue begins where it went on before them. The same holds for a queue with files of
+    another size than the others, as brokers do not start with such files: none of its units has a message that still
+    exists."""
     made = queues.ends
     others = (queue for queue in store.queues if queue.sizes and (queue.topic, queue.queue_id) not in made)
     for bounds in queue_bounds(store, others):
@@ -250,7 +252,7 @@ def _keep_others(tree: disk.Tree, store: Snapshot, new: str, queues: QueueWriter
 
 @dataclass(frozen=True)
 class _Part:
-    """What follows from some units in a row."""
+    """The entries that follow from some units in a row."""
 
     runs: list[_Run]
     key_hash: npt.NDArray[np.int32]

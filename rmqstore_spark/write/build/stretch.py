@@ -11,10 +11,9 @@ its end. Until the last step they are hidden:
     never looks at bytes behind a blank. The commit point is the write of the first unit's head (8 bytes: size, magic)
     over the blank. Blank and head are in one sector, so neither a kill nor a power cut leaves half of them.
 
-    The new units cannot simply wait behind zeros: a broker that starts after a kill would write its own messages over
-        the
-    first of them, and take the following ones for its own wherever the end of its message meets the start of one of
-    ours. Nobody writes behind a blank.
+The new units cannot simply wait behind zeros: a broker that starts after a kill would write its own messages over the
+first of them, and take the following ones for its own wherever the end of its message meets the start of one of ours.
+Nobody writes behind a blank.
 
     If the write is given up or was killed, the units are wiped out, and then the blank. If a broker has gone on in the
     next segment meanwhile, the blank stays for ever. The next segment stays in any case, as the spare one that a broker

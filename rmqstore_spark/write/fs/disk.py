@@ -1,12 +1,12 @@
 """The directory that a write works in, and all changes of names in it.
 
-Whatever a reader or a broker may see comes into place by one rename or one exchange of two directories, whole and on
-disk already. Nothing that they see is changed in place, but by a small append (stretch.py, patch.py).
+An entry that a reader or a broker may see comes into place by one rename or one exchange of two directories, whole and
+on disk already. Visible files are never changed in place, except by a small append (stretch.py, patch.py).
 
-A store may be hostile: who owns it can put links into it, also while we work. So the writer holds the store's directory
-by a descriptor (Tree) and goes down from there name by name, never through a link. What is there already is never
-cut or given away, and written to only if it belongs to the store's owner and has no other name: it may be a hard link
-to a file of somebody else. That is for what we made ourselves.
+A store may be hostile: its owner can put links into it, also while we work. So the writer holds the store's directory
+by a descriptor (Tree) and goes down from there name by name, never through a link. An existing file is never cut or
+given away, and written to only if it belongs to the store's owner and has no other name: the file may be a hard link to
+somebody else's. Cutting and giving away are for files that we made ourselves.
 """
 
 import contextlib
@@ -27,15 +27,15 @@ from rmqstore_spark.write.fs.new_file import NewFile, closed_if_it_fails
 from rmqstore_spark.write.fs.remove_tree import remove_tree
 from rmqstore_spark.write.fs.walk import MOST_OPEN, Walk, WalkedFiles
 
-PROBE = "exchange-"  # what can_exchange() tries it with
-_PASSING = 8  # descriptors besides, that a thread has for a moment: the file it works on, and what a call opens
+PROBE = "exchange-"  # begins the name of the directories with which can_exchange() tries an exchange
+_PASSING = 8  # descriptors that a thread has besides for a moment: the file it works on, and those that a call opens
 _PRIVATE = Mode(0o700, is_exact=False)
-# One syncfs() costs less than so many fsync(), though it waits for what others wrote to the file system, too.
+# One syncfs() costs less than so many fsync(), though syncfs() waits for the writes of other processes, too.
 _MANY_TO_SYNC = 1024
 
 
 def kind_at(path: str) -> str | None:
-    """What is at the path of a store that is not opened yet, a link followed; None where there is nothing."""
+    """The kind of entry at the path of a store that is not opened yet, links followed; None where there is nothing."""
     try:
         return kind_of(os.stat(path))
     except OSError:
@@ -43,44 +43,44 @@ def kind_at(path: str) -> str | None:
 
 
 def remove_empty(path: str) -> None:
-    """Delete the directory that a store was to be in, if nothing is in it and it is no link."""
+    """Delete the directory that a store was to be in, if the directory is empty and no link."""
     with contextlib.suppress(RmqStoreError):
         calls.do(os.rmdir, path, path)
 
 
 def make_directories(path: str, mode: int) -> None:
-    """Make the directory that a store is to be in, of a mode, and those above it, where they are missing."""
+    """Make the directory that a store is to be in, with a mode, and the missing directories above it."""
     calls.do(os.makedirs, path, path, mode, True)
 
 
 class _Owner(NamedTuple):
-    """To whom what we make belongs."""
+    """The owner of the files that we make."""
 
     uid: int
     gid: int
 
 
 class Tree:
-    """A store's directory, or another that a write works in, and all below it. A context manager.
+    """A store's directory, or another one that a write works in, with everything below it. A context manager.
 
-    Paths are absolute and begin with the tree's own. Of what comes after that, nothing may be a link: whoever swaps a
-    directory for one leads us nowhere. Where root writes, what is made belongs to the directory's owner from the first
+    Paths are absolute and begin with the tree's own. Nothing after that part of a path may be a link: a directory that
+    is swapped for a link leads nowhere. When root writes, a new file belongs to the directory's owner from the first
     moment, so that a broker of that user can go on with it.
 
     Large because each call of the system that a write needs is a method, and each goes from the tree's directory
     down without following a link.
 
     Args:
-        path: an existing directory. It may be a link itself, and what is above it is the user's word.
-        like: a tree to whose owner belongs what is made in this one, and who may read it there, may here; else its own.
-        inside: a tree that the directory is in. Then it may not be a link.
+        path: an existing directory. It may be a link itself, and the part of the path above it is the user's choice.
+        like: a tree from which the owner and the permissions of files made in this one are taken; by default this one.
+        inside: a tree that the directory is in. Then the directory may not be a link.
 
     Attributes:
-        itself: the directory.
-        files: how the reading code reaches what is in it on behalf of a write: without following links.
+        itself: the status of the directory.
+        files: access to the tree's files for the reading code on behalf of a write: without following links.
 
-    Raises:
-        RmqStoreError: there is none.
+        Raises:
+        RmqStoreError: there is no such directory.
     """
 
     _walk: Walk
@@ -120,7 +120,7 @@ class Tree:
         return self._walk.names(path)
 
     def status(self, path: str) -> os.stat_result:
-        """What a path is, be it a link; errors as of os.lstat."""
+        """The status of a path, of a link itself; errors as of os.lstat."""
         return self._walk.status(path)
 
     def open(self, path: str) -> int:
@@ -128,11 +128,11 @@ class Tree:
         return self._walk.open(path)
 
     def is_directory(self, path: str) -> bool:
-        """Is there a directory at a path, and no link?"""
+        """Is there a directory at a path, and not a link to one?"""
         return self.files.is_directory(path)
 
     def find(self, path: str) -> os.stat_result | None:
-        """status(), or None where nothing is."""
+        """status(), or None where there is nothing."""
         try:
             return self.status(path)
         except OSError as why:
@@ -141,14 +141,14 @@ class Tree:
             raise cannot_read(path, why) from None
 
     def refuse_other_than(self, path: str, is_right: Callable[[int], bool], what: str) -> None:
-        """See that a path is free, or of a certain kind, and on the tree's own file system.
+        """See that a path is free, or an entry of a certain kind on the tree's own file system.
 
         Args:
             is_right: stat.S_ISDIR or stat.S_ISREG.
-            what: it in words.
+            what: the kind in words.
 
         Raises:
-            RmqStoreError: there is a link, a mount point or something else.
+            RmqStoreError: there is a link, a mount point or an entry of another kind.
         """
         found = self.find(path)
         if found is None:
@@ -172,7 +172,8 @@ class Tree:
             raise cannot_write(path, PermissionError())
 
     def kinds(self, path: str) -> Iterator[tuple[str, bool, bool]]:
-        """What is in a directory: names, which of them are links, and which directories; nothing where it is none."""
+        """The names in a directory, whether each is a link, and whether a directory; nothing where the path is no
+        directory."""
         try:
             with os.scandir(self._walk.directory(path)) as entries:
                 found = [(e.name, e.is_symlink(), e.is_dir(follow_symlinks=False)) for e in entries]
@@ -181,21 +182,21 @@ class Tree:
         yield from found
 
     def free_bytes(self) -> int:
-        """How much the file system takes, as far as it tells."""
+        """The free bytes of the file system, as far as it tells."""
         found = os.fstatvfs(self._walk.fd)
         return found.f_bavail * found.f_frsize
 
     # ---- changing
 
     def stand_for(self, made: str, place: str) -> None:
-        """What is made in one directory of the tree takes its place in another: as modes.Modes."""
+        """Files made in one directory of the tree will take their places in another; as Modes.stand_for()."""
         self._modes.stand_for(made, place)
 
     def new_file(self, path: str, size: int = 0, place: str | None = None) -> NewFile:
         """Make a file of `size` bytes, all zeros and sparse.
 
         Args:
-            place: what it will be renamed to, where that is not what its directory says (stand_for).
+            place: the path that the file will be renamed to, where it does not follow from the directory (stand_for).
         """
         above, name = self._walk.parent_for_write(path)
         mode = self._modes.of(place or path, is_directory=False)
@@ -208,7 +209,7 @@ class Tree:
         return file
 
     def reopen(self, path: str, identity: tuple[int, int]) -> NewFile:
-        """A file that new_file() has made, once more."""
+        """Open a file that new_file() has made once more."""
         above, name = self._walk.parent_for_write(path)
         fd = open_file(name, path, os.O_RDWR, above, follow=False, refused=cannot_write)
         file = NewFile(path, fd)
@@ -220,7 +221,7 @@ class Tree:
         return file
 
     def may_be_changed(self, path: str) -> bool:
-        """Is there a regular file that belongs to whom the tree does, and that has no other name?"""
+        """Is there a regular file that belongs to the tree's owner and has no other name?"""
         found = self.find(path)
         return found is not None and self._is_own(found)
 
@@ -228,10 +229,10 @@ class Tree:
         return stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_uid == self.itself.st_uid
 
     def open_to_change(self, path: str) -> NewFile:
-        """A file that may_be_changed().
+        """Open a file that may_be_changed().
 
         Raises:
-            RmqStoreError: it may not.
+            RmqStoreError: the file may not be changed.
         """
         above, name = self._walk.parent_for_write(path)
         fd = open_file(name, path, os.O_RDWR, above, follow=False, refused=cannot_write)
@@ -246,13 +247,13 @@ class Tree:
         return file
 
     def write_file(self, path: str, data: bytes, place: str | None = None) -> None:
-        """A new file of these bytes, on disk; see new_file()."""
+        """Make a file of these bytes, on disk; see new_file()."""
         with self.new_file(path, place=place) as file:
             file.write(data, 0)
             file.sync()
 
     def make_lock(self, path: str, content: bytes) -> None:
-        """A file to be locked, unless somebody has just made it."""
+        """Make a lock file, unless another process has just made it."""
         above, name = self._walk.parent_for_write(path)
         mode = self._modes.of(path, is_directory=False)
         fd: int | None = calls.do(calls.open_new_at, path, above, name, mode.bits)
@@ -262,7 +263,8 @@ class Tree:
                 file.write(content, 0)
 
     def lock(self, path: str) -> int | None:
-        """Lock a file's first byte for its descriptor (F_OFD_SETLK), which is the answer; None where it is locked."""
+        """Lock a file's first byte (F_OFD_SETLK). Returns the descriptor that holds the lock; None where it is
+        locked."""
         above, name = self._walk.parent_for_write(path)
         fd = open_file(name, path, os.O_RDWR, above, follow=False, refused=cannot_write)
         with contextlib.ExitStack() as if_not_locked:
@@ -273,14 +275,14 @@ class Tree:
         return fd
 
     def make_directory(self, path: str) -> None:
-        """Make a directory, and those above it in the tree, where they are missing."""
+        """Make a directory, and the missing directories above it in the tree."""
         if path == self.path or self._walk.is_open(path):
             return
         self.make_directory(os.path.dirname(path))
         self._make_directory(path, self._modes.of(path, is_directory=True))
 
     def make_private(self, path: str) -> None:
-        """make_directory() of one that is only for whom it belongs to, as long as it has this name."""
+        """make_directory(), but only the owner has access, as long as the directory has this name."""
         self.make_directory(os.path.dirname(path))
         self._make_directory(path, _PRIVATE)
 
@@ -293,30 +295,30 @@ class Tree:
         fd = self._walk.directory_for_write(path)
         self._walk.refuse_mount_point(fd, path)
         if os.fstat(fd).st_uid == os.geteuid() and not os.listdir(fd):
-            # There is no call that makes a directory and opens it. One that was put in place of ours, and that is
-            # empty, its new owner could have removed before.
+            # No call makes a directory and opens it. To give away an empty directory that was put in place of ours does
+            # no harm: the owner that it gets could have removed it before.
             self._set_up(fd, path, mode)
 
     def _set_up(self, fd: int, path: str, mode: Mode) -> None:
-        """Of something that was just made: who may do what with it, and to whom it belongs."""
+        """Set the permissions and the owner of a new entry."""
         if mode.is_exact and stat.S_IMODE(os.fstat(fd).st_mode) != mode.bits:
             calls.do(os.fchmod, path, fd, mode.bits)
         if self._owner is not None:
             calls.do(os.fchown, path, fd, *self._owner)
 
     def set_mode(self, mode: int) -> None:
-        """Who may do what with the tree's own directory."""
+        """Set the mode of the tree's own directory."""
         calls.do(os.fchmod, self.path, self._walk.fd, mode)
 
     def rename(self, source: str, target: str) -> None:
-        """Move, in place of what has the name."""
+        """Move an entry, replacing the one that has the new name."""
         self._walk.forget(source, target)
         above, name = self._walk.parent_for_write(source)
         other_above, other = self._walk.parent_for_write(target)
         calls.do(calls.rename_at, target, above, name, other_above, other)
 
     def link(self, source: str, target: str) -> None:
-        """One more name for a regular file."""
+        """Give a regular file one more name."""
         above, name = self._walk.parent_for_write(source)
         other_above, other = self._walk.parent_for_write(target)
         calls.do(calls.link_at, target, above, name, other_above, other)
@@ -325,21 +327,21 @@ class Tree:
             raise RmqStoreError(f"{source}: expected a regular file, found another thing; move it away")
 
     def remove(self, path: str) -> None:
-        """Delete a file, if it is there."""
+        """Delete a file, if it exists."""
         with contextlib.suppress(FileNotFoundError):
             calls.do(calls.unlink_at, path, *self._walk.parent(path))
 
     def remove_empty(self, path: str) -> None:
-        """Delete a directory if nothing is in it."""
+        """Delete a directory if it is empty."""
         self._walk.forget(path)
         with contextlib.suppress(RmqStoreError, OSError):
             calls.do(calls.remove_directory_at, path, *self._walk.parent(path))
 
     def remove_tree(self, path: str) -> None:
-        """Delete a directory and all in it, if it is there; file by file, so that it can be stopped at any of them.
+        """Delete a directory with its contents, if it exists; file by file, so that a kill can come at any of them.
 
-        What is not on the tree's own mount stays, and is an error. Depth does not matter: directories within are moved
-        up to the top before they are emptied.
+        An entry that is not on the tree's own mount stays, and is an error. Depth does not matter: directories within
+        are moved up to the top before they are emptied.
         """
         found = self.find(path)
         if found is not None and not stat.S_ISDIR(found.st_mode):
@@ -353,30 +355,31 @@ class Tree:
         calls.do(os.fsync, path, fd)
 
     def sync_directories(self, top: str) -> None:
-        """sync_directory for a directory and all in it."""
+        """sync_directory() for a directory and all directories in it."""
         if self.sync_all(self._made):
             return
         found = [top]
-        for directory in found:  # it gets longer meanwhile
+        for directory in found:  # the list grows meanwhile
             paths = (os.path.join(directory, name) for name in self.names(directory))
             found += [path for path in paths if self.is_directory(path)]
         self.for_each(found[1:], self.sync_directory)
         self.sync_directory(top)
 
     def for_each(self, items: Sequence[str], work: Callable[[str], None]) -> None:
-        """Do something in the tree with each of them, in any order, several at once where they are more than a few
-        (background.py). However many they are, few descriptors are open at a time."""
+        """Call a function with each item, in any order, in several threads where there are more than a few items
+        (background.py). However many items there are, few descriptors are open at a time."""
         for_each(items, work, self._walk.let_go)
 
     @contextlib.contextmanager
     def kept_free(self, count: int) -> Iterator[Callable[[], None]]:
-        """Descriptors are kept for what comes: as many as for_each() may need for so many items, and this thread.
+        """Reserve descriptors for the next steps: as many as for_each() may need for so many items, and for this
+        thread.
 
         Yields:
-            what gives them free, at the latest at the end.
+            A function that releases the descriptors; they are released at the end in any case.
 
         Raises:
-            RmqStoreError: so many are not to be had (ulimit -n).
+            RmqStoreError: so many descriptors are not available (ulimit -n).
         """
         with contextlib.ExitStack() as kept:
             for _ in range((1 + threads_for(count)) * (MOST_OPEN + _PASSING)):
@@ -387,16 +390,16 @@ class Tree:
             yield kept.close
 
     def sync_all(self, count: int) -> bool:
-        """Wait until all that was changed in the tree is on disk, where that is quicker than to wait for each.
+        """Wait until all changes in the tree are on disk, where that is quicker than to wait for each file.
 
-        What could not be written since the tree was opened is an error, whoever wrote it. So nothing is missed, not
-        even where a file was closed and forgotten by the system before anybody waited for it.
+        Any failure to write since the tree was opened is an error, whichever process wrote. So no failure is missed,
+        not even where a file was closed and forgotten by the system before anybody waited for it.
 
         Args:
-            count: of files and directories that are to come to disk.
+            count: the number of files and directories that are to come to disk.
 
         Returns:
-            whether it was done. If not, each is to be synced.
+            Whether this was done. If not, the caller must sync each of them.
         """
         if count < _MANY_TO_SYNC or not calls.syncfs_tells_errors(self._walk.fd):
             return False
@@ -407,10 +410,10 @@ class Tree:
         return True
 
     def exchange(self, one: str, other: str) -> None:
-        """Let two directories swap their names in one step.
+        """Swap the names of two directories in one step.
 
         Raises:
-            RmqStoreError: the file system cannot, or one of them is a mount point.
+            RmqStoreError: the file system cannot exchange, or one of the directories is a mount point.
         """
         self._walk.forget(one, other)
         above, name = self._walk.parent_for_write(one)
@@ -418,7 +421,8 @@ class Tree:
         calls.do(calls.exchange, other, above, name, other_above, other_name)
 
     def can_exchange(self, directory: str) -> bool:
-        """Does the file system of a directory know how to exchange? What a kill leaves of the try begins with PROBE."""
+        """Can the file system of a directory exchange? Remains of the trial after a kill have names that begin with
+        PROBE."""
         probe = os.path.join(directory, f"{PROBE}{secrets.token_hex(8)}")
         one, other = os.path.join(probe, "one"), os.path.join(probe, "other")
         try:

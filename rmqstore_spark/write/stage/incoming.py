@@ -1,5 +1,5 @@
-"""The columns of rows that are to be written: the types that are taken, the same of Arrow data and of DataFrames, and
-how they become those that messages have."""
+"""The columns of rows that are to be written: the accepted types, which are the same for Arrow data and DataFrames, and
+their conversion to the types of messages."""
 
 import bisect
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from rmqstore_spark.query.options import WriteOptions, check_columns
 
 
 class BadValueError(Exception):
-    """What is wrong with a column in a row of a batch."""
+    """The fault of a column in one row of a batch."""
 
     def __init__(self, row: int, column: str, reason: str) -> None:
         super().__init__(row, column, reason)
@@ -25,7 +25,7 @@ def check_incoming(found: pa.Schema, options: WriteOptions, names: Mapping[str, 
     """Refuse columns that cannot be written.
 
     Args:
-        names: the columns' types as Spark says them, where it is Spark that is told.
+        names: the columns' types in Spark's words, for error texts of Spark writes.
 
     Raises:
         OptionError: naming a column that is unknown, of another type, or missing.
@@ -43,13 +43,13 @@ def check_incoming(found: pa.Schema, options: WriteOptions, names: Mapping[str, 
 
 
 def incoming(batch: pa.RecordBatch, with_offsets: bool) -> pa.RecordBatch:
-    """The columns of a batch that are written, each of the type that messages have. The others are ignored.
+    """The columns of a batch that are written, each in the type that messages have. Other columns are ignored.
 
     Args:
-        with_offsets: whether queueOffset is one of them, as configFrom needs it.
+        with_offsets: whether queueOffset is among them, as configFrom needs it.
 
     Raises:
-        BadValueError: a value has no place in its column's type, such as 2^31 in queueId.
+        BadValueError: a value does not fit its column's type, such as 2^31 in queueId.
     """
     fields = [pa.field(name, COLUMNS[name].arrow) for name in batch.schema.names if _is_read(name, with_offsets)]
     arrays = [_cast(batch.column(field.name), field) for field in fields]
@@ -81,8 +81,8 @@ def _can_cast(column: pa.Array, type: pa.DataType) -> bool:
 
 
 def _fits(found: pa.DataType, name: str) -> bool:
-    """Can values of a type be of a column's without a loss that nobody sees? Whole numbers of any width can, as each of
-    them is looked at; a time without a zone is one in UTC, as it is in options."""
+    """Can values of a type be converted to a column's type without a silent loss? Whole numbers of any width can, as
+    each value is checked; a time without a zone is in UTC, as in options."""
     types, wanted = pa.types, COLUMNS[name].arrow
     if types.is_dictionary(found):
         found = found.value_type

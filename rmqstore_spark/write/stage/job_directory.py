@@ -1,4 +1,4 @@
-"""The directory that a job's tasks stage in: made before them, and thrown away in any case."""
+"""The directory that a job's tasks stage in: made before the tasks run, and thrown away in any case."""
 
 import contextlib
 import itertools
@@ -15,14 +15,14 @@ from rmqstore_spark.write.fs.workshop import GONE, PART, staging, workshop
 
 logger = logging.getLogger(__name__)
 
-_TRIES = 100  # to make a job's directory where others come and go
+_TRIES = 100  # at making a job's directory while other jobs come and go
 
 
 def prepare(root: str, job: str) -> None:
     """Make the directory that a job's tasks stage in.
 
     Raises:
-        RmqStoreError: the file system is none that can be written to; there is no trace then.
+        RmqStoreError: the file system cannot be written to; nothing is left behind then.
     """
     is_made = False
     for tries in itertools.count(1):
@@ -35,7 +35,7 @@ def prepare(root: str, job: str) -> None:
                     tell_root_is_made(tree, staging(root, job))
                 check_can_exchange(tree, staging(root, job))
                 return
-        except RaceError:  # another job has just ended, and taken the empty directories away
+        except RaceError:  # another job has just ended, and removed the empty directories
             if tries == _TRIES:
                 raise
         except RmqStoreError:
@@ -47,7 +47,7 @@ def prepare(root: str, job: str) -> None:
 
 @contextlib.contextmanager
 def prepared(root: str, job: str) -> Iterator[None]:
-    """prepare() and forget() for a job of this process alone. If it is killed, the next write sees that, and clears."""
+    """prepare() and forget() for a job in this process alone. If it is killed, the next write notices and clears up."""
     with contextlib.ExitStack() as at_end:
         at_end.callback(forget, root, job)
         at_end.callback(os.close, _prepare_held(root, job))
@@ -55,7 +55,7 @@ def prepared(root: str, job: str) -> Iterator[None]:
 
 
 def _prepare_held(root: str, job: str) -> int:
-    new = job + PART  # it has its name only when it is held
+    new = job + PART  # the directory gets its name only when it is held
     for tries in itertools.count(1):
         prepare(root, new)
         try:
@@ -68,11 +68,12 @@ def _prepare_held(root: str, job: str) -> int:
 
 
 def forget(root: str, *jobs: str) -> None:
-    """Throw away what jobs' tasks have staged, and directories of the writer's that are empty without it: also the
-    store's, if one of the jobs has made it. One that was there before is its owner's, be it empty or a mount point.
+    """Throw away the staged files of jobs, and directories of the writer that are then empty; also the store's
+    directory, if one of the jobs has made it. A directory that was there before is its owner's, be it empty or a mount
+    point.
 
-    Tasks that still run find their directory gone, and can make nothing new. Where it cannot be thrown away, that is
-    only told, as the messages may be written: a later write does it (sweep.py).
+    Tasks that still run find their directory gone, and can make nothing new. A failure to throw files away is only
+    logged, as the messages may be written already: a later write does it (sweep.py).
     """
     if disk.kind_at(root) != "a directory":
         return

@@ -23,7 +23,7 @@ from rmqstore_spark.write.fs.disk import Tree
 from rmqstore_spark.write.fs.workshop import staging
 from rmqstore_spark.write.stage.incoming import BadValueError, incoming
 
-_PART_BYTES = 8 * 1024 * 1024  # that are encoded at a time
+_PART_BYTES = 8 * 1024 * 1024  # bytes that are encoded at a time
 _PLAIN_BODY = ~(FORMAT["SYSFLAG_COMPRESSED"] | COMPRESSION_TYPE)
 
 
@@ -50,14 +50,14 @@ def stage(
     Args:
         root: the store directory, absolute.
         job: the job's name.
-        name: of the file, unlike that of every other task and attempt.
-        partition: its number; rows of different tasks that go to queues in turn begin at different ones.
-        brought: what option configFrom brings.
+        name: of the file; differs from the name of every other task and attempt.
+        partition: the task's number; rows that are spread over queues in turn begin at a different queue in each task.
+        brought: the configuration that option configFrom brings.
 
     Raises:
         BadRowError: naming row and column. The file is deleted.
-        OptionError: the rows are none that configFrom can be used for.
-        RmqStoreError: the store's directory, or the job's in it, is not there.
+        OptionError: configFrom cannot be used for these rows.
+        RmqStoreError: the store's directory, or the job's directory in it, is missing.
     """
     counts = None if brought is None else Counts(brought.positions())
     if not Files().is_directory(root):
@@ -76,8 +76,8 @@ def stage(
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch in parts of about so many bytes that are the same memory: Spark makes batches of 64 MiB, and a worker may
-    be allowed little more than to hold one."""
+    """A batch in parts of about _PART_BYTES that share its memory: Spark makes batches of 64 MiB, and a worker may have
+    little more memory than one batch."""
     count = max(1, min(batch.num_rows, -(-batch.nbytes // _PART_BYTES)))
     for number in range(count):
         first, stop = (batch.num_rows * each // count for each in (number, number + 1))
@@ -85,7 +85,7 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 class RowEncoder:
-    """Makes units of rows.
+    """Makes units from rows.
 
     Args:
         partition: the task's number.
@@ -108,7 +108,7 @@ class RowEncoder:
             return incoming(batch, with_offsets)
 
     def encode(self, batch: pa.RecordBatch) -> Encoded:
-        """The units of a batch, which has rows.
+        """The units of a batch, which must have rows.
 
         Raises:
             BadRowError: naming row and column.
@@ -120,7 +120,7 @@ class RowEncoder:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """What is wrong in a batch, with the row's number in the task."""
+        """Turn the fault of a batch into an error with the row's number in the task."""
         try:
             yield
         except (BadValueError, EncodeError) as why:
@@ -135,7 +135,7 @@ class RowEncoder:
         topic = rows.filled("topic", self._options.topic)
         keys, properties = rows.get("keys"), rows.get("properties")
         queue_id, spread = self._queue_ids(rows, keys, properties)
-        store_timestamp = rows.milliseconds("storeTimestamp")  # null: the commit gives it one
+        store_timestamp = rows.milliseconds("storeTimestamp")  # null: the commit sets the time
         sys_flag = rows.filled("sysFlag", 0)
         if self._options.decompress:
             sys_flag = pc.bit_wise_and(sys_flag, pa.scalar(_PLAIN_BODY, pa.int32()))
@@ -163,7 +163,7 @@ class RowEncoder:
         return Encoded(units, sizes, topics)
 
     def _queue_ids(self, rows: "_Rows", keys: pa.Array, properties: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-        """The queue of each row, and which rows had none."""
+        """The queue of each row, and which rows did not name one."""
         given = rows.get("queueId")
         spread = _to_numpy(pc.is_null(given))
         if not spread.any():
@@ -187,7 +187,7 @@ class _Rows:
         self._batch = batch
 
     def get(self, name: str) -> pa.Array:
-        """A column; nulls where there is none."""
+        """A column; all nulls where the batch does not have it."""
         at = self._batch.schema.get_field_index(name)
         if at < 0:
             return pa.nulls(self._batch.num_rows, COLUMNS[name].arrow)
@@ -197,7 +197,7 @@ class _Rows:
         """A column with no nulls left.
 
         Raises:
-            BadValueError: there is one, and no default for it.
+            BadValueError: a value is null, and the column has no default.
         """
         column = self.get(name)
         if column.null_count == 0:
@@ -216,7 +216,7 @@ class _Rows:
         return pa.array(times, pa.int64(), mask=_to_numpy(pc.is_null(column)) if column.null_count else None)
 
     def hosts(self, name: str, default: bytes) -> pa.Array:
-        """A column of hosts as a unit has them."""
+        """A column of host addresses in the form that units have."""
         column = self.get(name)
         if column.null_count == len(column):
             return pa.repeat(pa.scalar(default, pa.binary()), len(column))
@@ -230,7 +230,7 @@ class _Rows:
 
 
 def _queues_needed(topic: pa.Array, queue_id: pa.Array, spread: npt.NDArray[np.bool_], queues: int) -> dict[str, int]:
-    """How many queues each topic needs: all that rows may have been spread over, else up to the last one named."""
+    """How many queues each topic needs: all that rows may have been spread over, else up to the highest one named."""
     needed = np.where(spread, queues, _to_numpy(queue_id).astype(np.int64) + 1)
     topics = topic.dictionary_encode()
     most = np.zeros(len(topics.dictionary), np.int64)
