@@ -79,7 +79,7 @@ class Tree:
         itself: the status of the directory.
         files: access to the tree's files for the reading code on behalf of a write: without following links.
 
-        Raises:
+    Raises:
         RmqStoreError: there is no such directory.
     """
 

@@ -22,7 +22,7 @@ class Walk:
         path: the path of the open directory.
         fd: its descriptor, which is closed with the walk.
 
-        Attributes:
+    Attributes:
         itself: the status of the directory.
     """
 
