@@ -1,7 +1,7 @@
 """How sure it is that a message named by a queue or an index file exists and belongs to the live log.
 
 The values are ordered: callers name the weakest value that they accept (`found >= Evidence.LIVE`). Whatever a store
-    holds, the evidence is never stronger than the truth.
+holds, the evidence is never stronger than the truth.
 """
 
 import enum

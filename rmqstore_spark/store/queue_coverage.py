@@ -6,11 +6,11 @@ queues must follow each other without gaps or overlaps. Where they do, no messag
 in the log.
 
 Every queue is walked along once, however many stretches there are: a sum of fingerprints for each stretch tells whether
-    each unit begins where another ends. Only where this test fails, the units are sorted to find the gaps. The first
-    and the last unit of each queue are checked in the log: directories may have been mixed up, so that one queue's
-    units stand under another queue's name; and left-over units of a truncation are at a queue's end. So units before a
-    unit in a later segment are live (store/live_log.py), and where the walk meets the unit of a segment's last message,
-    only the segment's closing blank is left to be checked.
+each unit begins where another ends. Only where this test fails, the units are sorted to find the gaps. The first and
+the last unit of each queue are checked in the log: directories may have been mixed up, so that one queue's units stand
+under another queue's name; and left-over units of a truncation are at a queue's end. So units before a unit in a later
+segment are live (store/live_log.py), and where the walk meets the unit of a segment's last message, only the segment's
+closing blank is left to be checked.
 """
 
 import os

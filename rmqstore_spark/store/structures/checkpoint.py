@@ -2,8 +2,8 @@
 
  0  i64 physicMsgTimestamp    8  i64 logicsMsgTimestamp   16  i64 indexMsgTimestamp   (ms; any may be 0)
 24  i64 masterFlushedOffset  32  i64 confirmPhyOffset     (since 5.0.0 and 5.1.1); zeros up to 4096 bytes
-Brokers since 5.5.0 have one more offset after these, which may be 0: it is left so.
-They map all of the file and change their own fields only, so that a sign behind these stays (written.py).
+Brokers since 5.5.0 have one more offset after these, which may be 0: this package leaves it 0. Brokers map all of the
+file and change only their own fields, so a sign after these fields stays (written.py).
 """
 
 import struct
@@ -25,7 +25,8 @@ def encode(message: int, index: int, end: int, signed: bool = False) -> bytes:
 
     Args:
         message: store time (ms) of the last message.
-        index: store time of the last entry in an index file. A broker that crashes later deletes newer index files.
+        index: store time (ms) of the last entry in an index file. A broker that crashes later deletes newer index
+            files.
         end: physical offset where the last message ends.
         signed: whether messages in the log were written by us.
     """
@@ -41,8 +42,8 @@ def is_signed(path: str, files: Files) -> bool:
 
 
 def fields(path: str, files: Files) -> dict[str, int]:
-    """All that it says, by RocketMQ's names, in the order in which it stands there; nothing where it cannot be read, or
-    is too short. A hint."""
+    """The file's fields by RocketMQ's names, in the file's order; empty where the file cannot be read, or is too short.
+    A hint."""
     data = b""
     with ignore_unreadable(), files.file(path) as file:
         data = file.read(0, 8 * len(_NAMES))
@@ -51,10 +52,10 @@ def fields(path: str, files: Files) -> dict[str, int]:
 
 
 def index_timestamp(path: str, files: Files) -> int:
-    """Store time (ms) up to which the index files are complete; 0 when that is not known."""
+    """Store time (ms) up to which the index files are complete; 0 if unknown."""
     return fields(path, files).get("indexMsgTimestamp", 0)
 
 
 def logics_timestamp(path: str, files: Files) -> int:
-    """Store time (ms) of the last message put into a ConsumeQueue, as of the last flush; 0 when that is not known."""
+    """Store time (ms) of the last message put into a ConsumeQueue, as of the last flush; 0 if unknown."""
     return fields(path, files).get("logicsMsgTimestamp", 0)

@@ -1,7 +1,7 @@
-"""Reading the units of a segment: one after the other, or single ones. Where something is no unit, it stops.
+"""Reading the units of a segment: one after the other, or single ones. Reading stops at bytes that are no unit.
 
-What comes after that is another question (store/structures/past_damage.py), and so is whether a unit is of today's log
-(store/live_log.py).
+Reading on after such bytes is another module's work (store/structures/past_damage.py), and so is the question whether a
+unit belongs to the live log (store/live_log.py).
 Source: org.apache.rocketmq.store.CommitLog.
 """
 
@@ -23,9 +23,9 @@ from rmqstore_spark.store.structures.segments import Segment
 from rmqstore_spark.store.structures.window import FIRST_WINDOW, WINDOW_SIZE, Window
 
 WINDOW_UNITS = 8192
-BIG_UNIT = 16 * 1024 * 1024  # above it a unit's far end is looked at before the rest is read
-_FAR = WINDOW_SIZE // 2  # a search does that above this: what it shows it then passes, most of it
-_PEEK_SIZE = 2048  # read first where one unit is asked for: the header of a message with a kilobyte
+BIG_UNIT = 16 * 1024 * 1024  # bytes: the far end of a larger unit is read before the rest
+_FAR = WINDOW_SIZE // 2  # bytes: the same limit for a search, which passes most of the bytes that it reads
+_PEEK_SIZE = 2048  # bytes read first where one unit is asked for: enough for a message of a kilobyte
 _NEAR = 4096  # bytes between two units that are cheaper to read than to ask for twice (Prices.gap)
 _MOST = (1 << 63) - 1
 _ALL_UNITS = 1 << 30
@@ -35,7 +35,7 @@ Step = Callable[..., Walked]
 
 
 class UnitSink(Protocol):
-    """What takes the units of one window after the other, as a native_io.Dispatcher does."""
+    """A receiver of units, window by window, such as native_io.Dispatcher."""
 
     def dispatch(
         self,
@@ -73,7 +73,7 @@ class SegmentReader:
         self._wrapping = segment.wrapping
         self._verify_crc = verify_crc
         self._sums = BodySums(self._window)
-        self._outline, self._outlined = memoryview(b""), (0, 0)  # the last one, its position and size
+        self._outline, self._outlined = memoryview(b""), (0, 0)  # the last outline; its unit's position and size
         self._positions: Positions = np.empty(WINDOW_UNITS, np.int64)
         self._scan_many = functools.partial(scan, positions=self._positions)
         self._scan_one = functools.partial(scan, positions=self._positions[:1])
@@ -85,7 +85,7 @@ class SegmentReader:
         self.close()
 
     def close(self) -> None:
-        """Close the file. Runs that were read are lost."""
+        """Close the file. Runs that were read become invalid."""
         self._window.close()
 
     # ---- bytes
@@ -100,11 +100,12 @@ class SegmentReader:
         return self._window.read(at, size)
 
     def seen(self, at: int, size: int) -> bytes | memoryview:
-        """read(), out of memory where the bytes are in it just now."""
+        """read(), but from memory where the bytes are in the window."""
         return self._window.seen(at, size)
 
     def expect(self, start: int, stop: int) -> None:
-        """The bytes [start, stop) are read next, one after the other, if nothing in them stops that."""
+        """Announce that the bytes [start, stop) are read next, from start to end, if nothing in them stops the
+        reading."""
         self._window.expect(start, stop)
 
     def data_extents(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
@@ -117,7 +118,7 @@ class SegmentReader:
 
     @contextlib.contextmanager
     def unchecked(self) -> Iterator[None]:
-        """Meanwhile a unit's bodyCRC need not be right."""
+        """A context in which a unit's bodyCRC need not be right."""
         verify_crc, self._verify_crc = self._verify_crc, False
         try:
             yield
@@ -129,16 +130,16 @@ class SegmentReader:
     def decode(
         self, start: int, stop: int, builder: BatchBuilder, chosen: Filter | None = None
     ) -> Generator[int, None, Walked]:
-        """Decode the units that begin in [start, stop), step by step, up to the first thing that is none.
+        """Decode the units that begin in [start, stop), step by step, up to the first bytes that are no unit.
 
         Args:
             start: a unit's start.
             stop: the log's end, another unit's start, or the segment's end, where there must be a blank.
-            builder: where the units go: in each step no more than its budget.
+            builder: takes the units: in each step no more than its budget.
             chosen: which units are decoded; None: all.
 
         Yields:
-            after each step how many units it gave, so that the builder can be emptied.
+            the number of units of each step, so that the builder can be emptied in between.
         """
 
         def step(at: int) -> Walked:
@@ -147,13 +148,14 @@ class SegmentReader:
         return self._steps(start, stop, step, lambda count: count)
 
     def feed(self, start: int, stop: int, sink: UnitSink) -> Generator[int, None, Walked]:
-        """The same with units that are not decoded: each window's go to a sink."""
+        """Pass the units that begin in [start, stop) to a sink, window by window, without decoding; like decode()
+        otherwise."""
         step = functools.partial(sink.dispatch, most=_ALL_UNITS)
         return self._steps(start, stop, lambda at: self._scan(at, stop, step), lambda count: count)
 
     def select(self, start: int, stop: int, chosen: Filter, last: int = _MOST) -> Generator[Run, None, Walked]:
-        """The units that a filter chooses among those that begin in [start, stop), run by run; bounds as of decode().
-        None after `last` is chosen, so that reading need not go on there."""
+        """The units that a filter chooses among those that begin in [start, stop), run by run; bounds as in decode().
+        At most `last` units are chosen, and reading stops after them."""
         step = functools.partial(chosen.scan, positions=self._positions)
         return self._steps(start, stop, lambda at: self._scan(at, stop, step), self._run_of, last)
 
@@ -161,7 +163,8 @@ class SegmentReader:
         """Step over the units from `start` on, up to `stop`.
 
         Returns:
-            the start of the last unit, or None; and where that stopped, and why (of `units`: the last window's units).
+            the start of the last unit, or None; and where and why the walk stopped (`units` counts the last window's
+            units).
         """
         last, at = None, start
         while True:
@@ -176,14 +179,14 @@ class SegmentReader:
         """The units from `start` on, as many as a window shows; None when there is none.
 
         Args:
-            size: so many bytes are shown at least, if the file has them.
+            size: the least bytes to show, if the file has them.
         """
         if size:
             self._window.show(start, 0, start + size)
         return self._run(start, stop)[0]
 
     def first_headers(self, start: int, size: int = FIRST_WINDOW) -> list[Header]:
-        """The headers of the units from `start` on that one read of so many bytes shows, and of the first one in any
+        """The headers of the units from `start` on that one read of `size` bytes shows; that of the first unit in any
         case."""
         self._window.show(start, 0, start + size)
         run = self._run(start, self.segment.end, may_load=False)[0]
@@ -193,7 +196,7 @@ class SegmentReader:
         return [] if first is None else [first]
 
     def headers(self, start: int, stop: int) -> Iterator[Header]:
-        """The headers of the units that begin in [start, stop), up to the first thing that is none."""
+        """The headers of the units that begin in [start, stop), up to the first bytes that are no unit."""
         at = start
         while at < stop and (run := self.run_at(at, stop)) is not None:
             found = run.headers()
@@ -203,11 +206,11 @@ class SegmentReader:
     # ---- single units
 
     def pick(self, claims: Claims, first: int, chosen: Filter) -> tuple[Run | None, Walked]:
-        """Look at claims from `first` on, as many as go into a window.
+        """Check claims from index `first` on, as many as fit into a window.
 
         Returns:
-            those of them that the filter chooses, or None; and `at`: the first claim not looked at. Another status than
-            LIMIT: the log has something else where that one should be.
+            the units that the filter chooses, or None; and `at`: the first claim not checked. A status other than
+            LIMIT: the log has no such unit where that claim's unit should be.
         """
         some = claims.part(first, first + WINDOW_UNITS)
         offsets, lengths = np.empty((2, len(some)), np.int64)
@@ -226,17 +229,17 @@ class SegmentReader:
         return run, walked._replace(at=first + walked.at)
 
     def header(self, position: int, after: int = 0) -> Header | None:
-        """The unit at a physical offset, or None when there is none. Without verify_crc its body is not read: one
-        request, and of a large unit another one for its end.
+        """The unit at a physical offset, or None when there is none. Without verify_crc the body is not read: a unit
+        takes one request, a large unit another one for its end.
 
         Args:
-            after: so many bytes after a large unit are brought along with its end.
+            after: bytes after a large unit that are read along with its end.
         """
         status, header = self.look(position, after)
         return header if status is Status.FULL else None
 
     def look(self, position: int, after: int = 0) -> tuple[Status, Header | None]:
-        """What is at a physical offset: FULL and the unit, BAD_BODY_CRC and the unit, or why there is none.
+        """Check a physical offset: FULL and the unit, BAD_BODY_CRC and the unit, or the reason why there is no unit.
 
         Args:
             after: see header().
@@ -257,14 +260,15 @@ class SegmentReader:
         return (Status.FULL if self._is_right(data[at:], position) else Status.BAD_BODY_CRC), header
 
     def _is_right(self, unit: memoryview, position: int) -> bool:
-        """Is the body of a unit what its bodyCRC says?"""
+        """Does the body of a unit agree with its bodyCRC?"""
         begin, end = body_in(unit)
         if not self._verify_crc or begin == end:
             return True
         return self._sums.of(position + begin, position + end) & 0x7FFFFFFF == body_crc(unit)
 
     def headers_at(self, position: int) -> list[Header]:
-        """header(), and those of the next units as far as the same read shows them; none where there is no unit."""
+        """The headers of the unit at a physical offset and of the next units that the same read shows; none where there
+        is no unit."""
         header = self.header(position)
         if header is None:
             return []
@@ -272,7 +276,8 @@ class SegmentReader:
         return [header] if run is None else run.headers()
 
     def two_headers(self, first: int, second: int) -> tuple[list[Header], list[Header]]:
-        """headers_at() of two units, of the first alone, for the price of one where the second comes soon after it."""
+        """The header of the first unit, and headers_at() of the second one, for the price of one request where the
+        second unit comes soon after the first."""
         near = second + _PEEK_SIZE - first
         if _PEEK_SIZE < near <= _PEEK_SIZE + _NEAR:
             self._window.show(first, near, first + near)
@@ -280,7 +285,7 @@ class SegmentReader:
         return [] if header is None else [header], self.headers_at(second)
 
     def has_message(self, queue: Queue, queue_offset: int, unit: QueueUnit) -> bool:
-        """Is there the message that a ConsumeQueue has this unit for?"""
+        """Does the log hold the message that a ConsumeQueue has this unit for?"""
         self._window.show(unit.position, 0, unit.position + min(max(unit.size, HEAD_SIZE), _PEEK_SIZE))
         there = self.header(unit.position)
         return there is not None and (there.topic, there.queue_id, there.queue_offset, there.size) == (
@@ -291,12 +296,12 @@ class SegmentReader:
         )
 
     def is_closed_at(self, at: int) -> bool:
-        """Is the segment's closing blank at a physical offset? No more than that is read."""
+        """Is the segment's closing blank at a physical offset? Nothing but the blank is read."""
         self._window.show(at, FORMAT["BLANK_SIZE"], at + FORMAT["BLANK_SIZE"])
         return self.status_at(at, self.segment.end) is Status.BLANK
 
     def status_at(self, at: int, stop: int) -> Status:
-        """What is at a physical offset: FULL or LIMIT for a unit, else why there is none."""
+        """The status of a physical offset: FULL or LIMIT for a unit, else the reason why there is no unit."""
         if at >= stop:
             return Status.LIMIT
         status, header = self.look(at)
@@ -304,8 +309,8 @@ class SegmentReader:
         return Status.CROSSES_STOP if is_over else status
 
     def find(self, start: int, stop: int) -> int | None:
-        """The first physical offset in [start, stop) at which a unit stands that is whole in every check, or None.
-        It takes as long as the bytes are many, whatever they are."""
+        """The first physical offset in [start, stop) with a unit that is whole in every check, or None. The time is
+        linear in the bytes, whatever they are."""
         at, need = start, 0
         while at < stop:
             self._window.show(at, need, stop)
@@ -324,7 +329,7 @@ class SegmentReader:
             if at + need > self._window.file_end:
                 if need <= FORMAT["BLANK_SIZE"]:
                     return None
-                at, need = at + 1, 0  # something that names more bytes than the file has is no unit
+                at, need = at + 1, 0  # bytes that name a size beyond the file's end are no unit
             elif need > _FAR:
                 if self.look(at)[0] is Status.FULL:
                     return at
@@ -336,8 +341,8 @@ class SegmentReader:
     def _steps(
         self, start: int, stop: int, step: Callable[[int], Walked], given: Callable[[int], _Given], last: int = _MOST
     ) -> Generator[_Given, None, Walked]:
-        """Let the kernel walk from `start` to `stop`, or over `last`; what `given` makes of the number of units of each
-        step that gave any."""
+        """Let the kernel walk from `start` to `stop`, or over `last` units. Yields what `given` makes of each step's
+        number of units, where a step had any."""
         at = start
         self._window.expect(start, min(stop, last + 1))
         while at < stop and at <= last:
@@ -350,7 +355,7 @@ class SegmentReader:
         return Walked(0, at, Status.LIMIT, 0, 0)
 
     def _decoded(self, at: int, stop: int, builder: BatchBuilder, chosen: Filter | None) -> Walked:
-        """Units from `at` on: of one window, and of more where the kernel may read the file itself."""
+        """Decode units from `at` on: of one window, or of more where the kernel may read the file itself."""
         budget, decoder = builder.budget, builder.decoder
         walked = self._window.decode(decoder, at, stop, self._verify_crc, budget, chosen)
         if walked is not None and walked.status is not Status.MORE:
@@ -374,11 +379,11 @@ class SegmentReader:
 
         Args:
             step: the kernel's scan, or a decoder's.
-            peek: only the first unit is asked for, and of that nothing that is not near; its bodyCRC is not looked at.
-            may_load: if not, only what is in the window or near is looked at.
+            peek: only the first unit is wanted, and of it only the bytes that are near; its bodyCRC is not checked.
+            may_load: if false, only bytes in the window or near it are used.
 
         Returns:
-            What the kernel returns; FULL means that it only has to be called again.
+            The kernel's result; FULL means that the kernel only has to be called again.
         """
         if self._wrapping is not None and not peek:
             at = self._past_header(at, stop, self._wrapping)
@@ -411,8 +416,8 @@ class SegmentReader:
                     return outlined._replace(units=0, at=at)
 
     def _past_header(self, at: int, stop: int, wrapping: Wrapping) -> int:
-        """Where the unit begins whose entry begins at a physical offset; the offset itself where no entry does, or none
-        with a unit that begins before `stop`."""
+        """The start of the unit whose entry begins at a physical offset; the offset itself where no entry begins there,
+        or where the entry's unit does not begin before `stop`."""
         self._window.show(at, wrapping.header, min(at + _PEEK_SIZE, self.segment.end))
         size = wrapping.entry_size(bytes(self._window.seen(at, wrapping.header)), at)
         after = at + wrapping.header
@@ -438,7 +443,7 @@ class SegmentReader:
         return Run(self._window.data, 0, claims.positions[which], offsets[which]) if walked.units else None, walked
 
     def _check_outline(self, outline: memoryview, at: int, stop: int) -> Walked:
-        """Do its lengths fit together? Status FULL says so."""
+        """Do the lengths in a unit's outline fit together? Status FULL if they do."""
         return scan(
             outline,
             base=at,

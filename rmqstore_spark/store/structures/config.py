@@ -1,7 +1,7 @@
-"""config/: what the broker was told of topics and consumers, in files or in RocksDB (rocksdb_config.py). Hints: nothing
-that is there needs to be true.
+"""config/: the broker's topics, groups and offsets, in files or in RocksDB (rocksdb_config.py). Hints: nothing in
+config/ needs to be true.
 
-fastjson writes them, with numbers as keys in no quotes: {0:12,1:9}. While one is replaced, only its .bak may be there.
+fastjson writes the files, with unquoted numbers as keys: {0:12,1:9}. While a file is replaced, only its .bak may exist.
 Source: org.apache.rocketmq.common.ConfigManager, broker.BrokerPathConfigHelper.
 """
 
@@ -25,14 +25,14 @@ log = logging.getLogger(__name__)
 
 _BACKUP = ".bak"
 _MOST_MILLISECONDS = 253_402_300_800_000  # the year 10000
-_MOST_BYTES = 64 * 1024 * 1024  # 100 000 topics are half of it
-_MOST_MEMBERS = 2_000_000  # and these, too; a topic has about ten
-_MOST_DEPTH = 32  # a broker's have five; so many are safe in any code that calls itself
-DEFAULT_QUEUES = 16  # to read and to write, of a topic whose entry does not say (TopicConfig.defaultReadQueueNums)
-# A text, which stays what it is, or a number before a colon. Also a text without an end: it is then all that is left.
+_MOST_BYTES = 64 * 1024 * 1024  # bytes of a file; 100 000 topics take half of it
+_MOST_MEMBERS = 2_000_000  # members of objects; 100 000 topics have half as many, about ten each
+_MOST_DEPTH = 32  # levels; a broker's files have five, and 32 are safe in any recursive code
+DEFAULT_QUEUES = 16  # read and write queues of a topic whose entry gives no number (TopicConfig.defaultReadQueueNums)
+# A string, which is kept, or a number before a colon. An unclosed string reaches to the end of the text.
 _TEXT_OR_KEY = re.compile(r'("(?:[^"\\]|\\.)*"?)|(?<![\w.+-])(-?[0-9]+)(?=\s*:)', re.DOTALL)
 
-# The member that has what readers take of a file.
+# The member of each file that readers use.
 MEMBERS = {
     "topics.json": "topicConfigTable",
     "subscriptionGroup.json": "subscriptionGroupTable",
@@ -52,11 +52,11 @@ _PARTS: dict[str, Part] = {
 }
 
 Table = dict[str, Any]
-ConsumerOffsets = dict[tuple[str, str], dict[int, int]]  # by (group, topic): by queueId
+ConsumerOffsets = dict[tuple[str, str], dict[int, int]]  # by (group, topic): offsets by queueId
 
 
 def load(path: str, files: Files) -> Table | None:
-    """A file's object, its backup's when it has none, or None. A hint: what cannot be understood is passed over.
+    """A file's object, else its backup's, else None. A hint: a file that cannot be parsed is passed over.
 
     Args:
         path: the file without `.bak`.
@@ -72,8 +72,8 @@ def load(path: str, files: Files) -> Table | None:
 
 
 def why_unread(root: str, name: str, files: Files) -> str | None:
-    """Why nothing is known of a file in config/ that is there, in words; None where it, or its backup, can be read, or
-    neither is there.
+    """The reason why an existing file in config/ could not be used, as text; None where the file or its backup can be
+    read, or neither exists.
 
     Args:
         root: the store directory.
@@ -84,8 +84,8 @@ def why_unread(root: str, name: str, files: Files) -> str | None:
 
 
 def read(root: str, name: str, files: Files) -> tuple[Table, str | None]:
-    """A file's object, or its backup's, if it is what a broker writes, else an empty one; and why there is none
-    although there is a file, in words. Unlike load() it takes no guesses.
+    """A file's object, or its backup's, if it has the form that a broker writes, else an empty one; and as text, why an
+    existing file gave no object. Unlike load(), read() does not guess.
 
     Args:
         root: the store directory.
@@ -99,7 +99,8 @@ def read(root: str, name: str, files: Files) -> tuple[Table, str | None]:
 
 
 def backup_instead(root: str, name: str, files: Files) -> tuple[str, str] | None:
-    """Where a broker takes a file's backup in config/: what it finds as the file, and of when the backup is, in words.
+    """Where a broker takes a file's backup in config/: the state of the file itself, and the backup's age, both as
+    text. None where the file itself is taken.
 
     Args:
         root: the store directory.
@@ -116,8 +117,8 @@ class _Taken(NamedTuple):
     """What was read of a file in config/.
 
     Attributes:
-        path: of the file or its backup; None where neither could be read.
-        reasons: why what comes before that could not be.
+        path: the file or its backup, whichever was read; None where neither could be read.
+        reasons: why the files tried before `path` could not be read.
     """
 
     path: str | None
@@ -158,11 +159,12 @@ def _taken(root: str, name: str, files: Files) -> _Taken:
 
 
 def _in_rocksdb(root: str, name: str, files: Files) -> InRocksDB | None:
-    """What a RocksDB has instead of a file in config/; None where none has it, or it cannot be read."""
+    """The part of a RocksDB that stands in for a file in config/; None where no RocksDB has it, or it cannot be
+    read."""
     kept = config_in_rocksdb(root, _PARTS[name], files) if name in _PARTS else None
     if kept is None or kept.table is None:
         if kept is not None:
-            log.info("%s", kept.why_not)  # in which tables that is not known is said by them (elsewhere.py)
+            log.info("%s", kept.why_not)  # elsewhere.py names the tables that lack it
         return None
     path = os.path.join(root, "config", name)
     if files.exists(path):
@@ -170,15 +172,15 @@ def _in_rocksdb(root: str, name: str, files: Files) -> InRocksDB | None:
             f"{one_line(path)}: there is a RocksDB as well, {one_line(kept.directory)}, which is taken: a broker that "
             "has one does not look at the file; if it has none any more, move the RocksDB away"
         )
-    return kept if name != OFFSETS[1] else kept._replace(table={})  # all of them are in the first
+    return kept if name != OFFSETS[1] else kept._replace(table={})  # the first file stands for all offsets
 
 
 def say_of_backup(path: str, table: Table, files: Files) -> None:
-    """Say it in the log, once, where a file's backup is taken.
+    """Log a message, once, where a file's backup is used instead of the file.
 
     Args:
         path: the file's, without `.bak`.
-        table: what the backup says.
+        table: the backup's object.
     """
     _say_once(
         f"{one_line(path)}: is missing, or cannot be read: its backup is taken, {_age(path + _BACKUP, table, files)}; "
@@ -192,7 +194,7 @@ def _say_once(text: str) -> None:
 
 
 def _age(path: str, table: Table, files: Files) -> str:
-    """Of when a backup is, in words: the last change that it says it has, else that of the file."""
+    """The age of a backup as text: the last change that its dataVersion names, else that of the file."""
     version = table.get("dataVersion")
     milliseconds = version.get("timestamp") if isinstance(version, dict) else None
     if type(milliseconds) is not int or not 0 < milliseconds < _MOST_MILLISECONDS:
@@ -204,7 +206,8 @@ def _age(path: str, table: Table, files: Files) -> str:
 
 
 def _instead_of(path: str, files: Files) -> Iterator[str]:
-    """What is in the place of a missing file, or of its directory, in words; nothing where that is nothing."""
+    """Descriptions of other entries in the place of a missing file, or of its directory; none where nothing is
+    there."""
     directory = os.path.dirname(path)
     with contextlib.suppress(OSError):
         found = files.lstat(directory)
@@ -215,10 +218,10 @@ def _instead_of(path: str, files: Files) -> Iterator[str]:
 
 
 def _check_shape(name: str, table: Table) -> None:
-    """See that what a reader takes of a file is what a broker writes; more may stand there.
+    """Check that the part of a file that readers use has the form that a broker writes; the file may hold more.
 
     Raises:
-        ValueError: it is not.
+        ValueError: the part has another form.
     """
     member = MEMBERS.get(name)
     found = {} if member is None else table.get(member, {})
@@ -241,19 +244,19 @@ def _check_offset(number: str, offset: Any, place: str) -> None:
 
 
 def with_backup(path: str) -> tuple[str, str]:
-    """The files to look into, one after the other, as a broker does."""
+    """The file and its backup, in the order in which a broker tries them."""
     return path, path + _BACKUP
 
 
 def read_text(path: str, files: Files, errors: str) -> str:
-    """What is in one file.
+    """The text of one file.
 
     Args:
-        errors: what to do about bytes that are no UTF-8, as of bytes.decode.
+        errors: how bytes that are not UTF-8 are handled, as in bytes.decode.
 
     Raises:
-        RmqStoreError: it cannot be read.
-        ValueError: it is larger than any broker's, or not UTF-8.
+        RmqStoreError: the file cannot be read.
+        ValueError: the file is larger than any broker's, or not UTF-8.
     """
     with files.file(path) as file:
         size = file.size
@@ -263,10 +266,10 @@ def read_text(path: str, files: Files, errors: str) -> str:
 
 
 def parse(text: str) -> Table:
-    """The object that a text means. Whole numbers as keys become text.
+    """The JSON object in a text. Whole numbers as keys become strings.
 
     Raises:
-        ValueError: it means none, or one with more members or deeper than any broker's.
+        ValueError: the text holds no object, or one with more members or more levels than any broker's.
     """
     if max(text.count(":"), text.count(",")) > _MOST_MEMBERS:
         raise _too_much()
@@ -316,12 +319,12 @@ def topic_queues(root: str, files: Files) -> dict[str, int]:
 
 
 def is_count(value: Any) -> bool:
-    """Is it what a broker takes for a number of queues?"""
+    """Is a value a number of queues to a broker?"""
     return type(value) is int and 0 <= value < 1 << 31
 
 
 def is_exactly(value: Any, number: int) -> bool:
-    """Is it this whole number? To Python, true and 1.0 are equal to 1, too."""
+    """Is a value exactly this whole number? To Python, true and 1.0 are equal to 1, too."""
     return type(value) is int and value == number
 
 
@@ -348,7 +351,7 @@ def consumer_offsets(root: str, files: Files) -> ConsumerOffsets:
 
 
 def offsets_in(tables: list[Table]) -> ConsumerOffsets:
-    """The same of what the files of OFFSETS have: the first counts that has any."""
+    """The consumers' offsets in the objects of the OFFSETS files: the first object with any offsets counts."""
     offsets: ConsumerOffsets = {}
     for name, queues in next(filter(None, tables), {}).items():
         topic, at, group = name.partition("@")
@@ -370,7 +373,7 @@ def delay_offsets(root: str, files: Files) -> dict[int, int]:
 
 
 def order_entries(root: str, files: Files) -> dict[str, Table]:
-    """What config/consumerOrderInfo.json says of each `topic@group` that is popped in order, by queueId.
+    """The entries of config/consumerOrderInfo.json for each `topic@group` that is popped in order, by queueId.
 
     Args:
         root: the store directory.
@@ -380,7 +383,7 @@ def order_entries(root: str, files: Files) -> dict[str, Table]:
 
 
 def topic_entries(root: str, files: Files) -> dict[str, Table]:
-    """What config/topics.json says of each topic, as it stands there.
+    """The entry of each topic in config/topics.json, unchanged.
 
     Args:
         root: the store directory.
@@ -390,7 +393,7 @@ def topic_entries(root: str, files: Files) -> dict[str, Table]:
 
 
 def group_entries(root: str, files: Files) -> dict[str, Table]:
-    """What config/subscriptionGroup.json says of each consumer group, as it stands there.
+    """The entry of each consumer group in config/subscriptionGroup.json, unchanged.
 
     Args:
         root: the store directory.
@@ -400,7 +403,7 @@ def group_entries(root: str, files: Files) -> dict[str, Table]:
 
 
 def offsets_by_number(offsets: Mapping[str, Any]) -> dict[int, int]:
-    """The queue offsets in an object, by the number that each is named with."""
+    """The queue offsets in an object, by their keys as numbers."""
     by_number = {}
     for text, offset in offsets.items():
         number = queue_id_of(text)
@@ -414,7 +417,7 @@ def _entries(root: str, name: str, member: str, files: Files) -> dict[str, Table
 
 
 def member_of(root: str, name: str, member: str, files: Files) -> Table:
-    """The object that a member of a file in config/ is, or what a RocksDB has instead; empty where there is none."""
+    """The object in a member of a file in config/, or its stand-in from a RocksDB; empty where there is none."""
     if member == MEMBERS.get(name) and (kept := _in_rocksdb(root, name, files)) is not None:
         return kept.table or {}
     found = (load(os.path.join(root, "config", name), files) or {}).get(member)

@@ -16,9 +16,9 @@ from rmqstore_spark.store.format.queue_block import BATCH_UNIT_SIZE, UNIT_SIZE, 
 from rmqstore_spark.store.io.files import Files, OpenFile, allocated, file_status, ignore_unreadable
 from rmqstore_spark.store.structures.layout import start_in
 
-UNITS_AT_ONCE = 16 * 1024  # where all are read
-FEW_UNITS = 128  # are read in one request rather than searched
-_LEAST_AT_ONCE, _MOST_AT_ONCE = 256, 64 * 1024  # in a walk along a queue: it begins small and gets larger
+UNITS_AT_ONCE = 16 * 1024  # units per read, where all units are read
+FEW_UNITS = 128  # units that are read in one request rather than searched
+_LEAST_AT_ONCE, _MOST_AT_ONCE = 256, 64 * 1024  # units per read in a walk along a queue: from small to large
 
 
 class QueueFile(NamedTuple):
@@ -37,15 +37,15 @@ class QueueFile(NamedTuple):
 
 
 class Queue:
-    """The ConsumeQueue of one topic and queue. Missing and unreadable files count as unused units: it is a hint.
+    """The ConsumeQueue of one topic and queue. A hint: missing and unreadable files count as unused units.
 
     Units are numbered from the queue's beginning; in a simple queue that number is the queue offset. Its files are
     listed when they are first needed.
 
     Attributes:
-        directory: where its files are.
+        directory: the directory of its files.
         is_batch: whether it is a BatchCQ.
-        files: how they are reached.
+        files: how to reach files, and where requests and bytes are counted.
     """
 
     def __init__(self, directory: str, topic: str, queue_id: int, files: Files, is_batch: bool = False) -> None:
@@ -57,7 +57,7 @@ class Queue:
 
     @kept
     def in_files(self) -> list[QueueFile]:
-        """Its files, in their order."""
+        """The queue's files, in order."""
         found: list[QueueFile] = []
         size = self.unit_size
         for name in names_in(self.directory, self.files):
@@ -67,7 +67,7 @@ class Queue:
             if start is None or status is None:
                 continue
             nbytes = status.st_size
-            if found:  # one that is too long has the units of the next one not twice
+            if found:  # a file that is too long is not to give the next file's units twice
                 last = found[-1]
                 found[-1] = last._replace(capacity=min(last.capacity, start // size - last.first))
             found.append(QueueFile(path, start // size, nbytes // size, nbytes, allocated(status)))
@@ -90,23 +90,23 @@ class Queue:
 
     @property
     def is_lmq(self) -> bool:
-        """Is it a queue of messages that are in their own topics' queues as well (light message queue, MixAll)?"""
+        """Is this a light message queue (MixAll), whose messages are in their own topics' queues as well?"""
         return is_light(self.topic)
 
     @property
     def sizes(self) -> list[tuple[str, int]]:
-        """Its files, in their order, with their bytes."""
+        """The queue's files, in order, with their sizes in bytes."""
         return [(file.path, file.size) for file in self.in_files]
 
     # ---- units
 
     def unit(self, number: int) -> QueueUnit | None:
-        """The unit of this number, or None where there is none or it stands for no message."""
+        """The unit with this number, or None where there is none or the unit stands for no message."""
         unit = self.any_unit(number)
         return unit if unit is not None and unit.is_message else None
 
     def any_unit(self, number: int) -> QueueUnit | None:
-        """The unit of this number, whatever it stands for; None where the files have no space for it."""
+        """The unit with this number, whatever the unit stands for; None where the files have no space for it."""
         for file in self.in_files:
             if file.first <= number < file.end:
                 with ignore_unreadable(), self.files.file(file.path) as opened:
@@ -115,18 +115,18 @@ class Queue:
         return None
 
     def block(self, number: int, count: int) -> QueueBlock:
-        """At most `count` units from a number on, as far as one file follows the other."""
+        """At most `count` units from a number on, up to the first gap between files."""
         data = b"".join(data for _, data in self.chunks(number, number + count, at_once=count))
         return QueueBlock.of(data, number, self.is_batch)
 
     def blocks(self, number: int, stop: int | None = None, over_gaps: bool = False) -> Iterator[QueueBlock]:
-        """The units from a number on, some at a time. Arguments as of chunks()."""
+        """The units from a number on, in blocks. Arguments as in chunks()."""
         for first, data in self.chunks(number, stop, _LEAST_AT_ONCE, _MOST_AT_ONCE, over_gaps):
             yield QueueBlock.of(data, first, self.is_batch)
 
     def units(self, start: int, position: int) -> tuple[QueueBlock, int]:
-        """The units of messages from number `start` up to the first that points to `position` or after it, or is not
-        used; and the number of that one."""
+        """The units of messages from number `start` up to the first unit that points to `position` or after it, or is
+        unused; and the number of this first unit."""
         found, number = [], start
         for block in self.blocks(start, self.stop):
             beyond = np.flatnonzero(~block.are_before(position))
@@ -147,14 +147,14 @@ class Queue:
         over_gaps: bool = False,
         buffer: memoryview | None = None,
     ) -> Iterator[tuple[int, bytes | memoryview]]:
-        """Its units from a number on as they stand in its files, up to where a file is missing or ends early: some at a
-        time, the number of the first and their bytes. What is not used is among them.
+        """The units from a number on as they stand in the files, up to where a file is missing or ends early: in
+        chunks, each with the number of its first unit and the bytes. Unused units are included.
 
         Args:
-            stop: the number after the last one; None: all that are not in the hole at a file's end.
-            at_once: how many come first; then twice as many each time, up to `most`.
+            stop: the number after the last unit; None: all units that are not in the hole at a file's end.
+            at_once: units in the first chunk; each next chunk has twice as many, up to `most`.
             over_gaps: go on with the next file where one is missing or ends early.
-            buffer: where the bytes stand until the next are asked for.
+            buffer: memory for the bytes of a chunk, valid until the next chunk.
         """
         for file in self.in_files:
             if file.end <= number:
@@ -179,7 +179,7 @@ class Queue:
                 return
 
     def _read(self, file: OpenFile, index: int, count: int, buffer: memoryview | None) -> bytes | memoryview:
-        """Whole units of one of its files."""
+        """Whole units of one of the queue's files."""
         size = self.unit_size
         if buffer is None:
             data = file.read(index * size, count * size)
@@ -191,10 +191,10 @@ class Queue:
 
     @kept
     def end(self) -> int:
-        """The number after the last unit that is not all zeros, when it was first asked for. It may be left over from a
+        """The number after the last unit that is not all zeros, as of the first call. That unit may be left over from a
         truncated log."""
-        # Where holes cannot be seen, to look where the data seems to end costs little. Zeros in the middle can fool
-        # that: where there is no unit in the last file, it is not believed.
+        # Where holes cannot be seen, a look at the apparent end of the data costs little. Zeros in the middle can fool
+        # the look, so its answer is not believed where the last file has no unit.
         hint = (self._end_in(file, likely=True) for file in self.in_files[-1:])
         ends = (self._end_in(file) for file in reversed(self.in_files))
         return next((end for end in itertools.chain(hint, ends) if end is not None), self.first)
@@ -203,7 +203,7 @@ class Queue:
         """The number after the last unit of a file that is not all zeros; None where all are.
 
         Args:
-            likely: believe where its data seems to end.
+            likely: believe the apparent end of the file's data.
         """
         with ignore_unreadable(), self.files.file(file.path) as opened:
             data_end = opened.likely_data_end() if likely else opened.used_end()
@@ -222,17 +222,18 @@ class Queue:
         return self.unit(self.end - 1) if self.end > self.first else None
 
     def last_place(self) -> tuple[str, int] | None:
-        """The file that last() is in, and where in it; None where there is none."""
+        """The file of last(), and the position in it (bytes); None where there is no last unit."""
         return self.place_of(self.end - 1)
 
     def place_of(self, number: int) -> tuple[str, int] | None:
-        """The file of the unit of a number, and where in it (bytes); None where there is no file for it."""
+        """The file of the unit with a number, and the position in it (bytes); None where there is no file for the
+        unit."""
         inside = (file for file in reversed(self.in_files) if file.first <= number < file.end)
         return next(((file.path, (number - file.first) * self.unit_size) for file in inside), None)
 
 
 def is_light(topic: str) -> bool:
-    """Is it the topic of light queues?"""
+    """Is a topic one of light queues?"""
     return topic.startswith("%LMQ%")
 
 

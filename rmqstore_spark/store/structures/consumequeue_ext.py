@@ -1,9 +1,10 @@
-"""ConsumeQueueExt: what does not fit into a ConsumeQueue unit, where `enableConsumeQueueExt` is on (since 4.1).
+"""ConsumeQueueExt: data that does not fit into a ConsumeQueue unit, where `enableConsumeQueueExt` is on (since 4.1).
 
-A unit's tagsCode is then an address: where in the files of consumequeue_ext/<topic>/<queueId>/, taken as one, its other
-part is, less 2**63. A file's name is the first of its addresses, and no part crosses a file's end. A part is
+A unit's tagsCode is then an address: the position of the unit's other part in the files of
+consumequeue_ext/<topic>/<queueId>/, taken as one file, less 2**63. A file's name is its first position, and no part
+crosses a file's end. A part is
     0  i16 its size, 20 and the bitmap's   2  i64 tagsCode   10  i64 storeTimestamp (ms)   18  i16 bytes of the bitmap
-and then the bitmap, in which a broker notes which consumers' filters a message passes.
+followed by the bitmap, in which a broker notes which consumers' filters a message passes.
 Source: org.apache.rocketmq.store.ConsumeQueueExt.
 """
 
@@ -17,7 +18,7 @@ from rmqstore_spark.store.io.files import Files, ignore_unreadable
 from rmqstore_spark.store.structures.layout import queue_path, start_in
 
 _FIRST_ADDRESS = -(1 << 63)
-LAST_ADDRESS = -(1 << 31) - 1  # what is above is the hash of a tag, or a time
+LAST_ADDRESS = -(1 << 31) - 1  # a larger tagsCode is the hash of a tag, or a time
 _HEAD = struct.Struct(">hqqh")
 _MOST_SIZE = (1 << 15) - 1
 _READ_AHEAD = 256 * 1024
@@ -37,7 +38,7 @@ def is_address(tags_code: int) -> bool:
 
 
 def read_ext(root: str, topic: str, queue_id: int, addresses: Iterable[int], files: Files) -> dict[int, ExtUnit]:
-    """What is at some addresses of a queue. Those where nothing is, or nothing that makes sense, are left out.
+    """The parts at some addresses of a queue. Addresses without a part that makes sense are left out.
 
     Args:
         root: the store directory.
@@ -63,7 +64,7 @@ def read_ext(root: str, topic: str, queue_id: int, addresses: Iterable[int], fil
 
 
 def _read_file(path: str, start: int, wanted: list[int], files: Files) -> dict[int, ExtUnit]:
-    """The same of one file, which begins at `start`; `wanted` ascends."""
+    """The parts at some addresses of one file, which begins at `start`; `wanted` ascends."""
     found: dict[int, ExtUnit] = {}
     with ignore_unreadable(), files.file(path) as file:
         data, base = b"", 0

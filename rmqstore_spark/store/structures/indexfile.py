@@ -6,10 +6,10 @@
    40  slots of i32: the number of the newest item of a chain, 0: none
        items of 20 bytes, numbered from 0; item 0 is never used
           0  i32 keyHash   4  i64 physical offset   12  i32 seconds since beginTimestamp   16  i32 next older item
-A message has an item for its UNIQ_KEY and for each word of its KEYS (in 5.5.0 for its TAGS as well, which is not used
-here); after a crash the last one can have them twice. Chains share slots and keys share hashes, so every message found
-must be looked at. The seconds are exact from the second item on. How many slots and items a file can hold
-(maxHashSlotNum, maxIndexNum) stands nowhere in it.
+A message has an item for its UNIQ_KEY and for each word of its KEYS (in 5.5.0 for its TAGS as well, which this package
+does not use); after a crash the last message can have its items twice. Chains share slots and keys share hashes, so
+every message found must be looked at. The seconds are exact from the second item on. The file does not say how many
+slots and items it can hold (maxHashSlotNum, maxIndexNum).
 Source: org.apache.rocketmq.store.index.IndexFile, IndexHeader, IndexService.
 """
 
@@ -35,15 +35,15 @@ HEADER = struct.Struct(">qqqqii")
 SLOT = struct.Struct(">i")
 ITEM = struct.Struct(">iqii")
 FILE_NAME = re.compile(r"[0-9]{17}")
-DEFAULT_SLOTS = DEFAULT_SIZES.slots  # what is tried first: no file says how many it has
+DEFAULT_SLOTS = DEFAULT_SIZES.slots  # tried first, as no file says how many slots it has
 
 _READ_AHEAD = 64 * 1024
 _NEAR = 4096  # bytes between two items of a chain that are cheaper to read than to ask for twice
 _MOST_PROBES = 8192
 _MOST_TRIED = 64  # numbers of slots that bytes in a file suggest
 _SEARCHED = 4 * 1024 * 1024  # bytes at a time
-_FEW = 16  # so many hashes are asked one by one, more of them all at once
-_STEPS = 5  # of a look-up, about: a slot, and the chain of a file that is full
+_FEW = 16  # up to so many hashes are looked up one by one, more of them all at once
+_STEPS = 5  # steps of a look-up, about: a slot, and the chain in a full file
 _READ_WHOLE = 64 * 1024 * 1024  # bytes: larger files are not held in memory
 
 Positions = npt.NDArray[np.int64]
@@ -91,9 +91,10 @@ class IndexFile:
     Attributes:
         path: the file.
         header: as it was when the file was opened; what a broker adds later is not seen.
-        slots, items: how many it can hold.
-        newest: its last item.
-        is_sure: whether that leads its chain, as it does with the right number of slots. Else a look-up finds out.
+        slots, items: how many slots and items the file can hold.
+        newest: the file's last item.
+        is_sure: whether `newest` was seen to lead its chain, as it does with the right number of slots. If not, a
+            look-up checks.
     """
 
     path: str
@@ -119,10 +120,10 @@ class IndexReader:
 
     Args:
         files: how to reach files, and where requests and bytes are counted.
-        header: what the file's header was, when it was opened before.
+        header: the file's header, if read before.
 
     Raises:
-        RmqStoreError: it cannot be read, or has no header.
+        RmqStoreError: the file cannot be read, or has no header.
     """
 
     def __init__(self, path: str, files: Files, header: Header | None = None) -> None:
@@ -151,20 +152,20 @@ class IndexReader:
 
     @property
     def is_empty(self) -> bool:
-        """Is there no item in it yet?"""
+        """Is there no item in the file yet?"""
         return self.header.index_count <= 1
 
     def check(self, slots: Iterable[int] = (), may_read_all: bool = False) -> IndexFile:
-        """The file, when it has items and is what its header says.
+        """The file, if it has items and agrees with its header.
 
         Args:
-            slots: numbers of slots to try before those that are likely, and before it is found out from the items where
-                they begin.
-            may_read_all: whether all of the file is read where items are left over behind those that count. Whoever
-                looks something up does better without such a file.
+            slots: numbers of slots to try before the likely ones, and before the items themselves are searched for
+                their beginning.
+            may_read_all: whether all of the file may be read where items are left over after those that count. A key
+                look-up does better without such a file.
 
         Raises:
-            RmqStoreError: it cannot be read, or is not to be believed.
+            RmqStoreError: the file cannot be read, or contradicts itself.
         """
         header = self.header
         for tried in dict.fromkeys([*slots, *likely_slots(self.size)]):
@@ -182,7 +183,7 @@ class IndexReader:
         )
 
     def _with_slots(self, slots: int) -> IndexFile | None:
-        """The file, if with so many slots it is what its header says."""
+        """The file, if it agrees with its header when it has so many slots."""
         newest = _last_item(self._file, self.header, slots)
         if newest is None or not _begins(self._file, self.header, slots):
             return None
@@ -190,16 +191,16 @@ class IndexReader:
         return found if _leads(self._file, found) else None
 
     def check_next(self, slots: int) -> IndexFile | None:
-        """check() in one request, of a file that begins where another one ends, as the log has it.
+        """check() in one request, for a file that begins where another one ends, according to the log.
 
-        What its header says of its beginning need not be held against its first item then: between the two files there
-        is no message that could be missed.
+        The header's first item then needs no check against the file's first item: no message can be missed between the
+        two files.
 
         Args:
-            slots: as many as were found in another file of as many bytes.
+            slots: the number of slots found in another file of the same size.
 
         Returns:
-            The file, with `is_sure` false; None where it is not as expected, and check() has to tell.
+            The file, with `is_sure` false; None where the file is not as expected, so that check() has to decide.
         """
         newest = _last_item(self._file, self.header, slots)
         items = _most_items(self.size, slots)
@@ -211,17 +212,17 @@ class IndexReader:
         return self._file.size
 
     def item(self, index: IndexFile, number: int) -> Item | None:
-        """An item; None where there is none to be read."""
+        """An item by its number; None where none can be read."""
         data = self._file.read(item_at(index.slots, number), ITEM.size)
         return Item(*ITEM.unpack(data)) if len(data) == ITEM.size else None
 
     def item_array(self, slots: int, first: int, count: int) -> Any:
-        """The items of the numbers [first, first + count) as they stand in the file, fewer where it ends: an array with
-        the fields of Item."""
+        """The items with the numbers [first, first + count) as they stand in the file, fewer where the file ends: an
+        array with the fields of Item."""
         return self._array(item_at(slots, first), count, _ITEM_FIELDS)
 
     def slot_array(self, first: int, count: int) -> Any:
-        """The slots of the numbers [first, first + count) likewise: an array of numbers."""
+        """The slots with the numbers [first, first + count), fewer where the file ends: an array of item numbers."""
         return self._array(HEADER.size + first * SLOT.size, count, np.dtype(">i4"))
 
     def _array(self, at: int, count: int, kind: "np.dtype[Any]") -> Any:
@@ -231,21 +232,21 @@ class IndexReader:
 
     @property
     def data_end(self) -> int:
-        """Where in the file the last data ends; after it there is only a hole."""
+        """The position in the file after the last data; only a hole follows."""
         return self._file.data_end()
 
     def lookup(self, index: IndexFile, hashes: Hashes) -> Positions | None:
-        """Where the messages are that have a key of one of these hashes.
+        """The physical offsets of the messages that have a key with one of these hashes.
 
-        Few are looked up one by one. Many ask for a good part of the slots and items, so the file is read as a whole,
-        unless it is large.
+        A few hashes are looked up one by one. Many hashes need a good part of the slots and items, so the file is read
+        as a whole, unless it is large.
 
         Args:
             hashes: by_slot().
 
         Returns:
             Physical offsets, each once, ascending; None when the file cannot be read, a chain in it is broken, or its
-            slots are not where they were expected. Then nothing that the file says is to be believed.
+            slots are not where they were expected. None means that nothing in the file can be believed.
         """
         try:
             if len(hashes) <= max(_FEW, self._files.prices.concurrency) or not self._may_read_all_at_once(
@@ -257,7 +258,7 @@ class IndexReader:
             else:
                 items = []
                 found = self._all_at_once(index, hashes)
-            # An item in the chain of its slot says of the slots what the newest one would.
+            # An item in the chain of its slot proves the number of slots as well as the newest item would.
             if not (index.is_sure or items or len(found) or _leads(self._file, index)):
                 return None
         except (RmqStoreError, _BrokenError, struct.error):  # struct.error: the file has become shorter
@@ -265,8 +266,8 @@ class IndexReader:
         return np.unique(found)
 
     def _one_by_one(self, index: IndexFile, slots: list[int]) -> Iterator[Item]:
-        """All items of some slots' chains. Several are followed in step: where a request takes long, all of them are
-        asked for their next item at once."""
+        """All items of some slots' chains. Several chains are followed in step: where a request takes long, the next
+        items of all chains are requested at once."""
         at_once = max(_FEW, self._files.prices.concurrency)
         for first in range(0, len(slots), at_once):
             some = slots[first : first + at_once]
@@ -277,7 +278,7 @@ class IndexReader:
                 yield from filter(None, [chain.next() for chain in chains])
 
     def _may_read_all_at_once(self, index: IndexFile, hashes: Hashes) -> bool:
-        """Can the kernel read here and there in the file, or have all that is used of it in memory?"""
+        """Can the kernel read at random in the file, or can its used part be held in memory?"""
         return self._file.descriptor is not None or self._is_read_whole(index, hashes)
 
     def _is_read_whole(self, index: IndexFile, hashes: Hashes) -> bool:
@@ -285,7 +286,7 @@ class IndexReader:
         return size <= min(_READ_WHOLE, _STEPS * len(hashes) * self._files.prices.gap)
 
     def _all_at_once(self, index: IndexFile, hashes: Hashes) -> Positions:
-        """As _Chain does, and with all its checks (native_io/chains.h)."""
+        """Look all hashes up in the kernel, as _Chain does, with all its checks (native_io/chains.h)."""
         size = item_at(index.slots, self.header.index_count) if self._is_read_whole(index, hashes) else 0
         start, fd = np.empty(size, np.uint8).data, self._file.descriptor
         try:
@@ -313,24 +314,24 @@ def by_slot(hashes: Hashes, slots: int) -> Hashes:
 
 
 def look_up_price(size: int, hashes: int, files: Files) -> int:
-    """What it costs to look some hashes up in a file of so many bytes, in bytes (store/files.Prices)."""
+    """The price in bytes of looking some hashes up in a file of so many bytes (store/io/files.Prices)."""
     prices = files.prices
     return min(2 * prices.request * hashes, size + prices.request)
 
 
 def item_at(slots: int, number: int) -> int:
-    """Where an item is in a file."""
+    """The position of an item in a file (bytes)."""
     return HEADER.size + slots * SLOT.size + number * ITEM.size
 
 
 def file_size(slots: int, items: int) -> int:
-    """Bytes of a file."""
+    """The size in bytes of a file."""
     return item_at(slots, items)
 
 
 def likely_slots(size: int) -> list[int]:
-    """How many slots a file of so many bytes is likely to have: so many that there are as many items for each as by
-    default, or the default number itself."""
+    """The numbers of slots that a file of so many bytes is likely to have: the one that gives as many items per slot as
+    by default, and the default number itself."""
     items_of_slot = DEFAULT_SIZES.items // DEFAULT_SIZES.slots
     slots, rest = divmod(size - HEADER.size, SLOT.size + items_of_slot * ITEM.size)
     return [slots, DEFAULT_SLOTS] if slots > 0 and not rest else [DEFAULT_SLOTS]
@@ -344,7 +345,8 @@ def _most_items(size: int, slots: int) -> int:
 class _Items:
     """The items of a file, for a walk along a chain, which leads to smaller and smaller numbers.
 
-    So read ahead is towards smaller numbers, and only where the chain's items turn out to lie close together.
+    So the read-ahead goes towards smaller numbers, and starts only where the chain's items turn out to lie close
+    together.
     """
 
     def __init__(self, file: OpenFile, slots: int) -> None:
@@ -365,13 +367,13 @@ class _Items:
 
 
 class _Chain:
-    """A slot's items that the header knows, newest first.
+    """The items of a slot's chain that the header counts, newest first.
 
     Attributes:
-        number: of the next item, 0 at the end.
+        number: the number of the next item; 0 at the end.
 
     Args:
-        newest: the file's last item, if it was read just now.
+        newest: the file's last item, if already read.
     """
 
     def __init__(self, file: OpenFile, index: IndexFile, slot: int, newest: Item | None = None) -> None:
@@ -401,14 +403,14 @@ class _Chain:
         is_there = earliest <= item.position <= self._latest and item.key_hash >= 0
         if not is_there or item.key_hash % self._index.slots != self._slot:
             raise _BrokenError
-        if item == _UNUSED:  # wiped: in slot 0 of the first file that would look like the end of a chain
+        if item == _UNUSED:  # a wiped item, which in slot 0 of the first file would look like the end of a chain
             raise _BrokenError
         self.number, self._before, self._latest = item.previous, number, item.position
         return item if is_known else None
 
 
 def _last_item(file: OpenFile, header: Header, slots: int) -> Item | None:
-    """The last item, when it is of the message that the header says; else None."""
+    """The last item, if it is of the message that the header names; else None."""
     if not 0 < slots < 1 << 31 or header.begin_position < 0 or item_at(slots, header.index_count) > file.size:
         return None
     try:
@@ -419,7 +421,7 @@ def _last_item(file: OpenFile, header: Header, slots: int) -> Item | None:
 
 
 def _begins(file: OpenFile, header: Header, slots: int) -> bool:
-    """Are the first two items what the header says?"""
+    """Do the first two items agree with the header?"""
     data = file.read(item_at(slots, 0), 2 * ITEM.size)
     if len(data) < 2 * ITEM.size:
         return False
@@ -428,7 +430,7 @@ def _begins(file: OpenFile, header: Header, slots: int) -> bool:
 
 
 def _leads(file: OpenFile, index: IndexFile) -> bool:
-    """Is the newest item the head of its chain? This is what noise and a wrong number of slots do not get right."""
+    """Is the newest item the head of its chain? Noise and a wrong number of slots fail this check."""
     try:
         chain = _Chain(file, index, index.newest.key_hash % index.slots, index.newest)
         while chain.number >= index.header.index_count:  # a broker has just added it
@@ -439,18 +441,17 @@ def _leads(file: OpenFile, index: IndexFile) -> bool:
 
 
 def _find_slots(file: OpenFile, size: int, header: Header) -> int:
-    """The number of slots that puts the last item where the last item is; some number when nothing can be made out.
+    """The number of slots that puts the last item in its actual place; an arbitrary number when none can be found.
 
-    The items in use lie side by side, and after them there is nothing but zeros. So one step as long as they are
-    cannot step over them: looking at single items, from the file's end towards its beginning, finds one of them, and a
-    binary search the last one.
+    The items in use lie side by side, and only zeros follow. So a step as long as all the items in use cannot miss
+    them: such steps from the file's end towards its beginning find one item, and a binary search finds the last one.
     """
     used = header.index_count - 1
     first = HEADER.size + (size - HEADER.size) % ITEM.size  # where an item would be if there were no slots
 
     def in_use(number: int) -> bool:
         item = Item(*ITEM.unpack(file.read(first + number * ITEM.size, ITEM.size)))
-        return item != _UNUSED and item.position <= header.end_position  # what a broker has just added comes after
+        return item != _UNUSED and item.position <= header.end_position  # later items were just added by a broker
 
     try:
         # Holes at the end are passed without reading: a file that has just been begun is nearly all hole.
@@ -466,8 +467,8 @@ def _find_slots(file: OpenFile, size: int, header: Header) -> int:
 
 
 def _slots_of_ends(file: OpenFile, size: int, header: Header) -> Iterator[int]:
-    """Numbers of slots, each of which puts the last item that the header counts where some bytes are like its physical
-    offset. All of the file is read: of one that has items left over after the last one no part of it tells.
+    """Numbers of slots that put the header's last item at bytes equal to its physical offset. All of the file is read:
+    in a file with left-over items after the last one, no single part shows the number.
     """
     used = header.index_count * ITEM.size
     wanted = np.frombuffer(header.end_position.to_bytes(8, "big", signed=True), ">u4")
@@ -475,14 +476,14 @@ def _slots_of_ends(file: OpenFile, size: int, header: Header) -> Iterator[int]:
         data = file.read(base, _SEARCHED + 3 * SLOT.size)
         words = np.frombuffer(data, ">u4", len(data) // SLOT.size)
         for index in np.flatnonzero((words[1:-1] == wanted[0]) & (words[2:] == wanted[1])).tolist():
-            end = base + index * SLOT.size + ITEM.size  # of an item that has its position there
+            end = base + index * SLOT.size + ITEM.size  # the end of an item with its position there
             slots, rest = divmod(end - used - HEADER.size, SLOT.size)
             if slots > 0 and not rest and not (size - item_at(slots, 0)) % ITEM.size:
                 yield slots
 
 
 def index_paths(directory: str | None, files: Files) -> dict[str, int]:
-    """What can be index files in a store, the oldest first, each with the bytes that it takes on the disk.
+    """The entries that can be index files in a store, oldest first, each with the bytes that it takes on the disk.
 
     Args:
         directory: `index/`, or None where a store has none.
@@ -503,7 +504,7 @@ def index_paths(directory: str | None, files: Files) -> dict[str, int]:
         try:
             status = files.status(path)
         except OSError:
-            found[path] = 0  # who opens it is told why
+            found[path] = 0  # opening the file gives the error
             continue
         if stat.S_ISREG(status.st_mode):
             found[path] = min(status.st_size, allocated(status))
@@ -511,7 +512,7 @@ def index_paths(directory: str | None, files: Files) -> dict[str, int]:
 
 
 def file_names(directory: str, files: Files) -> list[str]:
-    """The names that index files in a directory have, oldest first.
+    """The names of the index files in a directory, oldest first.
 
     Raises:
         RmqStoreError: the directory cannot be listed.

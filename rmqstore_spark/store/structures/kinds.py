@@ -1,7 +1,8 @@
 """Kinds of stores: what a broker may keep in another form than the files that are read and written here.
 
-A RocksDB has a file CURRENT. (A topic may have that name, too: then it is a directory.) Since 5.4.0 every broker makes
-an empty one in rocksdbstore/; only one with tables (.sst) has something in it. A log of DLedger is found by layout.py.
+A RocksDB has a file CURRENT. (A topic may have that name, too, but as a directory.) Since 5.4.0 every broker makes an
+empty RocksDB in rocksdbstore/; only a RocksDB with tables (.sst) holds data there. A log of DLedger is found by
+layout.py.
 Source: docs/format.md (Directory); org.apache.rocketmq.store.config.StorePathConfigHelper,
 broker.config.v1.RocksDBConfigManager, broker.config.v2.ConfigStorage, store.rocksdb.MessageRocksDBStorage,
 tieredstore.metadata.DefaultMetadataStore.
@@ -27,11 +28,13 @@ class Kind:
     """One form in which a broker keeps something.
 
     Attributes:
-        path: where, below the store.
+        path: the place, below the store.
         what: what is there, in a few words.
-        hides: tables of ours that do not know what is only there.
-        instead: parts of a store that the broker has there instead of in files. It does not look at files of them.
-        sign: the file in `path`, or how its name ends, that shows that something is there; None: `path` does.
+        hides: this package's tables that lack the data kept only there.
+        instead: parts of a store that the broker keeps there instead of in files. The broker ignores files of these
+            parts.
+        sign: the file in `path`, or the ending of its name, that shows that data is there; None: `path` itself shows
+            it.
     """
 
     path: str
@@ -41,7 +44,7 @@ class Kind:
     sign: str | None = _ROCKSDB
 
     def is_in(self, root: str, files: Files) -> bool:
-        """Does a store have it?"""
+        """Does a store have this kind?"""
         path = os.path.join(root, self.path)
         if self.sign == _TABLES:
             try:
@@ -91,13 +94,13 @@ KINDS = (
 
 
 class WrappedLog(Protocol):
-    """A kind of store whose log has entries that wrap message units. Its segments lie beside commitlog/, or instead of
+    """A kind of store whose log has entries that wrap message units. The segments lie beside commitlog/, or instead of
     it, are named after the physical offsets that they begin with, and end with i32 -1, i32 bytes left. Physical offsets
-    count what wraps a unit. Such a store is read as any other, and not written to.
+    include the wrapping bytes. Such a store is read like any other, and not written to.
 
     Attributes:
         what: what is there, in a few words.
-        wrapping: what stands before each unit.
+        wrapping: the bytes before each unit.
     """
 
     @property
@@ -107,11 +110,11 @@ class WrappedLog(Protocol):
     def wrapping(self) -> Wrapping: ...
 
     def directories(self, root: str, names: Iterable[str], files: Files) -> list[str]:
-        """Where a store has segments of this kind; none where it is of another kind.
+        """The directories with segments of this kind; none for a store of another kind.
 
         Args:
             root: the store directory.
-            names: what is in it.
+            names: the entries of the root.
         """
 
 
@@ -119,26 +122,26 @@ WRAPPED_LOGS: tuple[WrappedLog, ...] = ()  # a module for each
 
 
 def wrapped_logs(root: str, names: Iterable[str], files: Files) -> dict[str, WrappedLog]:
-    """The directories of a store that have segments of wrapped units; arguments as of WrappedLog.directories()."""
+    """The directories of a store that have segments of wrapped units; arguments as in WrappedLog.directories()."""
     entries = list(names)
     return {path: kind for kind in WRAPPED_LOGS for path in kind.directories(root, entries, files)}
 
 
 def kinds_in(root: str, files: Files, among: Iterable[Kind] = KINDS) -> Iterator[Kind]:
-    """Those of a store, one after the other as they are asked for."""
+    """The kinds that a store has, found one by one as they are asked for."""
     return (kind for kind in among if kind.is_in(root, files))
 
 
 def kind_with(root: str, files: Files, *parts: Part) -> Kind | None:
-    """How a broker has one of these parts of its store, where that is not in files; None where it is."""
+    """The kind in which a broker keeps one of these parts outside of files; None where all are in files."""
     return next(kinds_in(root, files, (kind for kind in KINDS if kind.instead & {*parts})), None)
 
 
 def refuse_to_write(root: str, files: Files) -> None:
-    """Refuse a store whose broker would not look at the files that are written.
+    """Refuse to write to a store whose broker ignores the files that would be written.
 
     Raises:
-        NotAStoreError: it is one.
+        NotAStoreError: the store is of such a kind.
     """
     for path, wrapped in wrapped_logs(root, files.names(root), files).items():
         raise NotAStoreError(
