@@ -112,9 +112,9 @@ ROOMS = (
     ),
     Room(
         "words",
-        "columns, errors, progress; open to all",
+        "columns, errors, amounts, progress; open to all",
         "#7a7a2a",
-        _modules("columns cores errors kept progress times"),
+        _modules("amounts columns cores errors kept progress times"),
     ),
     Room("native_io", "the kernel: buffers in, arrays out; files only in _io", "#6b7280", ("native_io",)),
 )

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rmqstore_spark.amounts import duration_text, size_text
 from rmqstore_spark.cli.screen import console
 from rmqstore_spark.errors import counted, one_line
 from rmqstore_spark.jobs.summary import Summary, TopicSummary
@@ -14,7 +15,6 @@ from rmqstore_spark.times import in_seconds
 _BARS = " ▁▂▃▄▅▆▇█"
 _TOPICS, _GROUPS = 15, 10  # lines
 _PIPED = 100  # columns, where there is no terminal
-_SIZES = ("bytes", "KB", "MB", "GB", "TB")
 _COLORS = {"retry": "yellow", "dlq": "bold red"}
 
 
@@ -33,11 +33,11 @@ def show_summary(summary: Summary) -> None:
 
 
 def _facts(summary: Summary) -> list[str]:
-    lines = [f"{size(summary.nbytes)} of messages in {counted(summary.segments, 'segment')}"]
+    lines = [f"{size_text(summary.nbytes)} of messages in {counted(summary.segments, 'segment')}"]
     if summary.first_time is not None and summary.last_time is not None:
         times = pa.array([summary.first_time, summary.last_time], pa.timestamp("us"))
         first, last = in_seconds(times)
-        length = duration((summary.last_time - summary.first_time) // 1000)
+        length = duration_text((summary.last_time - summary.first_time) // 1000)
         lines.append(f"stored from {first} to {last} UTC: {length}")
     messages, queues = counted(summary.messages, "message"), counted(summary.queues, "queue")
     topics = f"{messages} in {queues} of {counted(len(summary.topics), 'topic')}"
@@ -56,7 +56,7 @@ def _show_topics(out: Console, summary: Summary) -> None:
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("rate over that time", no_wrap=True)
     for topic in shown[:_TOPICS]:
-        about = "" if topic.nbytes is None else size(topic.nbytes)
+        about = "" if topic.nbytes is None else size_text(topic.nbytes)
         name = Text(one_line(topic.topic), _COLORS.get(topic.kind, ""))
         table.add_row(name, f"{topic.queues:,}", f"{topic.messages:,}", about, Text(sparkline(topic.rates), "cyan"))
     out.print(table)
@@ -79,7 +79,7 @@ def _show_groups(out: Console, summary: Summary) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("topics", no_wrap=True, overflow="ellipsis", ratio=3)
     for group in summary.groups[:_GROUPS]:
-        behind = "" if group.lag_millis is None else duration(group.lag_millis)
+        behind = "" if group.lag_millis is None else duration_text(group.lag_millis)
         lag = Text(f"{group.lag:,}", "yellow" if group.lag else "")
         table.add_row(Text(one_line(group.group)), lag, behind, Text(one_line(", ".join(group.topics))))
     out.print(table)
@@ -96,26 +96,3 @@ def sparkline(rates: list[float]) -> str:
     most = max(rates, default=0)
     steps = len(_BARS) - 1
     return "".join(_BARS[0 if rate <= 0 else max(1, round(rate / most * steps))] for rate in rates)
-
-
-def size(number: float) -> str:
-    """Bytes for people, in powers of a thousand."""
-    for unit in _SIZES[:-1]:
-        if number < 1000:
-            return f"{number:,.0f} {unit}" if unit == "bytes" else f"{number:.1f} {unit}"
-        number /= 1000
-    return f"{number:,.1f} {_SIZES[-1]}"
-
-
-def duration(milliseconds: int) -> str:
-    """A length of time for people, in the two largest units."""
-    seconds = milliseconds / 1000
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, _ = divmod(int(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {int(seconds) % 60} s"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes} min"
-    return f"{hours // 24} days {hours % 24} h"

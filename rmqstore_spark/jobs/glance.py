@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from rmqstore_spark.amounts import size_text
 from rmqstore_spark.errors import RmqStoreError, counted, one_line
 from rmqstore_spark.query.options import ReadOptions
-from rmqstore_spark.read.explain import size_text
 from rmqstore_spark.read.plan.again import again
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.registry import read_table

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from rmqstore_spark.amounts import size_text
 from rmqstore_spark.columns import DEFAULT_COLUMNS
 from rmqstore_spark.errors import counted, one_line
 from rmqstore_spark.query.option_texts import Paths, path_options
@@ -15,7 +16,6 @@ from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.segments import Extent
 
 _MOST_STORES = 3
-_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 def explanation(path: Paths, options: Mapping[str, object], files: Files | None = None) -> str:
@@ -99,12 +99,3 @@ def _stretch(pieces: Sequence[Range]) -> str:
 
 def _files(pieces: Sequence[Extent]) -> str:
     return counted(len({piece.segment.path for piece in pieces}), "commitlog file")
-
-
-def size_text(number: float) -> str:
-    """A number of bytes, for people."""
-    for unit in _UNITS[:-1]:
-        if number < 1024:
-            return f"{number:,.0f} {unit}" if unit == "bytes" else f"{number:,.1f} {unit}"
-        number /= 1024
-    return f"{number:,.1f} {_UNITS[-1]}"

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from rmqstore_spark.amounts import size_text
 from rmqstore_spark.columns import arrow_schema
 from rmqstore_spark.errors import one_line
 from rmqstore_spark.query.selection import Selection
-from rmqstore_spark.read.explain import size_text
 from rmqstore_spark.read.pieces.task import Range, Scanned, Task
 from rmqstore_spark.read.plan.prune import ranges_of
 from rmqstore_spark.read.run.batches import ReadSettings, read_task

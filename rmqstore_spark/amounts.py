@@ -1,0 +1,26 @@
+"""Amounts as text, for people: sizes on every screen, in plans, warnings and the repr of a Store; lengths of time."""
+
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+def size_text(number: float) -> str:
+    """A number of bytes in powers of 1024: `512 bytes`, `2.1 MiB`."""
+    for unit in _UNITS[:-1]:
+        if number < 1024:
+            return f"{number:,.0f} {unit}" if unit == "bytes" else f"{number:,.1f} {unit}"
+        number /= 1024
+    return f"{number:,.1f} {_UNITS[-1]}"
+
+
+def duration_text(milliseconds: int) -> str:
+    """A length of time in its two largest units: `8.5 s`, `3 h 20 min`."""
+    seconds = milliseconds / 1000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, _ = divmod(int(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {int(seconds) % 60} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min"
+    return f"{hours // 24} days {hours % 24} h"
