@@ -38,34 +38,34 @@ _MOST_NAME = 255  # bytes
 _LONGEST_PATH = 4096  # Linux' PATH_MAX
 _STORE = "the broker's store directory"
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip", ".gz", ".zst", ".bz2", ".xz", ".lz4", ".7z")
-_LAST_SEGMENTS, _INDEX_FILES = 3, 64  # that are read early
+_LAST_SEGMENTS, _INDEX_FILES = 3, 64  # files that are read early
 _GLOB = re.compile(r"[*?\[]")
 _TIERED_NAME = re.compile(r"[0-9a-f]{8}[0-9]{20}")
 _DLEDGER_ENTRY = struct.Struct(">iiqqq")  # magic 1..3, size, index, term, pos (io.openmessaging.storage.dledger.entry)
 
 
 def name_of(start: int) -> str:
-    """The name of a file of a MappedFileQueue, of what it begins with."""
+    """The name of a file of a MappedFileQueue, from the offset that the file begins with."""
     return f"{start:020d}"
 
 
 def start_in(name: str) -> int | None:
-    """What a file of a MappedFileQueue begins with, as its name tells; None where no broker gives such a name."""
+    """The offset that a file of a MappedFileQueue begins with, by its name; None for a name that no broker gives."""
     start = int(name) if SEGMENT_NAME.fullmatch(name) else None
     return None if start is None or start > _MOST_START else start
 
 
 def queue_id_of(name: str) -> int | None:
-    """The queue of a directory below that of a topic; None where no broker gives such a name."""
+    """The queueId of a directory in a topic's directory, by its name; None for a name that no broker gives."""
     queue_id = int(name) if _QUEUE_ID.fullmatch(name) else None
     return None if queue_id is None or queue_id > _MOST_QUEUE_ID else queue_id
 
 
 def queue_path(topic: str, queue_id: int) -> str | None:
-    """Where the files of a queue are, below consumequeue/; None where there can be none.
+    """The path of a queue's directory, below consumequeue/; None for a queue that cannot have one.
 
-    The one place in which names from a store become a path. A topic is any name of one directory that can be shown; a
-    broker takes fewer (TopicValidator), but an old store may have more.
+    Only this function makes paths of names from a store. A topic is any printable name of a single directory; brokers
+    accept fewer names (TopicValidator), but an old store may have more.
     """
     if not 0 <= queue_id <= _MOST_QUEUE_ID or topic in ("", ".", "..") or "/" in topic or one_line(topic) != topic:
         return None
@@ -74,8 +74,8 @@ def queue_path(topic: str, queue_id: int) -> str | None:
 
 @dataclass(frozen=True)
 class SegmentFile:
-    """A commitlog file: `start` is the physical offset in its name, `size` its length in bytes, `pin` which object it
-    is, `wrapping` what stands before each of its units."""
+    """A commitlog file: `start` is the physical offset in its name, `size` its length in bytes, `pin` the remote
+    object, `wrapping` the bytes before each of its units."""
 
     path: str
     start: int
@@ -92,11 +92,12 @@ class Layout:
         root: the store directory, absolute.
         segments: the commitlog's files of all its directories, by start.
         strays: entries of the commitlog directories that no broker writes.
-        consumequeue: that directory, or None when there is none of files (missing, or RocksDB).
-        batchconsumequeue: that directory, or None.
-        index: that directory, or None.
+        consumequeue: the directory of that name, or None when queues are not in files (missing, or in RocksDB).
+        batchconsumequeue: the directory of that name, or None.
+        index: the directory of that name, or None.
         abort: whether the broker runs, or did not stop cleanly.
-        dledger: a log of DLedger that has the messages instead of the commitlog, or None. There are no segments then.
+        dledger: the directory of a DLedger log that has the messages instead of the commitlog, or None. Such a store
+            has no segments.
     """
 
     root: str
@@ -112,7 +113,7 @@ class Layout:
         """Refuse a store whose messages are in a log of DLedger.
 
         Raises:
-            NotAStoreError: they are.
+            NotAStoreError: the messages are in such a log.
         """
         refuse_dledger(self.dledger)
 
@@ -156,7 +157,7 @@ def place_to_write(path: str, option: str | None = None) -> str:
     """A path or `file:` URI as the absolute path of the one directory that it names.
 
     Args:
-        option: which one it is of, for errors of a path that is none.
+        option: the option that names the path, for error texts.
 
     Raises:
         OptionError: a URI of another scheme, a `~name` of nobody, a glob, or no text.
@@ -173,13 +174,13 @@ def place_to_write(path: str, option: str | None = None) -> str:
 
 
 def _as_text(path: str, option: str | None = None) -> str:
-    """A path as columns have it.
+    """A path as text, as columns show paths.
 
     Args:
         option: which one it is of.
 
     Raises:
-        OptionError: it is empty, or no text.
+        OptionError: the path is empty, or no text.
     """
     what = "" if option is None else f"option {option!r}: "
     if not path or "\0" in path or len(path) > _LONGEST_PATH:
@@ -198,7 +199,7 @@ def refuse_remote(path: str) -> None:
     """Refuse a path that cannot be written to.
 
     Raises:
-        OptionError: it is a remote store's URI.
+        OptionError: the path is a remote store's URI.
     """
     if scheme_of(path) is not None:
         location(path)  # a URI with a secret in it is refused without being shown
@@ -232,10 +233,10 @@ def local_path(path: str, files: Files) -> str:
 
 
 def refuse_dledger(directory: str | None) -> None:
-    """Refuse a log of DLedger, if there is one.
+    """Refuse a directory with a log of DLedger, if given.
 
     Raises:
-        NotAStoreError: there is.
+        NotAStoreError: the directory is one.
     """
     if directory is not None:
         raise NotAStoreError(
@@ -245,10 +246,10 @@ def refuse_dledger(directory: str | None) -> None:
 
 
 def read_first(root: str, files: Files, is_indexed: object) -> Iterator[str]:
-    """The files of which a plan reads the beginning, as far as they are where a broker puts them.
+    """The files whose beginning a plan reads, as far as they are in a broker's usual places.
 
     Args:
-        is_indexed: whether those of the index are among them, and what says which topics may be in it.
+        is_indexed: whether to include the index files, and the files of config/ that name topics.
     """
     with contextlib.suppress(OSError):
         segments = sorted(files.names(os.path.join(root, "commitlog")))
@@ -261,7 +262,7 @@ def read_first(root: str, files: Files, is_indexed: object) -> Iterator[str]:
 
 
 def find_store(root: str, commitlogs: list[str] | None, files: Files) -> Layout:
-    """Look at a store directory.
+    """Find the parts of a store directory.
 
     Args:
         root: the store directory.
@@ -269,8 +270,8 @@ def find_store(root: str, commitlogs: list[str] | None, files: Files) -> Layout:
         files: how to reach files, and where requests and bytes are counted.
 
     Raises:
-        NotAStoreError: it is something else; the text says what, and what to give instead.
-        DamagedStoreError: what has the name of a commitlog file is none.
+        NotAStoreError: the directory is something else; the text says what, and what to give instead.
+        DamagedStoreError: an entry with the name of a commitlog file is no file.
     """
     entries = _entries(root, files)
     dledger = dledger_directory(root, entries, files)
@@ -319,7 +320,7 @@ def _wrapping(kind: WrappedLog | None) -> Wrapping | None:
 
 
 def _is_deleted(path: str, files: Files) -> bool:
-    """Has a broker deleted a segment since it was listed, as it has expired?"""
+    """Has a broker deleted an expired segment since the directory was listed?"""
     return os.path.basename(path) not in _entries(os.path.dirname(path), files)
 
 
@@ -344,7 +345,7 @@ def _layout(
 
 
 def segment_paths(root: str, commitlogs: list[str] | None, start: int) -> list[str]:
-    """The paths that the commitlog file of a physical offset can have; arguments as of find_store()."""
+    """The paths that the commitlog file of a physical offset can have; arguments as in find_store()."""
     return [os.path.join(directory, name_of(start)) for directory in commitlogs or _usual(root)]
 
 
@@ -353,7 +354,8 @@ def _usual(root: str) -> list[str]:
 
 
 def _entries(directory: str, files: Files, wanted: str = _STORE) -> list[str]:
-    """What a directory holds. `wanted`: what a user should have given instead of what is none."""
+    """The entries of a directory. `wanted` tells users, in the error for a path that is no directory, what to give
+    instead."""
     try:
         return files.names(directory)
     except FileNotFoundError:
@@ -372,20 +374,20 @@ def _consumequeue(root: str, entries: list[str], files: Files) -> str | None:
         return None
     try:
         names = files.names(directory)
-    except OSError:  # an accelerator: what cannot be read is as good as missing
+    except OSError:  # an accelerator that cannot be read is as good as missing
         return None
     return None if "CURRENT" in names and is_rocksdb(directory, files) else directory
 
 
 def dledger_directory(root: str, entries: Iterable[str], files: Files) -> str | None:
-    """The log of DLedger in a store that has these entries; None where it is in the commitlog's place, or there is
-    none."""
+    """The directory of a DLedger log in a store with these entries; None where the log is in the commitlog's place, or
+    there is no such log."""
     directories = (os.path.join(root, name) for name in entries if name.startswith("dledger-"))
     return next((path for path in directories if files.is_directory(os.path.join(path, "data"))), None)
 
 
 def _is_dledger_file(segment: SegmentFile, files: Files) -> bool:
-    """Is it one of those that storePathDLedgerCommitLog has put where others look for the commitlog?"""
+    """Is a file one of DLedger's, which storePathDLedgerCommitLog has put in the commitlog's place?"""
     with files.file(segment.path) as file:
         head = file.read(0, _DLEDGER_ENTRY.size)
     if len(head) < _DLEDGER_ENTRY.size:

@@ -1,16 +1,16 @@
 """Reading on after damage: where the damaged message ends, else from the next unit that can be believed.
 
-What looks like a unit may stand in the body of a damaged message. So, the surest first:
+Bytes in the body of a damaged message may look like a unit. So these rules hold, the surest first:
 
-* What is left of a damaged message says where it ends, if the log goes on just there: with a unit, with the head of
-  another damaged one, with the closing blank, or where reading ends. Its totalSize says it, the sum of its parts, and
-  its ConsumeQueue.
-* A unit is believed that its ConsumeQueue knows, and one from which the log goes on, unit by unit, to one that it
-  knows, to the head of another damaged message, to the closing blank, or to where reading ends.
-* Where units are followed by what nothing can be recognized of, they are believed unless their ConsumeQueue has another
-  message there, or what is before or after them is too little for a message: then they are inside one.
+* The rest of a damaged message says where the message ends, if the log goes on exactly there: with a unit, with the
+  head of another damaged message, with the closing blank, or where reading ends. The end follows from the totalSize,
+  from the sum of the parts, and from the ConsumeQueue.
+* A unit is believed if its ConsumeQueue knows it, or if the log goes on from it, unit by unit, to a unit known to its
+  ConsumeQueue, to the head of another damaged message, to the closing blank, or to where reading ends.
+* Units followed by bytes in which nothing can be recognized are believed, unless their ConsumeQueue has another message
+  there, or the bytes before or after the units are too few for a message: such units are inside a message.
 
-What is asked is near the damage, or where reading ends, which is a live unit's start: so the answer is the same however
+All evidence is near the damage, or where reading ends, which is a live unit's start. So the answer is the same however
 the log is cut into pieces.
 """
 
@@ -37,9 +37,10 @@ class _Row(NamedTuple):
     """Units one after the other that nothing proves.
 
     Attributes:
-        units: how many they are.
-        end: where the last one ends.
-        believed: where the first one begins that its ConsumeQueue has no other message for; None: each is another one.
+        units: the number of units.
+        end: where the last unit ends.
+        believed: the start of the first unit for which its ConsumeQueue has no other message; None: the queues have
+            other messages for all units.
     """
 
     units: int
@@ -48,11 +49,11 @@ class _Row(NamedTuple):
 
 
 class _Next(NamedTuple):
-    """The next unit from a physical offset on, up to another one.
+    """The next unit in a range of physical offsets.
 
     Attributes:
-        unit: None where there is none.
-        status: BAD_BODY_CRC where its body is not right.
+        unit: the unit; None where there is none.
+        status: BAD_BODY_CRC where the unit's body is wrong.
     """
 
     start: int
@@ -61,7 +62,7 @@ class _Next(NamedTuple):
     status: Status = Status.LIMIT
 
     def answers(self, start: int, stop: int) -> bool:
-        """Is it the same from there on?"""
+        """Is the answer the same for [start, stop)?"""
         return self.start <= start and stop == self.stop and (self.unit is None or start <= self.unit.position)
 
 
@@ -69,7 +70,7 @@ class PastDamage:
     """Reads a piece of a segment with all damage in it.
 
     Args:
-        reader: of the segment.
+        reader: reads the segment.
         queues: the store's ConsumeQueues.
     """
 
@@ -77,24 +78,24 @@ class PastDamage:
         self._reader = reader
         self._queues = queues
         self._sizes = QueueSizes(queues)
-        # So that no byte is searched, and no unit asked about, once for each of those that lead there:
+        # Kept so that several damaged places that lead to the same bytes search them, and ask about a unit, only once:
         self._found = _Next(0, 0)
-        self._rows: dict[int, _Row] = {}  # by where they begin, for one stop
+        self._rows: dict[int, _Row] = {}  # by the start of the row, for one stop
 
     def decode(
         self, start: int, stop: int, builder: BatchBuilder, chosen: Filter | None = None
     ) -> Iterator[Damage | None]:
-        """SegmentReader.decode() with what is damaged between two units. None comes after each step."""
+        """SegmentReader.decode(), yielding the damage between units. None comes after each step."""
         for found in self._all(start, stop, _MOST, lambda at: self._reader.decode(at, stop, builder, chosen)):
             yield found if isinstance(found, Damage) else None
 
     def feed(self, start: int, stop: int, sink: UnitSink) -> Iterator[Damage | None]:
-        """SegmentReader.feed() with what is damaged between two units. None comes after each step."""
+        """SegmentReader.feed(), yielding the damage between units. None comes after each step."""
         for found in self._all(start, stop, _MOST, lambda at: self._reader.feed(at, stop, sink)):
             yield found if isinstance(found, Damage) else None
 
     def select(self, start: int, stop: int, chosen: Filter, last: int = _MOST) -> "Iterator[Run | Damage]":
-        """SegmentReader.select() with what is damaged between two units."""
+        """SegmentReader.select(), yielding the damage between units as well."""
         yield from self._all(start, stop, last, lambda at: self._reader.select(at, stop, chosen, last))
 
     def _all(
@@ -117,17 +118,17 @@ class PastDamage:
             yield damage_in(segment, stop, segment.end, f"the file ends without a blank: {missing} bytes are missing")
 
     def _after(self, at: int, status: Status, stop: int) -> int:
-        """Where to read on after what is no unit: at the next one that can be believed, or at `stop`."""
+        """The place to read on after bytes that are no unit: the next unit that can be believed, or `stop`."""
         reader = self._reader
         if status is Status.BLANK:
             return self._found_from(at + FORMAT["BLANK_SIZE"], stop)
         total = Head.of(reader.read(at, HEAD_SIZE)).size
         if status is Status.BAD_BLANK or (status is Status.BAD_MAGIC and total == reader.segment.end - at):
-            return stop  # a blank it was; what comes after one is not part of the log
+            return stop  # a blank; the bytes after it are not part of the log
         least = at + FORMAT["SMALLEST_UNIT"]
         first = self._next(least, stop).unit
         if not self._claimed(at, stop) and (first is None or self._is_known(first)):
-            after = stop if first is None else first.position  # no queue need be searched for the damaged one
+            after = stop if first is None else first.position  # the damaged message needs no search in queues
         else:
             end = self.end_of(at, stop)
             if end is not None:
@@ -136,7 +137,8 @@ class PastDamage:
         return stop if stop == reader.file_end and self._has_blank(at, after) else after
 
     def end_of(self, at: int, stop: int) -> int | None:
-        """Where a damaged message ends, by what is left of it or by its ConsumeQueue, if the log goes on just there."""
+        """The end of a damaged message, by what is left of it or by its ConsumeQueue, if the log goes on exactly
+        there."""
         claimed = self._claimed(at, stop)
         if len(claimed) == 1:
             return claimed.pop()
@@ -144,17 +146,19 @@ class PastDamage:
         return min(known & claimed or known or claimed, default=None)
 
     def _claimed(self, at: int, stop: int) -> set[int]:
-        """Where a damaged message ends, by what is left of it; more than one place where that says different things."""
+        """The possible ends of a damaged message, by what is left of it; several where its fields contradict each
+        other."""
         read = self._reader.read
         sizes = (Head.of(read(at, HEAD_SIZE)).size, size_of_parts(read, at))
         return {at + size for size in sizes if size is not None and self._goes_on_after(at, size, stop)}
 
     def _goes_on_after(self, at: int, size: int, stop: int) -> bool:
-        """Does the log go on after a message of this size, of which something is left?"""
+        """Does the log go on after a partly readable message of this size?"""
         return size >= FORMAT["SMALLEST_UNIT"] and self._goes_on(at + size, stop)
 
     def _goes_on(self, at: int, stop: int) -> bool:
-        """Does the log go on there: with a unit, one that is damaged but can be recognized, a blank, or the end?"""
+        """Does the log go on at a physical offset: with a unit, a damaged unit that can be recognized, a blank, or the
+        end?"""
         if at >= stop:
             return at == stop
         if self._reader.status_at(at, stop) in (Status.FULL, Status.LIMIT, Status.BLANK, Status.BAD_BODY_CRC):
@@ -162,7 +166,7 @@ class PastDamage:
         return Head.of(self._reader.read(at, HEAD_SIZE)).physical_offset == at > 0
 
     def _next(self, start: int, stop: int) -> _Next:
-        """The next unit from there on, which may have a wrong bodyCRC."""
+        """The next unit from `start` on, which may have a wrong bodyCRC."""
         if not self._found.answers(start, stop):
             with self._reader.unchecked():
                 at = self._reader.find(start, stop)
@@ -171,8 +175,8 @@ class PastDamage:
         return self._found
 
     def _found_from(self, start: int, stop: int) -> int:
-        """The first unit from there on that can be believed; `stop` where there is none. One with a wrong bodyCRC is
-        damaged as well, but there it is, if its ConsumeQueue knows it."""
+        """The start of the first unit from `start` on that can be believed; `stop` where there is none. A unit with a
+        wrong bodyCRC is damaged as well, but counts if its ConsumeQueue knows it."""
         while (found := self._next(start, stop)).unit is not None:
             unit = found.unit
             if found.status is Status.BAD_BODY_CRC:
@@ -188,7 +192,7 @@ class PastDamage:
         return stop
 
     def _row(self, first: Header, stop: int) -> _Row | None:
-        """The units from one on, one after the other; None where they are proved."""
+        """The row of units from the first one on; None where the units are proved."""
         units: list[tuple[Header, bool | None]] = []
         unit: Header | None = first
         end = first.position
@@ -210,18 +214,18 @@ class PastDamage:
         return row
 
     def _is_known(self, unit: Header | None) -> bool | None:
-        """Does its ConsumeQueue know a unit? None: nothing tells."""
+        """Does a unit's ConsumeQueue know the unit? None if unknown."""
         return self._queues.vouch_for(unit) if unit is not None and unit.is_queued else None
 
     def _has_space_after(self, row: _Row, stop: int) -> bool:
-        """Is there space for a message between what ends there and what comes next? Or may the segment have ended?"""
+        """Is there space for a message between a row's end and the next unit? Or may the segment have ended there?"""
         after = min(row.end + FORMAT["SMALLEST_UNIT"], stop)
         if after - row.end == FORMAT["SMALLEST_UNIT"] and self._reader.find(row.end + 1, after) is None:
             return True
         return row.units > 1 and self._may_close(row.end, stop)
 
     def _may_close(self, at: int, stop: int) -> bool:
-        """Could the blank that closes the segment have been there, of which nothing is left?"""
+        """Could the segment's closing blank have stood at a physical offset, with nothing of it left?"""
         return stop == self._reader.segment.end and stop - at >= FORMAT["BLANK_SIZE"]
 
     def _has_blank(self, start: int, stop: int) -> bool:

@@ -1,9 +1,9 @@
-"""What a plan saw in a store, so that a task can tell before its first row that it reads the same one.
+"""What a plan saw in a store, so that a task can check before its first row that it reads the same store.
 
-A path says nothing of that: each broker has a /root/store of its own, a copy may be of yesterday, and a store may be
-replaced while a read of it goes on. Object storage has tags for it; here it is some bytes of the log, which nobody
-changes once they stand there. A log only grows at its end and is deleted from its beginning. So who has the same last
-message has all before it that has not expired, and a store that has only grown is the same.
+A path proves nothing: each broker has a /root/store of its own, a copy may be of yesterday, and a store may be replaced
+while a read of it goes on. Object storage has tags for this purpose; on disks some bytes of the log serve, which never
+change once written. A log only grows at its end and is deleted from its beginning. So a store with the same last
+message has all earlier messages that have not expired, and a store that has only grown is the same store.
 """
 
 import os
@@ -32,13 +32,13 @@ class Proof:
     Attributes:
         root: the store directory.
         path: the file.
-        offset: where in the file they are.
+        offset: the position of the bytes in the file.
         data: the bytes.
-        start: the physical offset that the file begins with; None where it is none of the commitlog.
-        pin: which object the file was, where it is one.
-        by: who has looked: host and process.
+        start: the physical offset that the file begins with; None for a file outside the commitlog.
+        pin: the remote object, where the file was one.
+        by: the host and process of the plan.
         may_expire: whether a broker may have deleted the file, and the store is still the same.
-        before: an earlier place of the same log: where that is as it was, but not this one, the log is an older copy.
+        before: the proof of an earlier place of the same log: if only that one holds, the log is an older copy.
     """
 
     root: str
@@ -53,13 +53,13 @@ class Proof:
 
     @property
     def where(self) -> str:
-        """The place in words."""
+        """A text that names the place."""
         return f"{self.path}: position {self.offset}" + (
             "" if self.start is None else f" (commitLogOffset {self.start + self.offset})"
         )
 
     def in_words(self, data: bytes) -> str:
-        """What stands there, if these are the bytes."""
+        """A text that describes the place, if these are its bytes."""
         position = None if self.start is None else self.start + self.offset
         if not any(data):
             return "zeros" if data else "the end of the file"
@@ -76,15 +76,15 @@ class Proof:
 def proof_of(
     root: str, path: str, offset: int, size: int, files: Files, start: int | None = None, pin: Pin | None = None
 ) -> Proof | None:
-    """What stands at a place of a file now; None where there are no bytes.
+    """The proof of a place in a file as it is now; None where there are no bytes.
 
     Args:
         root: the store directory.
         offset: where in the file.
-        size: so many bytes from there on stay as they are; some of them do.
+        size: bytes from `offset` on that never change; the proof takes PROOF_SIZE of them at most.
         files: how to reach files, and where requests and bytes are counted.
-        start: the physical offset that the file begins with, if it is one of the commitlog.
-        pin: which object it is, where it is one.
+        start: the physical offset that the file begins with, for a file of the commitlog.
+        pin: the remote object, where the file is one.
     """
     with files.file(path, pin=pin) as file:
         data = file.read(offset, min(PROOF_SIZE, size)) if size > 0 else b""
@@ -94,15 +94,15 @@ def proof_of(
 
 
 def hold(proofs: Sequence[Proof], files: Files) -> None:
-    """See that a store is the one that a plan has seen.
+    """Check that a store is the one that a plan has seen.
 
     Args:
-        proofs: what the plan saw. What does not expire comes first, as it tells more.
+        proofs: what the plan saw. Proofs that do not expire come first, as they say more.
         files: how the store's files are reached here.
 
     Raises:
-        StorageError: it is another one, an older copy of it, or not there at all.
-        RmqStoreError: it cannot be read; or a segment is gone, and all else is as it was: it has expired.
+        StorageError: the store is another one, an older copy, or missing.
+        RmqStoreError: the store cannot be read; or a segment is gone and all else unchanged: the segment has expired.
     """
 
     def hold_one(proof: Proof) -> None:
@@ -115,10 +115,10 @@ def hold(proofs: Sequence[Proof], files: Files) -> None:
 
 
 def _found(proof: Proof, files: Files) -> str | None:
-    """What stands in the place of a proof, in words; None where that is what the plan saw.
+    """A text on the bytes in a proof's place; None where the bytes are those that the plan saw.
 
-    A file that has been cut since then, but shows as much as tells a message from others, is the same one, damaged: who
-    reads it says so.
+    A file that has been cut since then, but shows enough to tell a message from others, is the same file, damaged: its
+    reader reports that.
     """
     try:
         with files.file(proof.path) as file:
@@ -145,7 +145,7 @@ def _is_missing(path: str, files: Files) -> bool:
         files.status(path)
     except (FileNotFoundError, NotADirectoryError):
         return True
-    except OSError:  # it may be there
+    except OSError:  # the file may be there
         pass
     return False
 

@@ -1,9 +1,9 @@
-"""Where in a queue a physical offset comes: the one search along a ConsumeQueue, for simple queues and BatchCQs.
+"""The place of a physical offset in a queue: the one search along a ConsumeQueue, for simple queues and BatchCQs.
 
 A search relies on physical offsets that ascend along the queue. Where they do not (damage, zeros in the middle, units
-that a truncation has left over) the answer is only some border: a unit that is not before the offset, after one
-that is. So whoever must be right searches the live part of the queue alone (store/queue_bounds.py says where it ends),
-or holds the answer against the log.
+that a truncation has left over) the answer is only some border: a unit that is not before the offset, after one that
+is. So callers that must be right search only the live part of the queue (store/queue_bounds.py finds its end), or check
+the answer against the log.
 """
 
 import numpy as np
@@ -12,15 +12,15 @@ from rmqstore_spark.store.format.queue_block import QueueBlock, QueueUnit
 from rmqstore_spark.store.io.files import OpenFile, ignore_unreadable
 from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, Queue, QueueFile
 
-_GUESSES = 4  # then it is halved
+_GUESSES = 4  # guesses of a search, before the range is halved
 
 
 class QueueCursor:
-    """Finds physical offsets along one queue. An offset after the last one costs a few requests, however long the queue
-    is: the search begins where it would be if the queue went on as evenly as it did.
+    """Finds physical offsets along one queue. An offset after the last one that was sought costs a few requests,
+    however long the queue is: the search begins where that offset would be if the queue went on as evenly as before.
 
     Attributes:
-        queue: which one.
+        queue: the queue.
 
     Args:
         stop: the answer where all units before this number point to before the offset.
@@ -29,13 +29,13 @@ class QueueCursor:
     def __init__(self, queue: Queue, stop: int | None = None) -> None:
         self.queue = queue
         self._most = stop
-        self._last: tuple[int, int] | None = None  # the offset that was looked for last, and the answer
+        self._last: tuple[int, int] | None = None  # the last offset sought, and the answer
         self._rate = 0.0  # units for each byte of the log, between the last answer and the one before
-        self._block = QueueBlock.of(b"")  # the units that were read last
+        self._block = QueueBlock.of(b"")  # the last units read
 
     def seek(self, position: int) -> int:
-        """The number of the first unit that points to `position` or after it, or is not used: the number after the last
-        one before it. PRE_BLANK ones come before everything."""
+        """The number of the first unit that points to `position` or after it, or is unused: the number after the last
+        unit before `position`. PRE_BLANK units come before every position."""
         before, least = self._last or (position, self.queue.first)
         if self._last is not None and position == before:
             return least
@@ -51,7 +51,7 @@ class QueueCursor:
         return number
 
     def unit(self, number: int) -> QueueUnit | None:
-        """The unit of this number, or None where there is none or it stands for no message."""
+        """The unit with this number, or None where there is none or the unit stands for no message."""
         index = number - self._start
         if not 0 <= index < len(self._block):
             return self.queue.unit(number)
@@ -59,12 +59,11 @@ class QueueCursor:
         return unit if unit.is_message else None
 
     def around(self, start: int | None, stop: int | None) -> tuple[int, int | None]:
-        """Between which numbers [first, after) all units are that point into the physical offsets [start, stop), and
-        some more: so few that it costs less to read them than to search on.
+        """A range of numbers [first, after) with all units that point into the physical offsets [start, stop), and some
+        more: so few that reading them costs less than searching on.
 
         Args:
-            start, stop: None where there is nothing before, or from there on, that is to be left out. So is the number
-                after them.
+            start, stop: None where no unit before, or none after, is to be left out. `after` is None if `stop` is.
         """
         first, most = self.queue.first, self._stop
         if start is not None:
@@ -80,7 +79,7 @@ class QueueCursor:
         return self.queue.stop if self._most is None else min(self._most, self.queue.stop)
 
     def _in_block(self, position: int, least: int) -> int | None:
-        """The answer, from the number `least` on, where the units that were read last have it."""
+        """The answer, from the number `least` on, if the last units read contain it."""
         start, end = self._start, self._start + len(self._block)
         if least >= end or start >= self._stop:
             return None
@@ -104,7 +103,8 @@ class QueueCursor:
         return self._bisected(position, least, most)
 
     def _guess(self, position: int, least_step: int) -> int:
-        """About where an offset is that the units that were read last do not have, so many further at least."""
+        """The guessed number of an offset that is not among the last units read, at least `least_step` units
+        further."""
         block = self._block
         first, last = block[0], block[len(block) - 1]
         rate = self._rate or (len(block) - 1) / max(len(block), last.position - first.position)
@@ -116,13 +116,14 @@ class QueueCursor:
         low, high = self._narrowed(position, least, most)
         self._block = self.queue.block(low, high - low)
         index = _first_not_before(self._block, position)
-        return low + index if index > 0 else least  # what is between them is of a missing file
+        return low + index if index > 0 else least  # the numbers between them are of a missing file
 
     def _narrowed(self, position: int, least: int, most: int) -> tuple[int, int]:
-        """Between which numbers, both included, the answer is: so few units of one file that they are read at once.
+        """A range of numbers, both ends included, that has the answer: so few units of one file that one read gets
+        them.
 
         Args:
-            least, most: what is known of it.
+            least, most: the known bounds of the answer.
         """
         files = [file for file in self.queue.in_files if file.first < min(most, file.end) and file.end > least]
         if not files:
@@ -157,6 +158,7 @@ class QueueCursor:
 
 
 def _first_not_before(block: QueueBlock, position: int, index: int = 0) -> int:
-    """The index of the first unit, from one on, that does not come before a physical offset; else their number."""
+    """The first index, from `index` on, of a unit that does not come before a physical offset; else the number of
+    units."""
     beyond = np.flatnonzero(~block.are_before(position)[index:])
     return index + int(beyond[0]) if len(beyond) else len(block)

@@ -1,8 +1,8 @@
-"""What the queues say of the size of a damaged message: of many that are near each other, each queue is asked once.
+"""The sizes of damaged messages as the queues give them; each queue is searched once for many that are near each other.
 
-Which queue a damaged message was in is not known, so every queue is asked where it stands. To search each of them for
-each damage would take as long as there are damages times queues. So the log is looked at in windows; of a window each
-queue's units are searched for and read at once, and kept together, sorted by where they point.
+The queue of a damaged message is unknown, so all queues are searched for its physical offset. The time to search each
+queue for each damage would grow with damages times queues. So the log is divided into windows: for a window, each
+queue's units are found and read at once, and kept together, sorted by physical offset.
 
 Windows are aligned: the answer is the same wherever reading begins.
 """
@@ -22,13 +22,13 @@ _MOST_UNITS = WINDOW // FORMAT["SMALLEST_UNIT"]
 
 
 class _Window(NamedTuple):
-    """What queues say of a window.
+    """The units that point into a window.
 
     Attributes:
-        number: of the window.
+        number: the number of the window.
         positions: where messages begin, ascending.
-        sizes: what each takes.
-        odd: queues that have to be searched for each position: their units are no ascending row of messages.
+        sizes: the size of each message in bytes.
+        odd: the queues that have to be searched for each position, as their units are no ascending row of messages.
     """
 
     number: int
@@ -45,7 +45,8 @@ class QueueSizes:
         self._window: _Window | None = None
 
     def at(self, position: int) -> list[int]:
-        """The sizes that the queues give the message at a physical offset: one, or none; more are a lie of some."""
+        """The sizes that the queues give for the message at a physical offset: one, or none; with several, some queues
+        are wrong."""
         number = position // WINDOW
         window = self._window
         if window is None or window.number != number:
@@ -70,8 +71,9 @@ class QueueSizes:
 
 
 def _units(queue: Queue, start: int, stop: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
-    """Where a queue's messages in [start, stop) begin, and their sizes; None where its units there do not ascend, or
-    are not all there: a search for each may find what is not between those of the window's ends."""
+    """The physical offsets of a queue's messages in [start, stop), and their sizes; None where the units there do not
+    ascend, or some are missing: a search for a single position may then find units outside the range that the window's
+    ends give."""
     cursor = QueueCursor(queue)
     first, after = cursor.seek(start), cursor.seek(stop)
     if not 0 <= after - first <= _MOST_UNITS:

@@ -1,4 +1,4 @@
-"""All ConsumeQueues of a store, simple ones and those of BatchCQ topics: which there are, what they know."""
+"""All ConsumeQueues of a store, simple ones and those of BatchCQ topics: which exist, and what they know."""
 
 import os
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ class ConsumeQueues:
         return self._simple + self.batch
 
     def of_topic(self, topic: str, is_batch: bool = False) -> list[Queue]:
-        """The simple queues of a topic, or its batch queues; no other directory is listed, and this one once."""
+        """The simple queues of a topic, or its batch queues; only the topic's directory is listed, and only once."""
         path, above = queue_path(topic, 0), self._batch_directory if is_batch else self._directory
         if above is None or path is None:
             return []
@@ -51,7 +51,7 @@ class ConsumeQueues:
         return self.of_topic(topic) + self.of_topic(topic, is_batch=True)
 
     def some(self) -> Iterator[Queue]:
-        """The simple queues again, but listed as they are asked for: a few of many cost little."""
+        """The simple queues, listed lazily: a few of many cost little."""
         return _queues(self._directory, self._files, is_batch=False)
 
     def queue(self, topic: str, queue_id: int, is_batch: bool = False) -> Queue | None:
@@ -64,7 +64,8 @@ class ConsumeQueues:
 
     @kept
     def topics(self) -> set[str]:
-        """What can be topics with a queue, light message queues left out. No topic's own directory is listed."""
+        """The names that can be topics with a queue, light message queues left out. No topic's own directory is
+        listed."""
         return {name for name in self._names if not is_light(name)}
 
     @property
@@ -92,8 +93,8 @@ class ConsumeQueues:
         return list(_queues(self._batch_directory, self._files, is_batch=True))
 
     def vouch_for(self, header: Header) -> bool | None:
-        """Do the queues know this message? True or False; None when there is nothing at its queue offset. A BatchCQ has
-        one unit for a batch, so it is asked for the message's position."""
+        """Do the queues know this message? True or False; None when there is no unit at its queue offset. A BatchCQ has
+        one unit for a batch, so it is searched for the message's position."""
         queue = self.queue(header.topic, header.queue_id)
         unit = None if queue is None else queue.unit(header.queue_offset)
         found = None if unit is None else (unit.position, unit.size) == (header.position, header.size)
@@ -106,7 +107,7 @@ class ConsumeQueues:
 
 
 def _queues(directory: str | None, files: Files, is_batch: bool) -> Iterator[Queue]:
-    """A directory's queues, by topic."""
+    """The queues in a directory, by topic."""
     if directory is None:
         return
     topics = names_in(directory, files)

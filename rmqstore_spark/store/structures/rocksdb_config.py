@@ -1,8 +1,8 @@
 """Topics, consumer groups and consumers' offsets that a broker keeps in RocksDB instead of in files of config/.
 
-There are three ways: a database for each (config v1), one for all of them with a column family for each
-(useSingleRocksDBForAllConfigs), and one with keys of a form of its own (configManagerVersion=v2). What comes out is
-what the member of the file would have.
+Brokers have three ways: a database for each part (config v1), one for all parts with a column family for each
+(useSingleRocksDBForAllConfigs), and one with keys of a form of its own (configManagerVersion=v2). The result has the
+form of the file's member.
 Source: docs/format.md; org.apache.rocketmq.broker.config.v1.RocksDBConfigManager,
 RocksDBOffsetSerializeWrapper, broker.config.v2.ConfigHelper, SerializationType.
 """
@@ -20,22 +20,23 @@ from rmqstore_spark.store.structures.kinds import KINDS, Part, kinds_in
 Table = dict[str, Any]
 
 _MOST_ROWS = 5_000_000
-_DATA_VERSION = "kvDataVersionKey"  # a row that is none of them
-# Of keys of v2: 1, table (two bytes), 2 for data; then texts with their lengths (two bytes) before them.
+_DATA_VERSION = "kvDataVersionKey"  # a row that is no entry
+# A key of v2: 1, table (two bytes), 2 for data; then texts, each after its length (two bytes).
 _V2, _V2_DATA = 1, 2
 _V2_TABLES: dict[Part, int] = {"offsets": 1, "topics": 3, "groups": 4}
-_V2_JSON = 1  # before a value
+_V2_JSON = 1  # the byte before a value
 _SEPARATOR = 1
 _FAMILIES: dict[Part, str] = {"topics": "topic", "groups": "subscriptionGroup", "offsets": "consumerOffset"}
 
 
 class InRocksDB(NamedTuple):
-    """What a database has of one part of the configuration.
+    """One part of the configuration, as a database has it.
 
     Attributes:
-        directory: the database's.
-        table: by name; of offsets by `topic@group`, each the offsets by queueId. None: it cannot be read.
-        why_not: then the reason.
+        directory: the database's directory.
+        table: the entries by name; offsets by `topic@group`, each with the offsets by queueId. None: the database
+            cannot be read.
+        why_not: the reason, where `table` is None.
     """
 
     directory: str
@@ -44,7 +45,7 @@ class InRocksDB(NamedTuple):
 
 
 def config_in_rocksdb(root: str, part: Part, files: Files) -> InRocksDB | None:
-    """A part of the configuration; None where no database has it.
+    """A part of the configuration from RocksDB; None where no database has the part.
 
     Args:
         root: the store directory.
@@ -124,7 +125,7 @@ def _names(key: bytes, count: int, database: Database) -> tuple[list[str], bytes
 
 def _pairs(database: Database, family: str, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
     if family not in database.families:
-        return  # nothing was put into it
+        return  # a database without entries
     stop = prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else None
     count = 0
     for entries in database.scan(family, prefix, stop):

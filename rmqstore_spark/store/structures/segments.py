@@ -17,9 +17,9 @@ from rmqstore_spark.store.structures.proofs import Proof
 class Segment:
     """A commitlog file, holding the physical offsets [start, end).
 
-    `end` is where it should end: `size` differs from `end - start` where the file was cut or padded. `pin` says which
-    object it is, where it is one. `wrapping` is what stands before each unit; None: the unit before. `proofs` is what a
-    plan saw in its store: they have to hold when it is opened.
+    `end` is where the segment should end: `size` differs from `end - start` where the file was cut or padded. `pin` is
+    the remote object, where the file is one. `wrapping` is the bytes before each unit; None: the unit before. `proofs`
+    are what a plan saw in the store: they have to hold when the segment is opened.
     """
 
     path: str
@@ -47,19 +47,19 @@ class Damage:
     path: str
     start: int
     stop: int
-    position: int  # of start, in the file
+    position: int  # of `start`, in the file (bytes)
     reason: str
 
     @property
     def place(self) -> str:
-        """Where it is, and what is wrong there."""
+        """A text that says where the damage is, and what is wrong there."""
         return one_line(
             f"{self.path}: position {self.position} (commitLogOffset {self.start}): {self.reason}; "
             f"{self.stop - self.start} bytes cannot be read"
         )
 
     def after(self, start: int) -> "Damage":
-        """The part of it from a physical offset on."""
+        """The part of the damage from a physical offset on."""
         return replace(self, start=start, position=self.position + start - self.start)
 
     def __str__(self) -> str:

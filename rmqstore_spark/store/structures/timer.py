@@ -1,7 +1,7 @@
 """The timer's state, as far as it is needed to tell which of its messages are delivered: config/timercheck.
 
     0  i64 up to which time (ms) the wheel is done with   8  more that is not needed here
-It is written about every second.
+A broker writes the file about every second.
 Source: org.apache.rocketmq.store.timer.TimerCheckpoint.
 """
 
@@ -14,7 +14,7 @@ _TIME = struct.Struct(">q")
 
 
 def timer_time(root: str, files: Files) -> int:
-    """The time (ms) up to which timed messages are delivered; 0 when that is not known.
+    """The time (ms) up to which timed messages are delivered; 0 if unknown.
 
     Args:
         root: the store directory.

@@ -1,4 +1,4 @@
-"""The part of a segment that is in memory: it slides along the log, and stays in the processor's cache."""
+"""The part of a segment that is in memory: a window that slides along the log, and stays in the processor's cache."""
 
 import bisect
 import contextlib
@@ -15,25 +15,25 @@ from rmqstore_spark.store.io.files import Files, cannot_read
 from rmqstore_spark.store.structures.proofs import hold
 from rmqstore_spark.store.structures.segments import Segment
 
-WINDOW_SIZE = 512 * 1024  # stays in the second-level cache between reading, checking and decoding
+WINDOW_SIZE = 512 * 1024  # bytes; they stay in the second-level cache between reading, checking and decoding
 FIRST_WINDOW = 16 * 1024
 _BLOCK = 4 * 1024
-_TAIL_SIZE = 2 * (32767 + 2)  # the most that can stand after a body
+_TAIL_SIZE = 2 * (32767 + 2)  # the most bytes that can stand after a body
 _NOTHING = memoryview(bytearray())
 
-# Buffers of closed windows, for the next ones: new memory costs as much as to decode 100 KiB.
+# Buffers of closed windows, for reuse: allocating a new one costs as much as decoding 100 KiB.
 _spares: list[memoryview] = []
 _MOST_SPARES = 8
 
 
 class Window:
-    """Bytes of one segment. All positions are physical offsets. To be closed.
+    """Bytes of one segment. All positions are physical offsets. The owner closes the window.
 
     Attributes:
         segment: the segment.
         file_end: the physical offset where its file ends, or the segment does if that is earlier.
-        data: what is in memory. It changes with each call that reads.
-        base: the physical offset of its first byte; `file_end` when it is no single stretch of the log.
+        data: the bytes in memory. Each call that reads changes them.
+        base: the physical offset of the first byte of `data`; `file_end` when `data` is no single stretch of the log.
 
     Args:
         files: how to reach files, and where requests and bytes are counted.
@@ -53,35 +53,37 @@ class Window:
         self._ahead = min(FIRST_WINDOW, WINDOW_SIZE)
 
     def close(self) -> None:
-        """Close the file. What was in memory is lost."""
+        """Close the file. The bytes in memory are lost."""
         self._file.close()
         buffer, self._buffer, self.data = self._buffer, _NOTHING, _NOTHING
         if len(buffer) == WINDOW_SIZE and len(_spares) < _MOST_SPARES:
             _spares.append(buffer)
 
     def expect(self, start: int, stop: int) -> None:
-        """The bytes [start, stop) are shown next, one after the other, if nothing in them stops that."""
+        """Announce that the bytes [start, stop) are shown next, from start to end, if nothing in them stops the
+        reading."""
         self._file.expect(start - self.segment.start, min(stop, self.file_end) - self.segment.start)
 
     def show(self, at: int, need: int, stop: int) -> None:
-        """Have at least `need` bytes from `at` on, or what the file has of them; and more, but not beyond `stop`."""
+        """Hold at least `need` bytes from `at` on, or as many as the file has; and more, but not beyond `stop`."""
         shown = self.base + len(self.data) - at
         if self.base <= at and shown >= max(need, FORMAT["BLANK_SIZE"]):
             return
         size = max(need, min(self._ahead, stop - at))
-        self._ahead = min(2 * self._ahead, WINDOW_SIZE)  # who has read on will go on reading
+        self._ahead = min(2 * self._ahead, WINDOW_SIZE)  # sequential reading mostly goes on
         self.load(at, size)
 
     def load(self, at: int, size: int) -> None:
-        """Have `size` bytes from `at` on, or what the file has of them."""
-        size = min(size, max(self.file_end - at, 0))  # to find out that there is no more is a request
+        """Hold `size` bytes from `at` on, or as many as the file has."""
+        size = min(size, max(self.file_end - at, 0))  # finding the end of the file by a read would cost a request
         self.data = self._file.load(at - self.segment.start, size, self._of_size)
         self.base = at
 
     def decode(
         self, decoder: Decoder, at: int, stop: int, verify_crc: bool, budget: Budget, chosen: Filter | None
     ) -> Walked | None:
-        """native_io.Slide.decode() from `at` on, the window sliding along; None where the file is not read so."""
+        """native_io.Slide.decode() from `at` on, with this window sliding along; None where the kernel cannot read the
+        file."""
         fd = self._file.descriptor
         if fd is None:
             return None
@@ -111,14 +113,15 @@ class Window:
             self.data = self._buffer[: slide.shown]
 
     def gather(self, positions: Positions, sizes: npt.NDArray[np.int32], offsets: Positions, lengths: Positions) -> int:
-        """Have as many of these stretches as fit, one after the other.
+        """Hold as many of these stretches as fit, one after the other.
 
         Args:
-            positions, sizes: where each begins, and its bytes.
-            offsets, lengths: are filled: where in `data` each is, and how many of its bytes the file had.
+            positions, sizes: the physical offset and the size in bytes of each stretch.
+            offsets, lengths: filled with the position of each stretch in `data`, and the number of its bytes that the
+                file had.
 
         Returns:
-            how many of them are there.
+            the number of stretches held.
         """
         self.data = self._of_size(WINDOW_SIZE)
         return self._file.gather(positions - self.segment.start, sizes, self.data, offsets, lengths)
@@ -128,20 +131,20 @@ class Window:
         return self._file.read(at - self.segment.start, size)
 
     def seen(self, at: int, size: int) -> bytes | memoryview:
-        """read(), without reading what is in memory already."""
+        """read(), but bytes in memory are not read again."""
         begin = at - self.base
         if 0 <= begin <= len(self.data) - size:
             return self.data[begin : begin + size]
         return self.read(at, size)
 
     def outline(self, at: int, size: int, after: int = 0) -> memoryview:
-        """A unit of `size` bytes without its body, in memory that takes none before it is written to. Its beginning is
-        taken from `data` where that shows it.
+        """A unit of `size` bytes without its body, in sparse memory, which takes no space until written to. The unit's
+        beginning is taken from `data` where possible.
 
         A size is only a claim until the unit's far end agrees; and sometimes the body is not needed at all.
 
         Args:
-            after: so many bytes after the unit stand in `data` then; 0: `data` stays as it is.
+            after: bytes after the unit that `data` holds afterwards; 0: `data` stays as it is.
         """
         data = memoryview(_sparse(size))
         start = at - self.segment.start
@@ -166,7 +169,7 @@ class Window:
             yield begin + base, end + base
 
     def data_end(self) -> int:
-        """Where the last data of the file ends; what comes after it is all zeros."""
+        """The physical offset after the last data of the file; only zeros follow."""
         end = min(self.segment.start + self._file.likely_data_end(), self.file_end)
         if not any(self.read(max(end - _BLOCK, self.segment.start), _BLOCK)):  # zeros that take space on the disk
             blocks = range((end - self.segment.start) // _BLOCK)
@@ -177,16 +180,16 @@ class Window:
         return end
 
     def _of_size(self, size: int) -> memoryview:
-        """A buffer of that size; what is in memory now is lost."""
+        """A buffer of a size; the bytes in memory now are lost."""
         buffer = self._buffer if size <= len(self._buffer) else _new_buffer(size)
-        if size <= WINDOW_SIZE:  # what a huge unit takes is given back
+        if size <= WINDOW_SIZE:  # the memory of a huge unit is given back
             self._buffer = buffer
-        self.base = self.file_end  # so that nobody takes it for a part of the log
+        self.base = self.file_end  # so that `data` is not taken for a part of the log
         return buffer[:size]
 
 
 def _new_buffer(size: int) -> memoryview:
-    """Memory of that size; of a whole window mostly that of one which is closed."""
+    """Memory of a size; for a whole window mostly that of a closed window."""
     if size == WINDOW_SIZE:
         with contextlib.suppress(IndexError):
             return _spares.pop()
@@ -194,7 +197,7 @@ def _new_buffer(size: int) -> memoryview:
 
 
 def _sparse(size: int) -> mmap.mmap:
-    """Memory of which only those pages are taken that are written to, and these alone."""
+    """Memory in which only pages that are written to take space."""
     memory = mmap.mmap(-1, size)
     with contextlib.suppress(OSError):  # a system without huge pages
         memory.madvise(mmap.MADV_NOHUGEPAGE)

@@ -1,12 +1,13 @@
-"""`.rmqstore-spark/times.json`: what our writer has put into a log, and between which store times that is.
+"""`.rmqstore-spark/times.json`: the stretches of a log that our writer has written, and the bounds of their store
+times.
 
-A broker writes in the order of its clock; rows that are written may have any store times. So what was written is noted
-down before it counts, as stretches of the log: each with its last message, which proves that it is still there, and
-with runs, of which the least and greatest store times are known (docs/decisions.md, Store times of what was written).
+A broker writes in the order of its clock; rows written by our writer may have any store times. So each stretch of the
+log is noted down before it counts: with its last message, which proves that the stretch is still there, and with runs,
+whose least and greatest store times are known (docs/decisions.md, Store times of what was written).
 
-Like the journal it may be wrong or planted: it is data with a schema, and what is not proved is not used. Where there
-should be one and is none that can be understood, nothing is known of any store time in the log. That there should be
-one a sign in the checkpoint tells: brokers leave alone what is behind their own fields.
+Like the journal the file may be wrong or planted: it is data with a schema, and unproved entries are not used. Where a
+record should exist but none can be understood, no store time in the log is known. A sign in the checkpoint tells that a
+record should exist: brokers leave the bytes after their own fields alone.
 """
 
 import itertools
@@ -26,10 +27,10 @@ from rmqstore_spark.store.structures.checkpoint import is_signed
 WORKSHOP = ".rmqstore-spark"  # the directory of the writer's own files in a store
 _NAME = "times.json"
 _VERSION = 1
-_OF_OLDER_VERSIONS = {"transactions.json", "checked.json"}  # that wrote messages without noting down their times
-_MOST_RUNS = 1024  # in all stretches, about
+_OF_OLDER_VERSIONS = {"transactions.json", "checked.json"}  # their writers noted down no store times
+_MOST_RUNS = 1024  # runs in all stretches, about
 _MOST_STRETCHES = 128
-_RUN_SIZE = 8 * 1024 * 1024  # bytes of the log: shorter ones are not told apart
+_RUN_SIZE = 8 * 1024 * 1024  # bytes of the log: shorter runs are merged
 _I64 = 1 << 63
 
 
@@ -38,8 +39,8 @@ class Run(NamedTuple):
 
     Attributes:
         stop: the physical offset.
-        least, most: between which store times (ms) they are, both included.
-        fall: by how much (ms) one is older than one before it, at the most; 0 where store times do not go back.
+        least, most: the bounds of the store times (ms), both included.
+        fall: the most (ms) by which a message is older than one before it; 0 where store times do not go back.
     """
 
     stop: int
@@ -49,7 +50,7 @@ class Run(NamedTuple):
 
     @property
     def ascends(self) -> bool:
-        """Do store times go back no more than is allowed for in a broker's log?"""
+        """Do store times go back by no more than CLOCK_SLACK?"""
         return self.fall <= CLOCK_SLACK
 
 
@@ -59,9 +60,9 @@ class Written:
 
     Attributes:
         start, stop: physical offsets.
-        before: store time (ms) of the message before it; None where there was none, or it is not known.
-        last: its last message; None where it is not known what became of it.
-        runs: what it consists of, in order.
+        before: store time (ms) of the message before the stretch; None where there was none, or if unknown.
+        last: the stretch's last message; None where its fate is unknown.
+        runs: the runs of the stretch, in order.
     """
 
     start: int
@@ -71,18 +72,18 @@ class Written:
     runs: tuple[Run, ...] = ()
 
     def may_have(self, position: int, microseconds: int | None) -> bool:
-        """May a message at a physical offset in it with this store time be one of it?"""
+        """May a message at a physical offset in the stretch, with this store time, belong to the stretch?"""
         run = next((run for run in self.runs if position < run.stop), None)
         return run is None or microseconds is None or run.least <= microseconds // 1000 <= run.most
 
 
 @dataclass(frozen=True)
 class Record:
-    """All that was noted down.
+    """All stretches that our writer noted down.
 
     Attributes:
         stretches: in the order of the log; none overlap.
-        is_whole: whether nothing else was written by us: else no store time in the log can be known.
+        is_whole: whether our writer wrote nothing else; if not, no store time in the log can be known.
     """
 
     stretches: tuple[Written, ...] = ()
@@ -95,12 +96,12 @@ class Record:
 
 
 def record_path(root: str) -> str:
-    """Where a store has its record."""
+    """The path of a store's record."""
     return os.path.join(root, WORKSHOP, _NAME)
 
 
 def load(root: str, files: Files) -> Record:
-    """The record of a store. A hint: what cannot be understood counts as something that nobody knows."""
+    """The record of a store. A hint: a record that cannot be understood counts as unknown writes (`is_whole` false)."""
     try:
         names = set(files.names(os.path.join(root, WORKSHOP)))
     except OSError:
@@ -117,7 +118,7 @@ def load(root: str, files: Files) -> Record:
 
 
 def encode(record: Record) -> bytes:
-    """The file that says it."""
+    """The file's bytes for a record."""
     said = [
         {
             "start": stretch.start,
@@ -132,7 +133,7 @@ def encode(record: Record) -> bytes:
 
 
 def understood(found: config.Table) -> Record | None:
-    """What a file says; None where no writer of this version has made it."""
+    """The record in a file's object; None for an object that no writer of this version has made."""
     written = found.get("written")
     if not config.is_exactly(found.get("version"), _VERSION) or not isinstance(written, list):
         return None
@@ -173,10 +174,10 @@ def _are_integers(found: Any, count: int) -> bool:
 
 
 def with_run(runs: tuple[Run, ...], start: int, run: Run) -> tuple[Run, ...]:
-    """Runs and one more, joined with the last one where nothing is lost by that, or both are short.
+    """Runs and one more run, which is joined with the last one where that loses nothing, or where both are short.
 
     Args:
-        start: physical offset where the first one begins.
+        start: physical offset where the first run begins.
     """
     if not runs:
         return (run,)
@@ -195,13 +196,14 @@ def _joined(one: Run, other: Run) -> Run:
 def extended(record: Record, new: Written, is_there: Callable[[Written], bool]) -> Record:
     """A record with one more stretch, which ends the log.
 
-    It is not joined with the one before, which would be lost with it if the write is undone; that comes with the next.
+    The new stretch is not joined with the one before, which would be lost as well if the write is undone; the next call
+    joins the two.
 
     Args:
         is_there: whether the log has all of a stretch.
     """
     known = record.stretches if record.is_whole or new.start == 0 else (Written(0, new.start, None, None),)
-    # What reaches further is of a write that was undone, or was cut off.
+    # Stretches that reach further are of a write that was undone, or were cut off.
     stretches = [_cut(each, new.start) for each in known if each.start < new.start]
     while len(stretches) > 1 and _follow(*stretches[-2:]) and is_there(stretches[-1]) and is_there(stretches[-2]):
         last = stretches.pop()
@@ -226,11 +228,11 @@ def _both(one: Written, other: Written) -> Written:
 
 
 def _cut(stretch: Written, stop: int) -> Written:
-    """What is left of a stretch before a physical offset: nobody knows what that is."""
+    """A stretch up to a physical offset; a stretch that is cut there has no known messages."""
     return stretch if stretch.stop <= stop else replace(stretch, stop=stop, last=None, runs=())
 
 
 def _halved(runs: tuple[Run, ...]) -> tuple[Run, ...]:
-    """The same in half as many."""
+    """The same messages in half as many runs."""
     pairs = [runs[at : at + 2] for at in range(0, len(runs), 2)]
     return tuple(_joined(*pair) if len(pair) == 2 else pair[0] for pair in pairs)
