@@ -1,4 +1,4 @@
-"""In a few lines: how a read with these options would find its messages, and what it costs."""
+"""How a read with given options would find its messages, and its cost, in a few lines."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -19,17 +19,18 @@ _MOST_STORES = 3
 
 
 def explanation(path: Paths, options: Mapping[str, object], files: Files | None = None) -> str:
-    """How the read would go. Arguments and errors are those of rmqstore_spark.explain(), `files` of plan()."""
+    """How the read would go. Arguments and errors are those of rmqstore_spark.explain(); `files` is as of plan()."""
     return explained(parse_options({**path_options(path), **option_texts(options, EXPLAIN_OPTIONS)}), files)
 
 
 def explained(options: ReadOptions, files: Files | None = None) -> str:
-    """The same of options that are understood."""
+    """The explanation for options that are parsed already."""
     return "\n".join(map(one_line, _lines(plan(options, files, options.columns or DEFAULT_COLUMNS))))
 
 
 def summary(planned: Plan) -> Iterator[str]:
-    """A plan for the log: of each store the way, and how much of its messages is read; the first ones of many."""
+    """A plan for the log file: the way to each store's messages, and the share of its messages that is read; only the
+    first of many stores."""
     yield counted(len(planned.tasks), "task")
     for store, access in planned.accesses[:_MOST_STORES]:
         size = size_text(sum(size for _, size in access.pieces))
@@ -39,7 +40,7 @@ def summary(planned: Plan) -> Iterator[str]:
 
 
 def batch_summary(start: StreamOffset, end: StreamOffset, tasks: Sequence[Task]) -> Iterator[str]:
-    """The same of a stream's batch: how far it goes in each store, and how much of the log is before that."""
+    """A stream's batch for the log file: the end of the batch in each store, and how much of the log is before that."""
     yield counted(len(tasks), "task")
     since = {root: place.position for root, place in start.stores.items()}
     moved = [

@@ -9,12 +9,12 @@ from rmqstore_spark.read.pieces.task import Range
 from rmqstore_spark.read.plan.split import Splitter
 from rmqstore_spark.store.structures.segments import Damage
 
-_MOST_WALKED = 8 * 1024 * 1024  # bytes: farther off a unit's start is asked from the queues
-_MOST_COUNTED = 256 * 1024 * 1024  # bytes in which messages are counted for one batch
+_MOST_WALKED = 8 * 1024 * 1024  # bytes: for a unit's start farther off, the queues are asked
+_MOST_COUNTED = 256 * 1024 * 1024  # bytes of log in which messages are counted for one batch
 
 
 def cut_bytes(ranges: list[Range], most: int) -> Reached | None:
-    """Where a message ends about so many bytes after the beginning of a part of a log; None: it is no larger.
+    """The end of a message about `most` bytes after the start of a part of a log; None where the part is no larger.
 
     Args:
         ranges: the part, in order.
@@ -30,8 +30,8 @@ def cut_bytes(ranges: list[Range], most: int) -> Reached | None:
 
 
 def cut_messages(ranges: list[Range], selection: Selection, most: int) -> Reached | None:
-    """Where the last of so many selected messages ends in a part of a log; None: it has no more. Where they are far
-    between, it may be fewer.
+    """The end of the last of `most` selected messages in a part of a log; None where the part has no more than that.
+    Where selected messages are far between, there may be fewer before the end.
 
     Args:
         ranges: the part, in order.
@@ -56,7 +56,7 @@ def cut_messages(ranges: list[Range], selection: Selection, most: int) -> Reache
 
 
 def _cut_near(whole: Range, size: int) -> Reached | None:
-    """The end of a message about so many bytes after a range's start; None where that is not to be had."""
+    """The end of a message about `size` bytes after a range's start; None where no such end can be found."""
     if size > _MOST_WALKED:
         parts = Splitter(size, may_walk=False).split(replace(whole, stop=min(whole.stop, whole.start + 3 * size)))
         if len(parts) > 1:

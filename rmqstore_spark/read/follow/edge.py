@@ -1,15 +1,16 @@
-"""The live edge of a store: up to where its log surely has whole messages that stay, found again and again for little.
+"""The live edge of a store: the end of the whole messages of its log that surely stay, found repeatedly at little cost.
 
-What a broker has written is in the system's memory, which outlives the broker: after a kill its recovery keeps every
-unit that is whole, and cuts the log at the first that is not (CommitLog.recoverAbnormally, 4.9 to 5.5). So the edge is
-where the log ends (store/log_end.py), and the last unit waits until its ConsumeQueue or a later unit proves that it was
-written to its end; where nobody holds the store's lock, until two looks saw the same whole unit. What an outage of the
-whole machine loses, and what a replicated broker cuts when another one becomes master, may have been seen here before:
-then the log does not have the message any more that was last before the edge, and that is found.
+The bytes that a broker has written are in the system's memory, which outlives the broker: after a kill the recovery
+keeps every whole unit, and cuts the log at the first that is not whole (CommitLog.recoverAbnormally, 4.9 to 5.5). So
+the edge is where the log ends (store/log_end.py). The last unit waits until its ConsumeQueue or a later unit proves
+that it was written to its end; where nobody holds the store's lock, it waits until two looks saw the same whole unit.
+Messages that are lost in an outage of the machine, or that a replicated broker cuts when another one becomes master,
+may have been seen here before: then the log no longer has the message that was last before the edge, and the loss is
+detected.
 
-An idle look is one request, or two where the last message is large: the last message's head, and zeros where the next
-one will be. Only where something new stands is anything else of the store looked at. In object storage the segments are
-listed before, as nothing else shows there what is new.
+An idle look is one request, or two where the last message is large: for the last message's head, and for the zeros
+where the next message will be. More of the store is looked at only when something new is there. In object storage the
+segments are listed first, as nothing else shows new messages there.
 """
 
 import bisect
@@ -33,10 +34,10 @@ from rmqstore_spark.store.structures.segments import Segment
 log = logging.getLogger(__name__)
 
 _NEXT_SIZE = 8  # bytes of the next unit: a total size and a magic, never zero both
-_NEAR = 4096  # bytes of a last message that are rather read than asked around
-_SECONDS = 1.0  # between looks at what seldom changes
-_COPIES = 3  # of another segment, each newer than the one before: then a copy that lacked something is surely through
-_MOST_SECONDS = 60.0  # between looks at something that stays where the next unit should be and is none
+_NEAR = 4096  # bytes of a last message that are read rather than skipped with a second request
+_SECONDS = 1.0  # between looks at files that seldom change
+_COPIES = 3  # newer copies of another segment, after which the missing rest of a copy is taken to be missing for good
+_MOST_SECONDS = 60.0  # between looks at bytes that stay in the place of the next unit and are none
 
 
 _ADVICE = "begin with a new checkpoint, or give failOnDataLoss=false to go on with what is there"
@@ -47,7 +48,7 @@ class Reached(NamedTuple):
 
     Attributes:
         position: a physical offset: a unit's start, or where the log ends.
-        last: the last message before it, None where there is none or it is not known.
+        last: the last message before the position, None where there is none or it is not known.
     """
 
     position: int
@@ -55,10 +56,10 @@ class Reached(NamedTuple):
 
 
 def check(store: Snapshot, reached: Reached) -> None:
-    """Make sure that a log still has a place, and all that comes after it.
+    """Make sure that a log still has a place, and everything after it.
 
     Raises:
-        DataLossError: it does not; the text says what is gone.
+        DataLossError: the log does not have the place; the text says what is gone.
     """
     position, last = reached
     if not store.segments:
@@ -76,8 +77,8 @@ def check(store: Snapshot, reached: Reached) -> None:
 
 
 def after_loss(store: Snapshot, position: int) -> Reached:
-    """Where to go on in a log that has lost what was at a physical offset: at the first unit from there on that it has,
-    or at its end."""
+    """The place to go on at in a log that has lost the messages at a physical offset: the first unit that it has from
+    there on, or its end."""
     begin = store.segments[0].start if store.segments else 0
     if not store.segments or position < begin:
         return Reached(begin, None)
@@ -96,7 +97,7 @@ def after_loss(store: Snapshot, position: int) -> Reached:
 
 
 def before_loss(store: Snapshot, position: int) -> Reached:
-    """Up to where a log still goes that has lost what was at a physical offset: the end of a message, or its own."""
+    """The last place before a physical offset at which a log has lost messages: the end of a message, or of the log."""
     if not store.segments:
         return Reached(position, None)
     found = _reached_by(store, _end_of(store).find(), None)
@@ -117,7 +118,7 @@ class Edge:
         root: the store directory.
         files: how to reach files, and where requests and bytes are counted.
         commitlogs: the commitlog's directories where they are not <root>/commitlog.
-        known: a place that the log had, None where the end is to be searched for.
+        known: a place that the log had; None where the end must be searched for.
         clock: seconds that pass.
     """
 
@@ -135,23 +136,23 @@ class Edge:
         self._clock = clock
         self._store: Snapshot | None = None
         self._reached = known
-        self._was_started: list[object] | None = None  # as _started() was; at the first look it counts as new
+        self._was_started: list[object] | None = None  # the last answer of _started()
         self._look_again = clock() + _SECONDS
         self._patience = _SECONDS
-        # The segment that a copy lacks the rest of; and of each segment, which objects stood there since.
+        # The segment whose copy lacks its end; and of each segment, the objects seen since.
         self._incomplete: tuple[tuple[int, Pin | None], dict[int, set[Pin | None]]] | None = None
 
     def look(self, read: int | None = None) -> Reached:
-        """The edge as of now; never before where it was. It costs as much as there is new.
+        """The edge as of now; never before the last one. The cost depends on how much is new.
 
         Args:
-            read: up to which physical offset the log was read, if that is asked for: what comes then is read next, so
-                it is held against the log at once if a broker has started.
+            read: the physical offset up to which the log was read, if that is to be checked: the bytes after it are
+                read next, so they are checked against the log at once if a broker has started.
 
         Raises:
             NotAStoreError: the store is gone.
-            DataLossError: the log is not the one any more that it was.
-            DamagedStoreError: files claim the same physical offsets.
+            DataLossError: the log has lost or changed messages that it had.
+            DamagedStoreError: several files claim the same physical offsets.
         """
         if self._store is None or self._reached is None:
             return self._search()
@@ -161,18 +162,18 @@ class Edge:
             return self._search()
 
     def is_restarted(self) -> bool:
-        """May a broker have started since the log's end was searched for? Then it may have cut the log."""
+        """May a broker have started since the log's end was searched for? Such a broker may have cut the log."""
         self._files = self._files.fresh()
         return self._started() != self._was_started
 
     def meets(self, place: Reached, since: int) -> None:
-        """Make sure that the messages of the log lead to a place that it had, as of the last look.
+        """Make sure, as of the last look, that the messages of the log lead to a place that the log had.
 
         Args:
             since: a physical offset to which they lead, at or before it.
 
         Raises:
-            DataLossError: they do not.
+            DataLossError: the messages do not lead there.
         """
         if self._store is not None and self._reached is not None:
             _meet(self._store, place, self._reached.position, since)
@@ -200,7 +201,7 @@ class Edge:
             raise _changed(store, reached, _another(reached.last, _mark_at(store, reached.last.position)))
         if not any(following):
             self._patience = _SECONDS
-            # A log that goes on in the next segment has lost something in this one.
+            # A log that goes on in the next segment has lost the rest of this one.
             if self._is_due() and (self._started() != self._was_started or self._begins_with_unit(segment.end)):
                 return self._search()
             return reached
@@ -208,9 +209,9 @@ class Edge:
         return self._search() if self._started() != self._was_started else self._go_on(store, segment, reached)
 
     def _go_on(self, store: Snapshot, segment: Segment, reached: Reached) -> Reached:
-        """Something stands where the next unit should be."""
+        """Look at new bytes in the place of the next unit."""
         last = reached.last
-        if last is not None and store.segments[0].start <= last.position < segment.start:  # else it was looked at
+        if last is not None and store.segments[0].start <= last.position < segment.start:  # else it was checked before
             check(store, reached)
         found = _reached_by(store, _end_of(store).onward(reached.position), reached)
         if found.position == reached.position and segment is store.segments[-1] and self._is_there(segment.end):
@@ -221,7 +222,7 @@ class Edge:
             self._look_again = self._clock() + _SECONDS
             self._patience = _SECONDS
             return found
-        # Half a unit; or what is left of one, of a log that was cut; or damage, if something later proves it.
+        # The bytes are half a unit, the rest of a unit of a log that was cut, or damage, if a later look proves it.
         if self._is_due():
             self._patience = min(2 * self._patience, _MOST_SECONDS)
             self._look_again = self._clock() + self._patience
@@ -229,13 +230,13 @@ class Edge:
         return reached
 
     def _search(self) -> Reached:
-        """The edge, whatever there is. After a broker has started the last segment is walked through anew: where its
-        log was cut, the message that was last may still stand there, but no longer belongs to it.
+        """Search for the edge anew. After a broker has started, the last segment is walked through from its start: if
+        the log was cut there, the message that was last may still be in the file, but no longer belongs to the log.
         """
         known = self._reached
         store = self._open()
         self._files.list_tree(self._root)
-        started = self._started()  # once: a broker that starts from now on is met at the next look
+        started = self._started()  # once: a broker that starts from now on is noticed at the next look
         is_restarted = started != self._was_started
         if known is not None:
             check(store, known)
@@ -258,7 +259,7 @@ class Edge:
         return self._store
 
     def _is_due(self) -> bool:
-        """Once in a while."""
+        """Is it time for one of the looks that are made once in a while?"""
         now = self._clock()
         if now < self._look_again:
             return False
@@ -266,9 +267,9 @@ class Edge:
         return True
 
     def _started(self) -> list[object]:
-        """What is another one once a broker has started here: when it wrote its files, in nanoseconds; in object
-        storage which objects they are. That need not tell, but then a cut is found when the message is overwritten
-        that was last."""
+        """A value that changes when a broker starts here: the times at which it wrote its files, in nanoseconds; in
+        object storage the identities of these objects. A start may go unnoticed there, but then a cut is noticed when
+        the message that was last is overwritten."""
         found = list[object]()
         for name in ("lock", "abort") if self._files.is_snapshot else ("lock",):
             with contextlib.suppress(OSError):
@@ -281,8 +282,9 @@ class Edge:
         return any(self._files.exists(path) for path in segment_paths(self._root, self._commitlogs, start))
 
     def _complete(self, store: Snapshot, known: Reached, found: Reached) -> Reached:
-        """How far a log goes that is copied to object storage again and again, where the newest segments may come
-        before the rest of older ones. That is waited for until so much else came that it never will."""
+        """The end of a log that is copied to object storage repeatedly, where the newest segments may come before the
+        rest of older ones. The edge waits for that rest until so many newer copies of others came that the rest never
+        will."""
         there = _reached_by(store, _end_of(store).onward(known.position), known)
         at = _segment_at(store.segments, there.position)
         if found.position <= (there.position if at is None else at.end):
@@ -313,7 +315,7 @@ def _end_of(store: Snapshot) -> LogEnd:
 
 
 def _reached_by(store: Snapshot, end: End, known: Reached | None) -> Reached:
-    """An end as a place. Where its last unit waits for a proof, the last message is the one before that.
+    """The place of an end. Where the last unit of the log waits for a proof, the last message is the one before.
 
     A segment's closing blank is passed with the first message of the next segment only: a broker that was killed
     between the two goes on in the blank's place.
@@ -344,9 +346,9 @@ def _changed(store: Snapshot, reached: Reached, now: str) -> DataLossError:
 
 
 def _meet(store: Snapshot, place: Reached, end: int, since: int) -> None:
-    """Make sure that the messages of a log that ends there lead from a physical offset to a place."""
+    """Make sure that the messages of a log that ends at `end` lead from the physical offset `since` to a place."""
     position, last = place
-    # The message that was last may need a proof again, which it had before.
+    # The message that was last may need a proof again, though it had one before.
     if end < position and (last is None or end != last.position):
         raise _changed(store, place, f"now it ends at {end}")
     segment = _segment_at(store.segments, position)
@@ -381,7 +383,7 @@ def _segment_at(segments: list[Segment], position: int) -> Segment | None:
 
 
 def _peek(reader: SegmentReader, reached: Reached) -> tuple[bool, bytes]:
-    """Is the last message still there, if it is in this segment; and what stands after it."""
+    """Is the last message still there, if it is in this segment; and the bytes after it."""
     position, last = reached
     if last is None or last.position < reader.segment.start:
         return True, reader.read(position, _NEXT_SIZE)
@@ -400,10 +402,10 @@ def place_after(reader: SegmentReader, position: int) -> Reached:
     """The place after a message.
 
     Args:
-        position: its physical offset.
+        position: the message's physical offset.
 
     Raises:
-        DamagedStoreError: there is none.
+        DamagedStoreError: there is no message.
     """
     header, mark = reader.header(position), _mark_in(reader, position)
     if header is None:

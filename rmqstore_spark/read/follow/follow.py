@@ -1,7 +1,7 @@
-"""Stores that are followed: how far they go now, and what a batch between two offsets reads.
+"""Stores that are followed: the present ends of their logs, and the tasks of a batch between two offsets.
 
-Everything that a batch depends on is in its two offsets, so it can be planned again, by another process. What is kept
-here only saves work.
+A batch depends on its two offsets only, so it can be planned again, by another process. The state kept here only saves
+work.
 """
 
 import logging
@@ -34,7 +34,7 @@ from rmqstore_spark.store.structures.layout import expand
 
 log = logging.getLogger(__name__)
 
-# So much of the time may go into looks: the next one waits for this many times what the last one took.
+# Looks may take so much of the time: the next look waits for this many times the duration of the last one.
 _PAUSES = 25
 _LEAST_SECONDS = 0.01  # between looks at logs
 _LIST_SECONDS = 1.0  # between looks at what a glob matches
@@ -49,12 +49,12 @@ class Follower:
 
     Args:
         options: what to read, and where a new stream begins.
-        files: how to reach the stores' files, if the options are not to say so.
-        is_told: whether latest() is always told where the stream is, as Spark does since 4.2.
+        files: access to the stores' files, if it does not follow from the options.
+        is_told: whether latest() is always told where the stream is, as by Spark since 4.2.
         clock: seconds that pass.
 
     Raises:
-        OptionError: a start that takes to be told.
+        OptionError: the start needs to be told where the stream is.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Follower:
         if not is_told:
             check_word(options.start)
         self._options = options
-        self._files = files or files_of(replace(options.read, manners=Manners()))  # to look with
+        self._files = files or files_of(replace(options.read, manners=Manners()))  # for looks
         self._files_of_tasks = files or files_of(options.read)
         self._is_told = is_told
         self._clock = clock
@@ -77,16 +77,16 @@ class Follower:
         self._known: tuple[StreamOffset | None, bool, StreamOffset] | None = None
         self._look_at = 0.0
         self._roots: list[str] = []
-        self._is_new_list = False  # new since stores were looked for that join
+        self._is_new_list = False  # listed anew since stores that join were looked for
         self._list_at = 0.0
         self._turn: int | None = None  # which store is the first one in the next limited batch
-        self._looks: Counter[str] = Counter()  # at the starts of a store's queues
+        self._looks: Counter[str] = Counter()  # by store: looks at the starts of its queues
         self._apart: set[str] = set()  # stores that are not copies of each other
         self._warned: set[str] = set()
         self.newest = StreamOffset()  # where the logs ended at the last look
 
     def initial(self) -> StreamOffset:
-        """Where a new stream begins: what startingOffsets and startingTimestamp say, as of now.
+        """The start of a new stream: startingOffsets and startingTimestamp, resolved as of now.
 
         Raises:
             NotAStoreError: a path is no store.
@@ -97,7 +97,7 @@ class Follower:
         roots = [store.root for store in open_stores(read, self._files) if store.segments]
         self._refuse_twins(roots)
         reached = {root: self._edge(root, None).look() for root in roots}
-        # Opened after the look: their queues are to know what was seen.
+        # Opened after the look: their queues must know the messages that were seen.
         self._files = self._files.fresh()
         stores = open_stores(read, self._files)
         check_topics(read.subscribe, stores)
@@ -106,14 +106,14 @@ class Follower:
         return StreamOffset(starts_of(some, self._options) if some else {}, self._options.since)
 
     def latest(self, start: StreamOffset | None, is_limited: bool) -> StreamOffset:
-        """How far the next batch goes: `start` itself where there is nothing new.
+        """The end of the next batch: `start` itself where there is nothing new.
 
         Args:
-            start: where the stream is; None where nobody tells.
+            start: where the stream is; None where the caller does not know.
             is_limited: whether the limits of a batch hold.
 
         Raises:
-            DataLossError: something is gone, and that is an error (failOnDataLoss).
+            DataLossError: messages are gone, and that is an error (failOnDataLoss).
             RmqStoreError: a store cannot be read.
         """
         began = self._clock()
@@ -127,7 +127,7 @@ class Follower:
         return found
 
     def stop_here(self) -> None:
-        """Go no further than what is there now, from now on."""
+        """From now on, go no further than the logs reach now."""
         self._files = self._files.fresh()
         self._edges.clear()
         self._target = {root: self._edge(root, None).look() for root in self._list() if self._has_log(root)}
@@ -136,10 +136,10 @@ class Follower:
         """The tasks of the batch between two offsets.
 
         Args:
-            columns: what is asked for of a message; None for all that there is.
+            columns: the requested columns of a message; None for all columns.
 
         Raises:
-            DataLossError: what is between them is gone, and that is an error (failOnDataLoss).
+            DataLossError: messages between the offsets are gone, and that is an error (failOnDataLoss).
             DamagedStoreError: mode FAILFAST, and names or sizes of segments are wrong.
         """
         for root in sorted(start.stores.keys() - end.stores.keys()):
@@ -150,7 +150,7 @@ class Follower:
         for root, to in sorted(end.stores.items()):
             begin = start.stores.get(root)
             if begin is None and self._is_told:
-                continue  # it has joined, and is read from the next batch on
+                continue  # the store has joined, and is read from the next batch on
             if begin is not None and to.position <= begin.position:
                 continue
             try:
@@ -177,7 +177,8 @@ class Follower:
         return plan_parts(parts, self._options.read, columns) + tasks
 
     def _to_the_end(self, store: Snapshot, to: StoreOffset, since: int, is_sure: bool) -> tuple[Snapshot, StoreOffset]:
-        """A store up to where a batch ends; if that is gone, and this is no error, up to what is left before it."""
+        """A store up to the end of a batch; if that end is gone, and this is no error, up to the rest of the log before
+        it."""
         try:
             self._hold(store, to, is_sure, since)
         except DataLossError as why:
@@ -187,7 +188,7 @@ class Follower:
             return Snapshot.find(store.root, store.files, commitlogs, left.position), StoreOffset(*left)
         return store, to
 
-    # ---- how far it goes
+    # ---- the ends of batches
 
     def _after(self, start: StreamOffset, is_limited: bool) -> StreamOffset:
         roots = self._list()
@@ -199,7 +200,7 @@ class Follower:
                 continue
             reached, is_sound = self._reached(root, since)
             if not is_sound:
-                # A batch without rows takes the stream to where it can go on, which may be before where it was.
+                # A batch without rows takes the stream to where it can go on, which may be before its last place.
                 stores[root] = self._moved(root, since, reached)
             elif reached.position > since.position:
                 newest[root] = replace(since, position=reached.position, last=reached.last)
@@ -215,8 +216,8 @@ class Follower:
         return StreamOffset(stores, start.since)
 
     def _untold(self) -> StreamOffset:
-        """The edges, where nobody tells where the stream is. A store that is gone keeps its place: if it comes back, it
-        goes on there."""
+        """The edges, where the stream's place is not told. A store that is gone keeps its place: if the store comes
+        back, the stream goes on there."""
         roots = self._list()
         places = {root: Reached(known.position, known.last) for root, known in self.newest.stores.items()}
         for root in places.keys() - set(roots):
@@ -237,8 +238,8 @@ class Follower:
         return self.newest
 
     def _reached(self, root: str, since: StoreOffset) -> tuple[Reached, bool]:
-        """How far a log goes now; and whether it still has the place where the stream is. If not, that is where it can
-        go on."""
+        """The present end of a log, and whether the log still has the stream's place. If not, the first value is the
+        place to go on at."""
         was = Reached(since.position, since.last)
         try:
             reached = self._looked(root, was)
@@ -253,8 +254,8 @@ class Follower:
         return min(reached, target, key=lambda place: place.position), True
 
     def _looked(self, root: str, was: Reached) -> Reached:
-        """The edge. It may have been farther on already than the stream is: what was not read may be gone again, or be
-        something else now. Only where the stream is counts."""
+        """The edge. It may have been ahead of the stream before: messages not read yet may be gone again, or be
+        replaced by others. Only the stream's place counts."""
         try:
             reached = self._edge(root, was).look(was.position)
             if reached.position >= was.position:
@@ -266,7 +267,7 @@ class Follower:
         self._edges.pop(root)
         reached = self._edge(root, was).look()
         if self._target is not None and root in self._target:
-            self._target[root] = reached  # what was to be the end is gone
+            self._target[root] = reached  # the old target is gone
         return reached
 
     def _vanished(self, root: str) -> None:
@@ -279,7 +280,7 @@ class Follower:
         )
 
     def _join(self, roots: Iterable[str], start: StreamOffset) -> None:
-        """Find out where the stream begins in stores that it has not met: they are read from the next batch on."""
+        """Find the start of the stream in stores that are new to it: they are read from the next batch on."""
         for root in roots:
             if root in self._joined or not self._has_log(root):
                 continue
@@ -295,7 +296,7 @@ class Follower:
     def _admitted(
         self, start: StreamOffset, backlog: dict[str, Reached], is_limited: bool
     ) -> Iterable[tuple[str, Reached]]:
-        """How far of their backlog the stores are read in the next batch."""
+        """The stores with the part of their backlog that the next batch reads."""
         most_bytes, most_messages = self._options.max_bytes, self._options.max_messages
         if not is_limited or (most_bytes is None and most_messages is None):
             return list(backlog.items())
@@ -321,8 +322,9 @@ class Follower:
         return found
 
     def _in_turn(self, start: StreamOffset, backlog: Collection[str]) -> list[str]:
-        """Each store is the first one some time, so that none waits for ever where few messages may come at a time.
-        A query that is started anew for each batch knows of no turn; then its offset decides, as if by chance."""
+        """The stores in an order in which each is first at some time, so that none waits for ever when few messages are
+        read at a time. A query that is started anew for each batch knows of no turn; then its offset decides, as if by
+        chance."""
         if self._turn is None:
             self._turn = zlib.crc32(repr(start.as_json()).encode())
         self._turn += 1
@@ -330,7 +332,7 @@ class Follower:
         return [roots[(index + self._turn) % len(roots)] for index in range(len(roots))]
 
     def _moved(self, root: str, since: StoreOffset, reached: Reached) -> StoreOffset:
-        """A store's offset in which the starts of queues that the log has passed are forgotten."""
+        """A store's offset without the starts of those queues that the log has passed."""
         starts = since.starts
         if starts:
             self._looks[root] += 1
@@ -356,7 +358,7 @@ class Follower:
         return self._roots
 
     def _refuse_twins(self, roots: Iterable[str]) -> None:
-        """See that stores that are new are no copies of those that were there."""
+        """See that new stores are no copies of those known already."""
         new = [root for root in roots if root not in self._apart and self._has_log(root)]
         known = [root for root in roots if root in self._apart]
         if new and len(new) + len(known) > 1:
@@ -375,7 +377,7 @@ class Follower:
         return Snapshot.find(root, self._files, self._options.read.store_path_commit_log, end)
 
     def _has_log(self, root: str) -> bool:
-        """Is there a store with a log already? What a glob matches may become one."""
+        """Does a store have a log already? A directory that a glob matches may get one later."""
         try:
             return root in self._edges or bool(self._open(root).segments)
         except NotAStoreError as why:
@@ -383,7 +385,7 @@ class Follower:
             return False
 
     def _surviving(self, store: Snapshot, since: StoreOffset, is_sure: bool = True) -> int:
-        """The physical offset from which on a log still has what comes after an offset."""
+        """The physical offset from which on a log still has the messages after a stream's offset."""
         try:
             self._hold(store, since, is_sure)
         except DataLossError as why:
@@ -395,12 +397,12 @@ class Follower:
         """Make sure that a log still has a place.
 
         Args:
-            is_sure: whether no broker can have cut it since its edge was looked for. Else the message before the place
-                proves nothing: the others have to lead there.
-            since: a physical offset to which they do.
+            is_sure: whether no broker can have cut the log since its edge was looked for. Else the message before the
+                place proves nothing: the messages since `since` have to lead there.
+            since: a physical offset from which messages lead to the place.
 
         Raises:
-            DataLossError: it has the place no more.
+            DataLossError: the log no longer has the place.
         """
         reached = Reached(place.position, place.last)
         check(store, reached)
@@ -415,23 +417,23 @@ class Follower:
             edge.meets(reached, since)
 
     def _lose(self, why: NotAStoreError | DataLossError) -> None:
-        """Something is gone."""
+        """Report a loss: an error, or a warning with failOnDataLoss=false."""
         if self._options.fail_on_data_loss:
             raise why if isinstance(why, DataLossError) else DataLossError(str(why))
         self._warn(f"failOnDataLoss=false: {why}")
 
     def _warn(self, text: str) -> None:
-        """Once."""
+        """Log a warning, once for each text."""
         if text not in self._warned:
             if len(self._warned) > 1000:
                 self._warned.clear()
             self._warned.add(text)
             log.warning("%s", text)
 
-    # ---- what is read
+    # ---- the contents of batches
 
     def _selection(self, since: StoreOffset, least: int | None) -> Selection:
-        """What is selected in a store after an offset."""
+        """The selection in a store after an offset."""
         selection = self._options.read.selection
         topics = selection.topic if since.topics is None else selection.topic & Texts(among=since.topics)
         return replace(
@@ -442,7 +444,7 @@ class Follower:
         )
 
     def _selection_of_options(self) -> Selection:
-        """With the queues that startingOffsets names, so that it can be asked whether they exist."""
+        """The selection with the queues that startingOffsets names, to check that they exist."""
         start = self._options.start
         named = start if isinstance(start, dict) else {}
         offsets = {(topic, queue_id): Numbers() for topic, queues in named.items() for queue_id in queues}
@@ -455,7 +457,7 @@ def _clipped(store: Snapshot, begin: int) -> list[Range]:
 
 
 def _with_proof(r: Range, last: Mark | None) -> Range:
-    """A range whose segment may be copied anew before a task reads it: another object is right that has the last
+    """A range whose segment may be copied anew before a task reads it: a new object is accepted if it has the last
     planned message, too."""
     pin, at = r.segment.pin, -1 if last is None else last.position - r.segment.start
     if pin is None or not 0 <= at < r.segment.size:
@@ -466,7 +468,8 @@ def _with_proof(r: Range, last: Mark | None) -> Range:
 
 
 def _has_passed(store: Snapshot, name: Queue, first: int) -> bool:
-    """Does a log have the message with a queue offset? One that a cut has left over is not it: it comes yet."""
+    """Does a log have the message with a queue offset? A unit left over by a cut does not count: its message is yet to
+    come."""
     queue = store.queues.queue(*name)
     unit = None if queue is None else queue.unit(first)
     if queue is None or unit is None:

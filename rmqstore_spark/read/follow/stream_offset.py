@@ -1,14 +1,14 @@
-"""How far a stream has read: what Spark keeps in a checkpoint, as JSON.
+"""How far a stream has read: the JSON that Spark keeps in a checkpoint.
 
     {"version": 1,
      "startingTimestamp": 1700000000000,                           milliseconds; only where the query began with one
      "stores": {"/data/broker-a/store": {
-        "commitLogOffset": 4711,                                   all messages before it were read
-        "last": {"commitLogOffset": 4600, "storeTimestamp": 1700000000123, "bodyCRC": 99},   the one before it, or null
-        "startingOffsets": {"Orders": {"0": 17}},                  where a queue begins that is not that far yet
+        "commitLogOffset": 4711,                                   all messages before this offset were read
+        "last": {"commitLogOffset": 4600, "storeTimestamp": 1700000000123, "bodyCRC": 99},   the message before, or null
+        "startingOffsets": {"Orders": {"0": 17}},                  the starts of queues that are not that far yet
         "topics": ["Orders"]}}}                                    the only ones that are read; absent: any
 
-A version that this package does not know is refused. What is in version 1 stays readable: tests/data has some.
+A version that this package does not know is refused. Version 1 stays readable: tests/data has some files of it.
 """
 
 from collections.abc import Mapping
@@ -30,10 +30,10 @@ class StoreOffset:
     """How far a store was read.
 
     Attributes:
-        position: the physical offset before which everything was read: a unit's start, or where the log ended.
-        last: the last message before it; None where nothing was read before it, or it is not known.
+        position: the physical offset before which everything was read: a unit's start, or the log's end at that time.
+        last: the last message before the position; None where nothing was read before it, or it is not known.
         starts: the first queue offset that is read of a queue, until the log has passed it.
-        topics: the only ones that are read; None: any.
+        topics: the topics that are read; None: any.
     """
 
     position: int
@@ -55,7 +55,7 @@ class StreamOffset:
     since: int | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """As Spark keeps it; the same offset always gives the same text."""
+        """The JSON that Spark keeps; equal offsets always give equal texts."""
         since = {} if self.since is None else {"startingTimestamp": self.since}
         return {
             "version": VERSION,
@@ -65,10 +65,10 @@ class StreamOffset:
 
 
 def stream_offset(found: object) -> StreamOffset:
-    """The offset that a checkpoint has.
+    """The offset in a checkpoint.
 
     Raises:
-        RmqStoreError: it is of another version, or not ours at all.
+        RmqStoreError: the JSON is of another version, or not of this package at all.
     """
     whole = _object(found, "offset")
     version = whole.get("version")

@@ -1,4 +1,4 @@
-"""Where a stream begins in a store: `startingOffsets` and `startingTimestamp`, resolved once and never again."""
+"""The start of a stream in a store: `startingOffsets` and `startingTimestamp`, resolved once and never again."""
 
 import logging
 from collections.abc import Collection
@@ -24,10 +24,10 @@ _NEVER = (1 << 63) - 1  # as a queue offset
 
 
 def starts_of(stores: dict[Snapshot, Reached], options: StreamOptions) -> dict[str, StoreOffset]:
-    """Where a new stream begins, by store.
+    """The start of a new stream, by store.
 
     Args:
-        stores: each store, as it was up to its edge.
+        stores: each store as of its edge, with that edge.
 
     Raises:
         OptionError: no store has an offset of the group that startingOffsets names.
@@ -51,11 +51,11 @@ def starts_of(stores: dict[Snapshot, Reached], options: StreamOptions) -> dict[s
 def start_of_new(
     store: Snapshot, reached: Reached, options: StreamOptions, topics: Collection[str] | None
 ) -> StoreOffset:
-    """Where a stream begins in a store that it has not met before, as it came later: at its beginning, but where a
-    group or queue offsets say else.
+    """The start of a stream in a store that has appeared later: the beginning of the log, unless a group or queue
+    offsets say otherwise.
 
     Args:
-        topics: the only ones that the stream reads in other stores; None for any.
+        topics: the topics that the stream reads in other stores; None for any.
     """
     start = options.start
     if isinstance(start, GroupOffsets):
@@ -70,7 +70,7 @@ def start_of_new(
 
 
 def _since(store: Snapshot, reached: Reached, since: int | None) -> StoreOffset:
-    """At the first segment that can hold messages of that store time or later."""
+    """The start of the first segment that can hold messages of store time `since` (ms) or later."""
     times = Numbers() if since is None else Numbers(least=since)
     later = in_time(store, ranges_of(store), times)
     if later:
@@ -83,7 +83,7 @@ def _starts(selection: Selection) -> dict[Queue, int]:
 
 
 def _start_of_named(store: Snapshot, reached: Reached, named: Offsets, options: StreamOptions) -> StoreOffset:
-    """Where the queues start that offsets name, some of them at what comes next."""
+    """The start of the queues that offsets name; some of them start at their next message."""
     asked = {(topic, queue_id): offset for topic, queues in named.items() for queue_id, offset in queues.items()}
     latest = {queue for queue, offset in asked.items() if offset == LATEST}
     starts = {queue: offset for queue, offset in asked.items() if offset not in (LATEST, EARLIEST)}
@@ -92,7 +92,7 @@ def _start_of_named(store: Snapshot, reached: Reached, named: Offsets, options: 
     begin = _start_of_queues(
         store, reached, {**starts, **known, **dict.fromkeys(lost, _NEVER)}, options.read.selection, options.since, None
     )
-    # What comes next in a queue without units the log tells, as far as it will be read.
+    # The next queue offset of a queue without units is found in the log, as far as it will be read.
     after = dict.fromkeys(lost, 0)
     if lost and begin.position < reached.position:
         topics = {topic for topic, _ in lost}
@@ -108,7 +108,7 @@ def _start_of_named(store: Snapshot, reached: Reached, named: Offsets, options: 
 
 
 def _ends(store: Snapshot, reached: Reached, latest: Collection[Queue]) -> dict[Queue, int]:
-    """The first queue offset after what a stream has reached, of those queues of which units tell it."""
+    """The first queue offset after the reached place, for those queues whose units tell it."""
     some = [queue for topic in {topic for topic, _ in latest} for queue in store.queues.all_of_topic(topic)]
     found = {}
     for bounds in queue_bounds(store, [queue for queue in some if (queue.topic, queue.queue_id) in latest]):
@@ -116,7 +116,7 @@ def _ends(store: Snapshot, reached: Reached, latest: Collection[Queue]) -> dict[
         if last is None:
             continue
         end = bounds.end
-        if last.position >= reached.position:  # it came after the look
+        if last.position >= reached.position:  # the unit came after the look
             unit = queue.any_unit(QueueCursor(queue, bounds.numbers[-1]).seek(reached.position))
             end = end if unit is None else unit.queue_offset
         found[queue.topic, queue.queue_id] = end
@@ -131,8 +131,9 @@ def _start_of_queues(
     since: int | None,
     topics: frozenset[str] | None,
 ) -> StoreOffset:
-    """Where the first of the selected queues starts: before that nothing need be read. Later is a promise, earlier only
-    costs time, so what is not sure begins with the log."""
+    """The place where the first of the selected queues starts: no message before that place is needed. A later place
+    would lose messages, an earlier one only costs time, so where the place is not sure, the log's beginning is
+    taken."""
     if topics is not None and not topics:
         return StoreOffset(*reached, topics=topics)
     begin = _since(store, reached, since)
@@ -144,10 +145,10 @@ def _start_of_queues(
 def _first_unit(
     store: Snapshot, reached: Reached, starts: dict[Queue, int], selection: Selection
 ) -> StoreOffset | None:
-    """The first of the units that queues start at; None where some queue's is not known."""
+    """The first of the units that queues start at; None where the unit of any queue is not known."""
     among = selection.topic.among if selection.assigned is None else frozenset(selection.assigned)
     last = store.last_message
-    # The queues must know the last message: what they do not know yet could be anywhere.
+    # The queues must know the last message: a message that they do not know yet could be anywhere.
     if among is None or last is None or not store.queues.vouch_for(last):
         return None
     first = StoreOffset(*reached)
@@ -169,7 +170,8 @@ def _first_unit(
 
 
 def check_word(start: object) -> None:
-    """Refuse what cannot be carried from batch to batch before Spark 4.2, which does not tell a source where it was.
+    """Refuse a start that must be carried from batch to batch before Spark 4.2, which does not tell a source where it
+    was.
 
     Raises:
         OptionError: naming the option.
