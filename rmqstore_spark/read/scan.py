@@ -1,4 +1,5 @@
-"""Messages as record batches in the calling process: what `Store`, tables, copies and the command line read with.
+"""Messages as record batches in the calling process: the way in which `Store`, tables, copies and the command line
+read.
 
 Spark's tasks come from the same planner; each of them is read by read_task().
 """
@@ -25,7 +26,7 @@ from rmqstore_spark.store.snapshot import Snapshot
 Batches = Iterator[pa.RecordBatch]
 
 DECODING_WHERE_SLOW = 0.5  # of the cores
-# Of the log in a task: small, so that threads do not run far ahead of what is taken next.
+# Bytes of the log in a task: small, so that threads do not run far ahead of the taker.
 TASK_BYTES = 32 * 1024 * 1024
 TASK_BYTES_WHERE_SLOW = 64 * 1024 * 1024
 _LARGE_TASK = 1024 * 1024 * 1024  # bytes of the log: of a task in parts, and of one that nobody waits for
@@ -33,13 +34,13 @@ _LARGE_TASK = 1024 * 1024 * 1024  # bytes of the log: of a task in parts, and of
 
 @dataclass(frozen=True)
 class Scan:
-    """Which messages are read of which stores, and how.
+    """The messages to read, of which stores, and how.
 
     Attributes:
-        options: which stores, which messages, and how.
+        options: the stores, the selected messages, and how to read them.
         columns: the columns of the batches.
-        stores: those that are open already, no two of them copies of one: what options say of paths and a consumer
-            group does not count then. None: those that options name, as they are when batches are asked for.
+        stores: stores that are open already, no two of them copies of one: paths and a consumer group in the options do
+            not count then. None: the stores that the options name, as they are when batches are asked for.
     """
 
     options: ReadOptions
@@ -48,29 +49,29 @@ class Scan:
 
     @property
     def schema(self) -> pa.Schema:
-        """That of the batches."""
+        """The schema of the batches."""
         return arrow_schema(self.columns)
 
     def batches(self) -> Batches:
-        """The messages in the order of the log. All cores that this process may use work ahead of what is taken, up to
-        a limit. It is planned here and now.
+        """The messages in the order of the log. All cores that this process may use work ahead of the taker, up to a
+        limit. The read is planned by this call.
 
         Raises:
-            RmqStoreError: as plan() does; and while batches are taken, as read_task() does.
+            RmqStoreError: as by plan(); and as by read_task(), while batches are taken.
         """
         selection = self.options.selection
         if self.stores is not None or not (selection.names or selection.ids):
             return self._begun()
-        # A look-up: what a broker deletes meanwhile is not found.
+        # A look-up begins again when a broker deletes files meanwhile: deleted messages are simply not found.
         begun = [self._begun()]
         return begun_again(lambda: begun.pop() if begun else self._begun())
 
     def _begun(self) -> Batches:
         files = files_of(self.options) if self.stores is None else self.stores[0].files
-        # What is slow keeps some of the cores busy with what brings the bytes.
+        # Slow storage keeps some of the cores busy with bringing the bytes.
         threads = max(1, int(workers() * (DECODING_WHERE_SLOW if files.is_slow else 1)))
         task_bytes = TASK_BYTES_WHERE_SLOW if files.is_slow else TASK_BYTES
-        # So large a task is no more work to plan than its segments are.
+        # Planning so large a task is no more work than its segments are.
         are_cut = threads > 1 and not files.is_slow and self.options.is_everything
         options = self.options
         if options.max_partition_bytes is None:
@@ -90,7 +91,7 @@ def _read_all(tasks: list[Task], settings: ReadSettings, threads: int, part_byte
     """The batches of all tasks.
 
     Args:
-        part_bytes: of the log, in parts of a task; 0: none is cut.
+        part_bytes: bytes of the log in a part of a task; 0: no task is cut.
     """
     progress = Progress("messages", sum(task.nbytes for task in tasks), is_said=False)
     if len(tasks) == 1 and not part_bytes:
@@ -105,7 +106,7 @@ def _read_all(tasks: list[Task], settings: ReadSettings, threads: int, part_byte
 
 
 def _jobs(tasks: list[Task], readers: TaskReaders, progress: Progress, part_bytes: int) -> Iterator[Job]:
-    """What is to be read, in order. Arguments as of _read_all()."""
+    """The jobs of a read, in order. Arguments as of _read_all()."""
     for task in tasks:
         if not part_bytes or not Parts.is_worth(task, part_bytes):
             yield Job(functools.partial(_read, task, readers, progress))

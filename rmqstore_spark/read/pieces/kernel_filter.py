@@ -1,4 +1,4 @@
-"""A selection as the kernel tests it, before anything is decoded."""
+"""A selection in the form that the kernel tests, before any message is decoded."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ _TIMES = Numbers(-((1 << 63) // 1000), ((1 << 63) - 1) // 1000)  # milliseconds 
 
 
 def kernel_filter(selection: Selection) -> Filter:
-    """A filter that leaves in what is selected, and nothing else."""
+    """A filter that passes the selected messages and no others."""
 
     def judge(topic: bytes, queue_id: int) -> tuple[int, int] | None:
         offsets = selection.queue(topic.decode("utf-8", "replace"), queue_id)
@@ -28,7 +28,7 @@ def kernel_filter(selection: Selection) -> Filter:
 
 
 def _conditions(selection: Selection, times: Numbers) -> Iterator[Mapping[str, Collection[Any]]]:
-    """What bounds and queues do not say, the cheap ones first."""
+    """The conditions that bounds and queues do not cover, the cheap ones first."""
     whole = {
         "queueOffset": selection.queue_offset.among,
         "commitLogOffset": selection.commit_log_offset.among,
@@ -40,7 +40,7 @@ def _conditions(selection: Selection, times: Numbers) -> Iterator[Mapping[str, C
     }
     yield from ({name: values} for name, values in whole.items() if values is not None)
     for message_id in selection.ids:
-        # A broker's id is hex, in whatever case it comes; a client's may be any text.
+        # A broker's id is hex, in upper or lower case; a client's may be any text.
         yield {"offsetMsgId": [message_id.upper()], "msgId": [message_id]}
     for word in selection.words:
         yield {"word": [word], "msgId": [word]}

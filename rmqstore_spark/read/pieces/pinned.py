@@ -1,9 +1,10 @@
-"""Plans are pinned: each piece that goes to a task carries what the plan saw of its store (store/structures/proofs.py).
+"""Plans are pinned: each piece that goes to a task carries proofs of its store at planning
+(store/structures/proofs.py).
 
-That is the end of the log, and the beginning of the piece, or the first message that an index names in it. A task holds
-them against what stands there whenever it opens the segment (window.py). In object storage each segment has its
-tag instead. Where ConsumeQueues are believed without a proof, it is the last units of some of them as well, and a task
-looks there before its first row, as nothing of the log need be read.
+The proofs are the end of the log, and the beginning of the piece, or the first message that an index names in it. A
+task compares them with the log whenever it opens the segment (window.py). In object storage each segment has its tag
+instead. Where ConsumeQueues are believed without a proof, the last units of some of them are pinned as well, and a task
+compares these before its first row, as it need not read the log at all.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,14 +19,14 @@ from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.proofs import Proof, hold, proof_of
 from rmqstore_spark.store.structures.segments import Segment
 
-_MOST_QUEUES = 8  # of those that are believed
+_MOST_QUEUES = 8  # of the trusted queues
 
 
 def pinned(tasks: list[Task], selection: Selection) -> list[Task]:
-    """The same tasks, each piece with what was seen of its store.
+    """The tasks with proofs of the store in each piece.
 
     Args:
-        selection: what is selected; it says which queues are asked.
+        selection: the selected messages, which determine the queues that are asked.
     """
     asked: dict[StoreRef, list[Proof | None]] = {}
 
@@ -40,17 +41,17 @@ def pinned(tasks: list[Task], selection: Selection) -> list[Task]:
 
 
 def hold_trusted(piece: Range) -> None:
-    """See that queues that are believed without a proof are those of the plan.
+    """See that queues that are believed without a proof are still those of the plan.
 
     Raises:
-        StorageError: they are not.
+        StorageError: the queues have changed.
     """
     if _trusts_queues(piece):
         hold(piece.segment.proofs, piece.store.files)
 
 
 def pinned_segment(store: Snapshot, segment: Segment, start: int, stop: int) -> Segment:
-    """A segment with what stands in it from `start` on."""
+    """A segment with a proof of its bytes from `start` on."""
     if segment.pin is not None:
         return segment
     return replace(segment, proofs=_known(store.proof(segment, start, stop)))
@@ -70,7 +71,7 @@ def _of_log(piece: Range) -> Iterator[Proof | None]:
 
 
 def queue_proofs(store: StoreRef, queues: Sequence[Queue]) -> Iterable[Proof | None]:
-    """The last units of some of these queues; None for one that has none."""
+    """The last units of some of these queues; None for a queue without units."""
     return store.files.schedule.mapped(
         lambda queue: _last_unit(store, queue), queues[:: -(-len(queues) // _MOST_QUEUES) or 1]
     )

@@ -1,4 +1,4 @@
-"""What the ConsumeQueues claim of a piece of the log: where selected messages can be."""
+"""The claims of the ConsumeQueues on a piece of the log: the places where selected messages can be."""
 
 import bisect
 
@@ -19,7 +19,7 @@ from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 
 
 class ContradictedError(Exception):
-    """The log has something else where an accelerator says that a message is."""
+    """The log disagrees with an accelerator about the place of a message."""
 
 
 def no_message(reader: SegmentReader, position: int) -> ContradictedError:
@@ -48,18 +48,18 @@ def selected_queues(store: StoreRef, selection: Selection) -> list[Queue]:
 
 
 def is_asked(queue: Queue, selection: Selection) -> bool:
-    """Can a queue have selected messages? Those of light queues are in other ones, too."""
+    """Can a queue have selected messages? Messages of light queues are in other queues, too."""
     return not queue.is_lmq and selection.queue(queue.topic, queue.queue_id) is not None
 
 
 def are_in(values: npt.NDArray[np.int64], numbers: Numbers) -> npt.NDArray[np.bool_]:
-    """Which of the values are among the numbers."""
+    """For each of the values, whether it is among the numbers."""
     within: npt.NDArray[np.bool_] = (values >= numbers.least) & (values <= numbers.most)
     return within if numbers.among is None else within & np.isin(values, list(numbers.among))
 
 
 class QueueCursors:
-    """Walks along the queues that a selection asks for, piece by piece.
+    """Walks along the queues of a selection, piece by piece.
 
     Attributes:
         queues: the queues; a queue's index here is its number.
@@ -89,15 +89,15 @@ class QueueClaims:
         self._selection = selection
         self._cursors: dict[StoreRef, QueueCursors] = {}
         tags = selection.tags
-        # The broker hashed what Java makes of bytes that are no UTF-8.
+        # For bytes that are no UTF-8, the broker hashed the text that Java makes of them.
         can_hash = tags is not None and not any(REPLACEMENT in tag for tag in tags)
         self._tags_codes = [java_hash(tag) for tag in tags or ()] if can_hash else None
 
     def of(self, piece: Queued, reader: SegmentReader) -> Claims:
-        """What they claim of a piece.
+        """The claims of the queues on a piece.
 
         Raises:
-            ContradictedError: the queues are not as the planner has seen them, or the log does not agree with them.
+            ContradictedError: the queues have changed since planning, or the log does not agree with them.
         """
         if piece.store not in self._cursors:
             self._cursors[piece.store] = QueueCursors(piece.store, self._selection)
@@ -124,14 +124,14 @@ class QueueClaims:
         assert offsets is not None
         keep = are_in(units.queue_offsets, offsets) & are_in(units.positions, positions)
         if self._tags_codes is not None and queue.topic != SCHEDULE_TOPIC:
-            # What is no int is no hash, but an address in consumequeue_ext/.
+            # A tags code that is no int is not a hash, but an address in consumequeue_ext/.
             is_hash = units.tags_codes == units.tags_codes.astype(np.int32)
             keep &= np.isin(units.tags_codes, self._tags_codes) | ~is_hash
         kept = units.only(keep)
         return self._in_time(kept, narrow, reader) if ascends else kept
 
     def _in_time(self, units: QueueBlock, narrow: int, reader: SegmentReader) -> QueueBlock:
-        """Without those at both ends that are too old or too new, found by binary search."""
+        """The units without those at both ends that are too old or too new, found by binary search."""
         times = self._selection.store_timestamp
         if times == ALL or len(units.positions) < narrow:
             return units
@@ -152,7 +152,7 @@ class QueueClaims:
 
 
 def _merged(parts: list[QueueBlock]) -> Claims:
-    """The units of several queues by position."""
+    """The units of several queues, ordered by position."""
     units = QueueBlock.joined(parts)
     order = np.argsort(units.positions, kind="stable")
     return Claims(units.positions[order], units.sizes[order].astype(np.int32), units.queue_offsets[order])

@@ -1,9 +1,9 @@
 """Covering reads: rows made from ConsumeQueue units alone, 20 bytes a message, without the log.
 
-Nothing vouches for them, so they are for who says `trust=queues`. A full scan reads every byte of a message and fails
-on one that is wrong; whatever is known of the queues, a flipped byte in the log cannot be seen from them. Nor do they
-tell of messages that no queue has (half messages of old brokers, those of deleted topics), of a directory under another
-queue's name, of a unit that points elsewhere, or of what a truncation has left over at a queue's end.
+Nothing proves the units, so covering reads are only for `trust=queues`. A full scan reads every byte of a message and
+fails on a wrong one; a covering read cannot see a flipped byte in the log. Nor do units show messages that no queue has
+(half messages of old brokers, messages of deleted topics), a directory under another queue's name, a unit that points
+elsewhere, or units that a truncation has left over at a queue's end.
 """
 
 import os
@@ -20,15 +20,15 @@ from rmqstore_spark.store.snapshot import StoreRef
 from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 
-# The columns that units have, with the bytes of a value; of a text, those besides its own.
+# The columns that units have, with the bytes of a value; for texts, the bytes besides the text itself.
 _COVERED = {"topic": 4, "queueId": 4, "queueOffset": 8, "commitLogOffset": 8, "storeSize": 4, "store": 4}
 _BATCH_BYTES = 1024 * 1024
-_LEAST_WIDTH = 16  # bytes of a row; else a batch of few columns would have very many
-_READ_BYTES = 256 * 1024  # of a queue at once: they stay in the processor's cache
+_LEAST_WIDTH = 16  # bytes of a row; with less, a batch of few columns would have very many rows
+_READ_BYTES = 256 * 1024  # of a queue at a time: so many bytes stay in the processor's cache
 
 
 def can_answer(columns: Collection[str], selection: Selection) -> bool:
-    """Do units have all of these columns, and all that a selection tests?"""
+    """Do units have all of these columns, and all fields that a selection tests?"""
     tested = ("topic", "assigned", "queue_id", "queue_offset", "offsets", "commit_log_offset")
     names = [name for name in vars(EVERYTHING) if name not in tested]
     return set(columns) <= set(_COVERED) and all(
@@ -37,11 +37,11 @@ def can_answer(columns: Collection[str], selection: Selection) -> bool:
 
 
 class QueueRows:
-    """Makes rows of what ConsumeQueues say.
+    """Makes rows from ConsumeQueue units.
 
     Args:
-        columns: of the rows, in their order.
-        selection: which ones.
+        columns: the columns of the rows, in order.
+        selection: the selected messages.
     """
 
     def __init__(self, columns: list[str], selection: Selection) -> None:
@@ -50,7 +50,7 @@ class QueueRows:
         self._queues: dict[StoreRef, list[Queue]] = {}
 
     def read(self, piece: Covered) -> Iterator[tuple[int, list[pa.Array]]]:
-        """How many rows, and their columns: some at a time, queue by queue."""
+        """The number of rows and their columns, for some rows at a time, queue by queue."""
         if piece.store not in self._queues:
             self._queues[piece.store] = asked_queues(piece.store, self._selection)
         number, count = piece.share
@@ -73,21 +73,21 @@ class QueueRows:
                 while rows.is_full:
                     yield rows.finish()
                     done += rows.add(units[done:])
-                if done < len(units):  # what comes after them is not used, or not in the piece
+                if done < len(units):  # the units after these are not used, or not in the piece
                     break
         if len(rows):
             yield rows.finish()
 
 
 class _Rows:
-    """The rows of a batch, until it is as large as Spark moves it best; then those of the next one.
+    """The rows of a batch, up to the size that Spark moves best; then those of the next batch.
 
     Large because each column that rows can have grows in a field of its own.
 
     Args:
-        columns: of the batch.
-        root: column `store`.
-        queues: which ones units may come from.
+        columns: the columns of the batch.
+        root: the value of column `store`.
+        queues: the queues that units may come from.
     """
 
     def __init__(self, columns: list[str], root: str, queues: list[Queue]) -> None:
@@ -104,28 +104,28 @@ class _Rows:
         self._positions, self._queue_offsets = np.empty(self._most, np.int64), np.empty(self._most, np.int64)
         self._sizes = np.empty(self._most, np.int32)
         self._walk.fill(self._positions, self._sizes, self._queue_offsets)
-        self._runs: list[tuple[Queue, int]] = []  # the queues, each with how many rows are its
+        self._runs: list[tuple[Queue, int]] = []  # the queues, each with its number of rows
 
     def __len__(self) -> int:
         return self._walk.rows
 
     @property
     def is_full(self) -> bool:
-        """Is there no place for another row?"""
+        """Is the batch full?"""
         return self._walk.rows == self._most
 
     def begin(self, queue: Queue, number: int, positions: Numbers, offsets: Numbers) -> None:
-        """A queue whose units come next, from this number on.
+        """Begin a queue whose units come next, from unit `number` on.
 
         Args:
-            positions: which commitLogOffsets are selected, within bounds.
-            offsets: which queueOffsets.
+            positions: the selected commitLogOffsets, within bounds.
+            offsets: the selected queueOffsets.
         """
         self._walk.begin(number, unit_size=queue.unit_size, start=positions.least, stop=positions.most + 1)
         self._queue, self._among, self._offsets = queue, positions.among, offsets
 
     def add(self, units: bytes | memoryview) -> int:
-        """The next units of the queue; answers how many bytes of them are done with. If these are not all, the batch is
+        """Add the next units of the queue; returns how many bytes of them are done. If bytes are left, the batch is
         full, or the queue is over."""
         done = 0
         while True:
@@ -140,7 +140,7 @@ class _Rows:
                 return done
 
     def _select(self, first: int) -> None:
-        """Leave out the rows from the `first` on that are not selected."""
+        """Leave out those rows from row `first` on that are not selected."""
         added = slice(first, len(self))
         keep = are_in(self._queue_offsets[added], self._offsets)
         if self._among is not None:
@@ -151,7 +151,7 @@ class _Rows:
         self._walk.drop(added.stop - kept.stop)
 
     def finish(self) -> tuple[int, list[pa.Array]]:
-        """How many rows there are, and their columns. The next batch is empty."""
+        """The number of rows, and their columns. The next batch is empty."""
         count = len(self)
         arrays = [self._column(name, count) for name in self._columns]
         self._renew()
@@ -190,7 +190,7 @@ class _Rows:
 
 
 class _Repeated:
-    """One value in each row. It is kept, as many batches one after the other have the same.
+    """One value in each row. The array is kept, as many successive batches have the same value.
 
     Args:
         most: the most rows of a batch.
@@ -201,12 +201,12 @@ class _Repeated:
         self._known: tuple[pa.Scalar, pa.Array] | None = None
 
     def rows(self, value: pa.Scalar, count: int) -> pa.Array:
-        """So many rows."""
+        """An array of `count` rows."""
         if self._known is None or not self._known[0].equals(value):
             self._known = value, pa.repeat(value, self._most)
         return self._known[1].slice(0, count)
 
 
 def _topic(queue: Queue) -> bytes:
-    """UTF-8, with U+FFFD in the place of what is none."""
+    """The topic in UTF-8, with U+FFFD in the place of invalid bytes."""
     return os.fsencode(queue.topic).decode("utf-8", "replace").encode()

@@ -1,4 +1,4 @@
-"""What the planner hands to a task: pieces of the log, and how to find the selected messages in each."""
+"""The values that the planner hands to a task: pieces of the log, and the way to the selected messages in each."""
 
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -10,7 +10,7 @@ from rmqstore_spark.query.selection import Selection
 from rmqstore_spark.store.snapshot import StoreRef
 from rmqstore_spark.store.structures.segments import Damage, Extent
 
-_UNITS_OF_A_VISIT = 8192  # to open a queue and search in it costs a task as much as so many of its units
+_UNITS_OF_A_VISIT = 8192  # opening a queue and searching in it costs a task as much as so many units
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Range(Extent):
     """An extent of a store's log.
 
     Attributes:
-        spares: what copies of the store have of its segment, to be read where it is damaged.
+        spares: the copies of its segment in other copies of the store, to be read where this one is damaged.
     """
 
     store: StoreRef
@@ -27,19 +27,19 @@ class Range(Extent):
 
 @dataclass(frozen=True)
 class Scanned(Range):
-    """To be read from end to end."""
+    """A range to be read from end to end."""
 
 
 @dataclass(frozen=True)
 class Queued(Range):
-    """The ConsumeQueues say where its selected messages are.
+    """A range in which the ConsumeQueues say where the selected messages are.
 
     Attributes:
-        gaps: the parts that are to be read in the log itself, as physical offsets [start, stop), ascending: queues do
-            not know what is in them, or are not trusted.
-        expected: how many units the asked queues have in it, and the fingerprint of where they begin, as the planner
-            has found them; None where queues are trusted without a proof.
-        ascends: whether store times do, as far as a broker's clock can be trusted.
+        gaps: the parts that must be read in the log itself, as physical offsets [start, stop), ascending: the queues do
+            not know the messages there, or are not trusted.
+        expected: the number of units that the asked queues have in the range, and the fingerprint of their positions,
+            as of planning; None where queues are trusted without a proof.
+        ascends: whether store times ascend, as far as a broker's clock can be trusted.
     """
 
     gaps: tuple[tuple[int, int], ...]
@@ -49,12 +49,12 @@ class Queued(Range):
 
 @dataclass(frozen=True)
 class Covered(Range):
-    """The ConsumeQueues alone answer: nothing of the log is read. It may go on in the segments after its own.
+    """A range that the ConsumeQueues alone answer: the log is not read. It may reach into segments after its own.
 
     Attributes:
-        first, last: the physical offsets between which the whole log is.
-        queues, units: about how many of them are asked, and how many units they have in it.
-        share: (number, count): only each count-th of the queues from this number on.
+        first, last: the physical offsets at which the whole log begins and ends.
+        queues, units: about how many queues are asked, and how many units they have in the range.
+        share: (number, count): only each count-th of the queues, from queue `number` on.
     """
 
     first: int
@@ -64,8 +64,8 @@ class Covered(Range):
     share: tuple[int, int] = (0, 1)
 
     def cut(self, parts: int) -> "list[Covered]":
-        """The same in at least so many parts of about one size. Each is of another extent, so that it does not matter
-        which queues are large; but where that leaves a queue few units in each, it is of other queues."""
+        """The range in at least `parts` parts of about one size. Each part is another extent, so that large queues do
+        not matter; but where a queue would have few units in each extent, parts have other queues instead."""
         worth = self.units // (self.queues * _UNITS_OF_A_VISIT)
         extents = min(parts, max(worth, -(-parts // self.queues)))
         shares = -(-parts // extents)
@@ -80,10 +80,10 @@ class Covered(Range):
 
 @dataclass(frozen=True, eq=False)
 class Indexed(Range):
-    """An index says that selected messages are at these physical offsets only, which ascend.
+    """A range for which an index names the physical offsets of selected messages, in ascending order.
 
     Attributes:
-        live_end: the physical offset in it from which on the index is not trusted (LiveLog.live_end).
+        live_end: the physical offset in the range from which on the index is not trusted (LiveLog.live_end).
     """
 
     live_end: int
@@ -92,12 +92,12 @@ class Indexed(Range):
 
 @dataclass(frozen=True)
 class Task:
-    """What one partition reads.
+    """The work of one partition.
 
     Attributes:
         ranges: in log order.
-        faults: damage that planning met already: (store, damage).
-        selection: which messages, where each store has an answer of its own; None where it is that of the whole read.
+        faults: damage found while planning: (store, damage).
+        selection: the selected messages, where each store has a selection of its own; None: the selection of the read.
     """
 
     ranges: tuple[Range, ...] = ()
@@ -106,5 +106,5 @@ class Task:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes of the log it is about."""
+        """About how many bytes of the log the task covers."""
         return sum(piece.stop - piece.start for piece in self.ranges)

@@ -1,4 +1,4 @@
-"""From decoded units to record batches: the columns that were asked for, bodies decompressed, batches of a size."""
+"""From decoded units to record batches: the requested columns, bodies decompressed, batches of a certain size."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -24,8 +24,8 @@ class BadBody(NamedTuple):
     """A message whose body cannot be decompressed.
 
     Attributes:
-        row: all that its unit gives.
-        damage: the unit, and what is wrong.
+        row: the row of the message.
+        damage: the unit, and the fault of its body.
     """
 
     row: pa.RecordBatch
@@ -33,22 +33,22 @@ class BadBody(NamedTuple):
 
 
 class BatchMaker:
-    """Makes record batches of what a builder holds.
+    """Makes record batches of the units in a builder.
 
     Args:
-        schema: that of the batches: which columns, in which order, and which of them may be null.
+        schema: the schema of the batches: their columns, in order, and which of them may be null.
         decompresses: whether compressed bodies are decompressed.
-        nbytes: of Arrow data in a batch; 0: as Spark moves them best.
+        nbytes: bytes of Arrow data in a batch; 0: the size that Spark moves best.
 
     Attributes:
-        builder: to be given units, all of one segment until finish() is called.
+        builder: takes units, all of one segment until finish() is called.
     """
 
     def __init__(self, schema: pa.Schema, decompresses: bool, nbytes: int = 0) -> None:
         names = schema.names
         self._schema = schema
         self._nbytes = nbytes or BATCH_BYTES
-        # Bodies can be decompressed only with the flag that tells how, and told where they fail.
+        # Decompression needs the flag that names the method, and commitLogOffset and storeSize for its errors.
         self._decompresses = decompresses and "body" in names
         self._has_origins = not ORIGIN_COLUMNS.isdisjoint(names)
         of_units = [name for name in names if name in UNIT_COLUMNS]
@@ -62,7 +62,7 @@ class BatchMaker:
         """The rows of all units that the builder holds.
 
         Args:
-            piece: of which they are.
+            piece: the piece that the units are from.
         """
         decoder = self.builder.decoder
         if decoder.rows == 0:
@@ -81,12 +81,12 @@ class BatchMaker:
         return self._with_bodies(bad.row, [None], piece, bad.damage.reason)
 
     def lost(self, damage: Damage, store: str) -> pa.RecordBatch:
-        """A row that stands for something damaged in a store."""
+        """The row for something damaged in a store."""
         known = {"commitLogOffset": damage.start, "file": damage.path, "store": store, "corrupt": damage.reason}
         return batch_of([pa.array([known.get(field.name)], field.type) for field in self._schema], 1, self._schema)
 
     def _arranged(self, batch: pa.RecordBatch, piece: Range, corrupt: pa.Array | None) -> pa.RecordBatch:
-        """The columns as they were asked for."""
+        """The requested columns, in order."""
         arrays = []
         origins = Origins(batch, lambda: piece.store.known_topics) if self._has_origins else None
         for field in self._schema:
@@ -104,8 +104,8 @@ class BatchMaker:
         return batch_of(arrays, batch.num_rows, self._schema)
 
     def _decompressed(self, batch: pa.RecordBatch, piece: Range) -> Iterator[pa.RecordBatch | BadBody]:
-        """The rows with their bodies decompressed, cut where that would make a batch too large, and where a body is not
-        what its flag says."""
+        """The rows with their bodies decompressed, cut where a batch would become too large, and where a body is not
+        compressed as its flag says."""
         stored, flags = batch.column("body"), batch.column("sysFlag").to_pylist()
         bodies: list[bytes | None] = []
         start = size = 0
@@ -131,10 +131,10 @@ class BatchMaker:
     def _with_bodies(
         self, rows: pa.RecordBatch, bodies: list[bytes | None], piece: Range, corrupt: str | None = None
     ) -> pa.RecordBatch:
-        """Rows with other bodies.
+        """The rows with other bodies.
 
         Args:
-            corrupt: what is wrong with all of them.
+            corrupt: the fault of all of these rows.
         """
         at = rows.schema.get_field_index("body")
         rows = rows.set_column(at, "body", pa.array(bodies, pa.binary()))

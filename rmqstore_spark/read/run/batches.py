@@ -1,4 +1,4 @@
-"""From a task's byte ranges to record batches: decoding, decompression, and what to do about damage."""
+"""From a task's ranges to record batches: decoding, decompression, and the handling of damage."""
 
 import pickle
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -30,12 +30,12 @@ _INDEXED_AHEAD = 64  # messages, of all pieces together
 
 @dataclass(frozen=True)
 class ReadSettings:
-    """How a task reads.
+    """The settings by which tasks are read.
 
     Attributes:
-        schema: the record batches' schema: which columns, in which order, and which of them may be null.
-        storage: how remote stores are reached; None: as their files know.
-        batch_bytes: of Arrow data in a batch; 0: as Spark moves them best.
+        schema: the schema of the batches: their columns, in order, and which of them may be null.
+        storage: access to remote stores; None: as the stores' own files know.
+        batch_bytes: bytes of Arrow data in a batch; 0: the size that Spark moves best.
     """
 
     schema: pa.Schema
@@ -48,7 +48,7 @@ class ReadSettings:
 
     @classmethod
     def of(cls, options: ReadOptions, schema: pa.Schema, batch_bytes: int = 0) -> "ReadSettings":
-        """As options say, all of them: whoever reads tasks takes this one."""
+        """The settings that options ask for. Every reader of tasks takes its settings from here."""
         return cls(
             schema,
             options.mode,
@@ -72,11 +72,11 @@ def read_task(task: Task, settings: ReadSettings) -> Batches:
 
 
 class TaskReaders:
-    """Reads many tasks in one process, several at a time in threads of the caller's: the memory of one is used again
-    for the next. Each reads by copies of the stores of its own, as a task of Spark's does: threads share nothing then.
+    """Reads many tasks in one process, several at a time in threads of the caller: a task uses the memory of an earlier
+    one again. Each thread reads with its own copies of the stores, as a Spark task does, so threads share nothing.
 
     Args:
-        tasks: all of them, in the order in which they are to be read.
+        tasks: all tasks, in the order in which they are read.
     """
 
     def __init__(self, settings: ReadSettings, tasks: Sequence[Task]) -> None:
@@ -86,7 +86,7 @@ class TaskReaders:
         self._all: list[_TaskReader] = []
 
     def read(self, task: Task) -> Batches:
-        """As read_task()."""
+        """The batches of a task; as read_task()."""
         if task.selection is not None:
             reader = _TaskReader(_own(self._settings, task))
             yield from reader.read_all(reader.copy_of(task), self._ahead)
@@ -96,7 +96,7 @@ class TaskReaders:
         self._free.append(reader)
 
     def read_part(self, parts: Parts, number: int) -> Batches:
-        """The same of a part of one of them."""
+        """The batches of a part of a task; as read_task()."""
         if parts.is_void(number):
             return
         reader = self._reader()
@@ -104,7 +104,7 @@ class TaskReaders:
         self._free.append(reader)
 
     def close(self) -> None:
-        """Close what is open. Nothing may be read afterwards."""
+        """Close all open files. Nothing may be read afterwards."""
         for reader in self._all:
             reader.close()
 
@@ -122,7 +122,7 @@ def _own(settings: ReadSettings, task: Task) -> ReadSettings:
 
 
 def _reach(task: Task, settings: ReadSettings) -> None:
-    """Tell a task that came from elsewhere how remote stores are reached."""
+    """Tell the stores of a task that came from elsewhere how remote files are reached."""
     if settings.storage is not None:
         for piece in task.ranges:
             for read in (piece, *piece.spares):
@@ -130,7 +130,8 @@ def _reach(task: Task, settings: ReadSettings) -> None:
 
 
 def _ahead_of(tasks: Sequence[Task], settings: ReadSettings) -> ReadAhead:
-    """What tasks scan, to be fetched ahead; and what is first looked at by an index, which is asked for now."""
+    """The ranges that tasks scan, to be fetched ahead; for those that an index names, the first messages, asked for
+    now."""
     ahead = ReadAhead()
     indexed = [piece for task in tasks for piece in task.ranges if isinstance(piece, Indexed)]
     for each in indexed[:_INDEXED_AHEAD]:
@@ -148,19 +149,19 @@ def _ahead_of(tasks: Sequence[Task], settings: ReadSettings) -> ReadAhead:
 
 
 class _TaskReader:
-    """Reads tasks, one at a time: which units, where from, and what becomes of damage."""
+    """Reads tasks, one at a time: selects units, chooses where to read them, and handles damage."""
 
     def __init__(self, settings: ReadSettings) -> None:
         self._settings = settings
         self._copied: Task | None = None
         self._copy = Task()
-        self._open: SegmentReader | None = None  # of the task that is read in parts
+        self._open: SegmentReader | None = None  # the segment of the task that is read in parts
         self._maker = BatchMaker(settings.schema, settings.decompress, settings.batch_bytes)
         self._units = UnitSource(settings.selection, settings.verify_crc, self._maker.builder)
         self._queue_rows = QueueRows(settings.schema.names, settings.selection)
 
     def copy_of(self, task: Task) -> Task:
-        """The task with stores that nobody else uses; as long as it is asked for the same one, the same."""
+        """The task with stores that no other thread uses; the last copy again if it is of the same task."""
         if self._copied is not task:
             self.close()
             self._copied, self._copy = task, pickle.loads(pickle.dumps(task))
@@ -168,13 +169,14 @@ class _TaskReader:
         return self._copy
 
     def close(self) -> None:
-        """Close the file whose parts were read."""
+        """Close the segment whose parts were read."""
         if self._open is not None:
             self._open.close()
             self._open = None
 
     def read_part(self, parts: Parts, number: int) -> Batches:
-        """The messages of a part of a task. Where the part's end is none, it goes on to that of the task."""
+        """The messages of a part of a task. Where the part's end is no unit start, the part goes on to the end of the
+        task."""
         (whole,) = self.copy_of(parts.task).ranges
         if self._open is None:
             self._open = whole.store.reader(whole.segment, self._settings.verify_crc)
@@ -201,7 +203,7 @@ class _TaskReader:
                 yield from self._batches(self._units.read(piece))
 
     def _batches(self, steps: Iterable[Step]) -> Generator[pa.RecordBatch, None, Damage | None]:
-        """Batches of what a source decodes, step by step; the answer is the source's."""
+        """The batches of the units that a source decodes, step by step; the generator returns the source's result."""
         coming = iter(steps)
         while True:
             try:
@@ -219,7 +221,8 @@ class _TaskReader:
                         yield made
 
     def _replaced(self, bad: BadBody, step: Step) -> Batches:
-        """What becomes of a message whose body cannot be decompressed: a replica has it, or the mode says."""
+        """The handling of a message whose body cannot be decompressed: a replica has the message, or the mode
+        decides."""
         if replica_at(bad.damage.start, step.replicas) is not None:
             yield from self._batches(self._units.replaced(step.piece, bad.damage, step.replicas))
         elif self._is_shown(bad.damage):
@@ -230,7 +233,7 @@ class _TaskReader:
             yield self._maker.lost(damage, store)
 
     def _is_shown(self, damage: Damage) -> bool:
-        """Is there to be a row for something damaged?
+        """Does something damaged get a row?
 
         Raises:
             DamagedStoreError: the mode is FAILFAST.

@@ -1,7 +1,7 @@
-"""The selected messages of a piece of the log, found the way that the planner chose.
+"""The selected messages of a piece of the log, found in the way that the planner chose.
 
-Whatever an accelerator says, each message is checked on the log. Where the log says otherwise, the accelerator is not
-believed for the whole piece: then it is read from end to end, and what was given already is left out.
+Each message that an accelerator names is checked in the log. Where the log disagrees, the accelerator is not believed
+for the whole piece: then the piece is read from end to end, without the messages that were given already.
 """
 
 import logging
@@ -20,15 +20,15 @@ from rmqstore_spark.store.structures.segments import Damage
 
 log = logging.getLogger(__name__)
 
-Gap = tuple[int, int]  # physical offsets [start, stop) that an accelerator says nothing of
+Gap = tuple[int, int]  # physical offsets [start, stop) that an accelerator does not cover
 
 
 class SelectedUnits:
-    """Finds the units of messages that are selected, piece by piece.
+    """Finds the units of selected messages, piece by piece.
 
     Args:
-        selection: which ones.
-        verify_crc: whether the bodyCRC of a selected one must be right.
+        selection: the selected messages.
+        verify_crc: whether the bodyCRC of a selected message must be right.
     """
 
     def __init__(self, selection: Selection, verify_crc: bool) -> None:
@@ -38,12 +38,12 @@ class SelectedUnits:
         self._queue_claims = QueueClaims(selection)
 
     def filter_of(self, piece: Range) -> Filter | None:
-        """The filter, where it is all that there is to a piece: it is read from end to end."""
+        """The filter, if it alone decides for a piece, which is then read from end to end; else None."""
         is_plain = not isinstance(piece, Queued | Indexed) and piece.stop <= self._selection.commit_log_offset.most
         return self._filter if is_plain else None
 
     def read(self, piece: Range) -> Iterator[Run | Damage]:
-        """The selected units of a piece, run by run, and the damage that is met while they are looked for."""
+        """The selected units of a piece, run by run, and the damage found on the way."""
         with piece.store.reader(piece.segment, self._verify_crc) as reader:
             named: list[Positions] = []
             if isinstance(piece, Queued | Indexed):
@@ -59,10 +59,10 @@ class SelectedUnits:
                 yield found if emitted is None or isinstance(found, Damage) else found.without(emitted)
 
     def _named(self, piece: Queued | Indexed, reader: SegmentReader) -> Iterator[Run]:
-        """What an accelerator names, and what is selected in the gaps that it does not know.
+        """The messages that an accelerator names, and the selected ones in the gaps that it does not cover.
 
         Raises:
-            ContradictedError: the log has something else where it names a message.
+            ContradictedError: the log has something else at a place where the accelerator names a message.
         """
         for part in self._parts(piece, reader):
             if isinstance(part, Claims):
@@ -74,7 +74,7 @@ class SelectedUnits:
                 yield found
 
     def _parts(self, piece: Queued | Indexed, reader: SegmentReader) -> list[Claims | Gap]:
-        """What is to be looked at in a piece, in the order of the log."""
+        """The parts of a piece to be read, in the order of the log."""
         if isinstance(piece, Indexed):
             return [Claims(piece.positions[piece.positions < piece.live_end]), (piece.live_end, piece.stop)]
         claims = self._queue_claims.of(piece, reader)
@@ -87,7 +87,7 @@ class SelectedUnits:
         return [*parts, claims.part(first, len(claims))]
 
     def _picked(self, claims: Claims, reader: SegmentReader) -> Iterator[Run]:
-        """The selected ones of the units that are claimed."""
+        """The selected units among the claimed ones."""
         first = 0
         while first < len(claims):
             run, walked = reader.pick(claims, first, self._filter)
@@ -98,6 +98,6 @@ class SelectedUnits:
                 raise no_message(reader, int(claims.positions[first]))
 
     def _scanned(self, piece: Range, start: int, stop: int, reader: SegmentReader) -> Iterator[Run | Damage]:
-        """The selected ones of all units that begin in [start, stop)."""
+        """The selected units among all that begin in [start, stop)."""
         last = self._selection.commit_log_offset.most
         return piece.store.past_damage(reader).select(start, stop, self._filter, last)

@@ -1,7 +1,7 @@
-"""What an application knows of a message that the broker has stored under another name, from its topic and properties.
+"""The application's view of a message that the broker has stored under another name, from its topic and properties.
 
-Of a batch only those rows are looked at whose topic is one of the broker's; what there is to say about them is worked
-out once for each topic and each set of names that they give.
+In a batch only rows with a topic of the broker's own are looked at; the answer is worked out once for each topic and
+each set of names in the properties.
 Source: org.apache.rocketmq.common.KeyBuilder (parseNormalTopic, parseGroup), broker.processor: PopReviveService
 (reviveRetry), AbstractSendMessageProcessor (consumerSendMsgBack).
 """
@@ -24,7 +24,7 @@ _MOST_QUEUE_ID = (1 << 31) - 1
 
 
 class Names(NamedTuple):
-    """What a message says of where it comes from: its topic, and some of its properties."""
+    """The names that tell where a message comes from: its topic, and some of its properties."""
 
     topic: str
     real_topic: str | None = None  # REAL_TOPIC
@@ -40,10 +40,10 @@ class _Origin(NamedTuple):
 
 
 def origin_of(names: Names, known_topics: Callable[[], Collection[str]]) -> _Origin:
-    """Where a message comes from.
+    """The origin of a message.
 
     Args:
-        known_topics: the topics of the store, for those pop retry topics that nothing else tells apart.
+        known_topics: the topics of the store, for pop retry topics that nothing else tells apart.
     """
     topic = names.topic
     if topic in WAITING_TOPICS:
@@ -67,7 +67,7 @@ def origin_of(names: Names, known_topics: Callable[[], Collection[str]]) -> _Ori
 
 
 def _of_group(topic: str, group: str) -> str:
-    """The topic of a group's pop retry topic; any other as it is."""
+    """The topic of a group's pop retry topic; any other topic unchanged."""
     for separator in _POP_SEPARATORS:
         prefix = f"{RETRY_PREFIX}{group}{separator}"
         if topic.startswith(prefix) and topic != prefix:
@@ -76,8 +76,8 @@ def _of_group(topic: str, group: str) -> str:
 
 
 def _split(rest: str, known_topics: Collection[str]) -> _Origin:
-    """The group and topic of `group_topic`. Both may have `_` in them, and the messages of older brokers (5.1.4,
-    5.3.0) do not name their group: so it is the one way that leaves a topic of the store, if there is one."""
+    """The group and topic of `group_topic`. Both may contain `_`, and messages of older brokers (5.1.4, 5.3.0) do not
+    name their group: so the one split is taken that leaves a topic of the store, if there is exactly one."""
     separators = [at for at in range(max(1, len(rest) - _MOST_TOPIC - 1), len(rest)) if rest[at] == "_"]
     ways = [(rest[:at], rest[at + 1 :]) for at in separators if rest[at + 1 :] in known_topics]
     if len(ways) != 1:
@@ -90,7 +90,7 @@ class Origins:
     """The columns of ORIGIN_COLUMNS for a batch that has those of ORIGIN_NEEDS.
 
     Args:
-        batch: of one store.
+        batch: rows of one store.
         known_topics: the topics of that store.
     """
 
@@ -154,7 +154,7 @@ def _property(properties: pa.MapArray, name: str) -> pa.Array:
 
 
 def _number(text: str | None) -> int | None:
-    """A queueId as a broker reads it; None where it is none."""
+    """A queueId as a broker parses it; None where the text is no queueId."""
     if text is None or not (text.isascii() and text.isdigit()) or len(text) > 10 or int(text) > _MOST_QUEUE_ID:
         return None
     return int(text)

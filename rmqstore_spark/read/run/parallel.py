@@ -1,10 +1,10 @@
 """Record batches of several jobs, made on all cores, and given in the order of the jobs.
 
-What makes a batch spends its time in the kernel, in the file system and in decompression, which all let go of Python's
-lock. Whoever takes batches makes some, too: those of the job whose turn it is go to him from the processor's cache, and
-he seldom has to be woken up. Threads work ahead of him, and none waits for anybody: where enough is ready, it puts its
-job aside and ends, and the taker starts it again. So a reader that is closed, forgotten or interrupted leaves no thread
-behind, nor one that hangs.
+Making a batch spends its time in the kernel, in the file system and in decompression, which all release Python's lock.
+The taker of batches makes some, too: the batches of the job whose turn it is come from the processor's cache, and the
+taker seldom has to be woken up. Threads work ahead of the taker, and no thread waits: when enough batches are ready, a
+thread puts its job aside and ends, and the taker starts the job again. So a reader that is closed, forgotten or
+interrupted leaves no thread behind, and no thread hangs.
 """
 
 import contextvars
@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from rmqstore_spark.cores import cores
 
-BATCH_BYTES = 4 * 1024 * 1024  # of Arrow data: to hand a batch over takes as long as to decode some 100 KiB
-_ENOUGH = 32 * 1024 * 1024  # bytes that are ready and that nobody has taken; they lie in buffers of up to twice that
-_FEW = _ENOUGH // 2  # so many or fewer: threads go on
+BATCH_BYTES = 4 * 1024 * 1024  # of Arrow data: handing a batch over takes as long as decoding some 100 KiB
+_ENOUGH = 32 * 1024 * 1024  # bytes that are ready and not taken yet; they lie in buffers of up to twice that
+_FEW = _ENOUGH // 2  # bytes: at so many or fewer, threads go on
 _AHEAD = 16  # jobs that may be begun before their turn
 
 Batches = Iterator[pa.RecordBatch]
@@ -32,11 +32,11 @@ def _never() -> bool:
 
 @dataclass(frozen=True)
 class Job:
-    """What batches come from.
+    """A source of batches.
 
     Attributes:
-        start: begins to make them; one thread at a time works on it.
-        is_void: are they not wanted after all? Known when its turn has come.
+        start: begins to make the batches; one thread at a time works on them.
+        is_void: whether the batches are not wanted after all. Asked when the job's turn has come.
     """
 
     start: Callable[[], Batches]
@@ -44,15 +44,14 @@ class Job:
 
 
 def in_order(jobs: Iterable[Job], workers: int | None = None) -> Batches:
-    """The batches of all jobs, those of the first one first.
+    """The batches of all jobs, job by job.
 
     Args:
-        jobs: of those that are void nothing is given. They are asked for a few at a time: there may be millions.
-        workers: how many work at the same time, the caller being one of them; as many as there are cores if it is not
-            given.
+        jobs: void ones give nothing. Jobs are asked for a few at a time: there may be millions.
+        workers: how many threads work at the same time, including the caller's; the number of cores by default.
 
     Raises:
-        What a job raises, at the place of the batch that it did not make; an interrupt of the caller at once.
+        The error of a job, in the place of the batch that failed; an interrupt of the caller at once.
     """
     coming = iter(jobs)
     first = list(itertools.islice(coming, workers or cores()))
@@ -73,20 +72,20 @@ def in_order(jobs: Iterable[Job], workers: int | None = None) -> Batches:
 
 
 class _Job:
-    """A job as far as it has come."""
+    """A job with the state of its work."""
 
     def __init__(self, number: int, job: Job) -> None:
         self.number = number
         self.is_void = job.is_void
-        self.ready: deque[tuple[pa.RecordBatch, int]] = deque()  # with its bytes
+        self.ready: deque[tuple[pa.RecordBatch, int]] = deque()  # batches, each with its bytes
         self.is_worked_on = False
         self.is_done = False
         self._start = job.start
-        self._batches: Batches | None = None  # since it has begun
+        self._batches: Batches | None = None  # set once the job has begun
         self._error: BaseException | None = None
 
     def make(self) -> pa.RecordBatch | None:
-        """Its next batch; None after the last one. Only who works on it may call it."""
+        """The job's next batch; None after the last one. Only the thread that works on the job may call this."""
         try:
             if self._batches is None:
                 self._batches = self._start()
@@ -99,23 +98,23 @@ class _Job:
         return batch
 
     def end(self) -> None:
-        """Raise what it raised, if it did."""
+        """Raise the error that the job raised, if any."""
         if self._error is not None:
             raise self._error
 
     @property
     def is_interrupted(self) -> bool:
-        """Was it ended by what is no error of its own?"""
+        """Was the job ended by something other than an error of its own?"""
         return self._error is not None and not isinstance(self._error, Exception)
 
 
 class _Work:
-    """Jobs that are worked on by several, in the order in which their batches are taken.
+    """Jobs that several threads work on, in the order in which their batches are taken.
 
     Large because the taker and the workers share one lock, and with it all that they tell each other.
 
     Args:
-        workers: how many work at the same time, the taker being one of them.
+        workers: how many threads work at the same time, including the taker's.
     """
 
     def __init__(self, jobs: Iterable[Job], workers: int) -> None:
@@ -124,9 +123,9 @@ class _Work:
         self._workers = workers
         self._threads: set[threading.Thread] = set()
         self._changed = threading.Condition()
-        self._bytes = 0  # of what is ready
+        self._bytes = 0  # of the batches that are ready
         self._current = -1  # the number of the job whose batches are taken now
-        self._is_waiting = False  # the taker
+        self._is_waiting = False  # whether the taker waits
         self._is_stopped = False
 
     def go_on(self) -> bool:
@@ -157,7 +156,7 @@ class _Work:
                     job.end()
                     return None
                 mine = self._next_job(is_taker=True)
-                if mine is None:  # a thread is about to have a batch of it, and there is no room for others
+                if mine is None:  # a thread is about to finish a batch of this job, and others have no room
                     self._is_waiting = True
                     self._changed.wait()
                     continue
@@ -171,7 +170,7 @@ class _Work:
                 self._add(mine, batch)
 
     def stop(self) -> None:
-        """Let the threads end after the batch that each is making, and wait for that."""
+        """Let the threads end after the batches that they are making, and wait for them."""
         with self._changed:
             self._is_stopped = True
             threads = list(self._threads)
@@ -182,13 +181,13 @@ class _Work:
 
     def _start_threads(self) -> None:
         while len(self._threads) < self._workers - 1 and (job := self._next_job(is_taker=False)) is not None:
-            context = contextvars.copy_context()  # what is so for the taker's call is so for them
+            context = contextvars.copy_context()  # threads run in the context of the taker's call
             thread = threading.Thread(target=context.run, args=(self._run, job), name="rmqstore-decode")
             self._threads.add(thread)
             thread.start()
 
     def _next_job(self, *, is_taker: bool) -> _Job | None:
-        """A job to work on, which nobody else gets then; None where there is enough."""
+        """A job to work on, which no other thread gets then; None where enough is ready."""
         jobs = list(self._jobs)
         for job in jobs if is_taker else jobs[1:] + jobs[:1]:
             if not job.is_worked_on and not job.is_done and self._has_room(job):
@@ -197,11 +196,11 @@ class _Work:
         return None
 
     def _has_room(self, job: _Job) -> bool:
-        """May it make a batch more? What is waited for always may."""
+        """May a job make one more batch? A job that is waited for always may."""
         return self._bytes < _ENOUGH or (job.number == self._current and not job.ready)
 
     def _run(self, job: _Job) -> None:
-        """What a thread does."""
+        """The work of a thread."""
         following: _Job | None = job
         while following is not None:
             batch = following.make()
@@ -214,8 +213,8 @@ class _Work:
                     self._threads.discard(threading.current_thread())
 
     def _add(self, job: _Job, batch: pa.RecordBatch | None) -> None:
-        """A batch of a job is ready, or its end is known."""
-        if batch is not None and job.number >= self._current:  # else it is void
+        """Note that a batch of a job is ready, or, with None, that the job has ended."""
+        if batch is not None and job.number >= self._current:  # else the job is void
             nbytes = batch.get_total_buffer_size()  # of slices too much; batch.nbytes takes 50 us
             job.ready.append((batch, nbytes))
             self._bytes += nbytes

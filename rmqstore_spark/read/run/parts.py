@@ -1,7 +1,7 @@
 """A large task in small parts, so that several may read it at the same time.
 
-What is decoded goes to the processor's cache, and from there to whoever takes it, if little else is decoded meanwhile.
-So those who read at the same time should be near each other: a part is the next MiB or two of the log.
+Decoded data stays in the processor's cache on its way to the taker, if little else is decoded meanwhile. So threads
+that read at the same time should be close together in the log: a part is the next MiB or two.
 """
 
 import threading
@@ -10,20 +10,20 @@ from rmqstore_spark.read.pieces.task import Scanned, Task
 from rmqstore_spark.store.structures.commitlog import SegmentReader
 from rmqstore_spark.store.structures.window import WINDOW_SIZE
 
-PART_BYTES = 3 * WINDOW_SIZE  # of the log; to begin a part costs as much as to decode 100 KiB
-_FEWEST = 4  # so many parts or more
-_NEAR = 8 * 1024  # bytes in which mostly a unit begins
+PART_BYTES = 3 * WINDOW_SIZE  # of the log; beginning a part costs as much as decoding 100 KiB
+_FEWEST = 4  # the least number of parts
+_NEAR = 8 * 1024  # bytes in which a unit mostly begins
 
 
 class Parts:
-    """A task that is cut, and what those who read its parts tell each other.
+    """A task that is cut into parts, and the state that the readers of its parts share.
 
-    Where a part begins is a guess: the first place after an even cut where a whole unit stands, which a message's body
-    could fool. The part before is the proof, as it must end there, unit after unit. Where it does not, it is the last
-    one: it goes on to the end of the task, and what others have read of later parts is void.
+    The beginning of a part is a guess: the first place after an even cut where a whole unit seems to be, which a
+    message's body could fake. The part before proves the guess, as it must end there, unit after unit. Where it does
+    not, it becomes the last part: it goes on to the end of the task, and all that was read of later parts is void.
 
     Args:
-        task: one that is_worth() it.
+        task: a task for which is_worth() is true.
         size: about how many bytes of the log a part should have.
     """
 
@@ -39,32 +39,32 @@ class Parts:
 
     @staticmethod
     def is_worth(task: Task, size: int) -> bool:
-        """Is it all of a long range in a file, of which any part of this size can be had at once?"""
+        """Is a task the whole of a long range in a file, of which any part of this size can be read at once?"""
         if len(task.ranges) != 1 or task.faults or task.selection is not None:
             return False
         (piece,) = task.ranges
         return isinstance(piece, Scanned) and not piece.store.files.is_slow and task.nbytes >= _FEWEST * size
 
     def cut(self, number: int) -> int:
-        """The physical offset from which on a part begins; that of `count` is the end."""
+        """The physical offset from which on a part begins; for number `count`, the end."""
         return self._piece.start + (self._piece.stop - self._piece.start) * number // self.count
 
     def bounds(self, number: int, reader: SegmentReader) -> tuple[int, int]:
-        """Where a part begins and ends: physical offsets, which are unit starts if it is not void.
+        """The start and end of a part: physical offsets, which are unit starts if the part is not void.
 
         Args:
-            reader: of the segment.
+            reader: reads the segment.
         """
         with self._searching:
             return self._begin(number, reader), self._begin(number + 1, reader)
 
     def _begin(self, number: int, reader: SegmentReader) -> int:
-        """Where the first unit from a cut on seems to begin; the end of the task where none does. No part is searched
-        for more than one cut."""
+        """The first place from a cut on where a unit seems to begin; the end of the task where there is none. No part
+        is searched for more than one cut."""
         at = number
         while at not in self._begins:
             start, stop = self.cut(at), self.cut(at + 1)
-            found = reader.find(start, min(start + _NEAR, stop))  # mostly in a small read
+            found = reader.find(start, min(start + _NEAR, stop))  # mostly found in a small read
             if found is None:
                 found = reader.find(start, stop)
             if found is None:
@@ -76,16 +76,16 @@ class Parts:
         return self._begins[number]
 
     def is_void(self, number: int) -> bool:
-        """Does nobody want this part, as an earlier one has it?"""
+        """Is a part not wanted because an earlier part includes it?"""
         return number > self._last
 
     def end_with(self, number: int) -> None:
-        """This part goes on to the end of the task."""
+        """Let a part go on to the end of the task."""
         with self._lock:
             self._last = min(self._last, number)
 
     def told(self, number: int) -> int:
-        """How many bytes of the task are done with this part, beyond what was told before."""
+        """How many bytes of the task are done with this part, beyond the bytes reported before."""
         with self._lock:
             later = range(number + 1, self.count) if number == self._last else range(0)
             return sum(self._untold.pop(each, 0) for each in (number, *later))

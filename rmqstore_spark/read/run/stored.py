@@ -1,4 +1,4 @@
-"""Messages as they stand in a log: the bytes of their units, some after the other."""
+"""Messages as they are in a log: the bytes of their units, one after the other."""
 
 import contextlib
 import itertools
@@ -17,7 +17,7 @@ class StoredUnits:
     """Reads units whose physical offsets and sizes are known. A context manager; one thread at a time.
 
     Args:
-        store: what it has seen of itself must still be there whenever a segment is opened.
+        store: its proofs must still hold whenever a segment is opened.
     """
 
     def __init__(self, store: Snapshot) -> None:
@@ -38,13 +38,13 @@ class StoredUnits:
         """Put units into memory, back to back.
 
         Args:
-            memory: as large as all of them.
-            positions: their physical offsets, which ascend.
-            sizes: of each.
+            memory: as large as all of the units.
+            positions: the physical offsets of the units, ascending.
+            sizes: bytes of each unit.
 
         Raises:
             DamagedStoreError: a file has become shorter.
-            StorageError: the store has become another one.
+            StorageError: the store has been replaced by another one.
         """
         numbers = np.searchsorted(self._starts, positions, "right") - 1
         bounds = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(positions)]
@@ -56,15 +56,15 @@ class StoredUnits:
             at += nbytes
 
     def _read(self, memory: memoryview, segment: Segment, offsets: Positions, sizes: Positions) -> None:
-        """The same of one segment.
+        """read_into() for the units of one segment.
 
         Args:
-            offsets: where in its file they are.
+            offsets: the positions of the units in the segment's file.
         """
         file = self._open(segment)
         end = int(offsets[-1] + sizes[-1])
         is_remote = segment.pin is not None
-        if is_remote and 2 * len(memory) < end - offsets[0]:  # most of what is between them is not asked for
+        if is_remote and 2 * len(memory) < end - offsets[0]:  # most bytes between the units are not asked for
             starts, lengths = np.empty((2, len(offsets)), np.int64)
             count = file.gather(offsets, sizes.astype(np.int32), memory, starts, lengths)
             if count < len(offsets) or (lengths != sizes).any():
@@ -90,7 +90,7 @@ class StoredUnits:
 
 
 def _copied(file: OpenFile, memory: memoryview, offset: int) -> int:
-    """OpenFile.read_into() out of what is fetched ahead."""
+    """OpenFile.read_into() from bytes that were fetched ahead."""
     data = file.load(offset, len(memory), lambda size: memory[:size])
     memory[: len(data)] = data
     return len(data)

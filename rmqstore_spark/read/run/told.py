@@ -1,7 +1,7 @@
-"""What a read says of damage: in the log, and to those who listen.
+"""Reports of damage that reads have met: in the log file, and to listeners.
 
-Who listens hears what is read in this context (contextvars), also by the threads that read for it, and nobody else's
-reads.
+A listener hears of reads in its own context (contextvars), including those of threads that read for it, and of no
+others.
 """
 
 import contextlib
@@ -15,11 +15,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Listener:
-    """Hears what reads say of damage.
+    """Hears of the damage that reads meet.
 
     Attributes:
-        is_once: whether what it has heard already is not said in the log again.
-        is_lost: whether it has heard of damage that no replica makes good for.
+        is_once: whether damage that was heard of already is not logged again.
+        is_lost: whether damage was heard of that no replica makes good for.
         heard: the texts.
     """
 
@@ -33,10 +33,10 @@ _listeners: ContextVar[tuple[Listener, ...]] = ContextVar("_listeners", default=
 
 @contextlib.contextmanager
 def heard(is_once: bool = False) -> Iterator[Listener]:
-    """A listener, within it.
+    """A listener to the reads within the context.
 
     Args:
-        is_once: of work that goes through a damaged log several times: each damage is said in the log once.
+        is_once: for work that goes through a damaged log several times: each damage is logged once.
     """
     listener = Listener(is_once)
     before = _listeners.set((*_listeners.get(), listener))
@@ -47,19 +47,19 @@ def heard(is_once: bool = False) -> Iterator[Listener]:
 
 
 def say_passed_over(place: str) -> None:
-    """Say that messages are passed over.
+    """Report that messages are passed over.
 
     Args:
-        place: where in the log, and what is wrong there.
+        place: where in the log, and the fault there.
     """
     _say(f"{place}; what comes after is read", is_lost=True)
 
 
 def say_mended(place: str, path: str) -> None:
-    """Say that messages are read in a replica.
+    """Report that messages are read in a replica.
 
     Args:
-        place: where in the log, and what is wrong there.
+        place: where in the log, and the fault there.
         path: the replica's segment.
     """
     _say(f"{place}; read from the replica {path} instead", is_lost=False)

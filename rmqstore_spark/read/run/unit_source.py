@@ -1,4 +1,4 @@
-"""From a piece of the log to decoded units, and to what no replica of it has whole."""
+"""From a piece of the log to decoded units, and to the damage that no replica makes good for."""
 
 from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple
@@ -18,12 +18,12 @@ _NONE: Positions = np.empty(0, np.int64)
 
 
 class Step(NamedTuple):
-    """What a source has just done.
+    """The last step of a source.
 
     Attributes:
-        piece: of which units went to the builder; all that it holds are of one segment.
-        replicas: those that may still have what turns out to be missing in it.
-        is_last: no more units of this piece come next, so the builder is to be emptied.
+        piece: the piece whose units went to the builder; all units in the builder are of one segment.
+        replicas: the replicas that may still have messages that turn out to be missing in the piece.
+        is_last: no more units of this piece follow, so the builder must be emptied.
         lost: damage that no replica makes good for. No units came with it.
     """
 
@@ -37,9 +37,9 @@ class UnitSource:
     """Decodes the selected units of pieces of the log. Where a piece is damaged, its replicas are read.
 
     Args:
-        selection: which messages.
+        selection: the selected messages.
         verify_crc: whether a unit's bodyCRC must be right.
-        builder: where units go. It is emptied after a step that makes it full, or is a piece's last.
+        builder: takes the units. Must be emptied after a step that fills it, or that is the last of a piece.
     """
 
     def __init__(self, selection: Selection, verify_crc: bool, builder: BatchBuilder) -> None:
@@ -48,14 +48,14 @@ class UnitSource:
         self._selected = None if selection.is_everything else SelectedUnits(selection, verify_crc)
 
     def read(self, piece: Range) -> Iterator[Step]:
-        """All of a piece."""
+        """Read all of a piece."""
         return self._read(piece, piece.spares, _NONE)
 
     def read_to_damage(self, piece: Range, reader: SegmentReader) -> Generator[Step, None, Damage | None]:
-        """All messages of a piece up to the first damage, which is the answer; None where nothing is damaged.
+        """Read the messages of a piece up to the first damage, which is returned; None where nothing is damaged.
 
         Args:
-            reader: of its segment.
+            reader: reads the piece's segment.
         """
         for damage in piece.store.past_damage(reader).decode(piece.start, piece.stop, self._builder):
             if damage is not None:
@@ -68,10 +68,10 @@ class UnitSource:
     def replaced(
         self, piece: Range, damage: Damage, replicas: Sequence[Range], emitted: Positions = _NONE
     ) -> Iterator[Step]:
-        """What replicas have in place of something damaged.
+        """Read replicas in place of something damaged.
 
         Args:
-            emitted: the physical offsets of messages that an accelerator has led to already: these do not come again.
+            emitted: the physical offsets of messages that were already given by an accelerator: they do not come again.
         """
         replica = replica_at(damage.start, replicas)
         if replica is None:
@@ -100,7 +100,7 @@ class UnitSource:
         yield Step(piece, replicas, is_last=True)
 
     def _found(self, piece: Range, emitted: Positions) -> Iterator[Run | Damage | None]:
-        """The selected units of a piece, but for those that came already; None where they went to the builder."""
+        """The selected units of a piece, without those that came already; None where the units went to the builder."""
         if self._selected is None:
             return self._decoded(piece, None)
         chosen = self._selected.filter_of(piece)
@@ -116,7 +116,7 @@ class UnitSource:
             yield from piece.store.past_damage(reader).decode(piece.start, piece.stop, self._builder, chosen)
 
     def _add(self, found: Run) -> Iterator[None]:
-        """Decode units, as many at a time as the builder may have."""
+        """Decode units, at most as many at a time as the builder takes."""
         while len(found.positions):
             free = self._builder.budget.rows
             found.only(slice(free)).add_to(self._builder)
@@ -125,5 +125,5 @@ class UnitSource:
 
 
 def replica_at(position: int, replicas: Sequence[Range]) -> Range | None:
-    """The first of some replicas that has a physical offset."""
+    """The first of some replicas that covers a physical offset."""
     return next((replica for replica in replicas if replica.start <= position < replica.stop), None)
