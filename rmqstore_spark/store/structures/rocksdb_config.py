@@ -10,12 +10,14 @@ RocksDBOffsetSerializeWrapper, broker.config.v2.ConfigHelper, SerializationType.
 import json
 import os
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqstore_spark.errors import DamagedStoreError, RmqStoreError, StorageError, one_line
 from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.store.rocksdb.database import Database
 from rmqstore_spark.store.structures.kinds import KINDS, Part, kinds_in
+
+if TYPE_CHECKING:
+    from rmqstore_spark.store.rocksdb.database import Database
 
 Table = dict[str, Any]
 
@@ -63,6 +65,9 @@ def config_in_rocksdb(root: str, part: Part, files: Files) -> InRocksDB | None:
     if len(kinds) > 1:
         others = ", ".join(other.path for other in kinds[1:])
         return InRocksDB(directory, None, f"{directory}: expected the only database of {part}, found {others} as well")
+    # Imported here, as most stores have no such database, and each task reads a store's configuration.
+    from rmqstore_spark.store.rocksdb.database import Database
+
     try:
         return InRocksDB(directory, _read(Database.open(directory, files), kind.path, part), None)
     except StorageError:
@@ -71,7 +76,7 @@ def config_in_rocksdb(root: str, part: Part, files: Files) -> InRocksDB | None:
         return InRocksDB(directory, None, str(why))
 
 
-def _read(database: Database, path: str, part: Part) -> Table:
+def _read(database: "Database", path: str, part: Part) -> Table:
     if path == "config/rdb":
         return _offsets_of_v2(database) if part == "offsets" else _entries_of_v2(database, part)
     family = _FAMILIES[part] if path == "config/metadata" else "default"
@@ -83,7 +88,7 @@ def _read(database: Database, path: str, part: Part) -> Table:
     return found
 
 
-def _entries_of_v2(database: Database, part: Part) -> Table:
+def _entries_of_v2(database: "Database", part: Part) -> Table:
     found: Table = {}
     for key, value in _pairs(database, "default", _prefix(part)):
         (name,), _ = _names(key, 1, database)
@@ -93,7 +98,7 @@ def _entries_of_v2(database: Database, part: Part) -> Table:
     return found
 
 
-def _offsets_of_v2(database: Database) -> Table:
+def _offsets_of_v2(database: "Database") -> Table:
     found: Table = {}
     for key, value in _pairs(database, "default", _prefix("offsets")):
         (group, topic), rest = _names(key, 2, database)
@@ -108,7 +113,7 @@ def _prefix(part: Part) -> bytes:
     return bytes([_V2]) + _V2_TABLES[part].to_bytes(2, "big") + bytes([_V2_DATA])
 
 
-def _names(key: bytes, count: int, database: Database) -> tuple[list[str], bytes]:
+def _names(key: bytes, count: int, database: "Database") -> tuple[list[str], bytes]:
     """The names in a key of v2, and what comes after them."""
     names = []
     rest = key[len(_prefix("topics")) :]
@@ -123,7 +128,7 @@ def _names(key: bytes, count: int, database: Database) -> tuple[list[str], bytes
     return names, rest
 
 
-def _pairs(database: Database, family: str, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+def _pairs(database: "Database", family: str, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
     if family not in database.families:
         return  # a database without entries
     stop = prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else None
@@ -135,7 +140,7 @@ def _pairs(database: Database, family: str, prefix: bytes = b"") -> Iterator[tup
         yield from entries.pairs()
 
 
-def _object(value: bytes, database: Database) -> Table:
+def _object(value: bytes, database: "Database") -> Table:
     try:
         found = json.loads(value)
     except (ValueError, RecursionError):
@@ -145,19 +150,19 @@ def _object(value: bytes, database: Database) -> Table:
     return found
 
 
-def _offsets(value: bytes, database: Database) -> Table:
+def _offsets(value: bytes, database: "Database") -> Table:
     found = _object(value, database).get("offsetTable")
     if not isinstance(found, dict):
         raise _not_as(database, "an entry with offsetTable", f"{value!r:.100}")
     return found
 
 
-def _text(name: bytes, database: Database) -> str:
+def _text(name: bytes, database: "Database") -> str:
     try:
         return name.decode()
     except UnicodeDecodeError:
         raise _not_as(database, "a name in UTF-8", f"{name!r:.100}") from None
 
 
-def _not_as(database: Database, expected: str, found: str) -> DamagedStoreError:
+def _not_as(database: "Database", expected: str, found: str) -> DamagedStoreError:
     return DamagedStoreError(f"{database.directory}: expected {expected}, found {one_line(found)}; bring it back")
