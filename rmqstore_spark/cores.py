@@ -1,6 +1,7 @@
 """How many cores this process may use: those of its container, where a machine has more."""
 
 import contextlib
+import functools
 import os
 
 _CGROUPS = "/sys/fs/cgroup"
@@ -23,20 +24,26 @@ def workers() -> int:
 def cores() -> int:
     """The cores that the process may run on, and no more than its control group gives it time for; one at least."""
     allowed = len(os.sched_getaffinity(0))
-    return max(1, min([allowed, *_quotas()]))
+    return max(1, min([allowed, *_quotas(_CGROUPS)]))
 
 
-def _quotas() -> list[int]:
-    """The cores that the process' control groups give it time for, rounded up; empty where none limits it."""
+@functools.cache  # each plan asks three times, and every answer takes two dozen small files
+def _quotas(root: str) -> list[int]:
+    """The cores that the control groups give the process time for, rounded up; empty where none limits it.
+
+    Args:
+        root: where control groups are. The answer is that of the first call.
+    """
     found = []
-    for directory in _groups():
+    for directory in _groups(root):
         with contextlib.suppress(OSError, ValueError):
             found += _version_2(directory) if os.path.exists(f"{directory}/cpu.max") else _version_1(directory)
     return found
 
 
-def _groups() -> list[str]:
-    """The directories of its control groups and those above them. In a container its own is mostly the uppermost."""
+def _groups(top: str) -> list[str]:
+    """The directories of the process's control groups and those above them. In a container its own is mostly the
+    uppermost."""
     paths = {"/"}
     with contextlib.suppress(OSError), open("/proc/self/cgroup") as file:
         for line in file:
@@ -44,7 +51,7 @@ def _groups() -> list[str]:
             while path not in paths:
                 paths.add(path)
                 path = os.path.dirname(path)
-    return [os.path.join(root, path.lstrip("/")) for root in (_CGROUPS, f"{_CGROUPS}/cpu") for path in sorted(paths)]
+    return [os.path.join(root, path.lstrip("/")) for root in (top, f"{top}/cpu") for path in sorted(paths)]
 
 
 def _version_2(directory: str) -> list[int]:
