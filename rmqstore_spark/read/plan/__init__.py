@@ -1,11 +1,11 @@
-"""On the driver: from options to tasks. Run once for a read, so that the tasks are of one snapshot.
+"""On the driver: from options to tasks. Run once for a read, so that all tasks are of one snapshot.
 
-planner is the pipeline, from top to bottom: stores (opened), asked with check_names and groups (what the options ask of
-each), twins with compared (no two are copies of one), copies (several copies read as one log), prune (what cannot hold
-selected messages), access_path (the cheapest way: a scan, the queues, or the index), split (where the log may be cut),
-pack (how large a task is).
+planner is the pipeline, from top to bottom: stores (opened), asked with check_names and groups (the options as they are
+for each store), twins with compared (no two stores are copies of one), copies (several copies read as one log), prune
+(parts that cannot hold selected messages are left out), access_path (the cheapest way: a scan, the queues, or the
+index), split (where the log may be cut), pack (how large a task is).
 
-The index is asked in three steps: index_evidence (a look-up in one file), index_join (what follows from one file to the
-next), index_path (what it costs). again begins anew where a broker has deleted files meanwhile; lost_end and unqueued
-tell what the log lacks.
+The index is asked in three steps: index_evidence (a look-up in one file), index_join (conclusions from one file to the
+next), index_path (the cost). again repeats a read when a broker has deleted files meanwhile; lost_end and unqueued find
+messages that the log, or its queues, lack.
 """

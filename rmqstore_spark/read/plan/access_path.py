@@ -1,6 +1,6 @@
-"""Which way to the selected messages is the cheapest: an index, the ConsumeQueues, or the log from end to end.
+"""The cheapest way to the selected messages: an index, the ConsumeQueues, or the log from end to end.
 
-Prices are in bytes: a request costs as much as reading some more would (store/files.Prices).
+Prices are in bytes: a request costs as much as reading a number of additional bytes would (store/files.Prices).
 """
 
 import logging
@@ -29,10 +29,10 @@ log = logging.getLogger(__name__)
 
 _LARGE_PIECE = 512 * 1024 * 1024
 _WHOLE = 1 << 62
-_MUCH = 64 * 1024 * 1024  # bytes to read in a segment, above which several tasks share it
-TAG_SELECTIVITY = 4  # one message in so many is taken to have a selected tag
-_PROOF_REQUESTS = 3  # a queue: its units, and the first and the last of them in the log
-# What the size of large stores is told by:
+_MUCH = 64 * 1024 * 1024  # bytes to read in a segment, above which several tasks share the segment
+TAG_SELECTIVITY = 4  # one message in so many is assumed to have a selected tag
+_PROOF_REQUESTS = 3  # for a queue: its units, and the first and the last of their messages in the log
+# The samples from which the sizes of large stores are estimated:
 _TOPICS_TO_LOOK_AT = 256
 _QUEUES_TO_LOOK_AT = 256
 _PLACES_TO_LOOK_AT = 8
@@ -41,13 +41,13 @@ _MESSAGES_TO_LOOK_AT = 8
 
 @dataclass(frozen=True)
 class Access:
-    """How the selected messages of one store are found.
+    """The way to the selected messages of one store.
 
     Attributes:
         name: `index`, `consumequeue` or `scan`; `copy` where another copy is read instead.
-        why: in words.
-        pieces: what to read.
-        unused: what could have helped, and why it did not.
+        why: the reason, in words.
+        pieces: the pieces to read.
+        unused: accelerators that could have helped, and why they did not.
     """
 
     name: str
@@ -65,15 +65,15 @@ def choose(
     columns: Collection[str] | None = None,
     begun: Begun = None,
 ) -> Access:
-    """The cheapest way to what is selected in a store.
+    """The cheapest way to the selected messages of a store.
 
     Args:
         ranges: the parts of the log that can hold selected messages.
-        selection: what is selected.
+        selection: the selected messages.
         splitter: cuts ranges where units begin.
-        trust: what is believed without a proof.
-        columns: what is asked for of a message; None for all that there is.
-        begun: what was examined of its index files before (begin_look_up).
+        trust: the accelerators that are believed without a proof.
+        columns: the requested columns of a message; None for all columns.
+        begun: the look-up in the store's index files that was begun before (begin_look_up).
     """
     if trust == "queues" and columns is not None and can_answer(columns, selection) and store.queues.in_use:
         covering = _CoveringPath(store, ranges)
@@ -90,12 +90,12 @@ def choose(
 
 
 def unread(copied: Snapshot) -> Access:
-    """Of a copy of a store, which is read only where that is damaged."""
+    """The access to a copy of a store, which is read only where the other copy is damaged."""
     return Access("copy", f"it is read where {copied.root} is damaged", [], [])
 
 
 def scanned(store: Snapshot, ranges: list[Range], selection: Selection, splitter: Splitter) -> Pieces:
-    """The way that needs nothing but the log: what to read, cut up. Arguments as of choose()."""
+    """The way that needs nothing but the log: the pieces to read. Arguments as of choose()."""
     return _ScanPath(store, ranges).pieces(selection, splitter)
 
 
@@ -107,13 +107,13 @@ def _with_index(
     without: "_Without",
     begun: Begun,
 ) -> Access:
-    """Through index files, and for what they do not cover without them.
+    """The way through index files, and past them for the ranges that they do not cover.
 
     Args:
-        without: what the ranges cost without them.
+        without: the cost of the ranges without index files.
 
     Raises:
-        NoIndexError: that is not possible, or costs as much as without them.
+        NoIndexError: index files cannot be used, or cost as much as the way without them.
     """
     index = IndexPath(store, selection, splitter.points, begun)
     price = index.price()
@@ -134,7 +134,7 @@ def _with_index(
 
 @dataclass(frozen=True)
 class _ScanPath:
-    """The log from end to end."""
+    """The way through the log from end to end."""
 
     name: ClassVar[str] = "scan"
     store: Snapshot
@@ -149,18 +149,18 @@ class _ScanPath:
         return _size(self.ranges)
 
     def pieces(self, selection: Selection, splitter: Splitter) -> Pieces:
-        """What to read, cut up."""
+        """The pieces to read."""
         cut = _cut(self.store, self.ranges, selection, splitter)
         return [(Scanned(p.segment, p.start, p.stop, p.store), p.stop - p.start) for p in cut]
 
 
 @dataclass(frozen=True)
 class _QueuePath:
-    """What the ConsumeQueues name.
+    """The way through the ConsumeQueues.
 
     Attributes:
-        trust: whether they are believed without a proof.
-        share: of the log's bytes, how many are likely to be read in it.
+        trust: whether the queues are believed without a proof.
+        share: the fraction of the log's bytes that is likely to be read.
     """
 
     name: ClassVar[str] = "consumequeue"
@@ -172,8 +172,8 @@ class _QueuePath:
     share: float
 
     def pieces(self, selection: Selection, splitter: Splitter) -> Pieces:
-        """What to read, cut up; not what no selected message can be in."""
-        # Where little is read in a segment, it need not be cut.
+        """The pieces to read, without those that no selected message can be in."""
+        # A segment of which little is read need not be cut.
         is_much = any(self.share * (r.stop - r.start) > _MUCH for r in self.ranges)
         parts = _cut(self.store, self.ranges, selection, splitter, _LARGE_PIECE if is_much else _WHOLE)
         if self.trust == "queues":
@@ -206,7 +206,7 @@ class _QueuePath:
 
 @dataclass(frozen=True)
 class _CoveringPath:
-    """The ConsumeQueues alone, where they have all that is asked for."""
+    """The way through the ConsumeQueues alone, where they have everything that is asked for."""
 
     name: ClassVar[str] = "consumequeue"
     why: ClassVar[str] = "covering: it has all columns that are asked for, and trust=queues"
@@ -214,7 +214,7 @@ class _CoveringPath:
     ranges: list[Range]
 
     def pieces(self, selection: Selection, splitter: Splitter) -> Pieces:
-        """What to read; it can be cut anywhere, as units of queues are not cut by that (Covered.cut)."""
+        """The pieces to read; they can be cut anywhere, as that does not cut units of queues (Covered.cut)."""
         first, last = self.store.log.extents[0].start if self.ranges else 0, self.store.end
         queues, in_all = _asked(self.store, selection)
         pieces: Pieces = []
@@ -226,7 +226,7 @@ class _CoveringPath:
 
 
 def _joined(ranges: list[Range]) -> list[Range]:
-    """The same parts of the log, those that follow each other as one."""
+    """The parts of the log, with adjacent ones joined."""
     joined: list[Range] = []
     for r in ranges:
         if joined and joined[-1].stop == r.start:
@@ -237,21 +237,21 @@ def _joined(ranges: list[Range]) -> list[Range]:
 
 
 class _Without:
-    """What ranges cost without an index. The ConsumeQueues are looked at only where it depends on them, those of topics
-    that are not selected only where it depends on these, and all of them once."""
+    """The cost of ranges without an index. The ConsumeQueues are looked at only when the answer depends on them, queues
+    of topics that are not selected only when it depends on these, and all of them only once."""
 
     def __init__(self, store: Snapshot, ranges: list[Range], selection: Selection, trust: Trust) -> None:
         self._arguments = store, ranges, selection, trust
         self._scan = _ScanPath(store, ranges)
 
     def of(self, ranges: list[Range]) -> "_Without":
-        """The same of other ranges."""
+        """The cost of other ranges."""
         store, _, selection, trust = self._arguments
         return _Without(store, ranges, selection, trust)
 
     @kept
     def path_and_reasons(self) -> tuple[_ScanPath | _QueuePath, list[str]]:
-        """The cheapest way, and why not through the ConsumeQueues."""
+        """The cheapest way, and the reasons against the ConsumeQueues."""
         return _without_index(*self._arguments)
 
     @property
@@ -260,20 +260,20 @@ class _Without:
         return self.path_and_reasons[0] if self._may_queues_cost(self._scan.price - 1) else self._scan
 
     def may_cost(self, price: int) -> bool:
-        """Could it cost no more than that?"""
+        """Could the cheapest way cost at most `price`?"""
         return self._scan.price <= price or self._may_queues_cost(price)
 
     def is_cheaper_than(self, price: int) -> bool:
-        """Or as cheap."""
+        """Does the cheapest way cost at most `price`?"""
         return self.may_cost(price) and self.path.price <= price
 
     def _may_queues_cost(self, price: int) -> bool:
-        """Could the way through the ConsumeQueues cost no more than that? False where it costs more by what is known of
-        them, more and more of which is asked for."""
+        """Could the way through the ConsumeQueues cost at most `price`? False as soon as the known facts make it cost
+        more; more and more facts are asked for."""
         store, ranges, selection, trust = self._arguments
         if not ranges or _needs_a_scan(selection):
             return False
-        known = _InQueues(ranges, queues=len(store.queues.topics))  # every topic has one
+        known = _InQueues(ranges, queues=len(store.queues.topics))  # every topic has a queue
         if known.price(store, selection, trust) > price:
             return False
         if selection.topic.among is None and selection.assigned is None:
@@ -292,12 +292,12 @@ class _Without:
 
 @dataclass
 class _InQueues:
-    """What the ConsumeQueues have, or have at least.
+    """The contents of the ConsumeQueues, or a lower bound of them.
 
     Attributes:
         ranges: the parts of the log that are asked for.
-        queues, messages: in all.
-        asked, selected: selected queues, and messages in them.
+        queues, messages: the numbers of all queues and of all messages in them.
+        asked, selected: the numbers of selected queues and of the messages in them.
         size: bytes of a message.
     """
 
@@ -310,11 +310,11 @@ class _InQueues:
 
     @kept
     def _bytes_and_parts(self) -> tuple[int, int]:
-        """Of the ranges, and in how many parts they are searched for."""
+        """The bytes of the ranges, and the number of parts in which queues are searched for them."""
         return _size(self.ranges), sum(-(-(r.stop - r.start) // _LARGE_PIECE) for r in self.ranges)
 
     def price(self, store: Snapshot, selection: Selection, trust: Trust) -> int:
-        """Of the way through them."""
+        """The price of the way through the ConsumeQueues."""
         prices = store.files.prices
         matching = self.selected / _matching(store, selection)
         nbytes, parts = self._bytes_and_parts
@@ -325,18 +325,18 @@ class _InQueues:
 
 
 def _needs_a_scan(selection: Selection) -> bool:
-    """Do the ConsumeQueues say nothing of what is selected?"""
+    """Do the ConsumeQueues tell nothing about the selected messages?"""
     return selection.wants_all_queues and selection.tags is None
 
 
 def _without_index(
     store: Snapshot, ranges: list[Range], selection: Selection, trust: Trust
 ) -> tuple[_ScanPath | _QueuePath, list[str]]:
-    """Through the ConsumeQueues or the log itself, whichever is cheaper; and why not through the ConsumeQueues."""
+    """The cheaper way of the ConsumeQueues and the log itself, and the reasons against the ConsumeQueues."""
     scan = _ScanPath(store, ranges)
     if scan.price == 0 or _needs_a_scan(selection):
         return scan, []
-    # A queue at least would be searched in for each of the ranges: so little is not worth a list of the queues.
+    # At least one queue would be searched for each of the ranges: so few bytes are not worth a list of the queues.
     if scan.price <= len(ranges) * store.files.prices.search:
         return scan, []
     asked = asked_queues(store, selection)
@@ -355,18 +355,19 @@ def _without_index(
 
 
 def _selected_in(queue: Queue, selection: Selection) -> int:
-    """How many messages are selected in a queue by their queueOffset."""
+    """The number of messages in a queue that are selected by their queueOffset."""
     offsets = selection.queue(queue.topic, queue.queue_id)
     return 0 if offsets is None else max(0, min(offsets.most + 1, queue.end) - max(offsets.least, queue.first))
 
 
 def _matching(store: Snapshot, selection: Selection) -> int:
-    """One message in how many of selected queues is likely to be selected."""
+    """About how many messages selected queues have for each selected message."""
     return TAG_SELECTIVITY if selection.tags is not None else 1
 
 
 def _in_queues(store: Snapshot) -> tuple[int, int, bool]:
-    """How many queues there are, and messages in them; and whether that is exact. Of many topics some are looked at."""
+    """The number of queues and of messages in them, and whether the numbers are exact. Of many topics, a sample is
+    taken."""
     topics = sorted(store.queues.topics)
     batch = sum(queue.end - queue.first for queue in store.queues.batch)
     if len(topics) <= _TOPICS_TO_LOOK_AT:
@@ -377,7 +378,8 @@ def _in_queues(store: Snapshot) -> tuple[int, int, bool]:
 
 
 def _asked(store: Snapshot, selection: Selection) -> tuple[int, int]:
-    """About how many queues can have selected messages, and units they have: where they are few, in truth."""
+    """The number of queues that can have selected messages, and of their units: estimates, but exact where they are
+    few."""
     total = int(store.log.size / (_mean_size(store) or store.log.size or 1))
     everywhere = _simple_queues(store) + len(store.queues.batch)
     if selection.wants_all_queues:
@@ -391,7 +393,7 @@ def _asked(store: Snapshot, selection: Selection) -> tuple[int, int]:
 
 
 def _simple_queues(store: Snapshot) -> int:
-    """How many simple queues there are. Of many topics some are looked at."""
+    """About how many simple queues there are. Of many topics, a sample is taken."""
     topics = sorted(store.queues.topics)
     some = topics[:: -(-len(topics) // _TOPICS_TO_LOOK_AT) or 1]
     of_some = sum(len(store.queues.of_topic(topic)) for topic in some)
@@ -399,7 +401,7 @@ def _simple_queues(store: Snapshot) -> int:
 
 
 def _mean_size(store: Snapshot) -> float | None:
-    """About how large a message is, as some places of the log show; None where there is none."""
+    """The mean size of a message in bytes, from samples of the log; None where no message was found."""
     extents = store.log.extents
     sizes = []
     for extent in extents[:: -(-len(extents) // _PLACES_TO_LOOK_AT) or 1]:

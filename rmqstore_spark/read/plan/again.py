@@ -1,5 +1,5 @@
-"""What a broker deletes while it is read is no damage: who has not given anything out yet begins again, with the store
-as it is then."""
+"""Files that a broker deletes during a read are no damage: a read that has not given any message yet begins again, with
+the store as it is then."""
 
 import itertools
 import time
@@ -10,16 +10,16 @@ from rmqstore_spark.errors import DeletedMeanwhileError
 
 _T = TypeVar("_T")
 
-# Seconds to wait before the next try. A broker that has begun to delete goes on with ten files, a tenth of a second
-# each (MessageStoreConfig.deleteCommitLogFilesInterval).
+# Seconds to wait before the next try. A broker that has begun to delete goes on with ten files, at intervals of 0.1 s
+# (MessageStoreConfig.deleteCommitLogFilesInterval).
 _PAUSES = (0.0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.8)
 
 
 def again(make: Callable[[], _T]) -> _T:
-    """What a function gives, which opens the stores anew each time.
+    """The result of a function that opens the stores anew at each call.
 
     Raises:
-        DeletedMeanwhileError: something was deleted in each of several tries.
+        DeletedMeanwhileError: files were deleted in each of several tries.
     """
     for pause in _PAUSES:
         try:
@@ -30,10 +30,10 @@ def again(make: Callable[[], _T]) -> _T:
 
 
 def begun_again(make: Callable[[], Iterator[_T]]) -> Iterator[_T]:
-    """The same of what comes one after the other, as long as nothing has come.
+    """The items of an iterator that opens the stores anew, begun again as long as no item has come.
 
     Raises:
-        DeletedMeanwhileError: as again(); or something was deleted after that.
+        DeletedMeanwhileError: as by again(); or files were deleted after the first item.
     """
     first, others = again(lambda: _first_of(make()))
     yield from first

@@ -1,5 +1,5 @@
-"""What options ask for of each store. Whoever reads what options select begins here: no other place looks at the names
-in them, or knows what a consumer group in `startingOffsets` means.
+"""The options as they are for each store. Every read by options begins here: no other module checks the names in
+options, or resolves a consumer group in `startingOffsets`.
 """
 
 from dataclasses import replace
@@ -11,11 +11,11 @@ from rmqstore_spark.store.snapshot import Snapshot
 
 
 def asked_of(options: ReadOptions, stores: list[Snapshot]) -> list[tuple[Snapshot, ReadOptions]]:
-    """Each store, and the options as they are for it: a consumer group has become offsets of queues.
+    """Each store with the options for it: a consumer group has become offsets of queues.
 
     Raises:
-        OptionError: `assign` or the offsets name a queue, `subscribe` a topic, or startingOffsets a group, that no
-            store has.
+        OptionError: no store has a queue that `assign` or the offsets name, a topic of `subscribe`, or the group of
+            startingOffsets.
     """
     check_topics(options.subscribe, stores)
     check_queues(options.selection, stores)
@@ -23,7 +23,7 @@ def asked_of(options: ReadOptions, stores: list[Snapshot]) -> list[tuple[Snapsho
 
 
 def with_offsets(options: ReadOptions, stores: list[Snapshot]) -> list[tuple[Snapshot, ReadOptions]]:
-    """The same, where other names are not to be checked.
+    """asked_of() where other names are not to be checked.
 
     Raises:
         OptionError: startingOffsets names a group that no store has.

@@ -1,4 +1,4 @@
-"""Topics and queues that options name, and no store has: more often a typo than a wish."""
+"""Topics and queues that options name, and no store has: more often a typo than intended."""
 
 import logging
 from collections.abc import Collection, Iterator, Mapping
@@ -10,16 +10,16 @@ from rmqstore_spark.store.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 
-_MOST_SHOWN = 1024  # queues of a topic: RocketMQ's own topic for benchmarks has so many
+_MOST_SHOWN = 1024  # queues of a topic: RocketMQ's own benchmark topic has so many
 
 
 def check_topics(subscribe: frozenset[str], stores: list[Snapshot]) -> None:
-    """Refuse topics that nothing in any store knows: neither a ConsumeQueue, nor the broker's topics, nor a consumer's
-    offsets. Where a scan alone could tell that the log has no message of them either, or nothing at all is known of
-    topics, that is only a warning: they may have been deleted.
+    """Refuse topics that no store knows from a ConsumeQueue, the broker's topics, or consumers' offsets. Where only a
+    scan could tell that the log has no message of these topics either, or nothing at all is known of topics, there is
+    only a warning: the topics may have been deleted.
 
     Raises:
-        OptionError: naming one of them.
+        OptionError: naming one of the topics.
     """
     unknown, known = _unknown_of(subscribe, stores)
     if unknown and known and all(map(queues_know_all, stores)):
@@ -29,14 +29,15 @@ def check_topics(subscribe: frozenset[str], stores: list[Snapshot]) -> None:
 
 
 def say_unknown_topics(subscribe: frozenset[str], stores: list[Snapshot]) -> None:
-    """Say such topics in the log. For tables: their rows are all there, and a program may ask for a topic to come."""
+    """Log such topics. For tables: their rows are complete without these topics, and a program may ask for a future
+    topic."""
     unknown, known = _unknown_of(subscribe, stores)
     for topic in sorted(unknown):
         log.warning("%s", one_line(_unknown(topic, known)))
 
 
 def _unknown_of(subscribe: frozenset[str], stores: list[Snapshot]) -> tuple[set[str], set[str]]:
-    """Topics that nothing knows; and, where there are any, those that are known."""
+    """Topics that nothing knows; and, where there are any, the topics that are known."""
     unknown = {topic for topic in subscribe if not any(_queues(store, topic) for store in stores)}
     if not unknown:
         return set(), set()
@@ -47,11 +48,11 @@ def _unknown_of(subscribe: frozenset[str], stores: list[Snapshot]) -> tuple[set[
 
 
 def check_queues(selection: Selection, stores: list[Snapshot]) -> None:
-    """The same of queues: one is refused that no store has, and of which no log can have a message. Where nothing is
-    known of queues, none is.
+    """Refuse queues that no store has, and of which no log can have a message. Where nothing is known of queues, none
+    is refused.
 
     Raises:
-        OptionError: naming one of them.
+        OptionError: naming one of the queues.
     """
     named = list(selection.offsets) + _assigned(selection.assigned)
     unknown = list(_unknown_queues(named, stores, set()))
@@ -62,7 +63,8 @@ def check_queues(selection: Selection, stores: list[Snapshot]) -> None:
 
 
 def say_unknown_queues(assigned: Mapping[str, frozenset[int]] | None, stores: list[Snapshot]) -> None:
-    """Say such queues of `assign` in the log, as say_unknown_topics() does. What a group has an offset of is known."""
+    """Log such queues of `assign`, as say_unknown_topics() does. Queues with an offset of a consumer group are
+    known."""
     consumed = {
         (topic, queue_id)
         for store in (stores if assigned else ())
@@ -80,7 +82,7 @@ def _assigned(assigned: Mapping[str, frozenset[int]] | None) -> list[tuple[str, 
 def _unknown_queues(
     named: list[tuple[str, int]], stores: list[Snapshot], others: set[tuple[str, int]]
 ) -> Iterator[str]:
-    """What to say of those that neither a store has, nor are among others."""
+    """A text for the queues that neither a store nor `others` has."""
     if all((topic, queue_id) in others or _is_known(topic, queue_id, stores) for topic, queue_id in named):
         return
     known: dict[str, set[int]] = {}
@@ -108,7 +110,7 @@ def _is_known(topic: str, queue_id: int, stores: list[Snapshot]) -> bool:
 
 
 def _queues(store: Snapshot, topic: str) -> set[int]:
-    """The queues of a topic that a store has; no other directory is listed."""
+    """The queues of a topic that a store has; the directories of other topics are not listed."""
     queues = store.queues
     return {queue.queue_id for queue in queues.all_of_topic(topic)}
 

@@ -1,7 +1,7 @@
-"""Two logs held against each other, place by place: have they the same messages in the same physical offsets?
+"""A comparison of two logs, place by place: do they have the same messages at the same physical offsets?
 
-What is compared is what a read gives of each log, so damage hides no more than the messages in it. Of a message its
-fixed fields are compared; the checksum of its body is one of them, so the body itself may be damaged.
+The comparison uses the messages that a read gives of each log, so damage hides no more than the messages in it. Of a
+message its fixed fields are compared; one of them is the checksum of the body, so the body itself may be damaged.
 """
 
 import functools
@@ -19,16 +19,14 @@ from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.commitlog import SegmentReader
 from rmqstore_spark.store.structures.segments import Extent
 
-_BLOCK = 64 * 1024  # bytes of a segment: to find a store time, one message is looked at in each of some
-_EQUAL = (
-    8 * 1024 * 1024
-)  # bytes of two segments that are held against each other at once: as many as one request may well give
-_FIRST_UNITS = 16  # of a segment that are kept: logs that differ do so within these
-_FEW_UNITS, _NEAR = 4, 16 * 1024  # of large ones fewer, so that they take few requests
+_BLOCK = 64 * 1024  # bytes of a segment: a search for a store time looks at one message in each of some blocks
+_EQUAL = 8 * 1024 * 1024  # bytes of two segments that are compared at once: as many as one request may well give
+_FIRST_UNITS = 16  # first units of a segment that are kept: logs that differ do so within these
+_FEW_UNITS, _NEAR = 4, 16 * 1024  # of large units fewer are kept, so that they take few requests
 
 
 class Unit(NamedTuple):
-    """A unit of a log: its physical offset, its size, and what tells its message from others."""
+    """A unit of a log: its physical offset, its size, and the fields that tell its message from others."""
 
     position: int
     size: int
@@ -37,11 +35,11 @@ class Unit(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What one place says of two logs.
+    """The finding for one place of two logs.
 
     Attributes:
-        position: a physical offset at which one of them has a unit, or both.
-        is_same: whether it is the same message in both. If not, there are two messages, or units that overlap, or one
+        position: a physical offset at which one or both of the logs have a unit.
+        is_same: whether both have the same message there. If not, there are two messages, or units that overlap, or one
             of the logs has closed its segment before the other's message.
     """
 
@@ -50,24 +48,24 @@ class Verdict(NamedTuple):
 
 
 class Region(NamedTuple):
-    """What two logs have of the same physical offsets, in one segment of each."""
+    """The common physical offsets of two logs, in one segment of each."""
 
     one: Extent
     other: Extent
 
     @property
     def start(self) -> int:
-        """Where it begins."""
+        """The physical offset at which the region begins."""
         return max(self.one.start, self.other.start)
 
     @property
     def stop(self) -> int:
-        """Where it ends."""
+        """The physical offset at which the region ends."""
         return min(self.one.stop, self.other.stop)
 
 
 class Log:
-    """A store's log as it is compared with others: what was looked at is kept."""
+    """A store's log as it is compared with others: units that were looked at are kept."""
 
     def __init__(self, store: Snapshot) -> None:
         self.store = store
@@ -95,7 +93,7 @@ class Log:
         return not self._are_whole[position]
 
     def first_in(self, extent: Extent) -> Unit | None:
-        """The first unit of an extent that is whole."""
+        """The first whole unit of an extent."""
         return next(self.some_in(extent), None)
 
     def some_in(self, extent: Extent) -> Iterator[Unit]:
@@ -108,7 +106,7 @@ class Log:
         """The first whole unit that begins in a region.
 
         Args:
-            number: of its extent there.
+            number: which of the region's two extents, 0 or 1.
         """
         cursor = _Walked(self.store, region[number])
         cursor.to(region.start)
@@ -119,11 +117,11 @@ class Log:
         return unit if unit is not None and unit.position < region.stop else None
 
     def has_of_time(self, unit: Unit, store_timestamp: int | None) -> bool:
-        """Has it the message of a unit of another log, in whatever place? A binary search: where store times do not
-        ascend it may not be found.
+        """Does the log have the message of another log's unit, at any place? A binary search: where store times do not
+        ascend, the message may not be found.
 
         Args:
-            store_timestamp: the message's, in microseconds.
+            store_timestamp: the message's store time in microseconds.
         """
         extents = self.store.log.extents
         if store_timestamp is None or not extents:
@@ -162,7 +160,7 @@ class Log:
         return False
 
     def few(self, extent: Extent) -> "tuple[_Cursor, bool]":
-        """The first units of an extent, up to damage, and whether these are all that it has."""
+        """The first units of an extent, up to damage, and whether these are all of its units."""
         units, are_all = self._first_units(extent)
         return _Listed(units, are_all and extent.stop == extent.segment.end), are_all
 
@@ -189,8 +187,8 @@ class Log:
 
 
 def are_one(here: Unit, there: Unit) -> bool:
-    """Do two units have the same message? One byte may be damaged, as no checksum covers most of its fields: of
-    different messages both times differ, and mostly more."""
+    """Do two units have the same message? One byte may be damaged, as no checksum covers most of the fields: different
+    messages differ in both times, and mostly in more."""
     one, other = here.message, there.message
     if here.topic != there.topic or len(one.fields) != len(other.fields) or one.store_host != other.store_host:
         return False
@@ -198,12 +196,12 @@ def are_one(here: Unit, there: Unit) -> bool:
 
 
 def is_proof(one: Log, other: Log, verdict: Verdict) -> bool:
-    """Can messages that differ be trusted to, as neither is damaged as far as checksums tell?"""
+    """Is a difference between messages real, that is, is neither message damaged as far as checksums tell?"""
     return not any(log.is_damaged(verdict.position) for log in (one, other))
 
 
 def regions(one: Snapshot, other: Snapshot) -> Iterator[Region]:
-    """Where two logs have the same physical offsets, in order."""
+    """The regions in which two logs have the same physical offsets, in order."""
     extents, others = one.log.extents, other.log.extents
     if not extents or not others:
         return
@@ -219,13 +217,13 @@ def regions(one: Snapshot, other: Snapshot) -> Iterator[Region]:
 
 
 def _first_after(extents: list[Extent], position: int) -> int:
-    """The number of the first extent that ends after a physical offset."""
+    """The index of the first extent that ends after a physical offset."""
     return bisect_right(extents, position, key=lambda extent: extent.stop)
 
 
 def verdicts(one: Log, other: Log, region: Region) -> Iterator[Verdict]:
-    """What the places of a region say, in order. None where no unit can be compared: each stands where the other log
-    is damaged."""
+    """The findings for the places of a region, in order. There are none where no unit can be compared, because the
+    other log is damaged at the place of each."""
     (some, are_all), (others, are_all_others) = one.few(region.one), other.few(region.other)
     last = -1
     for verdict in _joined(some, others, region, region):
@@ -244,14 +242,14 @@ class Span(NamedTuple):
 
 
 def verdicts_in(spans: Sequence[Span], one: Log, other: Log, region: Region) -> Iterator[Verdict]:
-    """The same of some parts of a region, in order."""
+    """The findings for some parts of a region, in order."""
     here, there = one.all(region.one), other.all(region.other)
     for span in spans:
         yield from _joined(here, there, region, span)
 
 
 def unequal(one: Log, other: Log, region: Region) -> list[Span]:
-    """Where two logs have not the same bytes in a region, in whole blocks."""
+    """The blocks of a region in which the bytes of two logs differ."""
     found = []
     with one.store.reader(region.one.segment) as reader, other.store.reader(region.other.segment) as reader_of_other:
         for at in range(region.start, region.stop, _EQUAL):
@@ -262,17 +260,18 @@ def unequal(one: Log, other: Log, region: Region) -> list[Span]:
 
 
 class _Cursor(Protocol):
-    """Goes along the units of a log."""
+    """A position that goes along the units of a log."""
 
     def unit(self) -> Unit | None:
-        """The one that it stands at; None after the last."""
+        """The present unit; None after the last."""
 
     def to(self, position: int) -> None:
-        """Go on to the first unit that ends after a physical offset: one that lies across it is not passed over."""
+        """Go on to the first unit that ends after a physical offset: a unit that lies across the offset is not
+        skipped."""
 
     @property
     def is_closed(self) -> bool:
-        """After the last one: was it the segment's last? Else there is damage, or the log ends."""
+        """After the last unit: was it the last of the segment? Else there is damage, or the log ends."""
 
 
 def _joined(one: _Cursor, other: _Cursor, region: Region, part: Region | Span) -> Iterator[Verdict]:
@@ -350,7 +349,7 @@ def _unit_in(run: Run, number: int) -> Unit:
 
 
 def _units_at(reader: SegmentReader, position: int, stop: int) -> Iterator[Unit]:
-    """The unit at a physical offset and the next ones, as far as the same read shows them."""
+    """The unit at a physical offset and the next units, as far as the same read shows them."""
     for header in reader.headers_at(position):
         if header.position + header.size > stop:
             return

@@ -1,9 +1,8 @@
 """Several copies of one broker's store, read as one log (option `deduplicate`).
 
-Of each segment the copy is read that reaches furthest; of those that reach as far, that of the store with most of the
-log. What is damaged there a task reads in another copy. That is right as long as copies have the same message in the
-same place, which is proved of the last place where they can be compared: if two logs have one message in common, they
-have all before it.
+Each segment is read in the copy that reaches furthest; among equals, in the store with most of the log. A task reads
+damaged parts in another copy. This is right as long as copies have the same message at the same place, which is proved
+at the last place where they can be compared: if two logs have one message in common, they have all before it in common.
 """
 
 import itertools
@@ -24,11 +23,11 @@ _NOT_THERE = "the log of this copy ends, and what other copies have begins later
 
 @dataclass(frozen=True)
 class Copies:
-    """Copies of one store, or one store that there are no copies of.
+    """Copies of one store, or one store that has no copies.
 
     Attributes:
         stores: the one with most messages first.
-        segments: of several stores: what each has of a segment, by its start. Of these, the first is read. In order.
+        segments: for several stores: the copies of each segment, by its start, in order. The first of them is read.
     """
 
     stores: list[Snapshot]
@@ -36,7 +35,7 @@ class Copies:
 
     @property
     def newest(self) -> Snapshot:
-        """The one whose log ends last."""
+        """The store whose log ends last."""
         return max(self.stores, key=lambda store: store.end)
 
     @property
@@ -47,22 +46,23 @@ class Copies:
         return sum(found[0].stop - found[0].start for found in self.segments.values())
 
     def is_read(self, store: Snapshot) -> bool:
-        """Is anything read of a store, unless another one is damaged?"""
+        """Is any part of a store read even if no other one is damaged?"""
         return len(self.stores) == 1 or any(found[0].store is store for found in self.segments.values())
 
     def ranges(self, store: Snapshot, ranges: list[Range]) -> list[Range]:
-        """Those of a store's ranges that are read there."""
+        """The parts of a store's ranges that are read in this store."""
         if len(self.stores) == 1:
             return ranges
         return [r for r in ranges if self.segments[r.segment.start][0].store is store]
 
     def with_spares(self, piece: Range) -> Range:
-        """The same piece with what other copies have of its segment."""
+        """A piece with the other copies of its segment as spares."""
         spares = self.segments.get(piece.segment.start, [])
         return replace(piece, spares=tuple(r for r in spares if r.store is not piece.store)) if spares else piece
 
     def faults(self) -> list[tuple[str, Damage]]:
-        """What no copy has: between what is read, and after it; each with its store."""
+        """The damage that no copy makes good for: between the ranges that are read, and after them; each with its
+        store."""
         told = [(store.root, fault) for store in self.stores for fault in store.faults]
         read = [found[0] for found in self.segments.values()]
         if not read:
@@ -74,7 +74,7 @@ class Copies:
 
 
 def _hole(before: Range, stop: int, told: list[tuple[str, Damage]]) -> tuple[str, Damage] | None:
-    """What is lost between the end of a range and the next one's start; None where that is a closing blank at most."""
+    """The hole between the end of a range and the next one's start; None where there is a closing blank at most."""
     start, segment = before.stop, before.segment
     if start < segment.end:
         with before.store.reader(segment) as reader:
@@ -87,16 +87,16 @@ def _hole(before: Range, stop: int, told: list[tuple[str, Damage]]) -> tuple[str
 
 
 def alone(stores: list[Snapshot]) -> list[Copies]:
-    """Stores that are no copies of each other."""
+    """Each of the stores by itself, for stores that are no copies of each other."""
     return [Copies([store], {}) for store in stores]
 
 
 def copies_of(stores: list[Snapshot]) -> list[Copies]:
-    """Stores, those that are copies of one put together.
+    """The stores, with copies of one store put together.
 
     Raises:
-        OptionError: some of these have different messages in one place, or the same in different places; or damage
-            hides whether they are copies.
+        OptionError: some of these have different messages at one place, or the same message at different places; or
+            damage hides whether they are copies.
     """
     groups = {store: [store] for store in stores}
     for twins in kin(stores):
@@ -125,7 +125,7 @@ def _merged(stores: list[Snapshot]) -> Copies:
 
 
 def _is_cut(segment: Segment) -> bool:
-    """Or padded."""
+    """Is a segment cut off, or padded?"""
     return segment.size != segment.end - segment.start
 
 
@@ -142,10 +142,10 @@ def in_order(logs: list[Copies], pieces: dict[Snapshot, Pieces]) -> Pieces:
 
 
 def _compare(one: Snapshot, other: Snapshot, is_in_place: bool) -> None:
-    """See that twins have the same messages in the same places.
+    """See that twins have the same messages at the same places.
 
     Raises:
-        OptionError: they have not.
+        OptionError: they do not.
     """
     both = (
         f"{one.root} and {other.root}: deduplicate=true takes messages for the same that have the same commitLogOffset"
@@ -164,18 +164,18 @@ def _compare(one: Snapshot, other: Snapshot, is_in_place: bool) -> None:
 
 
 def _begins_inside(one: Snapshot, other: Snapshot) -> bool:
-    """Does a segment begin where the other store has the middle of one?"""
+    """Does a segment of one store begin inside a segment of the other?"""
     found = ((r.start, other.log.extent_at(r.start)) for r in ranges_of(one))
     return any(extent is not None and extent.start != start for start, extent in found)
 
 
 def _difference(shorter: Log, longer: Log) -> int | None:
-    """From where on two copies have different messages; None where they have not. Where that is damaged in one of them,
-    it is the first place where it can be seen.
+    """The physical offset from which on two copies have different messages; None where they agree. Where one of them is
+    damaged there, the offset is the first place where the difference can be seen.
 
-    What was there before a log was cut can stand behind damage, or follow where new messages happen to end at an old
-    one's start. So the same message at the end proves nothing of those before it in its segment; but all before
-    that segment, as a cut leaves no file that begins after it.
+    Messages from before a log was cut can stand behind damage, or follow where new messages happen to end at an old
+    one's start. So a common message at the end proves nothing about those before it in its segment; but it proves all
+    messages before that segment, as a cut leaves no file that begins after it.
     """
     common = list(regions(shorter.store, longer.store))
     for number in reversed(range(len(common))):
@@ -188,7 +188,7 @@ def _difference(shorter: Log, longer: Log) -> int | None:
 
 
 def _first_difference(shorter: Log, longer: Log, before: list[Region], found: int) -> int:
-    """The same, where a difference was found behind some regions."""
+    """The first difference, where a difference was found behind some regions."""
     same = shorter.store.files.schedule.partition_point(
         0, len(before), lambda n: _is_same(shorter, longer, before[n].start)
     )
@@ -200,8 +200,8 @@ def _first_difference(shorter: Log, longer: Log, before: list[Region], found: in
 
 
 def _turn(one: Log, other: Log, region: Region) -> tuple[bool, int | None]:
-    """Where in a region logs differ first; and have they a message in common in it, before that? One flipped bit is
-    no difference."""
+    """Whether logs have a message in common in a region before they differ, and where they differ first. One flipped
+    bit is no difference."""
     differing = unequal(one, other, region)
     equal = differing[0].start if differing else region.stop
     unit = one.first_of(region, 0)

@@ -1,7 +1,7 @@
-"""`startingOffsets=group:NAME`: what a consumer group has not consumed, as a selection for each store.
+"""`startingOffsets=group:NAME`: the messages that a consumer group has not consumed, as a selection for each store.
 
-A broker keeps for each group and queue the offset of the next message that the group is to get. A topic that it has no
-such offset for is none that the group consumes; of one that it has, it begins at the start of a queue without one.
+For each group and queue a broker keeps the offset of the next message for the group. The group does not consume a topic
+without any such offset; in a topic with such offsets, it begins at the start of each queue without one.
 """
 
 import logging
@@ -21,10 +21,10 @@ def check_group(stores: list[Snapshot], group: str, asked: str) -> None:
     """Refuse a consumer group that no store has an offset of.
 
     Args:
-        asked: what names the group, for the error.
+        asked: the option that names the group, for the error.
 
     Raises:
-        OptionError: no store has one; or only a RocksDB, or a file that cannot be read, may have it.
+        OptionError: no store has an offset; or an offset may be in a RocksDB, or in a file that cannot be read.
     """
     for store in stores:
         refuse_unread(store, group, asked)
@@ -50,10 +50,10 @@ def check_group(stores: list[Snapshot], group: str, asked: str) -> None:
 
 
 def refuse_unread(store: Snapshot, group: str, asked: str) -> None:
-    """Refuse a store whose consumers' offsets are there and cannot be understood: its group would begin anew.
+    """Refuse a store with a file of consumers' offsets that cannot be understood: its group would begin anew.
 
     Args:
-        asked: what names the group, for the error.
+        asked: the option that names the group, for the error.
 
     Raises:
         OptionError: naming the file.
@@ -65,7 +65,7 @@ def refuse_unread(store: Snapshot, group: str, asked: str) -> None:
 
 
 def of_group(stores: list[Snapshot], group: str, selection: Selection) -> Iterator[tuple[Snapshot, Selection]]:
-    """Each store, and what of a selection a group has not consumed there.
+    """Each store with the part of a selection that a group has not consumed there.
 
     Raises:
         OptionError: no store has an offset of this group.

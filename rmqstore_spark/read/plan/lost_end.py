@@ -1,7 +1,7 @@
-"""A log whose end is lost just ends before. Where the checkpoint knows of later messages, a read says so in the log.
+"""A log whose end is lost just ends earlier. Where the checkpoint knows of later messages, a read logs a warning.
 
-It is no error, in no mode: in a copy that was made while a broker ran, the checkpoint may be newer than the log. So a
-store without a clean shutdown must lack more than such a copy would.
+The warning is no error in any mode: in a copy that was made while a broker ran, the checkpoint may be newer than the
+log. So a store without a clean shutdown must lack more than such a copy would before a read warns.
 """
 
 import logging

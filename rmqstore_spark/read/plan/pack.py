@@ -1,4 +1,4 @@
-"""How large a partition should be, and small pieces put together into one."""
+"""The size of partitions, and small pieces packed together into one."""
 
 from collections.abc import Iterator
 
@@ -6,22 +6,22 @@ from rmqstore_spark.cores import cores
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.read.pieces.task import Covered, Range, Task
 
-_SMALL_PARTITION = 4 * 1024 * 1024  # smaller ones only where minPartitions asks for them
-_OPEN_COST = 256 * 1024  # what a range costs a task at least, in bytes it could have read meanwhile
-# Without maxPartitionBytes: Spark's driver pays for each task, and to read a gibibyte still takes no more than seconds.
+_SMALL_PARTITION = 4 * 1024 * 1024  # bytes; smaller partitions are made only where minPartitions asks for them
+_OPEN_COST = 256 * 1024  # bytes that a task could have read in the least time that a range takes
+# Without maxPartitionBytes: Spark's driver pays for each task, and reading a gibibyte still takes only seconds.
 _USUAL_PARTITION, _LARGEST_PARTITION = 128 * 1024 * 1024, 1024 * 1024 * 1024
 _MOST_USUAL_PARTITIONS = 2000
 
-Pieces = list[tuple[Range, int]]  # each with about how many bytes are to be read in it
+Pieces = list[tuple[Range, int]]  # each with about how many of its bytes are to be read
 
 
 def target_size(total: int, options: ReadOptions, cost: int = 0) -> int:
-    """Bytes a partition should have: as Spark's file sources reckon, with the driver's cores for the cluster's, which
-    planning cannot see.
+    """The bytes that a partition should have, computed as in Spark's file sources, but with the driver's cores instead
+    of the cluster's, which planning cannot see.
 
     Args:
         total: bytes to read.
-        cost: what is to be divided evenly, where that is more: the same bytes, and what small pieces cost besides.
+        cost: bytes to be divided evenly, where that is more than `total`: the same bytes and the costs of small pieces.
     """
     most = options.max_partition_bytes or _most_bytes(total)
     if options.min_partitions is not None:
@@ -35,8 +35,8 @@ def _most_bytes(total: int) -> int:
 
 
 def pack(pieces: Pieces, options: ReadOptions) -> list[Task]:
-    """Put pieces together where they are small: Spark pays some 20 ms for a task. Cut those that can be cut anywhere
-    where they are large."""
+    """Pack small pieces together, as Spark pays some 20 ms for a task, and cut large pieces where they can be cut
+    anywhere."""
     sizes = [size for _, size in pieces]
     target = target_size(sum(sizes), options, sum(max(size, _OPEN_COST) for size in sizes))
     open_cost = min(_OPEN_COST, target // 16)
@@ -44,7 +44,7 @@ def pack(pieces: Pieces, options: ReadOptions) -> list[Task]:
     packed: list[Range] = []
     size = 0
     for piece, bytes_to_read in _cut(pieces, target):
-        cost = max(bytes_to_read, open_cost)  # so that two of 1g are no more than 2g
+        cost = max(bytes_to_read, open_cost)  # so that two pieces of 1g are no more than 2g
         if packed and size + cost > target:
             tasks.append(Task(tuple(packed)))
             packed, size = [], 0

@@ -1,4 +1,4 @@
-"""From options to tasks. Run once for a read, so that what comes out is a snapshot of the stores as they were then."""
+"""From options to tasks. Run once for a read, so that the tasks are of a snapshot of the stores."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -24,8 +24,8 @@ from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.segments import Damage
 
-_SEGMENTS_TO_WALK = 16  # without ConsumeQueue, more segments than these are not walked through for split points
-_SMALL_PART = 64 * 1024 * 1024  # of a log: less is not worth a look at queues
+_SEGMENTS_TO_WALK = 16  # without ConsumeQueues, split points are found by a walk only in up to so many segments
+_SMALL_PART = 64 * 1024 * 1024  # bytes of a log: for fewer bytes the queues are not looked at
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Plan:
     """The tasks of a read.
 
     Attributes:
-        accesses: each store, and how its messages are found.
-        files: says what planning has cost.
-        target: bytes that a partition should have at most, where there are units to cut the log at.
+        accesses: each store, with the way to its messages.
+        files: counts the cost of planning.
+        target: the most bytes that a partition should have, where there are units to cut the log at.
     """
 
     tasks: list[Task]
@@ -48,13 +48,13 @@ def plan(options: ReadOptions, files: Files | None = None, columns: Collection[s
     """Plan a read.
 
     Args:
-        files: how to reach the stores' files; made from the options if it is not given.
-        columns: what is asked for of a message; None for all that there is.
+        files: access to the stores' files; made from the options by default.
+        columns: the requested columns of a message; None for all columns.
 
     Raises:
         NotAStoreError: a path is no store.
-        OptionError: two stores are copies of one; storePathCommitLog is given for more than one; `assign` or the
-            offsets name a queue, `subscribe` a topic, or startingOffsets a group, that no store has.
+        OptionError: two stores are copies of one; storePathCommitLog is given for more than one; no store has a queue
+            that `assign` or the offsets name, a topic of `subscribe`, or the group of startingOffsets.
         DamagedStoreError: mode FAILFAST, and names or sizes of segments are wrong.
     """
     reached = files or files_of(options)
@@ -86,15 +86,15 @@ def _plan(options: ReadOptions, files: Files, columns: Collection[str] | None) -
 def plan_stores(
     stores: list[Snapshot], options: ReadOptions, files: Files, columns: Collection[str] | None = None
 ) -> Plan:
-    """The same of stores that are open, no two of them copies of one. What options say of paths and a consumer group
-    does not count, and no name in them is checked."""
+    """plan() for stores that are open, no two of them copies of one. Paths and a consumer group in the options do not
+    count, and no name in the options is checked."""
     logs = alone(stores)
     faults = _faults(logs, options)
     return _with_faults(_planned(logs, options, files, columns), faults)
 
 
 def _faults(logs: list[Copies], options: ReadOptions) -> list[tuple[str, Damage]]:
-    """What is wrong with names and sizes of segments."""
+    """The faults in names and sizes of segments."""
     faults = [fault for log in logs for fault in log.faults()]
     if faults and options.mode == "FAILFAST":
         raise DamagedStoreError(str(faults[0][1]))
@@ -110,10 +110,10 @@ def _with_faults(planned: Plan, faults: list[tuple[str, Damage]]) -> Plan:
 def plan_parts(
     parts: list[tuple[Snapshot, list[Range], Selection]], options: ReadOptions, columns: Collection[str] | None = None
 ) -> list[Task]:
-    """The tasks that read what is selected in parts of logs.
+    """The tasks that read the selected messages in parts of logs.
 
     Args:
-        parts: each with its store and what is selected of it; what the options select does not count.
+        parts: each with its store and its selection; the selection of the options does not count.
         columns: as of plan().
     """
     target = target_size(sum(_size(ranges) for _, ranges, _ in parts), options)
@@ -141,11 +141,11 @@ def _planned(
     own: Selection | None = None,
     begun: Mapping[Snapshot, Begun] | None = None,
 ) -> Plan:
-    """Without what is wrong with names and sizes.
+    """The plan without faults in names and sizes.
 
     Args:
-        own: what the tasks select, where it is not the same for all stores of the read.
-        begun: what of their index files was examined before.
+        own: the selection of the tasks, where it is not the same for all stores of the read.
+        begun: look-ups in index files that were begun before.
     """
     stores = [store for log in logs for store in log.stores]
     points = SplitPoints()

@@ -13,12 +13,12 @@ from rmqstore_spark.store.format.queue_block import QueueUnit
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue
 
-_MOST_OFFSETS = 1000  # more of them are looked for in one stretch
+_MOST_OFFSETS = 1000  # for more offsets, one stretch with all of them is taken
 _OFFSET_MSG_ID = (32, 56)  # hex digits, with an IPv4 and an IPv6 host (MessageDecoder.decodeMessageId)
 
 
 def physical_offset_of(offset_msg_id: str) -> int | None:
-    """The physical offset that an offsetMsgId names, or None when it is no such id."""
+    """The physical offset that an offsetMsgId names, or None when the text is no such id."""
     if len(offset_msg_id) not in _OFFSET_MSG_ID:
         return None
     try:
@@ -29,7 +29,7 @@ def physical_offset_of(offset_msg_id: str) -> int | None:
 
 
 def ranges_of(store: Snapshot) -> list[Range]:
-    """All of a store's log."""
+    """All ranges of a store's log."""
     return [Range(extent.segment, extent.start, extent.stop, store) for extent in store.log.extents]
 
 
@@ -45,16 +45,16 @@ def pruned(store: Snapshot, selection: Selection, points: SplitPoints) -> list[R
 
 
 def in_time(store: Snapshot, ranges: list[Range], times: Numbers) -> list[Range]:
-    """Those of the ranges that can hold messages of these store times (ms)."""
+    """The ranges that can hold messages of these store times (ms)."""
     if times == ALL:
         return ranges
     return [r for r in ranges if store.times.may_hold(r.start, r.stop, times.least, times.most)]
 
 
 def around(store: Snapshot, spans: list[tuple[int, int]], points: SplitPoints) -> Iterator[Range]:
-    """The parts of the log that hold all units that begin in these spans of physical offsets, both ends included.
+    """The parts of the log that hold all units beginning in these spans of physical offsets, both ends included.
 
-    They begin and end where units do, so they may be larger.
+    The parts begin and end where units do, so they may be larger than the spans.
     """
     ranges = ranges_of(store)
     last: Range | None = None
@@ -74,13 +74,13 @@ def around(store: Snapshot, spans: list[tuple[int, int]], points: SplitPoints) -
 
 
 def _met(ranges: list[Range], start: int, stop: int) -> Iterator[Range]:
-    """Those of the ranges, which are in order and do not overlap, that have a part of [start, stop)."""
+    """The ranges, given in order and without overlap, that have a part of [start, stop)."""
     first = bisect.bisect_right(ranges, start, key=lambda r: r.stop)
     return itertools.takewhile(lambda r: r.start < stop, itertools.islice(ranges, first, None))
 
 
 def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same physical offsets as stretches [start, stop), in order, none of which touches another."""
+    """The spans as stretches [start, stop) of physical offsets, in order, with touching ones joined."""
     merged: list[tuple[int, int]] = []
     for start, stop in sorted(spans):
         if merged and start <= merged[-1][1]:
@@ -91,7 +91,7 @@ def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _spans(selection: Selection) -> list[tuple[int, int]] | None:
-    """Between which physical offsets selected messages begin, both included; None: anywhere."""
+    """The spans of physical offsets in which selected messages begin, both ends included; None: anywhere."""
     offsets = selection.commit_log_offset
     if selection.offset_msg_id is not None:
         named = map(physical_offset_of, selection.offset_msg_id)
@@ -127,7 +127,7 @@ def _by_queue_offset(store: Snapshot, selection: Selection) -> list[tuple[int, i
 
 
 def _named_queues(selection: Selection) -> list[tuple[str, int]] | None:
-    """The queues that a selection names one by one, or None when it does not."""
+    """The queues that a selection names one by one, or None when it names none."""
     if selection.assigned is not None:
         return [(topic, queue_id) for topic, ids in selection.assigned.items() for queue_id in ids]
     topics, ids = selection.topic.among, selection.queue_id.among
@@ -137,12 +137,12 @@ def _named_queues(selection: Selection) -> list[tuple[str, int]] | None:
 
 
 def _messages(store: Snapshot, queue: Queue, offsets: Numbers) -> list[tuple[int, int]] | None:
-    """The messages of these offsets of a queue, or where they are close to each other the stretch with all of them;
-    None where they are many, or the queue does not have each of them as the log does."""
+    """The messages at these offsets of a queue, or the stretch with all of them where they are close to each other;
+    None where the offsets are many, or queue and log do not agree on each of them."""
     if offsets.among is None and offsets.most - offsets.least >= _MOST_OFFSETS:
         return None
     numbers = sorted(range(offsets.least, offsets.most + 1) if offsets.among is None else offsets.among)
-    # Before a queue's first message there may be those of a topic that was deleted and made anew, with its offsets.
+    # Before a queue's first message, the log may have messages of a deleted topic of the same name, with its offsets.
     if not numbers or len(numbers) > _MOST_OFFSETS or numbers[0] <= queue.first:
         return None
     units = _units_of(store, queue, numbers)
@@ -155,7 +155,7 @@ def _messages(store: Snapshot, queue: Queue, offsets: Numbers) -> list[tuple[int
 
 
 def _units_of(store: Snapshot, queue: Queue, numbers: list[int]) -> list[QueueUnit] | None:
-    """The units of some queue offsets, if the log agrees on all of them. If the last is live, so are those before."""
+    """The units of some queue offsets, if the log agrees on all of them. If the last one is live, so are the others."""
     found: list[QueueUnit] = []
     for number in numbers[::-1]:
         unit = queue.unit(number)
@@ -170,9 +170,9 @@ def _units_of(store: Snapshot, queue: Queue, numbers: list[int]) -> list[QueueUn
 
 
 def _part(store: Snapshot, queue: Queue, offsets: Numbers) -> list[tuple[int, int]] | None:
-    """Where the log can hold these offsets of a queue; None where queue and log do not agree on that."""
+    """The part of the log that can hold these offsets of a queue; None where queue and log do not agree on it."""
     start, stop = 0, (1 << 63) - 1
-    first = min(offsets.least, queue.end - 1)  # what is not in the queue yet comes after its last message
+    first = min(offsets.least, queue.end - 1)  # a message that is not in the queue yet comes after its last one
     if first > queue.first:
         unit = _live_unit(store, queue, first)
         if unit is None:

@@ -1,5 +1,5 @@
-"""Where ranges of the log can be cut: at starts of units that a ConsumeQueue names and the log confirms, or that a walk
-finds. Never at a guess, which a message's body could fool."""
+"""The places at which ranges of the log can be cut: starts of units that a ConsumeQueue names and the log confirms, or
+that a walk finds. Guessed places are never used: a message's body could fake a unit."""
 
 import itertools
 from collections import Counter
@@ -17,20 +17,20 @@ from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 
 _QUEUES_TO_SPLIT_BY = 8
-_NEAR = 8  # a piece may be larger by such a part
-# Queues that are tried before others are given up for: so many, and one more for so many ranges.
+_NEAR = 8  # a piece may be larger than its target by this fraction (one in so many)
+# The queues to try before giving up on others: so many, and one more for so many ranges.
 _QUEUES_TO_TRY, _RANGES_PER_QUEUE = 64, 8
 
 
 class SplitPoints:
-    """Where units begin in logs, as ConsumeQueues say and the log confirms. What is learned of queues is kept for the
-    next question. For one thread at a time."""
+    """The starts of units in logs, as ConsumeQueues say and the log confirms. Knowledge of queues is kept for the next
+    question. For one thread at a time."""
 
     def __init__(self) -> None:
         self._named_units: dict[Snapshot, _NamedUnits] = {}
 
     def of(self, store: Snapshot) -> "_NamedUnits":
-        """Those of a store."""
+        """The units that queues name in a store."""
         if store not in self._named_units:
             self._named_units[store] = _NamedUnits(store)
         return self._named_units[store]
@@ -52,8 +52,8 @@ class Splitter:
 
     Args:
         target: about how many bytes of the log a piece has.
-        may_walk: where no ConsumeQueue helps, whether to walk through a segment.
-        points: what is known of the logs already.
+        may_walk: whether to walk through a segment where no ConsumeQueue helps.
+        points: known starts of units in the logs.
 
     Attributes:
         target: see Args.
@@ -70,7 +70,7 @@ class Splitter:
         if not ranges:
             return []
         progress = Progress("planning: cutting the log into pieces", len(ranges), "ranges of it")
-        # What is learned of queues is of use for the next range. Where requests take long, several begin anew instead.
+        # Knowledge of queues is of use for the next range. Where requests take long, several ranges begin anew instead.
         files = ranges[0].store.files
         share = -(-len(ranges) // files.prices.concurrency)
         groups = [ranges[first : first + share] for first in range(0, len(ranges), share)]
@@ -86,11 +86,11 @@ class Splitter:
         return [piece for pieces in files.schedule.mapped(cut, groups) for piece in pieces]
 
     def split(self, whole: Range, least: int = 0) -> list[Range]:
-        """The pieces of a range, in order; the range itself where it is small, or where no unit start is to be had.
+        """The pieces of a range, in order; the range itself where it is small, or where no unit start can be found.
 
         Args:
             whole: the range.
-            least: cut no smaller pieces than about so many bytes.
+            least: no piece is smaller than about so many bytes.
         """
         target = max(self.target, least)
         if whole.stop - whole.start <= target + target // 4:
@@ -105,7 +105,7 @@ class Splitter:
 
 
 def _message_at(whole: Range, position: int, reader: SegmentReader) -> Range | None:
-    """The one unit at a physical offset, if it is live and its queue knows it; else None."""
+    """The one unit at a physical offset, if it is live and known to its queue; else None."""
     header = reader.header(position)
     if header is None or not whole.store.queues.vouch_for(header):
         return None
@@ -115,7 +115,7 @@ def _message_at(whole: Range, position: int, reader: SegmentReader) -> Range | N
 
 
 def _queued_starts(whole: Range, target: int, reader: SegmentReader, named: "_NamedUnits") -> Iterator[int]:
-    """Unit starts that a ConsumeQueue names and the log confirms, not much further apart than `target`."""
+    """Unit starts that a ConsumeQueue names and the log confirms, at distances of not much more than `target` bytes."""
     due, least = whole.start + target, whole.stop - target // 2
     while due < least:
         found = named.near(due, least, target, whole)
@@ -134,7 +134,7 @@ def _walked_starts(whole: Range, target: int, reader: SegmentReader) -> Iterator
         last, walked = reader.walk(at, at + target)
         at = walked.at
         unit = reader.header(at)
-        if last is None and unit is not None:  # larger than a partition should be
+        if last is None and unit is not None:  # the unit is larger than a partition should be
             at += unit.size
             unit = reader.header(at)
         if unit is None or at >= least:
@@ -146,7 +146,7 @@ class _Along:
     """A queue along which units are named.
 
     Attributes:
-        queue: which one.
+        queue: the queue.
     """
 
     def __init__(self, queue: Queue, log: LiveLog) -> None:
@@ -156,11 +156,11 @@ class _Along:
         self._last_live = log.last_live_unit(queue)
 
     def first_from(self, position: int) -> QueueUnit | None:
-        """Its first unit that points to `position` or after it, if it has one."""
+        """The queue's first unit that points to `position` or after it; None where there is none."""
         return self._cursor.unit(self._cursor.seek(position))
 
     def last_before(self, position: int, whole: Range) -> QueueUnit | None:
-        """Its last unit before a physical offset that is live as far as is known; if it has one."""
+        """The queue's last unit before a physical offset that is live as far as is known; None where there is none."""
         number = self._cursor.seek(position) - 1
         if self._last_live is None:
             live = self._log.live_end(whole)
@@ -170,35 +170,34 @@ class _Along:
         return self.queue.unit(number)
 
     def is_live(self, unit: QueueUnit, whole: Range) -> bool:
-        """Is a unit of it live, if the log confirms it? Of what the queue has, only a part is of this log; an old unit
-        can begin in the last live bytes, but then it ends after them."""
+        """Is a unit of the queue live, provided that the log confirms it? Only a part of the queue's units is of the
+        present log; an old unit can begin in the last live bytes, but then it ends after them."""
         if self._last_live is not None and unit.number <= self._last_live[0]:
             return unit.position <= self._last_live[1]
         return unit.position + unit.size <= self._log.live_end(whole)
 
     def holds(self, unit: QueueUnit, reader: SegmentReader) -> bool:
-        """Does the log confirm a unit? A message's body could hold what looks like one, but only the broker writes the
-        queue."""
+        """Does the log confirm a unit? A message's body could fake a unit, but only the broker writes the queue."""
         return reader.has_message(self.queue, unit.number, unit)
 
 
 class _NamedUnits:
     """Units that some of a store's queues name near any place of its log.
 
-    Which queues these are, the log says: those of the first messages of a range are met, and busy ones most often. So
-    it costs the same in a store of many queues.
+    The log determines these queues: the queues of the first messages of a range are taken, among which busy ones are
+    most frequent. So the cost is the same in a store of many queues.
     """
 
     def __init__(self, store: Snapshot) -> None:
         self._store = store
-        self._queues: list[_Along] = []  # the one that was of use last comes first
+        self._queues: list[_Along] = []  # the last useful one comes first
         self._tried: set[tuple[str, int]] = set()
         self._ranges = 0
-        self._met_in: int | None = None  # where the range begins whose queues were met last
+        self._met_in: int | None = None  # the start of the range whose queues were learned last
 
     def meet(self, whole: Range, reader: SegmentReader) -> bool:
-        """Have some queues to go along, those of the first messages of a range where there are none; False when there
-        are none with a unit."""
+        """Have some queues to go along: if there are none, the queues of the range's first messages. False when no
+        queue with a unit is found."""
         self._ranges += 1
         if not self._queues:
             self._learn(whole, reader)
@@ -207,12 +206,12 @@ class _NamedUnits:
         return bool(self._queues)
 
     def are_live_in(self, whole: Range) -> bool:
-        """Can they tell of any unit in a range that it is live?"""
+        """Can the queues tell that any unit in a range is live?"""
         return bool(self._queues) and self._store.log.live_end(whole) > whole.start
 
     def near(self, due: int, stop: int, target: int, whole: Range) -> list[tuple[_Along, QueueUnit]]:
-        """The first units that they name in [due, stop), the nearest first, if one is near enough no others. They are
-        live if the log confirms them."""
+        """The first units that the queues name in [due, stop), the nearest first; only one if it is near enough. The
+        units are live if the log confirms them."""
         found = self._near(due, stop, target, whole)
         if (not found or found[0][1].position - due > target) and self._met_in != whole.start:
             with whole.store.reader(whole.segment) as reader:
@@ -221,14 +220,14 @@ class _NamedUnits:
         return found
 
     def before(self, position: int, whole: Range, reader: SegmentReader) -> Iterator[int]:
-        """The starts of live units of a range, each the last one of a queue that does not begin after `position`."""
+        """The starts of live units of a range: for each queue its last unit that does not begin after `position`."""
         for along in self._queues:
             unit = along.last_before(position + 1, whole)
             if unit is not None and unit.position <= position and self._is_in(unit, along, whole, reader):
                 yield unit.position
 
     def after(self, position: int, whole: Range, reader: SegmentReader) -> Iterator[int]:
-        """The same of the first ones that begin after `position`."""
+        """The starts of live units of a range: for each queue its first unit that begins after `position`."""
         for along in self._queues:
             unit = along.first_from(position + 1)
             if unit is not None and self._is_in(unit, along, whole, reader):
@@ -249,12 +248,12 @@ class _NamedUnits:
             if unit.position - due <= target // _NEAR:
                 self._queues.remove(along)
                 self._queues.insert(0, along)
-                break  # no need to ask for a nearer one
+                break  # near enough
         return sorted(found, key=lambda pair: pair[1].fields)
 
     def _learn(self, whole: Range, reader: SegmentReader) -> bool:
-        """Go along the queues of a range's first messages, of those with most of them first, rather than along those
-        that were of no use lately. False when there is no new one."""
+        """Take the queues of a range's first messages, those with most of them first, in place of queues that were of
+        no use lately. False when there is no new one."""
         self._met_in = whole.start
         counts = Counter((h.topic, h.queue_id) for h in reader.first_headers(whole.start) if h.is_queued)
         new = [name for name, _ in counts.most_common() if name not in self._tried]
@@ -264,7 +263,7 @@ class _NamedUnits:
         return self._take(queue for name in new if (queue := self._store.queues.queue(*name)) is not None)
 
     def _take(self, queues: Iterable[Queue]) -> bool:
-        """Go along those of some queues that have a unit; False when none has."""
+        """Take those of some queues that have a unit; False when none has."""
         in_use = (queue for queue in queues if queue.last() is not None)
         new = [_Along(queue, self._store.log) for queue in itertools.islice(in_use, _QUEUES_TO_SPLIT_BY)]
         self._queues = (new + self._queues)[:_QUEUES_TO_SPLIT_BY]

@@ -14,10 +14,10 @@ log = logging.getLogger(__name__)
 
 
 def files_of(options: ReadOptions) -> Files:
-    """How the files of the stores are reached that the options name.
+    """Access to the files of the stores that the options name.
 
     Raises:
-        OptionError: some are on disks and some are not.
+        OptionError: some stores are on disks and some are not.
     """
     schemes = [scheme_of(path) for path in options.paths]
     if not any(schemes):

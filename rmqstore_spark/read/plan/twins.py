@@ -1,10 +1,10 @@
-"""Are two stores copies of one, so that their messages would come twice: master and slave, a store and its backup, or a
-copy that `rmqstore copy` has made?
+"""Are two stores copies of one, so that their messages would come twice? Copies are master and slave, a store and its
+backup, or a copy made by `rmqstore copy`.
 
-A log only grows at its end, or is cut there and goes on with other messages. So copies have all in common from where
-the later one of them begins up to a cut, whatever became of their ends and beginnings since; and what they have in the
-first place where they can be compared decides. Damage moves that place on. Stores of brokers that have nothing to do
-with each other have different messages in each place.
+A log only grows at its end, or is cut there and goes on with other messages. So from the start of the copy that begins
+later up to a cut, copies have all messages in common, whatever became of their ends and beginnings since. The first
+place where both can be compared decides. Damage moves that place on. Stores of unrelated brokers have different
+messages at each place.
 """
 
 import enum
@@ -21,11 +21,11 @@ from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue
 
 _MOST_DIFFERENT = 4  # places in which logs differ; one could be a message with a flipped bit that no checksum covers
-_SAMPLES = 8  # messages that are looked for elsewhere, where damage hides whether they are there
+_SAMPLES = 8  # messages that are searched for elsewhere, where damage hides whether they are there
 
 
 class Kinship(enum.Enum):
-    """What two stores are to each other."""
+    """The relation of two stores."""
 
     APART = "different stores: no message comes twice"
     IN_PLACE = "copies, with messages in the same physical offsets"
@@ -35,7 +35,7 @@ class Kinship(enum.Enum):
 
 
 class Twins(NamedTuple):
-    """Two stores that are not apart."""
+    """Two stores that are not unrelated."""
 
     one: Snapshot
     other: Snapshot
@@ -43,15 +43,15 @@ class Twins(NamedTuple):
 
 
 def refuse_twins(stores: list[Snapshot], advice: str) -> None:
-    """See that no two stores are copies of one. One store: this costs nothing. Several: the first and the last message
-    of each is looked at, and some more of those alone that have a storeHost in common, or messages of several
-    storeHosts, as a broker leaves that was moved.
+    """See that no two stores are copies of one. For one store this costs nothing. For several, the first and the last
+    message of each is read, and more messages only of stores that have a storeHost in common, or messages of several
+    storeHosts, as in the store of a broker that was moved.
 
     Args:
-        advice: what to do instead.
+        advice: what the user can do instead.
 
     Raises:
-        OptionError: naming two that are, or of which damage hides it.
+        OptionError: naming two stores that are copies, or may be, as far as damage hides it.
     """
     for twins in kin(stores):
         if twins.kinship is Kinship.UNSURE:
@@ -64,10 +64,10 @@ def refuse_twins(stores: list[Snapshot], advice: str) -> None:
 
 
 def cannot_tell(twins: Twins, advice: str) -> OptionError:
-    """The error that says that damage hides what two stores are.
+    """The error for two stores whose relation is hidden by damage.
 
     Args:
-        advice: what to do about it.
+        advice: what the user can do about it.
     """
     return OptionError(
         f"{twins.one.root} and {twins.other.root}: expected a message that is whole in both at the same "
@@ -77,7 +77,7 @@ def cannot_tell(twins: Twins, advice: str) -> OptionError:
 
 
 def kin(stores: list[Snapshot]) -> Iterator[Twins]:
-    """Each two of the stores that are not apart."""
+    """The pairs of stores that are not unrelated."""
     if len(stores) < 2:
         return
     seen = [_Seen(store) for store in stores]
@@ -90,7 +90,7 @@ def kin(stores: list[Snapshot]) -> Iterator[Twins]:
 
 
 class _Seen(Log):
-    """A store, with what was looked at in it."""
+    """A store's log, with the messages that were looked at."""
 
     def __init__(self, store: Snapshot) -> None:
         super().__init__(store)
@@ -100,27 +100,28 @@ class _Seen(Log):
 
     @kept
     def first(self) -> Unit | None:
-        """Its first whole message, None where its first segment has none."""
+        """The store's first whole message, None where its first segment has none."""
         extents = self.store.log.extents
         return self.first_in(extents[0]) if extents else None
 
     @kept
     def last(self) -> Unit | None:
-        """Its last message; where that is not known, the first one of its last segment; None where that has none."""
+        """The store's last message; where it is not known, the first one of its last segment; None where that has
+        none."""
         last, extents = self.store.last_message, self.store.log.extents
         known = None if last is None else self.at(last.position)
         return known or (self.first_in(extents[-1]) if extents else None)
 
     @kept
     def hosts(self) -> frozenset[bytes] | None:
-        """Its storeHost; empty where there are no messages, None where there may be several."""
+        """The store's storeHost; empty where there are no messages, None where there may be several."""
         if not self.store.log.extents:
             return frozenset()
         hosts = frozenset(unit.message.store_host for unit in (self.first, self.last) if unit is not None)
         return hosts if self.first is not None and self.last is not None and len(hosts) == 1 else None
 
     def samples(self) -> Iterator[Unit]:
-        """Some of its messages: the first, the last, and some between them."""
+        """Some of the store's messages: the first, the last, and some between them."""
         extents = self.store.log.extents
         few = [extents[0], *extents[1 :: -(-len(extents) // _SAMPLES) or 1]] if extents else []
         ends = (unit for unit in (self.first, self.last) if unit is not None)
@@ -131,13 +132,13 @@ class _Seen(Log):
                 yield unit
 
     def header(self, position: int) -> Header | None:
-        """Of the message at a physical offset."""
+        """The header of the message at a physical offset."""
         if position not in self._headers:
             self._headers[position] = self.store.log.header(position)
         return self._headers[position]
 
     def has_elsewhere(self, other: "_Seen", unit: Unit) -> bool | None:
-        """Does it have the message of another store, if in another place? Its queue tells; where there are no queues,
+        """Does the store have the message of another store, at any place? Its queue tells; where there are no queues,
         store times do. None: damage hides it."""
         header = other.header(unit.position)
         if header is None:
@@ -183,8 +184,8 @@ def _in_place(one: _Seen, other: _Seen) -> Kinship:
 
 
 def _has_some(one: _Seen, other: _Seen) -> bool:
-    """Has one a message of the other elsewhere? Two that it has not are enough to say no; but of some topics alone a
-    copy may be made."""
+    """Does one store have a message of the other elsewhere? Two missing messages are enough for no; but a copy may have
+    been made of some topics alone."""
     missing, topics = 0, one.store.queues.topics
     for unit in other.samples():
         if topics and unit.topic not in topics:

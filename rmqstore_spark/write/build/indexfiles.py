@@ -45,8 +45,6 @@ class IndexWriter:
         store: the store that goes on. If its log was cut off, index files that end with messages the log no longer has
             are cut off as well. A new file is begun in that case, and also where messages of the log are missing from
             the index: within one file, look-ups would not see that the messages in between are in no file.
-            any more, they are cut off as well. A new one is begun then, and where messages of the log should be in an
-            index and are not: in one file, look-ups would not see that those between are in none.
     """
 
     def __init__(

@@ -112,9 +112,8 @@ class QueueWriter:
 
     def go_on_at(self, ends: Mapping[Queue, int], segment: int, nbytes: int) -> None:
         """Let queues go on at offsets after those of their last messages, because the messages between are lost. This
-        is
-        possible only where another queue has a message in a later segment: at the log's end a broker would drop the
-            units.
+        is possible only where another queue has a message in a later segment: at the log's end a broker would drop the
+        units.
 
         Args:
             segment: bytes of a segment.
