@@ -13,7 +13,7 @@ _CHUNK = 1024 * 1024
 
 
 class BadBodyError(ValueError):
-    """A body says that it is compressed, and is not."""
+    """A body claims to be compressed, and is not."""
 
 
 def decompress(body: bytes, sys_flag: int) -> bytes:
@@ -24,7 +24,7 @@ def decompress(body: bytes, sys_flag: int) -> bytes:
         sys_flag: with its compressed bit set; bits 8-10 name the type.
 
     Raises:
-        BadBodyError: it is not what the flag says, is cut, or would come to more than LARGEST_BODY.
+        BadBodyError: the body is not what the flag says, is cut, or would decompress to more than LARGEST_BODY bytes.
     """
     if not body:
         return body
@@ -45,7 +45,7 @@ def _zlib(body: bytes) -> bytes:
         raise _too_large()
     if not stream.eof:
         raise zlib.error("the stream is truncated")
-    return out  # like Java's inflater, it does not look at what may follow
+    return out  # like Java's inflater, ignores trailing bytes
 
 
 def _framed(body: bytes, name: str) -> bytes:

@@ -9,16 +9,16 @@ import numpy.typing as npt
 Integers = npt.NDArray[np.int64]
 QueueName = tuple[str, int]  # topic, queueId
 
-_ID_BITS = 32  # of a queueId
+_ID_BITS = 32  # bits of a queueId
 
 
 @dataclass(frozen=True)
 class ByQueue:
-    """Rows, those of one queue together and in their own order.
+    """Rows grouped by queue, in their own order within a queue.
 
     Attributes:
-        order: the number of each row, as rows were given.
-        firsts: where in `order` each queue begins, and after the last one its length.
+        order: the rows' numbers, as rows were given.
+        firsts: the index in `order` at which each queue begins, and at the end the length of `order`.
         queues: the queue that begins at each of `firsts`.
     """
 
@@ -42,7 +42,7 @@ def by_queue(topics: Sequence[str], codes: Integers, queue_ids: Integers) -> ByQ
 
     Args:
         topics: names.
-        codes: the topic of each row, as an index of `topics`.
+        codes: the topic of each row, as an index into `topics`.
         queue_ids: the queueId of each row, which may be below 0.
     """
     keys = (codes << _ID_BITS) + (queue_ids & ((1 << _ID_BITS) - 1))

@@ -10,7 +10,7 @@ CLOCK_SLACK = 60_000  # milliseconds: messages may be older by this much than on
 
 
 def milliseconds_now() -> int:
-    """The clock, as RocketMQ tells time."""
+    """The current time in ms since the epoch, as RocketMQ counts."""
     return time.time_ns() // 1_000_000
 
 
@@ -29,8 +29,8 @@ def may_hold(first: int | None, following: int | None, least: int, most: int) ->
 
     Args:
         first: store time of its first message.
-        following: store time of the first message after it, or of its last one. Both are None when not known.
-        least, most: the times.
+        following: store time of the first message after it, or of its last one. None if unknown, for both.
+        least, most: the bounds of the wanted store times.
     """
     if first is not None and following is not None and went_back(first, following):
         return True

@@ -1,4 +1,4 @@
-"""Message units in words: the numbers of the format, and what a failed check means.
+"""Message units in Python: the numbers of the format, and what a failed check means.
 
 The wire layout stands in native_io/unit.h, where it is executed; native_io.FORMAT has its numbers.
 Source: org.apache.rocketmq.store.MessageExtEncoder, CommitLog.checkMessageAndReturnSize.
@@ -40,7 +40,7 @@ def compression_type(sys_flag: int) -> int:
 
 
 def _spread(*fields: tuple[int, str]) -> struct.Struct:
-    """What reads fields that are not side by side: where each begins, and its type."""
+    """A Struct for fields that are not side by side, each given by its offset and type."""
     layout, at = ">", 0
     for begin, code in fields:
         layout += f"{begin - at}x{code}"
@@ -64,7 +64,8 @@ def _host_size(is_v6: int) -> int:
     return (16 if is_v6 else 4) + 4
 
 
-# Where a unit's storeTimestamp is, by the flag of its bornHost; and where the storeHost after it ends, by both flags.
+# The offset of a unit's storeTimestamp, by the flag of its bornHost; and the end of the storeHost after it, by both
+# flags.
 _STORE_TIMESTAMP_AT = {born: FORMAT["AT_BORN_HOST"] + _host_size(born) for born in (0, _BORN_V6)}
 _STORE_HOST_END = {
     born | store: at + _I64.size + _host_size(store)
@@ -74,12 +75,12 @@ _STORE_HOST_END = {
 
 
 def store_timestamp_at(sys_flag: int) -> int:
-    """Where a unit's storeTimestamp is."""
+    """The offset of the storeTimestamp in a unit."""
     return _STORE_TIMESTAMP_AT[sys_flag & _BORN_V6]
 
 
 def _store_host_in(sys_flag: int) -> tuple[int, int]:
-    """Where a unit's storeHost begins, and where it ends."""
+    """The offsets in a unit where its storeHost begins and ends."""
     return store_timestamp_at(sys_flag) + _I64.size, _STORE_HOST_END[sys_flag & _V6]
 
 
@@ -87,7 +88,7 @@ LONGEST_HEAD = max(_STORE_HOST_END.values()) + _I32.size + _I64.size + _I32.size
 
 
 def body_in(head: memoryview) -> tuple[int, int]:
-    """Where a unit's body begins and ends, by what its head says; `head` is all that can stand before a body."""
+    """The offsets in a unit where its body begins and ends; `head` has all bytes that can stand before a body."""
     (sys_flag,) = _I32.unpack_from(head, FORMAT["AT_SYSFLAG"])
     # After storeHost: reconsumeTimes, preparedTransactionOffset, bodyLength.
     body_length_at = _STORE_HOST_END[sys_flag & _V6] + _I32.size + _I64.size
@@ -96,7 +97,7 @@ def body_in(head: memoryview) -> tuple[int, int]:
 
 
 def body_end(head: memoryview) -> int:
-    """Where a unit's body ends, see body_in()."""
+    """The offset in a unit where its body ends, see body_in()."""
     return body_in(head)[1]
 
 
@@ -106,10 +107,11 @@ def body_crc(head: memoryview) -> int:
 
 
 def size_of_parts(read: Callable[[int, int], bytes], position: int) -> int | None:
-    """The size of a unit by the lengths of its parts, whatever its totalSize says; None where they make no sense.
+    """The size of a unit by the lengths of its parts, whatever its totalSize says; None where the lengths make no
+    sense.
 
     Args:
-        read: gives the bytes at a physical offset, and how many; fewer where a file ends.
+        read: gives a number of bytes at a physical offset; fewer where a file ends.
         position: where the unit begins.
     """
     head = read(position, LONGEST_HEAD)
@@ -126,7 +128,7 @@ def size_of_parts(read: Callable[[int, int], bytes], position: int) -> int | Non
 
 
 class Head(NamedTuple):
-    """The first fixed fields of a unit, as they stand there: any of them may be damaged."""
+    """The first fixed fields of a unit, as stored: any of them may be damaged."""
 
     size: int  # totalSize
     magic: int
@@ -137,7 +139,7 @@ class Head(NamedTuple):
 
     @staticmethod
     def of(data: bytes | memoryview, at: int = 0) -> "Head":
-        """The head that begins at `at`; where the bytes end before it does, zeros stand for the rest."""
+        """The head that begins at `at`; zeros stand for fields after the end of the bytes."""
         if len(data) - at < _HEAD.size:
             data, at = bytes(data[at:]).ljust(_HEAD.size, b"\0"), 0
         return Head(*_HEAD.unpack_from(data, at))
@@ -147,11 +149,11 @@ HEAD_SIZE = _HEAD.size
 
 
 def store_time_in(unit: bytes, sys_flag: int | None = None) -> int | None:
-    """The storeTimestamp (ms) of a unit; None where the bytes end before it.
+    """The storeTimestamp (ms) of a unit; None where the bytes are too few.
 
     Args:
         unit: the bytes it begins with.
-        sys_flag: instead of the one in it.
+        sys_flag: used instead of the unit's own sysFlag.
     """
     time_at = store_timestamp_at(Head.of(unit).sys_flag if sys_flag is None else sys_flag)
     return int(_I64.unpack_from(unit, time_at)[0]) if time_at + _I64.size <= len(unit) else None
@@ -161,11 +163,11 @@ FIXED_SIZE = _store_host_in(_V6)[1]  # bytes: the most
 
 
 class Fixed(NamedTuple):
-    """What a unit has before reconsumeTimes. Two units for which it is the same are of one message.
+    """The fields of a unit before reconsumeTimes. Two units with equal fields are of one message.
 
     Attributes:
-        fields: the bytes, but for physicalOffset.
-        store_host: storeHost among them.
+        fields: the bytes without physicalOffset.
+        store_host: the storeHost among these bytes.
     """
 
     fields: bytes
@@ -173,29 +175,29 @@ class Fixed(NamedTuple):
 
     @staticmethod
     def of(unit: bytes) -> "Fixed":
-        """The fields of a unit, of which FIXED_SIZE bytes are given, or all."""
+        """The fields of a unit, given its first FIXED_SIZE bytes, or all of a shorter one."""
         start, end = _store_host_in(Head.of(unit).sys_flag)
         at = FORMAT["AT_PHYSICAL_OFFSET"]
         return Fixed(unit[:at] + unit[at + _I64.size : end], unit[start:end])
 
 
 class Mark(NamedTuple):
-    """What tells a message from any other that may stand in its place: a log that was cut and written anew has another
-    one there."""
+    """Fields that tell a message from any other in its place: a log that was truncated and rewritten has another
+    message there."""
 
     position: int  # physical offset
     store_timestamp: int  # milliseconds
     body_crc: int
 
 
-MARK_SIZE = store_timestamp_at(_BORN_V6) + _I64.size  # bytes of a unit that it is read from
+MARK_SIZE = store_timestamp_at(_BORN_V6) + _I64.size  # bytes of a unit that hold its mark
 
 
 def mark_of(unit: bytes, position: int) -> Mark | None:
-    """The mark of a unit, None where there is none.
+    """The mark of a unit; None where there is no unit.
 
     Args:
-        unit: the bytes it begins with, MARK_SIZE of them at least.
+        unit: the first bytes of the unit, MARK_SIZE at least.
         position: its physical offset.
     """
     head, store_timestamp = Head.of(unit), store_time_in(unit)
@@ -206,7 +208,8 @@ def mark_of(unit: bytes, position: int) -> Mark | None:
 
 
 class Header(NamedTuple):
-    """What planning has to know of a unit. `store_timestamp` is in microseconds, None where that does not fit."""
+    """The fields of a unit that planning needs. `store_timestamp` is in microseconds; None where they do not fit an
+    int64."""
 
     topic: str
     queue_id: int
@@ -223,17 +226,17 @@ class Header(NamedTuple):
 
 
 def is_queued(sys_flag: int) -> bool:
-    """The same of a message with these flags."""
+    """False for a half or rolled-back message of old brokers, by its sysFlag (Header.is_queued)."""
     return sys_flag & TRANSACTION_TYPE not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 
 
 def are_queued(sys_flags: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
-    """The same of several."""
+    """is_queued() for an array of sysFlags."""
     return np.isin(sys_flags & TRANSACTION_TYPE, (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK), invert=True)
 
 
 def microseconds(milliseconds: int) -> int | None:
-    """A time as a column holds it; None where it does not fit."""
+    """A time in microseconds, as columns hold it; None where the value does not fit."""
     return 1000 * milliseconds if -_MOST - 1 <= 1000 * milliseconds <= _MOST else None
 
 
@@ -241,8 +244,8 @@ def header_in(window: memoryview, at: int, position: int) -> Header:
     """The header of a unit that the kernel has found whole.
 
     Args:
-        window: bytes of a log, but for the unit's body, which is not looked at.
-        at: where in them the unit is.
+        window: bytes of a log; the unit's body is not read.
+        at: the position of the unit in `window`.
         position: its physical offset.
     """
     size, magic, queue_id, queue_offset, _, sys_flag = _HEAD.unpack_from(window, at)
@@ -262,7 +265,7 @@ def header_in(window: memoryview, at: int, position: int) -> Header:
 
 
 def host_bytes(text: str) -> bytes | None:
-    """`ip:port` or `[ipv6]:port` as a unit has it: 4 or 16 bytes and an i32. None where it is neither."""
+    """The bytes of `ip:port` or `[ipv6]:port` in a unit: 4 or 16 bytes and an i32. None for any other text."""
     match = _HOST.fullmatch(text)
     if match is None:
         return None
@@ -274,7 +277,7 @@ def host_bytes(text: str) -> bytes | None:
 
 
 def failed_check(status: Status, expected: int, found: int) -> str:
-    """A failed check in words: the field, what it should be, and what is there."""
+    """A failed check as text: the field, the expected value, and the value found."""
     match status:
         case Status.BAD_MAGIC:
             return f"no message here: expected magic 0xDAA320A7 or 0xDAA320AB, found 0x{found & 0xFFFFFFFF:08X}"

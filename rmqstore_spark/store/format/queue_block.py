@@ -27,7 +27,7 @@ UNIT_SIZE, BATCH_UNIT_SIZE = QUEUE_FORMAT["UNIT_SIZE"], QUEUE_FORMAT["BATCH_UNIT
 assert UNIT.size == UNIT_SIZE
 MOST_OFFSETS = (1 << 62) // UNIT_SIZE  # queue offsets that a simple queue's files can have names for
 
-# For each queue offset before a queue's first message, in that one's file.
+# For each queue offset before a queue's first message, in the first message's file.
 PRE_BLANK = UNIT.pack(0, QUEUE_FORMAT["PRE_BLANK"], 0)
 _LOST_SIZE = QUEUE_FORMAT[
     "LOST"
@@ -41,9 +41,10 @@ _Flags = npt.NDArray[np.bool_]
 
 
 def lost_unit(segment_end: int) -> bytes:
-    """For a queue offset whose message is lost: the last bytes of a segment and one more, which no broker can read. It
-    then goes on in the next segment, as after an expired message (DefaultMessageStore.getMessage, rollNextFile). So the
-    queue's next message has to be there, and the one before the lost ones in this segment or an earlier one."""
+    """The unit for a queue offset whose message is lost: the last bytes of a segment and one more, which no broker can
+    read. A broker then goes on in the next segment, as after an expired message (DefaultMessageStore.getMessage,
+    rollNextFile). So the queue's next message has to be there, and the message before the lost ones in this segment or
+    an earlier one."""
     return UNIT.pack(segment_end - _LOST_SIZE + 1, _LOST_SIZE, 0)
 
 
@@ -51,11 +52,11 @@ class QueueUnit(NamedTuple):
     """A unit of a queue.
 
     Attributes:
-        number: in the queue.
-        position: physical offset of its message.
-        size: bytes of that message in the log.
-        queue_offset: of its first message; the number where it stands for none.
-        messages: how many messages it stands for: more than one only in a BatchCQ.
+        number: the unit's number in the queue.
+        position: physical offset of the message.
+        size: bytes of the message in the log.
+        queue_offset: the queue offset of the first message; the unit's number where it stands for no message.
+        messages: the number of messages: more than one only in a BatchCQ.
     """
 
     number: int
@@ -68,12 +69,12 @@ class QueueUnit(NamedTuple):
 
     @property
     def is_message(self) -> bool:
-        """Does it point to a message?"""
+        """Does the unit point to a message?"""
         return self.kind is UnitKind.MESSAGE
 
     @property
     def end(self) -> int:
-        """The queue offset after its messages."""
+        """The queue offset after the unit's messages."""
         return self.queue_offset + self.messages
 
     @property
@@ -88,7 +89,7 @@ class QueueBlock:
 
     Attributes:
         store_times: store time (ms) of the first message in a BatchCQ; else 0.
-        kinds: UnitKind of each.
+        kinds: the UnitKind of each unit.
     """
 
     numbers: _Longs
@@ -105,7 +106,7 @@ class QueueBlock:
         """Units as they stand in a queue's file.
 
         Args:
-            number: of the first one.
+            number: the number of the first unit.
         """
         (numbers, positions, sizes, tags_codes, queue_offsets, messages, store_times), kinds = queue_units(
             data, number, unit_size=BATCH_UNIT_SIZE if is_batch else UNIT_SIZE
@@ -160,8 +161,8 @@ class QueueBlock:
         return are_before & self.are_used
 
     def ascending(self) -> "QueueBlock":
-        """Those before the first that begins before the one before it ends: what comes from there on is left over from
-        a truncated log, or noise."""
+        """The units up to the first whose message begins before the previous one ends: units from there on are left
+        over from a truncated log, or noise."""
         ends = self.positions + self.sizes
         wrong = np.flatnonzero(self.positions[1:] < ends[:-1])
         return self.only(slice(int(wrong[0]) + 1)) if len(wrong) else self

@@ -1,6 +1,6 @@
-"""How large the files of a store are: each kind has one size, which the broker must have been told as well.
+"""The sizes of a store's files: each kind has one size, and the broker must be configured with the same.
 
-A broker has an int for each of these numbers, for the bytes of a file too, and maps each file as a whole. Source:
+A broker holds each of these numbers in an int, the bytes of a file too, and maps each file as a whole. Source:
 org.apache.rocketmq.store.config.MessageStoreConfig, store.index.IndexFile.
 """
 
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.store.format.queue_block import UNIT_SIZE
 
-MOST_BYTES = (1 << 31) - 1  # of a file
-MOST_QUEUES = (1 << 31) - 1  # of a topic (TopicConfig)
+MOST_BYTES = (1 << 31) - 1  # bytes of a file
+MOST_QUEUES = (1 << 31) - 1  # queues of a topic (TopicConfig)
 _HEADER, _SLOT, _ITEM = 40, 4, 20  # bytes in an index file (indexfile.py)
 
 
@@ -29,17 +29,17 @@ def most_items(slots: int) -> int:
 
 
 def usual_size(rows: Iterable[Sequence[tuple[int, int]]], unit: int = 1) -> int:
-    """The bytes that each file of a kind should have, whatever some of them have: a file may be cut or padded.
+    """The size in bytes that each file of a kind should have, as some files may be cut or padded.
 
-    Each is named after what it begins with, which is a multiple of that size; so names tell before sizes do, and more
-    files before fewer.
+    Each file is named after the offset it begins with, which is a multiple of that size. So names count before sizes,
+    and sizes of more files before those of fewer.
 
     Args:
-        rows: of files that follow each other what each begins with, and its bytes.
-        unit: what they are a multiple of.
+        rows: for each row of files that follow each other, the first offset and the bytes of each file.
+        unit: the bytes that file sizes are a multiple of.
 
     Returns:
-        0 where nothing tells.
+        0 if unknown.
     """
     starts, sizes, steps = 0, Counter[int](), set[int]()
     for row in rows:
@@ -48,7 +48,7 @@ def usual_size(rows: Iterable[Sequence[tuple[int, int]]], unit: int = 1) -> int:
         steps.update(after - before for (before, _), (after, _) in itertools.pairwise(row))
     steps.discard(0)
     step = min(steps, default=0)
-    possible = {*sizes, max(step, *sizes)} if sizes else set()  # all may be cut; none goes on into the next one
+    possible = {*sizes, max(step, *sizes)} if sizes else set()  # all files may be cut; none reaches into the next one
     return max(
         (size for size in possible if size % unit == 0),
         key=lambda size: (starts % size == 0, size == step and size in sizes, sizes[size], size),
@@ -58,7 +58,7 @@ def usual_size(rows: Iterable[Sequence[tuple[int, int]]], unit: int = 1) -> int:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of the files of a store. None is one that is not known, or that the user leaves to the store.
+    """The sizes of a store's files. None is a size that is unknown, or that the user leaves to the store.
 
     Attributes:
         segment: bytes of a commitlog file (mappedFileSizeCommitLog).
@@ -73,7 +73,7 @@ class Sizes:
     items: int | None = None
 
     def or_defaults(self) -> "FileSizes":
-        """These, and RocketMQ's own where there is none.
+        """These sizes, with RocketMQ's defaults for those that are None.
 
         Raises:
             OptionError: an index file would be too large with both of its numbers.
@@ -103,5 +103,5 @@ class FileSizes:
     items: int
 
 
-# RocketMQ's own (MessageStoreConfig).
+# RocketMQ's defaults (MessageStoreConfig).
 DEFAULT_SIZES = FileSizes(segment=1 << 30, queue_file=300_000 * UNIT_SIZE, slots=5_000_000, items=20_000_000)

@@ -13,16 +13,16 @@ ROCKSDB_OP_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
 TRANSACTION_TOPICS = (HALF_TOPIC, OP_TOPIC, ROCKSDB_HALF_TOPIC, ROCKSDB_OP_TOPIC)
 GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"  # half messages whose producer was asked too often
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
-REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"  # what was popped, and acknowledged; the cluster's name follows
+REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"  # records of popped and acknowledged messages; the cluster's name follows
 RETRY_PREFIX = "%RETRY%"
 DEAD_PREFIX = "%DLQ%"
 
-# Where a message waits under another topic than its own, which stands in its REAL_TOPIC.
+# Topics in which messages wait; a message's own topic stands in its REAL_TOPIC.
 WAITING_TOPICS = frozenset(
     {SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, ROCKSDB_HALF_TOPIC, ROCKSDB_OP_TOPIC, GIVEN_UP_TOPIC}
 )
 
 
 def is_moved(topic: str) -> bool:
-    """May the messages of a topic be of another one, for the application that sent them?"""
+    """May the messages of a topic belong to another topic, for the application that sent them?"""
     return topic in WAITING_TOPICS or topic.startswith((RETRY_PREFIX, DEAD_PREFIX))

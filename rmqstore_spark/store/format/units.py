@@ -1,4 +1,4 @@
-"""Units in memory: where they are, what an accelerator says of them, and record batches of them.
+"""Units in memory: their places, an accelerator's claims on them, and record batches of them.
 
 The kernel looks at them and decodes them; nothing here reads a file.
 """
@@ -19,11 +19,11 @@ Positions = npt.NDArray[np.int64]  # physical offsets, or distances from the sta
 
 
 class Budget(NamedTuple):
-    """How much goes into one record batch.
+    """The limits of one record batch.
 
     Attributes:
-        rows: no more.
-        nbytes: of Arrow data; not much more.
+        rows: the most rows.
+        nbytes: bytes of Arrow data, which may be exceeded a little.
     """
 
     rows: int
@@ -31,7 +31,7 @@ class Budget(NamedTuple):
 
 
 UNLIMITED = Budget(1 << 30, 1 << 30)
-_GROWTH = 4  # of a batch's rows from one that is full to the next
+_GROWTH = 4  # factor on a batch's rows, from a full one to the next
 
 
 class BatchBuilder:
@@ -39,12 +39,13 @@ class BatchBuilder:
 
     Args:
         names: columns that a unit gives (native_io.COLUMNS), in the order of the batch.
-        budget: of a batch.
-        first_rows: of the first batch; each that is full is followed by one of four times as many, up to the budget.
+        budget: the limits of a batch.
+        first_rows: the most rows of the first batch; after a full batch the next one may have four times as many, up to
+            the budget.
 
     Attributes:
-        decoder: where units go.
-        schema: of the batches.
+        decoder: takes the units.
+        schema: the schema of the batches.
     """
 
     def __init__(self, names: list[str], budget: Budget = UNLIMITED, first_rows: int = 0) -> None:
@@ -65,12 +66,12 @@ class BatchBuilder:
         return self.decoder.rows >= self._most_rows or self.decoder.nbytes >= self._budget.nbytes
 
     def finish(self) -> pa.RecordBatch:
-        """Everything appended so far. Text that is not UTF-8 has U+FFFD in the place of the wrong bytes."""
+        """A batch of everything appended so far. Text that is not UTF-8 has U+FFFD in the place of the wrong bytes."""
         if self.is_full:
             self._most_rows = min(_GROWTH * self._most_rows, self._budget.rows)
         may_be_invalid = self.decoder.non_ascii
         array = self.decoder.finish()
-        # With a schema that is there already: through pa.record_batch() it would be made anew each time, for 17 us.
+        # With the existing schema: pa.record_batch() would make a new one each time, for 17 us.
         batch = pa.RecordBatch._import_from_c(array_address(array), self.schema)
         return _replace_invalid_text(batch) if may_be_invalid else batch
 
@@ -91,7 +92,7 @@ def _replace_in(array: pa.Array) -> pa.Array:
         names = [raw.decode("utf-8", "replace") for raw in _bytes(array.keys)]
         contents = [raw.decode("utf-8", "replace") for raw in _bytes(array.items)]
         bounds = array.offsets.to_pylist()
-        # Two names may have become the same one only now; as everywhere, the later one counts.
+        # Two names may have become equal only now; as everywhere, the later one counts.
         rows = [dict(zip(names[a:b], contents[a:b], strict=True)) for a, b in itertools.pairwise(bounds)]
         return pa.array([list(row.items()) for row in rows], array.type)
     return array
@@ -103,13 +104,13 @@ def _bytes(strings: pa.Array) -> list[Any]:
 
 @dataclass(frozen=True)
 class Run:
-    """Whole units in a window. Valid until the next one is asked for.
+    """Whole units in a window. A run is valid until the next one is asked for.
 
     Attributes:
-        window: their bytes.
+        window: the bytes of the units.
         base: the physical offset that the window begins with.
         positions: their physical offsets.
-        window_offsets: where in the window they are, when that is not their distance from `base`.
+        window_offsets: positions of the units in the window, where these are not the distances from `base`.
     """
 
     window: memoryview
@@ -123,7 +124,7 @@ class Run:
         return Run(self.window, self.base, self.positions[which], offsets)
 
     def without(self, positions: Positions) -> "Run":
-        """The units but for those at these physical offsets."""
+        """The units except those at these physical offsets."""
         return self.only(~np.isin(self.positions, positions))
 
     def add_to(self, builder: BatchBuilder) -> None:
@@ -141,11 +142,12 @@ class Run:
 
 @dataclass(frozen=True)
 class Claims:
-    """Where an accelerator says that units of one segment are.
+    """An accelerator's claims on the places of units in one segment.
 
     Attributes:
         positions: physical offsets, ascending.
-        sizes, queue_offsets: what it says of each; None where it says nothing.
+        sizes, queue_offsets: the claimed size (bytes) and queue offset of each unit; None where the accelerator gives
+            none.
     """
 
     positions: Positions

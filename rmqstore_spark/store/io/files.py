@@ -31,14 +31,14 @@ FIRST_BYTE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)  # as fcntl() take
 
 @dataclass(frozen=True)
 class Prices:
-    """What work costs, in bytes that could be read meanwhile.
+    """The costs of work, in bytes that could be read in the same time.
 
     Attributes:
-        request: one request more, apart from others.
-        gap: to read over this much that is not needed costs less than one request more to one that is open.
-        search: to find where in a ConsumeQueue a physical offset comes, and to read on there.
-        linear_below: so many units of a queue are read rather than searched.
-        concurrency: so many requests that do not need each other's answers are made at a time.
+        request: one more separate request.
+        gap: reading over this many unneeded bytes costs less than one more request to an open file.
+        search: finding the place of a physical offset in a ConsumeQueue, and reading on there.
+        linear_below: up to this many units of a queue are read rather than searched.
+        concurrency: the number of independent requests made at a time.
     """
 
     request: int = 16 * 1024
@@ -50,14 +50,14 @@ class Prices:
 
 @dataclass(frozen=True)
 class Pin:
-    """Which object it was that a read was planned with. Only remote ones have it: a file on a disk may grow, and what
-    stands in it tells it from others (store/structures/proofs.py).
+    """The object that a read was planned with. Only remote objects have a pin: a file on a disk may grow, and its bytes
+    tell it from others (store/structures/proofs.py).
 
     Attributes:
         size: bytes.
-        tag: its ETag, None where the storage gave none.
-        proof: (offset, bytes): another object that is at least as long and has these bytes there is this one, gone on.
-            None: no other one will do.
+        tag: the ETag; None where the storage gave none.
+        proof: (offset, bytes): another object that is at least as long and has these bytes at this offset is the same
+            one, grown. None: no other object will do.
     """
 
     size: int
@@ -71,21 +71,21 @@ def allocated(status: os.stat_result) -> int:
 
 
 class Files:
-    """How the files of stores are reached, with what manners, what that costs, and how much was asked of them.
+    """Access to the files of stores: how they are reached, with what manners, at what prices, and how much was read.
 
-    Links are followed, as every reader of a disk does; the writer has files of its own (write/fs/disk.py). When it is
-    pickled the counters begin anew.
+    Links are followed, as every reader of a disk does; the writer has files of its own (write/fs/disk.py). The counters
+    of an unpickled copy begin at 0.
 
     Large because each question to a file system is a method, so that a remote store answers all of them in its own
     way.
 
     Attributes:
-        prices: of this file system.
-        manners: towards others who work on the same disk.
-        requests, bytes: what was read by now: what pruning saves is measured here.
-        is_snapshot: whether files stay as they were when they were seen first: fresh() shows them as they are now.
-        has_holes: whether it can be seen where the data of a file ends.
-        schedule: how requests are made that do not need each other's answers.
+        prices: the prices of this file system.
+        manners: consideration for others who work on the same disk.
+        requests, bytes: the reads so far; they measure what pruning saves.
+        is_snapshot: whether files stay as they were when first seen; fresh() shows them as they are now.
+        has_holes: whether the end of a file's data can be seen.
+        schedule: how independent requests are made.
     """
 
     is_snapshot: ClassVar[bool] = False
@@ -107,11 +107,11 @@ class Files:
 
     @property
     def are_paths_the_systems(self) -> bool:
-        """Whether the kernel may open and read files by their paths. Requests and bytes are to be counted then."""
+        """Whether the kernel may open and read files by their paths. The caller then counts requests and bytes."""
         return self._pace is None
 
     def count(self, requests: int, nbytes: int) -> None:
-        """So much more was read. Several threads may say so."""
+        """Add to the counters. Several threads may call this at once."""
         with self._lock:
             self.requests += requests
             self.bytes += nbytes
@@ -120,49 +120,49 @@ class Files:
         return type(self), (self.prices, self.manners)
 
     def guest(self, fd: int, is_log: bool) -> Guest | None:
-        """What is to be done about an open file before it is read from; None: nothing."""
+        """The Guest to ask before reading from an open file; None: nothing is to be done."""
         traces = Traces(fd, os.fstat(fd).st_size) if is_log and self.manners.drop_cache else None
         return Guest(self._pace, traces) if traces or self._pace else None
 
     def fresh(self) -> "Files":
-        """The files as they are now: those of a snapshot anew, else the same."""
+        """The files as they are now: for a snapshot a new object, else `self`."""
         return self
 
     def set_credentials(self, storage: Storage) -> None:
-        """Reach remote stores so from now on. A task calls it: pickled files know no secrets."""
+        """Reach remote stores with these options from now on. Tasks call this, as pickled files hold no secrets."""
 
     def list_tree(self, path: str) -> None:
-        """Most of what is in a directory, and below it, is asked for next. Where that is cheaper, it is listed at
-        once."""
+        """Announce that most entries in and below a directory are needed next. They are listed at once where that is
+        cheaper."""
 
     def prefetch(self, places: Iterable[tuple[str, int]]) -> None:
-        """A few bytes of each of these files are read soon, from these offsets on. Where a request takes long, all of
-        them are asked for now."""
+        """Announce that a few bytes of each of these files are read soon, from these offsets on. Where a request takes
+        long, all are requested now."""
 
     def prefetch_range(self, ahead: ReadAhead, path: str, pin: Pin | None, start: int, stop: int) -> None:
-        """The bytes [start, stop) of a file are read from end to end, after those that were added before. Where a
-        request takes long, they are fetched ahead, for who reads them by way of files that read from `ahead`."""
+        """Announce that the bytes [start, stop) of a file are read from start to end, after the ranges added before.
+        Where a request takes long, they are fetched ahead, for readers whose files read from `ahead`."""
 
     def read_from(self, ahead: ReadAhead) -> None:
-        """The ranges that were added there are read by way of these files now."""
+        """From now on, read the ranges that were added to `ahead` through these files."""
 
     def pin(self, path: str) -> Pin | None:
-        """Which object stands at a path now; None where that cannot be held."""
+        """The pin of the object at a path now; None where files have no pins."""
         return None
 
     def hold(self, path: str, pin: Pin) -> None:
-        """See that the object of a pin stands at a path, or it gone on.
+        """Check that a pin's object is at a path, unchanged or grown.
 
         Raises:
-            StorageError: another one does, or none.
+            StorageError: another object is there, or none.
         """
 
     def file(self, path: str, is_log: bool = False, pin: Pin | None = None) -> "OpenFile":
-        """A file, open to be read. To be closed.
+        """A file, open for reading. The caller closes it.
 
         Args:
             is_log: whether it is a segment, which is large.
-            pin: which object it has to be; else the one that stands there.
+            pin: the object that it has to be; None: the object that is there.
 
         Raises:
             RmqStoreError: it cannot be opened; the text says why.
@@ -170,7 +170,7 @@ class Files:
         return ReadFile(path, self, is_log)
 
     def unlinked(self) -> "Files":
-        """The same files, of which no link is followed: neither a file's, nor that of the directory it is in."""
+        """These files without following links: neither a link to a file, nor one to the file's directory."""
         return _UnlinkedFiles(self.prices, self.manners)
 
     def names(self, path: str) -> list[str]:
@@ -178,11 +178,11 @@ class Files:
         return os.listdir(path)
 
     def status(self, path: str) -> os.stat_result:
-        """What a path is, as os.stat tells it, with its errors."""
+        """The status of a path, as os.stat gives it, with its errors."""
         return os.stat(path)
 
     def lstat(self, path: str) -> os.stat_result:
-        """What a path itself is, and not what it leads to where it is a link, with the errors of os.lstat."""
+        """The status of a path itself, without following a link, with the errors of os.lstat."""
         return os.lstat(path)
 
     def is_directory(self, path: str) -> bool:
@@ -205,7 +205,7 @@ class Files:
         return sorted(glob.glob(pattern))
 
     def is_locked(self, path: str) -> bool:
-        """Does somebody hold a lock on the first byte of a file? False also where that cannot be seen."""
+        """Does a process hold a lock on the first byte of a file? False also where locks cannot be seen."""
         with contextlib.suppress(OSError, RmqStoreError):
             fd = self.open(path)
             try:
@@ -251,10 +251,10 @@ def open_file(
         path: for messages.
         flags: besides those that are always set.
         follow: whether the name may be a link.
-        refused: makes the error where the system refuses; cannot_read() without it.
+        refused: makes the error where the system refuses; by default cannot_read().
 
     Raises:
-        RmqStoreError: there is none, or it cannot be opened; the text says why.
+        RmqStoreError: there is no regular file, or it cannot be opened; the text says why.
     """
     flags |= os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | (0 if follow else os.O_NOFOLLOW)
     try:
@@ -264,7 +264,7 @@ def open_file(
             found = os.fstat(fd)
             if stat.S_ISREG(found.st_mode):
                 return fd
-            os.close(fd)  # it was swapped for something else in between
+            os.close(fd)  # another entry took the name in between
     except OSError as why:
         raise (refused or cannot_read)(path, why) from None
     raise DamagedStoreError(f"{path}: expected a regular file, found {kind_of(found)}; move it away")
@@ -280,12 +280,12 @@ _KINDS = {
 
 
 def kind_of(status: os.stat_result) -> str:
-    """What something is, in words."""
+    """The kind of a directory entry, as text."""
     return _KINDS.get(stat.S_IFMT(status.st_mode), "a device")
 
 
 def file_status(path: str, files: Files) -> os.stat_result | None:
-    """What a regular file is; None where something else is at a path, nothing, or what cannot be looked at."""
+    """The status of a regular file; None where a path has another entry, no entry, or one that cannot be read."""
     try:
         found = files.status(path)
     except OSError:
@@ -294,7 +294,7 @@ def file_status(path: str, files: Files) -> os.stat_result | None:
 
 
 class OpenFile(Protocol):
-    """One file, open read-only, to be closed. A context manager, which closes it.
+    """One file, open read-only. A context manager, which closes the file.
 
     Attributes:
         path: the file.
@@ -310,8 +310,8 @@ class OpenFile(Protocol):
 
     @property
     def descriptor(self) -> int | None:
-        """The file descriptor, if the kernel may read from it by itself: requests and bytes are to be counted then
-        (Files.count). None of a remote file, and where something is to be done before each read (Manners)."""
+        """The file descriptor, if the kernel may read from it directly: the caller then counts requests and bytes
+        (Files.count). None for a remote file, and where each read needs some work before (Manners)."""
 
     @property
     def size(self) -> int:
@@ -321,11 +321,11 @@ class OpenFile(Protocol):
         """The bytes [start, stop) are read next, one after the other, if nothing in them stops that."""
 
     def load(self, offset: int, size: int, buffer: Callable[[int], memoryview]) -> memoryview:
-        """At most `size` bytes from `offset` on, fewer only where the file ends. They stay as they are until the next
+        """At most `size` bytes from `offset` on, fewer only where the file ends. The bytes are valid until the next
         call.
 
         Args:
-            buffer: gives one of a size, where one is needed.
+            buffer: gives a buffer of a size, where one is needed.
         """
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
@@ -351,12 +351,12 @@ class OpenFile(Protocol):
         """Where the last data ends; after it there is only a hole."""
 
     def used_end(self) -> int:
-        """The same, where holes cannot be seen, too: after it there are only zeros. That may cost as much as to read
-        all of them."""
+        """The offset after which there are only zeros, also where holes cannot be seen. The call may cost as much as
+        reading all the zeros."""
 
     def likely_data_end(self) -> int:
-        """Where the last data seems to end: data_end(), or where holes cannot be seen, a guess that costs little. For
-        hints only: zeros in the middle of a file fool it."""
+        """The apparent end of the data: data_end(), or where holes cannot be seen, a cheap guess. For hints only: zeros
+        in the middle of a file fool the guess."""
 
 
 class ReadFile:
@@ -364,7 +364,7 @@ class ReadFile:
 
     Args:
         path: the file.
-        files: how to reach it, and where to count requests and bytes.
+        files: how to reach the file, and where requests and bytes are counted.
         is_log: whether it is a segment, which is large.
 
     Raises:
@@ -465,7 +465,7 @@ class ReadFile:
         return self.data_end()
 
     def likely_data_end(self) -> int:
-        """See OpenFile. A file system tells."""
+        """See OpenFile. On a disk this is data_end(), as the file system knows."""
         return self.data_end()
 
 
@@ -484,15 +484,16 @@ def next_extent(fd: int, start: int, stop: int) -> tuple[int, int] | None:
         start = os.lseek(fd, start, os.SEEK_DATA)
         end = os.lseek(fd, start, os.SEEK_HOLE)
     except OSError as why:
-        # ENXIO: no data after start. Else it is a file system that knows no holes.
+        # ENXIO: no data after start. Any other error: a file system without holes.
         return None if why.errno == errno.ENXIO else (start, stop)
     return (start, min(end, stop)) if start < stop else None
 
 
 class ignore_unreadable:
-    """A context in which something is read that need not be there: what cannot be read counts as missing.
+    """A context for reading something optional: a file that cannot be read counts as missing.
 
-    But not where storage refuses, or does not answer: that says nothing of what is there, and the next try may succeed.
+    Errors of a storage that refuses, or does not answer, still pass: the file may be there, and the next try may
+    succeed.
     """
 
     def __enter__(self) -> None:
@@ -503,7 +504,7 @@ class ignore_unreadable:
 
 
 def status_of(path: str, files: Files) -> os.stat_result:
-    """What a path is that was there a moment ago; an error is one of ours."""
+    """The status of a path that existed a moment ago; errors become RmqStoreErrors."""
     try:
         return files.status(path)
     except OSError as why:

@@ -1,8 +1,8 @@
-"""A reader that is a guest on a disk: it leaves memory and time to the broker that works there.
+"""A reader as a guest on a disk, which leaves memory and time to the broker that works there.
 
-The system keeps in memory what was read last. A scan of a whole store would fill it with bytes that nobody asks for
-again, and push out those that the broker hands to its consumers. So what a scan brings into memory it lets go again,
-and what was there before it leaves there.
+The system keeps the pages read last in memory. A scan of a whole store would fill the memory with pages that are never
+needed again, and push out those that the broker hands to its consumers. So a scan drops the pages that it has brought
+into memory, and leaves all others there.
 """
 
 import contextlib
@@ -17,23 +17,23 @@ import numpy.typing as npt
 
 from native_io import resident
 
-_BLOCK = 2 * 1024 * 1024  # no page of memory reaches over a multiple of it, however large
+_BLOCK = 2 * 1024 * 1024  # bytes: no page of memory crosses a multiple of this, however large the page is
 _PAGES = _BLOCK // mmap.PAGESIZE
-# More than the system reads ahead of us, which is a little more than two times what a disk is set to: 128 KiB as a
-# rule, and hardly ever more than 8 MiB.
+# Bytes, more than the system reads ahead: a little over twice the disk's setting, which is 128 KiB as a rule, and
+# hardly ever more than 8 MiB.
 _AHEAD = 32 * 1024 * 1024
-_STEP = 128 * 1024  # of what is read ahead, so much comes at a time, at least
+_STEP = 128 * 1024  # bytes of read-ahead that arrive at a time, at least
 _OVERSLEPT = 0.1  # seconds
-_BEYOND = 1 << 30  # bytes after a file's end, where no page can be
+_BEYOND = 1 << 30  # bytes, so far after a file's end that no page can be there
 
 
 @dataclass(frozen=True)
 class Manners:
-    """What a user asks of a read for the sake of others.
+    """A user's limits on a read for the sake of others on the same disk.
 
     Attributes:
-        drop_cache: whether pages of the commitlog that it brings into memory are dropped again.
-        bytes_per_second: the most that it reads, in each task; None: as fast as it can.
+        drop_cache: whether pages of the commitlog that the read brings into memory are dropped again.
+        bytes_per_second: the most bytes read per second, in each task; None: no limit.
     """
 
     drop_cache: bool = False
@@ -41,9 +41,9 @@ class Manners:
 
 
 class Pace:
-    """Lets a number of bytes pass in a second. Threads may share it.
+    """A throttle that lets a number of bytes pass per second. Threads may share it.
 
-    Who was slow may not be so much faster afterwards, but for what makes good a sleep that took too long.
+    Unused budget does not accumulate, except to make up for an overlong sleep.
     """
 
     def __init__(self, bytes_per_second: int) -> None:
@@ -52,7 +52,7 @@ class Pace:
         self._lock = threading.Lock()
 
     def wait(self, nbytes: int) -> None:
-        """Wait until what was read before has had its time. The time of these bytes begins then."""
+        """Wait until the time of the bytes read before is over. The time of these bytes begins then."""
         with self._lock:
             now = time.monotonic()
             begin = max(now - _OVERSLEPT, self._free_at)
@@ -62,31 +62,31 @@ class Pace:
 
 
 class Traces:
-    """The pages of an open file that a reader has brought into memory. To be cleared at its end.
+    """The pages of an open file that a reader has brought into memory. The reader clears them at the end.
 
-    What the system reads ahead of the reader is among them. It does so only where one read goes on after another.
+    Pages that the system reads ahead are included. The system reads ahead only where one read continues another.
 
-    The system tells which pages were there before to the file's owner, to root, and to whoever may write to it. For
-    others, all pages count as brought by the reader. Whoever reads the same pages meanwhile may have to read them once
-    more. Those that somebody has written to, or has mapped and used, as a broker has the segments that it works on,
-    stay whatever we say.
+    The system tells which pages were there before only to the file's owner, to root, and to users who may write to the
+    file. For others, all pages count as brought by the reader. Another process that reads the same pages meanwhile may
+    have to read them once more. Pages that a process has written to, or has mapped and used, as a broker has those of
+    the segments that it works on, are never dropped by the system.
 
     Args:
-        size: of the file.
+        size: the size of the file in bytes.
     """
 
     def __init__(self, fd: int, size: int) -> None:
         self._fd = fd
         self._size = size
         self._before: dict[int, npt.NDArray[np.uint8]] = {}  # blocks: which pages were there, 1 or 0
-        self._start = self._stop = -1  # of what was read last
+        self._start = self._stop = -1  # bounds of the last read
         self._reads_ahead = False
         self._advise(0, 0, os.POSIX_FADV_RANDOM)
         beyond = -(-(self._size + _BEYOND) // mmap.PAGESIZE) * mmap.PAGESIZE
         self._is_told = self._look(beyond, 1)[0] == 0
 
     def extend(self, start: int, stop: int) -> None:
-        """The bytes [start, stop) are read next. What lies before them has been worked on."""
+        """Announce that the bytes [start, stop) are read next. The bytes before have been processed."""
         goes_on = self._start < start <= self._stop
         if goes_on and not self._reads_ahead:
             self._advise(0, 0, os.POSIX_FADV_NORMAL)
@@ -98,19 +98,19 @@ class Traces:
         self._remember(start, stop + _AHEAD if goes_on else stop)
 
     def scatter(self, starts: list[int], stops: list[int]) -> None:
-        """These stretches are read next, in ascending order. What lies before them has been worked on."""
+        """Announce that these stretches are read next, in ascending order. The bytes before have been processed."""
         self._settle()
         self._drop([block for block in self._before if block < starts[0] // _BLOCK])
         for start, stop in zip(starts, stops, strict=True):
             self._remember(start, stop)
 
     def clear(self) -> None:
-        """Drop all of them."""
+        """Drop all pages that the reader has brought."""
         self._settle()
         self._drop(list(self._before))
 
     def _settle(self) -> None:
-        """Wait for what is still being read ahead: it could not be dropped."""
+        """Wait for pages that are still being read ahead, as these could not be dropped."""
         if not self._reads_ahead:
             return
         self._advise(0, 0, os.POSIX_FADV_RANDOM)
@@ -120,10 +120,10 @@ class Traces:
             with contextlib.suppress(OSError):
                 os.pread(self._fd, 1, at)
             if at > stop and self._look(at - _STEP, 2 * _STEP // mmap.PAGESIZE).sum() <= 2:
-                return  # there is only what we have asked for here
+                return  # only pages that this reader asked for are here
 
     def _remember(self, start: int, stop: int) -> None:
-        """What of it is there before it is read."""
+        """Record which pages of [start, stop) are in memory before the read."""
         blocks = range(start // _BLOCK, -(-min(stop, self._size) // _BLOCK))
         new = [block for block in blocks if block not in self._before]
         if new:
@@ -148,15 +148,15 @@ class Traces:
                 )
 
     def _advise(self, start: int, size: int, advice: int) -> None:
-        with contextlib.suppress(OSError):  # it is a hint
+        with contextlib.suppress(OSError):  # a hint to the system may fail
             os.posix_fadvise(self._fd, start, size, advice)
 
 
 class Guest:
-    """What is done about a file before it is read from.
+    """The work that manners require before reads from a file.
 
     Args:
-        pace: of all files together.
+        pace: the throttle of all files together.
     """
 
     def __init__(self, pace: Pace | None, traces: Traces | None) -> None:
@@ -164,14 +164,14 @@ class Guest:
         self._traces = traces
 
     def before_reading(self, offset: int, size: int) -> None:
-        """So many bytes are read next, from `offset` on."""
+        """Announce a read of `size` bytes from `offset` on."""
         if self._traces is not None:
             self._traces.extend(offset, offset + size)
         if self._pace is not None:
             self._pace.wait(size)
 
     def before_gathering(self, offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.int32], capacity: int) -> None:
-        """Of these stretches, in ascending order, as many are read next as fit into `capacity` bytes."""
+        """Announce a read of these stretches, in ascending order, as many as fit into `capacity` bytes."""
         ends = np.cumsum(sizes, dtype=np.int64)
         count = int(np.searchsorted(ends, capacity, "right"))
         if count == 0:
@@ -182,6 +182,6 @@ class Guest:
             self._pace.wait(int(ends[count - 1]))
 
     def leave(self) -> None:
-        """The file is closed next."""
+        """Announce that the file is closed next."""
         if self._traces is not None:
             self._traces.clear()

@@ -1,6 +1,6 @@
-"""In what order requests are made: one after the other where each takes little time, else many at a time.
+"""The order of requests: one after the other where each takes little time, else many at a time.
 
-What runs beside something else takes values and gives values: it may not change what another one looks at.
+Functions that run side by side take values and return values: none may change what another one reads.
 """
 
 import bisect
@@ -15,44 +15,44 @@ _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
 
 _THREADS = 256
-_PROBES = 32  # of one search, at a time
+_PROBES = 32  # probes of one search at a time
 
-_is_inside = contextvars.ContextVar("_is_inside", default=False)  # a function that is mapped by Concurrent
+_is_inside = contextvars.ContextVar("_is_inside", default=False)  # inside a function that Concurrent maps
 
 
 class Serial:
-    """One after the other, in the calling thread: of files on a disk."""
+    """Requests one after the other, in the calling thread: for files on a disk."""
 
     def mapped(self, function: Callable[[_Item], _Answer], items: Iterable[_Item]) -> list[_Answer]:
         """The function's answers to all items, in their order. No answer may depend on another one.
 
         Raises:
-            Exception: what the function raised of the first item, in their order, for which it did.
+            Exception: the error of the first item, in order, for which the function raised one.
         """
         return [function(item) for item in items]
 
     def partition_point(self, least: int, most: int, holds: Callable[[int], bool], guess: int | None = None) -> int:
-        """The first number in [least, most) for which `holds` is false, else `most`: it is true before that, and false
-        from there on.
+        """The first number in [least, most) for which `holds` is false, else `most`. `holds` is true before that
+        number, and false from there on.
 
         Args:
             holds: makes one request at most.
-            guess: may be near the answer.
+            guess: a number that may be near the answer.
         """
         return bisect.bisect_left(range(most), True, lo=least, key=lambda number: not holds(number))
 
     def in_background(self, work: Callable[[], _Answer]) -> "Future[_Answer] | None":
-        """Have another thread begin what is going to be asked for. None where a request takes little time: nobody
-        begins."""
+        """Let another thread begin work whose answer is needed later. None, and nothing begins, where a request takes
+        little time."""
         return None
 
 
 class Concurrent(Serial):
-    """Many at a time, by threads that all of the process share: of files that are far away. What is mapped inside a
-    function that is mapped comes one after the other, as its neighbours keep the threads busy."""
+    """Many requests at a time, by threads that all of the process share: for remote files. A map inside a mapped
+    function runs one after the other, as its neighbours keep the threads busy."""
 
     def mapped(self, function: Callable[[_Item], _Answer], items: Iterable[_Item]) -> list[_Answer]:
-        """See Serial. When an item fails, those that no thread has begun are not begun any more."""
+        """See Serial. When an item fails, items that no thread has begun are dropped."""
         waiting = list(items)
         if len(waiting) < 2 or _is_inside.get():
             return [function(item) for item in waiting]
@@ -65,7 +65,8 @@ class Concurrent(Serial):
                 future.cancel()
 
     def partition_point(self, least: int, most: int, holds: Callable[[int], bool], guess: int | None = None) -> int:
-        """See Serial. Many numbers are tried at a time; one where searches go on beside each other: from `guess` on."""
+        """See Serial. Many numbers are tried at a time; a search inside a mapped function tries one at a time, from
+        `guess` on."""
         at_once = 1 if _is_inside.get() else _PROBES
         if guess is not None and at_once == 1 and least < most:
             least, most = _narrowed(least, most, holds, min(max(guess, least), most - 1))
@@ -85,7 +86,7 @@ class Concurrent(Serial):
 
 @functools.lru_cache(1)
 def _pool(process: int) -> ThreadPoolExecutor:
-    """Of a process: after a fork there are no threads."""
+    """The threads of a process: after a fork there are none."""
     return ThreadPoolExecutor(_THREADS, "rmqstore-mapped")
 
 
@@ -98,8 +99,7 @@ def _inside(function: Callable[[_Item], _Answer], item: _Item) -> _Answer:
 
 
 def _narrowed(least: int, most: int, holds: Callable[[int], bool], guess: int) -> tuple[int, int]:
-    """Between which numbers, both included, the answer of partition_point() is: looked for from one of them on, further
-    each time."""
+    """The bounds, both included, of partition_point()'s answer, found in growing steps from `guess` on."""
     step = 1
     if holds(guess):
         least = guess + 1

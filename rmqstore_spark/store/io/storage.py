@@ -1,4 +1,4 @@
-"""Where remote stores are, and what options say of how they are reached. Secrets among them are never shown.
+"""Locations of remote stores, and the options for reaching them. Secrets among the options are never shown.
 
 The options have the names that object_store gives them (https://docs.rs/object_store: AmazonS3ConfigKey,
 GoogleConfigKey, AzureConfigKey, ClientConfigKey), which are also those of environment variables. PyIceberg's names mean
@@ -15,7 +15,7 @@ S3, GCS, AZURE, HDFS = "s3", "gs", "azure", "hdfs"
 _KINDS = {"s3": S3, "s3a": S3, "s3n": S3, "gs": GCS, "abfs": AZURE, "abfss": AZURE, "hdfs": HDFS}
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)://(?P<bucket>[^/]*)/*(?P<key>.*?)/*", re.DOTALL)
 _HIDDEN = "(hidden)"
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # in no header of HTTP, nor in a URL
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # not allowed in an HTTP header or a URL
 
 
 class StorageOption(NamedTuple):
@@ -23,7 +23,7 @@ class StorageOption(NamedTuple):
 
     Attributes:
         help: one line for people.
-        aliases: other names of it.
+        aliases: other names of the option.
     """
 
     name: str
@@ -71,8 +71,8 @@ STORAGE_OPTIONS: dict[str, StorageOption] = {option.name: option for option in _
 _NAMES = {name: option for option in _TABLE for name in (option.name, *option.aliases)}
 _PREFIXES = {"aws_": S3, "google_": GCS, "azure_": AZURE}
 _FAMILIES = (*_PREFIXES, "s3.", "gcs.", "adls.", "secret.")
-_SECRET = "secret."  # may stand before the name of any of them
-# spark.redaction.regex and spark.sql.redaction.options.regex, as they are if nobody changes them.
+_SECRET = "secret."  # allowed before the name of any option
+# The defaults of spark.redaction.regex and spark.sql.redaction.options.regex.
 _HIDDEN_BY_SPARK = re.compile("secret|password|token|access[.]?key|url", re.IGNORECASE)
 
 
