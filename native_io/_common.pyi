@@ -1,4 +1,4 @@
-"""What the parts of the kernel share. Reading is in _read.pyi, writing in _write.pyi, files are in _io.pyi.
+"""Definitions that the parts of the kernel share. Reading is in _read.pyi, writing in _write.pyi, files are in _io.pyi.
 
 A *window* is any contiguous bytes-like object that holds the bytes of a segment from physical offset `base` on.
 Positions, stops and ends are physical offsets (int64), never indices into the window.
@@ -24,7 +24,7 @@ class Status(enum.IntEnum):
     FULL = ...  # `positions` is full
     MORE = ...  # the window ends too early: `expected` bytes from the position on are needed
     BLANK = ...  # the blank that ends a segment
-    NO_BLANK = ...  # the segment ends without one
+    NO_BLANK = ...  # the segment ends without a blank
     BAD_MAGIC = ...
     BAD_BLANK = ...
     BAD_TOTAL_SIZE = ...
@@ -35,34 +35,36 @@ class Status(enum.IntEnum):
     BAD_LENGTH_SUM = ...
     BAD_BODY_CRC = ...
     CROSSES_STOP = ...  # a unit reaches over the stop, so the stop is not a unit's start
-    CONTRADICTED = ...  # a unit, but not the one that was claimed to be there (Filter.pick only)
+    CONTRADICTED = ...  # a unit, but not the claimed one (Filter.pick only)
 
 class Wrapping:
-    """What stands before each unit of a log whose entries wrap it.
+    """The bytes before each unit of a log whose entries wrap units.
 
     Args:
-        header: bytes before a unit, 16 or more; an entry without a unit has no more than them.
-        at_size: where in them the size of the whole entry is (int32).
-        at_position: where in them the physical offset of the entry's first byte is (int64).
+        header: the number of bytes before a unit, 16 or more; an entry without a unit has no other bytes.
+        at_size: the offset in the header of the whole entry's size (int32).
+        at_position: the offset in the header of the physical offset of the entry's first byte (int64).
 
     Raises:
-        ValueError: these do not fit into the header.
+        ValueError: the fields do not fit into the header.
     """
 
     def __init__(self, header: int, at_size: int, at_position: int) -> None: ...
     @property
     def header(self) -> int: ...
     def entry_size(self, header: Buffer, position: int) -> int | None:
-        """The bytes of the entry at a physical offset that begins with this header; None where no entry does."""
+        """The size in bytes of the entry at a physical offset that begins with this header; None where no entry begins
+        so."""
 
 class Walked(NamedTuple):
     """Where a walk along units stopped, and why.
 
     Attributes:
-        units: how many it gave.
-        at: the physical offset of the first byte not passed; of Filter.pick() the first claim not looked at.
-        status: why it stopped there.
-        expected, found: of the check that failed. MORE: `expected` bytes from there on are needed.
+        units: the number of units that the walk gave.
+        at: the physical offset of the first byte not passed; for Filter.pick() the index of the first claim not
+            checked.
+        status: why the walk stopped there.
+        expected, found: the values of the check that failed. MORE: `expected` bytes from `at` on are needed.
     """
 
     units: int
@@ -72,14 +74,15 @@ class Walked(NamedTuple):
     found: int
 
 def crc32(data: Buffer, *, before: int = 0, portable: bool = False) -> int:
-    """zlib.crc32 as the kernel computes it, `before` being that of the bytes before; `portable` takes the way without
-    carry-less multiplication."""
+    """zlib.crc32 as the kernel computes it, continuing the CRC `before` of the bytes before; `portable` selects the
+    code without carry-less multiplication."""
 
 def crc32_between(before: int, all_: int, size: int) -> int:
-    """The CRC-32 of the last `size` bytes of some, by that of those before them and that of all; size < 2**32."""
+    """The CRC-32 of the last `size` bytes, from the CRC of the bytes before them and the CRC `all_` of all bytes; size
+    < 2**32."""
 
 class ArrowArrayExporter(Protocol):
-    """What can hand over an array by Arrow's C data interface: a pyarrow RecordBatch or StructArray."""
+    """An object that hands over an array by Arrow's C data interface, such as a pyarrow RecordBatch or StructArray."""
 
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
 
@@ -92,5 +95,5 @@ def java_hashes(texts: ArrowArrayExporter) -> npt.NDArray[np.int32]:
 
     Raises:
         TypeError: the array is of another type.
-        ValueError: it is not sound.
+        ValueError: the array is not sound.
     """

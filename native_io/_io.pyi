@@ -1,4 +1,4 @@
-"""Files, by descriptors that the caller has opened. For words see _common.pyi."""
+"""Files, by descriptors that the caller has opened. See _common.pyi for the terms."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,17 +7,17 @@ from native_io._common import Buffer, Walked, Wrapping
 from native_io._read import Decoder, Filter
 
 class Slide:
-    """A window that slides along a file of the log while a decoder takes what it shows. For one thread at a time.
+    """A window that slides along a file of the log while a decoder takes the units in it. For one thread at a time.
 
     Args:
-        window: is overwritten with what is read.
+        window: the buffer, which is overwritten with the bytes read.
         base: the physical offset of the window's first byte.
-        shown: how many of its bytes are of the file.
-        ahead: how many bytes are read next; after that as many as the window has.
+        shown: the number of bytes in the window that are of the file.
+        ahead: the number of bytes of the next read; later reads fill the window.
 
     Attributes:
-        base, shown, ahead: as of now.
-        bytes, requests: what the last decode() has read.
+        base, shown, ahead: the current values.
+        bytes, requests: the bytes and requests of the last decode().
 
     Raises:
         ValueError: the window is too small, or an offset negative.
@@ -50,18 +50,19 @@ class Slide:
         chosen: Filter | None = None,
         wrapping: Wrapping | None = None,
     ) -> Walked:
-        """Decoder.scan() over as many windows as it takes, each read from a file: one call makes a batch.
+        """Decoder.scan() over as many windows as a batch needs, each read from a file: one call makes a batch.
 
         Args:
             fd: a file of the log.
-            start, end: the physical offsets of the file's first byte, and where it ends or is not to be read on.
+            start, end: the physical offsets of the file's first byte, and of the end of the file or of the part to
+                read.
             most: the most units to decode.
-            enough: bytes of Arrow data; where there are so many after a window, it ends.
-            chosen: which units are decoded; None: all. It ends after 32 MiB of the log in any case.
+            enough: bytes of Arrow data; the call ends after the window that reaches them.
+            chosen: selects the units to decode; None: all. The call ends after 32 MiB of the log in any case.
 
         Returns:
-            Walked, as of the function scan. FULL: decode() only has to be called again. MORE: the unit at the position
-            is longer than the window, or than the file shows; nothing was passed.
+            Walked, as from the function scan. FULL: decode() only has to be called again. MORE: the unit at the
+            position is longer than the window, or than the rest of the file; no unit was passed.
 
         Raises:
             OSError: the file cannot be read at `base`.
@@ -83,12 +84,12 @@ def gather(
     """Read from many offsets of a file into one buffer.
 
     Args:
-        offsets: where, ascending.
-        sizes: how many bytes from each.
-        buffer: what is read goes here, as much as fits.
-        window_offsets, lengths: filled: where in the buffer each offset's bytes begin, and how many are there (fewer
-            than asked for where the file ends, more where neighbours were read with them).
-        slack: offsets no further apart than so many bytes are read in one request.
+        offsets: the offsets in the file, ascending.
+        sizes: the number of bytes to read at each offset.
+        buffer: takes the bytes read, as many as fit.
+        window_offsets, lengths: filled with the position in the buffer where each offset's bytes begin, and their
+            number (fewer than asked for where the file ends, more where neighbours were read with them).
+        slack: stretches at most this many bytes apart are read in one request.
 
     Returns:
         (count, bytes, requests): offsets[:count] were read.
@@ -103,30 +104,31 @@ def read_short_queues(
     """Read the units of many queues of 20-byte units that have one short file each. All shares of the buffer are equal.
 
     Args:
-        paths: their directories, a NUL byte after each.
-        numbers: filled: of the unit that the queue's file begins with.
-        sizes: filled: how many bytes of units stand in the queue's share, up to one that is not used at least; -1 where
-            the queue is another one, or cannot be read: nothing is said of it then.
-        buffer: the units.
+        paths: the queues' directories, each followed by a NUL byte.
+        numbers: filled with the number of the first unit in each queue's file.
+        sizes: filled with the number of bytes of units in each queue's share, at least up to the first unused unit; -1
+            where the queue is not of this form, or cannot be read.
+        buffer: takes the units.
 
     Returns:
-        (bytes, requests): what was read.
+        (bytes, requests): the bytes and requests of the reads.
 
     Raises:
-        ValueError: the arguments do not fit each other.
+        ValueError: the arguments contradict each other.
     """
 
 def resident(fd: int, offset: int, pages: Buffer) -> None:
     """Which pages of a file are in memory. Nothing is read.
 
-    Whoever neither owns the file nor may write to it is told that all are. Source: mincore(2).
+    To a user who neither owns the file nor may write to it, the system reports all pages as in memory. Source:
+    mincore(2).
 
     Args:
         offset: where the first page begins.
-        pages: filled: for each page from there on 1 where it is in memory, else 0.
+        pages: filled for each page from `offset` on: 1 where the page is in memory, else 0.
 
     Raises:
-        OSError: the system's; `offset` is none where a page begins, or the file can't be mapped.
+        OSError: the system's; `offset` is not the beginning of a page, or the file can't be mapped.
     """
 
 def follow_chains(
@@ -143,14 +145,14 @@ def follow_chains(
     """Look many key hashes up in an index file.
 
     Args:
-        start: as many of the file's first bytes as are in memory; of the rest, what is needed is read.
-        hashes: not negative; those that share a slot are side by side.
-        slots, items: how many the file can hold.
-        count, begin_offset, end_offset: indexCount, beginPhyOffset and endPhyOffset of its header.
+        start: the first bytes of the file that are in memory; needed bytes after them are read.
+        hashes: not negative; hashes that share a slot are side by side.
+        slots, items: the numbers of slots and items that the file can hold.
+        count, begin_offset, end_offset: indexCount, beginPhyOffset and endPhyOffset of the file's header.
 
     Returns:
         (offsets, bytes, requests): the physical offsets of the items with one of the hashes, slot by slot and newest
-            first, or None where a chain is broken; and what was read.
+            first, or None where a chain is broken; and the bytes and requests of the reads.
 
     Raises:
         OSError: the system's.
@@ -161,8 +163,8 @@ def exchange(above: int, name: bytes, other_above: int, other: bytes) -> None:
     """Swap two names in one step, each below the descriptor of a directory (renameat2 with RENAME_EXCHANGE).
 
     Raises:
-        OSError: as the call says; ENOSYS where Linux is older than 3.15, EINVAL where the file system cannot.
+        OSError: the system's; ENOSYS where Linux is older than 3.15, EINVAL where the file system cannot swap names.
     """
 
 def mount_of(fd: int) -> int | None:
-    """The id of the mount that an open file is on (statx); None where Linux does not tell, before 5.8."""
+    """The id of the mount that an open file is on (statx); None on Linux before 5.8, which does not report it."""

@@ -1,4 +1,4 @@
-"""Reading: where units are, which are selected, and their fields as Arrow columns. For words see _common.pyi."""
+"""Reading: the places of units, their selection, and their fields as Arrow columns. See _common.pyi for the terms."""
 
 import enum
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,8 +26,8 @@ def scan(
     physicalOffset against the position).
 
     Args:
-        positions: where to put the starts; its length is the most units to return.
-        wrapping: what stands before each unit; None: the unit before. A walk passes it.
+        positions: filled with the starts of the units; its length is the most units to return.
+        wrapping: the bytes before each unit, which the walk passes; None: each unit follows the one before.
 
     Returns:
         Walked: positions[:units] are the starts of the units.
@@ -40,28 +40,29 @@ def find_unit(window: Buffer, *, base: int, position: int, stop: int, segment_en
     """Search for the first whole unit that starts in [position, stop).
 
     Returns:
-        Walked: status OK: a unit is `at` there; LIMIT: there is none; MORE: to be gone on with `at` there, with a
-        window of at least `expected` bytes.
+        Walked: status OK: a unit begins at `at`; LIMIT: there is no unit; MORE: the search has to be continued at `at`,
+            with a window of at least `expected` bytes.
 
     Raises:
         ValueError: as scan().
     """
 
 class Filter:
-    """Selects units, before anything is decoded: all of them, where nothing is said. For one thread at a time.
+    """Selects units before anything is decoded; by default all units. For one thread at a time.
 
     Args:
         store_timestamp: (least, most) in milliseconds, both included.
         commit_log_offset: (least, most) physical offset, both included.
-        judge: called once for each topic (bytes) and queueId that is met: the (least, most) queueOffset selected of
-            that queue, or None when nothing is. None instead of a function: all queues are selected.
-        conditions: all of them must hold. Each lists values by column, and holds where one of these columns has one of
-            its values; a null is none. The columns are queueOffset, commitLogOffset and storeTimestamp (ints, times in
-            milliseconds), and tags, keys, msgId and offsetMsgId (texts); `word` stands for each of the words of keys,
-            which spaces separate. They are tested in this order: those of tags, keys and msgId cost most.
+        judge: called once for each new topic (bytes) and queueId; returns the (least, most) queueOffset selected in
+            that queue, or None to select no unit of it. None instead of a function: all queues are selected.
+        conditions: all must hold. Each condition lists values by column, and holds where one of these columns has one
+            of its values; a null is no value. The columns are queueOffset, commitLogOffset and storeTimestamp (ints,
+            times in milliseconds), and tags, keys, msgId and offsetMsgId (texts); `word` stands for each of the
+            space-separated words of keys. Conditions are tested in the given order: those on tags, keys and msgId cost
+            most.
 
     Raises:
-        ValueError: a condition is about no column, or about one that is not named here.
+        ValueError: a condition names no column, or one that is not in this list.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Filter:
         positions: npt.NDArray[np.int64],
         wrapping: Wrapping | None = None,
     ) -> Walked:
-        """As the function scan, but only selected units are listed, and only their CRC is checked."""
+        """The function scan, except that only selected units are listed, and only their CRC is checked."""
     def pick(
         self,
         window: Buffer,
@@ -98,49 +99,49 @@ class Filter:
         queue_offsets: npt.NDArray[np.int64] | None,
         chosen: npt.NDArray[np.int64],
     ) -> Walked:
-        """Which of the units that are claimed to be at some physical offsets are selected. They are checked as by scan.
+        """Select among units that are claimed to be at some physical offsets. The units are checked as by scan.
 
         Args:
-            window: their bytes, as gather() reads them: `lengths[i]` from `window_offsets[i]` on.
+            window: the units' bytes, as gather() reads them: `lengths[i]` bytes from `window_offsets[i]` on.
             positions: the physical offsets.
-            sizes, queue_offsets: what is claimed of these units, by queues that are selected.
-            chosen: where to put the indices of selected ones; at least as long as `positions`.
+            sizes, queue_offsets: the sizes and queue offsets that selected queues claim for these units.
+            chosen: filled with the indices of selected units; at least as long as `positions`.
 
         Returns:
-            Walked: positions[:at] were looked at; chosen[:units] are the indices of those that are selected. Status
-            LIMIT: that is all; MORE: unit `at` has `expected` bytes, which are not all there; CONTRADICTED: another
-            unit is there; else: none is.
+            Walked: positions[:at] were checked; chosen[:units] are the indices of the selected units. Status LIMIT: all
+                were checked; MORE: unit `at` has `expected` bytes, not all of which are in the window; CONTRADICTED:
+                another unit is there; any other status: there is no unit.
         """
 
 class UnitKind(enum.IntEnum):
-    """What a unit of a ConsumeQueue stands for. To a broker that starts, all but NOTHING are units of the queue."""
+    """The meaning of a ConsumeQueue unit. To a broker that starts, all kinds but NOTHING are units of the queue."""
 
-    NOTHING = ...  # zeros, or noise: it is not used
-    PRE_BLANK = ...  # a queue offset before the queue's first message, in that one's file
+    NOTHING = ...  # zeros, or noise: an unused unit
+    PRE_BLANK = ...  # a queue offset before the queue's first message, in the first message's file
     LOST = ...  # the queue offset of a message that a salvage has not found
     MESSAGE = ...
 
-QUEUE_COLUMNS: tuple[str, ...]  # of what queue_units() makes
-QUEUE_FORMAT: dict[str, int]  # UNIT_SIZE, BATCH_UNIT_SIZE; the sizes that units of kind PRE_BLANK and LOST say
+QUEUE_COLUMNS: tuple[str, ...]  # the columns of queue_units()
+QUEUE_FORMAT: dict[str, int]  # UNIT_SIZE, BATCH_UNIT_SIZE; the sizes in units of kind PRE_BLANK and LOST
 
 def queue_units(units: Buffer, number: int, *, unit_size: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """What units of a ConsumeQueue say, as they stand in a file; a part of one at the end is left out.
+    """The fields of ConsumeQueue units as stored in a file; a partial unit at the end is left out.
 
     Args:
-        number: of the first one.
+        number: the number of the first unit.
         unit_size: bytes of one: 20, or 46 in a BatchCQ.
 
     Returns:
-        an array of QUEUE_COLUMNS, each with a value for every unit; and the UnitKind of every unit. What is no message
-        has its number for a queue offset, and stands for one message.
+        an array of QUEUE_COLUMNS, each with a value for every unit; and the UnitKind of every unit. A unit that is no
+        message has its number as queue offset, and counts as one message.
 
     Raises:
         ValueError: there is no such unit_size.
     """
 
 class QueueWalk:
-    """Walks along queues, and takes the fields of the units of messages into arrays: up to the first that is not used,
-    or begins before the one before it ends."""
+    """Walks along queues, and copies the fields of message units into arrays, up to the first unit that is unused, or
+    whose message begins before the previous one ends."""
 
     def __init__(self) -> None: ...
     def fill(
@@ -149,14 +150,14 @@ class QueueWalk:
         sizes: npt.NDArray[np.int32],
         queue_offsets: npt.NDArray[np.int64],
     ) -> None:
-        """What is taken from now on goes into these, from their beginning: physical offsets, sizes in bytes, queue
-        offsets. They are held until others come.
+        """Set the arrays to fill from now on, from their beginning: physical offsets, sizes in bytes, queue offsets.
+        The arrays are held until others are set.
 
         Raises:
-            ValueError: they are empty, or not of one length.
+            ValueError: the arrays are empty, or differ in length.
         """
     def begin(self, number: int, *, unit_size: int, start: int, stop: int) -> None:
-        """A queue whose units come next, from this number on.
+        """Begin a queue whose units come next, from this number on.
 
         Args:
             unit_size: bytes of one: 20, or 46 in a BatchCQ.
@@ -166,31 +167,32 @@ class QueueWalk:
             ValueError: there is no such number or unit_size.
         """
     def take(self, units: Buffer) -> int:
-        """The next units of the queue; a part of one at the end is left out. Answers how many are done with. If these
-        are not all, either the arrays are full, or the queue is over: none after them counts or points before `stop`.
+        """Take the next units of the queue; a partial unit at the end is left out. Returns the number of units
+        processed. If some are left, either the arrays are full, or the queue is over: no unit after them counts or
+        points before `stop`.
 
         Raises:
-            ValueError: nothing was given to fill, or no queue was begun.
+            ValueError: no arrays were set, or no queue was begun.
         """
     @property
     def rows(self) -> int:
-        """How much of the arrays is filled."""
+        """The number of filled rows of the arrays."""
     def drop(self, rows: int) -> None:
-        """Forget the last ones, which are written over then.
+        """Forget the last rows, which are then overwritten.
 
         Raises:
-            ValueError: there are not so many.
+            ValueError: there are fewer rows.
         """
 
 TILING_ROWS: tuple[str, ...]
 
 class Tiling:
-    """Walks along queues and adds up what they know of stretches of the log.
+    """Walks along queues and sums up what these know of stretches of the log.
 
     Args:
         starts, stops: the physical offsets of the stretches, ascending, none within another.
-        segments: where the segment of each begins.
-        found: is filled: TILING_ROWS, a column for each stretch. It has to be 0 before the first queue.
+        segments: the start of each stretch's segment.
+        found: filled with TILING_ROWS, a column for each stretch. All values have to be 0 before the first queue.
     """
 
     def __init__(
@@ -201,43 +203,43 @@ class Tiling:
         found: npt.NDArray[np.int64],
     ) -> None: ...
     def begin(self, number: int, *, unit_size: int, asked: bool) -> None:
-        """A queue whose units come next, from this number on.
+        """Begin a queue whose units come next, from this number on.
 
         Args:
             unit_size: bytes of one: 20, or 46 in a BatchCQ.
-            asked: whether its units are added up apart as well.
+            asked: whether the queue's units are also summed up separately.
 
         Raises:
             ValueError: there is no such unit_size.
         """
 
     def add(self, units: Buffer) -> bool:
-        """The next units of the queue; a part of one at the end is left out. False: what comes after them need not be
-        looked at: one is not used, begins before the one before it ends, or is after all stretches."""
+        """Add the next units of the queue; a partial unit at the end is left out. False: the units after them are not
+        needed: a unit is unused, begins before the one before it ends, or is after all stretches."""
 
     @property
     def ends(self) -> list[tuple[int, int, int]]:
-        """Physical offset, size and queue offset of the queue's first and last unit in a stretch: one where it is the
-        same, none where there is none."""
+        """Physical offset, size and queue offset of the queue's first and last unit in a stretch: one entry where both
+        are the same unit, none without a unit."""
 
 def fingerprint(offsets: npt.NDArray[np.int64]) -> int:
-    """A number that other offsets would hardly have, in whatever order they come. Of two sets it is the sum of theirs,
-    modulo 2**64."""
+    """A number that other offsets would hardly have, independent of their order. The fingerprint of two sets is the sum
+    of their fingerprints, modulo 2**64."""
 
 def array_address(capsule: Any) -> int:
-    """Where the ArrowArray of a PyCapsule "arrow_array" is in memory, as long as the capsule lives.
+    """The memory address of the ArrowArray in a PyCapsule "arrow_array", valid as long as the capsule lives.
 
     Raises:
-        ValueError: it is no such capsule.
+        ValueError: the object is no such capsule.
     """
 
 class Decoder:
     """Decodes units into Arrow columns, batch after batch; a column that is not asked for costs nothing.
 
-    While one thread uses it, and for ever after something here failed, it answers others with RuntimeError.
+    Calls raise RuntimeError while another thread uses the decoder, and always after a failure in it.
 
     Args:
-        columns: names out of COLUMNS, each once, in the order the batch shall have.
+        columns: names out of COLUMNS, each once, in the order of the batch.
     """
 
     columns: tuple[str, ...]
@@ -253,7 +255,7 @@ class Decoder:
         """Rows whose sysFlag says that the body is compressed, where `body` is decoded. Bodies come as stored."""
     @property
     def non_ascii(self) -> bool:
-        """True when text may hold bytes that are not UTF-8 (something in it is not ASCII)."""
+        """True when text may hold bytes that are not UTF-8 (some byte is not ASCII)."""
     def append(
         self,
         window: Buffer,
@@ -265,7 +267,7 @@ class Decoder:
         """Decode the units at `positions`. Bounds are checked again; the CRC is not.
 
         Args:
-            window_offsets: where they begin in the window, when that is not their distance from `base`.
+            window_offsets: where the units begin in the window, when that is not their distance from `base`.
 
         Raises:
             ValueError: there is no unit at one of the positions.
@@ -283,13 +285,13 @@ class Decoder:
         most: int,
         wrapping: Wrapping | None = None,
     ) -> Walked:
-        """The function scan and append in one, and faster than the two: walk from `position`, decode what is found.
+        """The function scan and append() in one, and faster than the two: walk from `position` and decode the units.
 
         Args:
             most: the most units to decode.
 
         Returns:
-            Walked, as of the function scan; the units are decoded, not listed.
+            Walked, as from the function scan; the units are decoded, not listed.
 
         Raises:
             OverflowError: a column of one batch would pass 2 GiB.

@@ -1,6 +1,6 @@
 """RocksDB's files: records of its logs, entries of its tables, and the newest entry of each key.
 
-Bytes may be any: what is not sound raises NotSoundError, and memory stays in proportion to them.
+Bytes may be arbitrary: unsound ones raise NotSoundError, and memory stays in proportion to their number.
 """
 
 from collections.abc import Iterable
@@ -10,18 +10,18 @@ import numpy.typing as npt
 
 from native_io._common import Buffer
 
-BLOCK_TRAILER: int  # bytes after each block of a table: how it is compressed, and a CRC
+BLOCK_TRAILER: int  # bytes after each block of a table: its compression type, and a CRC
 SEQUENCE_SIZE: int  # bytes that end an internal key: sequence number << 8 | type
-NOT_IN_ORDER: int  # of take_newest(), instead of a type: a key that should have come before
+NOT_IN_ORDER: int  # from take_newest(), instead of a type: a key that should have come earlier
 LOG_ENDS: tuple[str, ...]
 
 class NotSoundError(ValueError):
-    """Bytes that are not what they should be.
+    """Bytes that do not have the expected form.
 
     Attributes:
-        expected: what they should be, in words.
-        position: where.
-        part: of several blocks or batches, which.
+        expected: the expected form, as text.
+        position: the position of the bytes.
+        part: the index among several blocks or batches.
     """
 
     expected: str
@@ -30,25 +30,25 @@ class NotSoundError(ValueError):
     def __init__(self, expected: str, position: int, part: int = 0) -> None: ...
 
 def crc32c(data: Buffer, *, portable: bool = False) -> int:
-    """CRC-32C; `portable` takes the way without the processor's own instruction."""
+    """CRC-32C; `portable` selects the code without the processor's own instruction."""
 
 def masked_crc32c(data: Buffer) -> int:
     """CRC-32C as RocksDB stores it."""
 
 def lz4_size(data: Buffer) -> int:
-    """How long the bytes of an LZ4 block are; -1: it is none. Matches are not looked at, but for their length."""
+    """The decompressed size in bytes of an LZ4 block; -1: no LZ4 block. Only the lengths of matches are checked."""
 
 def take_records(data: Buffer, *, number: int = 0) -> tuple[npt.NDArray[np.int64], str, int]:
-    """Take the records of a log out of their frame, to the beginning of `data`, which is written over.
+    """Take the records of a log out of their frame, to the beginning of `data`, which is overwritten.
 
     Args:
         data: all bytes of the log.
-        number: of the log: pieces of a recycled one that name another are not its own.
+        number: the log's number: pieces in a recycled log that name another number are not its own.
 
     Returns:
-        (ends, status, position): where in `data` each record ends; and why there are no more: 'end'; 'torn': from
-        `position` on is a record that was not written to its end; 'damaged'; 'unknown': a kind of record that must
-        not be passed over.
+        (ends, status, position): the end of each record in `data`; and why there are no more: 'end'; 'torn': the record
+        from `position` on was not written to its end; 'damaged'; 'unknown': a kind of record that must not be passed
+        over.
     """
 
 def check_blocks(
@@ -57,22 +57,23 @@ def check_blocks(
     """Check the CRC-32C of blocks.
 
     Args:
-        starts, ends: of each block in data; its trailer comes after it.
-        offset: of data in the file.
-        context: the file's, which is in each CRC; 0: there is none.
+        starts, ends: the start and end of each block in data; its trailer follows.
+        offset: the offset of data in the file.
+        context: the file's context checksum, which is in each CRC; 0: none.
 
     Returns:
-        (kinds, bad): how each block is compressed, and the first that is not as its CRC says; -1: all are.
+        (kinds, bad): the compression type of each block, and the index of the first block that contradicts its CRC; -1:
+        none does.
     """
 
 class Run:
-    """Entries in the order of internal keys. Only the functions here make one, and only they take from it."""
+    """Entries in the order of internal keys. Only the functions of this module make a Run, and take entries from it."""
 
     def __len__(self) -> int:
-        """How many have not been taken."""
+        """The number of entries not yet taken."""
 
     def begin_at(self, key: Buffer) -> None:
-        """Leave out entries of users' keys below this one."""
+        """Leave out entries with users' keys below this one."""
 
     def stop_at(self, key: Buffer) -> bool:
         """Leave out entries from this user's key on. Were there any?"""
@@ -81,11 +82,11 @@ def read_blocks(data: Buffer, starts: npt.NDArray[np.int64], ends: npt.NDArray[n
     """The entries of blocks with internal keys, one block after the other.
 
     Args:
-        data: the blocks, without compression.
-        starts, ends: of each in data.
+        data: the uncompressed blocks.
+        starts, ends: the start and end of each block in data.
 
     Raises:
-        NotSoundError: a block is none; the position is that in the block.
+        NotSoundError: a block is not sound; the position is that in the block.
     """
 
 Pairs = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]
@@ -94,32 +95,33 @@ def read_pairs(data: Buffer, *, internal: bool) -> Pairs:
     """The entries of one block.
 
     Args:
-        internal: whether keys are internal ones: then each is long enough.
+        internal: whether keys are internal ones: each is then checked to be long enough.
 
     Returns:
-        (keys, key_starts, value_starts, value_ends): all keys one after the other; where each begins, and the last one
-        ends; where in data the values are.
+        (keys, key_starts, value_starts, value_ends): all keys one after the other; where each key begins, and where the
+        last one ends; where each value begins and ends in data.
 
     Raises:
         NotSoundError: it is no block.
     """
 
 def read_index(data: Buffer, *, internal: bool, delta: bool) -> Pairs:
-    """The entries of a block of an index: where the values would be are the start and end of the block in the file.
+    """The entries of an index block: in place of a value's bounds, the start and end in the file of the block that the
+    entry leads to.
 
     Args:
-        internal: as of read_pairs().
-        delta: whether most of them have only how much larger a block is than the one before.
+        internal: see read_pairs().
+        delta: whether most entries hold only the difference of the block's size to that of the block before.
 
     Raises:
-        NotSoundError: it is no block of an index.
+        NotSoundError: the data is no index block.
     """
 
 class Tombstones:
     """Ranges of users' keys that are deleted, for one walk in the order of keys.
 
     Args:
-        ranges: (start, stop, sequence number), apart from each other and in order: what is older is deleted.
+        ranges: (start, stop, sequence number), disjoint and in order: older entries in a range are deleted.
     """
 
     def __init__(self, ranges: Iterable[tuple[bytes, bytes, int]] = ()) -> None: ...
@@ -127,17 +129,17 @@ class Tombstones:
 Arrays = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.uint8], npt.NDArray[np.int64]]
 
 def take_newest(runs: list[Run], tombstones: Tombstones, last: bytes | None) -> tuple[Arrays, bytes | None, int, int]:
-    """Take entries from runs, of each user's key the newest, in the order of keys, until a run has no more.
+    """Take the newest entry of each user's key from runs, in the order of keys, until a run has no more entries.
 
     Args:
         runs: none of them empty.
-        tombstones: what is deleted.
-        last: the user's key that was taken last; None: none was.
+        tombstones: the deleted ranges.
+        last: the user's key that was taken last; None: none yet.
 
     Returns:
-        ((keys, key_starts, values, value_starts), last, stopped, unknown): users' keys that have a value; the key that
-        was taken last, also where it has none; the run that has no more entries, and is to be replaced by its next
-        ones, or left out. -1 for `unknown`; else that run has an entry of this type, which is neither value nor
+        ((keys, key_starts, values, value_starts), last, stopped, unknown): users' keys with a value, and the values;
+        the key that was taken last, even without a value; the index of the run that has no more entries, which has to
+        be replaced by its next entries, or left out; -1, or the type of an entry in that run that is neither value nor
         deletion, or NOT_IN_ORDER.
     """
 
@@ -145,19 +147,19 @@ class Batches:
     """Write batches, as records of a write-ahead log.
 
     Args:
-        data: all of them, one after the other.
-        ends: where in data each ends.
+        data: all batches, one after the other.
+        ends: the end of each batch in data.
 
     Raises:
-        NotSoundError: one is none; the position is that in data.
+        NotSoundError: a batch is not sound; the position is that in data.
     """
 
     def __init__(self, data: Buffer, ends: npt.NDArray[np.int64]) -> None: ...
     def __len__(self) -> int:
-        """How many puts and deletions there are."""
+        """The number of puts and deletions."""
 
     def run(self, family: int) -> Run:
-        """Those of a column family, but for ranges, in the order of internal keys."""
+        """The puts and deletions of a column family, except deletions of ranges, in the order of internal keys."""
 
     def range_deletions(self, family: int) -> list[tuple[bytes, bytes, int]]:
         """The ranges that are deleted in a column family: (start, stop, sequence number)."""

@@ -99,10 +99,10 @@ def scheme_of(path: str) -> str | None:
 
 
 def location(path: str) -> Location:
-    """What a URI names. Nothing in it is an escape: a key is taken as it is.
+    """The parts of a URI. There are no escapes: a key is taken literally.
 
     Raises:
-        OptionError: it is no such URI.
+        OptionError: the path is no URI of a remote store.
     """
     found = _URI.fullmatch(path)
     kind = _KINDS.get(found["scheme"].lower()) if found else None
@@ -130,7 +130,7 @@ def seconds(name: str, text: str | None, default: float) -> float:
     """The seconds of an option that is a time such as `60s`.
 
     Raises:
-        OptionError: it is none. The text is not shown, as a secret may stand there by mistake.
+        OptionError: the text is no such time. The text is not shown, as it may be a misplaced secret.
     """
     if text is None:
         return default
@@ -146,12 +146,12 @@ def plain_uri(path: str) -> str:
 
 
 class Storage:
-    """How remote stores are reached, as options say it; what they do not say comes from the environment.
+    """How remote stores are reached: by the options, and where these are silent, by the environment.
 
-    It is pickled with its secrets, and shows them nowhere.
+    A Storage is pickled with its secrets, and shows them nowhere.
 
     Args:
-        given: by the options' names as in STORAGE_OPTIONS.
+        given: values by the names of STORAGE_OPTIONS.
     """
 
     def __init__(self, given: Mapping[str, str] | None = None) -> None:
@@ -171,7 +171,7 @@ class Storage:
         return {name: value for name, value in self._given.items() if _kind_of(name) in (None, kind)}
 
     def hidden(self, text: str) -> str:
-        """A text of somebody else's with no secret of ours in it."""
+        """A foreign text with all known secrets removed."""
         for name, value in self._given.items():
             if STORAGE_OPTIONS[name].is_secret and value:
                 text = text.replace(value, _HIDDEN)
@@ -179,10 +179,10 @@ class Storage:
 
 
 def refuse_shown(given: Mapping[str, str]) -> None:
-    """Refuse options with secrets that Spark would show: it knows them by their names.
+    """Refuse options with secrets that Spark would show, as Spark recognizes secrets by their names.
 
     Raises:
-        OptionError: there is one.
+        OptionError: there is such an option.
     """
     for name in given:
         option = _NAMES.get(name.lower())
@@ -199,7 +199,7 @@ def is_storage_option(name: str) -> bool:
 
 
 def storage_name(name: str) -> str | None:
-    """The own name of an option that says how storage is reached; None where it is no such option."""
+    """The main name of an option that says how storage is reached; None for any other option."""
     option = _NAMES.get(name.lower().removeprefix(_SECRET))
     return option.name if option is not None else None
 
@@ -208,7 +208,7 @@ def taken_out(given: Mapping[str, str]) -> tuple[Storage, dict[str, str]]:
     """The storage that options name, and the other options. Names count in any case.
 
     Raises:
-        OptionError: one that looks like it but is unknown, or is given twice.
+        OptionError: an option looks like a storage option but is unknown, or is given twice.
     """
     storage: dict[str, str] = {}
     others: dict[str, str] = {}
@@ -229,10 +229,10 @@ def taken_out(given: Mapping[str, str]) -> tuple[Storage, dict[str, str]]:
 
 
 def refuse_control_in(environment: Mapping[str, str]) -> None:
-    """Refuse what an environment says of storage, where that has a control character in it.
+    """Refuse an environment whose variables for storage have control characters.
 
     Raises:
-        OptionError: it has one. The text is not shown.
+        OptionError: a variable has one. The text is not shown.
     """
     for name, text in environment.items():
         if name.lower().startswith(tuple(_PREFIXES)):

@@ -1,4 +1,4 @@
-"""Which object a path is, and who gives it: a bucket's objects, and the key of the path in it."""
+"""From a path to its object: the objects of the path's bucket, and the path's key in it."""
 
 from collections.abc import Callable
 
@@ -10,10 +10,10 @@ FindBucket = Callable[[str, Storage], tuple[Objects, str]]
 
 
 class Buckets:
-    """The buckets that paths lead to.
+    """The buckets that paths are in.
 
     Attributes:
-        storage: how they are reached. A task learns it after the files: what is pickled has no secrets.
+        storage: how the buckets are reached. A task sets it after unpickling its files, which have no secrets.
 
     Args:
         find: gives the objects of a path's bucket, and the path's key in it.

@@ -1,5 +1,5 @@
-"""One object, read as a file: what is read one byte after the other in large blocks ahead, what is read here and there
-in pages, and what is read in many places at once in few requests."""
+"""One object, read as a file: sequential reads by large blocks fetched ahead, scattered reads by pages, and reads of
+many places at once by few requests."""
 
 import itertools
 from collections import deque
@@ -17,12 +17,12 @@ from rmqstore_spark.store.io.remote.spans import Span, how_many_fit, spans
 from rmqstore_spark.store.io.schedule import Concurrent
 
 _MIB = 1024 * 1024
-_LARGEST = 8 * _MIB  # request for what is merged, or guessed to be read on
-_BACKWARDS = 2 * _MIB  # a request for what may be zeros up to the end of a file: it takes twice as long as for a byte
-_LOOK = 8 * _MIB  # after the log's end, so much is looked at whole
-_PROBES = 64  # and of the rest, so many places
-PROBE_BYTES = 4 * 1024  # are likely to be read from somewhere on
-_GATHERED_AT_ONCE = 16  # requests of one task
+_LARGEST = 8 * _MIB  # bytes of a request for merged reads, or for a guessed sequential read
+_BACKWARDS = 2 * _MIB  # bytes of a request for possible zeros at the end of a file: takes twice as long as one byte
+_LOOK = 8 * _MIB  # bytes after the log's end that are read as a whole
+_PROBES = 64  # places that are sampled in the rest
+PROBE_BYTES = 4 * 1024  # bytes that are likely to be read at a place
+_GATHERED_AT_ONCE = 16  # concurrent requests of one task
 
 
 class RemoteFile:
@@ -32,7 +32,7 @@ class RemoteFile:
     each with its own requests.
 
     Args:
-        ahead: what is fetched ahead, if it was said there that this file is read.
+        ahead: the ranges fetched ahead, used if a range of this file was added there.
         gap: bytes that are cheaper to read than one request more.
     """
 
@@ -45,8 +45,8 @@ class RemoteFile:
         self._pages = pages
         self._ahead = ahead
         self._gap = gap
-        self._blocks = self._range_ahead(0, 0)  # that is read one after the other
-        self._next = -1  # where the last load ended
+        self._blocks = self._range_ahead(0, 0)  # the range that is read sequentially
+        self._next = -1  # the offset where the last load ended
         self._grown = pages.page_bytes
 
     def __enter__(self) -> "RemoteFile":
@@ -91,7 +91,7 @@ class RemoteFile:
         goes_on = offset <= self._next < stop and size > self._pages.page_bytes // 8
         self._next = stop
         if not self._blocks.has(offset) and goes_on:
-            # Who has read on twice will go on reading; how far, nobody has said.
+            # A reader that has read on twice will mostly go on; how far is unknown.
             self._grown = min(4 * self._grown, _LARGEST)
             self._go_along(self._range_ahead(offset, min(offset + max(self._grown, size), self.size), whole=True))
         if self._blocks.has(offset) and (view := self._blocks.view(offset, stop)) is not None:
@@ -108,7 +108,7 @@ class RemoteFile:
         return stop - offset
 
     def _fill(self, buffer: memoryview, offset: int) -> None:
-        """Fill it, with bytes that the object has."""
+        """Fill `buffer` with bytes that the object has."""
         at, stop = offset, offset + len(buffer)
         while at < stop and self._blocks.is_fetched(at):
             part = self._blocks.part(at, stop)
@@ -138,7 +138,7 @@ class RemoteFile:
         window_offsets: npt.NDArray[np.int64],
         lengths: npt.NDArray[np.int64],
     ) -> int:
-        """See OpenFile: what is near comes in one request, and several requests are under way."""
+        """See OpenFile: neighbours come in one request, and several requests are under way at once."""
         fit = how_many_fit(offsets, sizes, len(buffer))
         starts = np.minimum(offsets[:fit], self.size)
         counts = np.minimum(offsets[:fit] + sizes[:fit], self.size) - starts
@@ -162,7 +162,7 @@ class RemoteFile:
         return fit
 
     def _bring(self, wanted: list[Span], put: Callable[[Span, memoryview], None]) -> None:
-        """Fetch spans, several at a time; one in this thread."""
+        """Fetch spans, several at a time; a single one in this thread."""
         if len(wanted) == 1:
             put(wanted[0], self._fetch(wanted[0].start, wanted[0].stop))
             return
@@ -176,8 +176,8 @@ class RemoteFile:
             put(span, coming.result())
 
     def extents(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """See OpenFile. What is behind the first megabytes counts as a hole where all places that are looked at have
-        only zeros; there is no way to know it but to read all of it."""
+        """See OpenFile. The part after the first megabytes counts as a hole if all sampled places have only zeros; only
+        reading all of it could prove that."""
         stop = min(stop, self.size)
         near, page = min(start + _LOOK, stop), self._pages.page_bytes
         step = max((stop - near) // _PROBES, page)
@@ -190,11 +190,11 @@ class RemoteFile:
             yield near, stop
 
     def data_end(self) -> int:
-        """See OpenFile: the file's end. No hole can be seen."""
+        """See OpenFile: the file's end, as holes cannot be seen."""
         return self.size
 
     def used_end(self) -> int:
-        """See OpenFile. Zeros may stand anywhere, so all that comes after it is read."""
+        """See OpenFile. Zeros may stand anywhere, so all bytes after the used end are read."""
         end, page = self.size, self._pages.page_bytes
         while end > 0:
             start = max(end - _BACKWARDS, 0)

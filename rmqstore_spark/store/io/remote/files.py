@@ -1,9 +1,9 @@
 """Files of stores in object storage or HDFS.
 
-A request takes tens of milliseconds, however little it brings, and many can be under way at a time. So what is read one
-byte after the other comes in large blocks, several ahead; what is read here and there is merged where it lies close
-together, and asked for all at once. There are no holes: where a file's data ends is guessed for a hint,
-and else all up to the file's end is read.
+A request takes tens of milliseconds, however little it brings, and many can be under way at a time. So sequential reads
+use large blocks, several ahead; scattered reads are merged where they lie close together, and requested all at once.
+There are no holes: the end of a file's data is guessed for hints, and otherwise everything up to the file's end is
+read.
 """
 
 import contextlib
@@ -27,24 +27,25 @@ from rmqstore_spark.store.io.storage import Storage
 
 _MIB = 1024 * 1024
 
-# At 30 ms a request and 80 MB/s a connection, a request costs as much as 2.4 MB more of another one.
+# At 30 ms a request and 80 MB/s a connection, a request costs as much as 2.4 MB more in another one.
 PRICES = Prices(
     request=2 * _MIB,
     gap=_MIB,
     search=4 * 2 * _MIB,
-    linear_below=PAGE_BYTES // 20,  # units of a ConsumeQueue: a search has seen the pages in which it ends
+    linear_below=PAGE_BYTES // 20,  # units of a ConsumeQueue: a search has read the pages in which it ends
     concurrency=64,
 )
 
 
 class RemoteFiles(Files):
-    """Files whose paths are URIs. What it has listed it keeps.
+    """Files whose paths are URIs. Listings are kept.
 
-    When it is pickled, for a task, it loses that, and how storage is reached: `set_credentials` says that again.
+    Pickled RemoteFiles, as a task gets them, lose the listings and the way to reach storage; `set_credentials` gives
+    the latter again.
 
     Args:
-        storage: how it is reached.
-        bucket: what gives the objects of a path's bucket, and the key of the path in it.
+        storage: how the storage is reached.
+        bucket: gives the objects of a path's bucket, and the path's key in it.
     """
 
     is_snapshot = True
@@ -91,7 +92,7 @@ class RemoteFiles(Files):
         return os.stat_result((mode, 0, 0, 1, 0, 0, pin.size, 0, 0, 0), {"st_blocks": -(-pin.size // 512)})
 
     def unlinked(self) -> Files:
-        return self  # there are none
+        return self  # there are no links
 
     def lstat(self, path: str) -> os.stat_result:
         return self.status(path)
@@ -100,7 +101,7 @@ class RemoteFiles(Files):
         return self._listing.matching(pattern)
 
     def is_locked(self, path: str) -> bool:
-        """False: nobody can hold a lock there."""
+        """False: remote storage has no locks."""
         return False
 
     def pin(self, path: str) -> Pin | None:
@@ -126,7 +127,7 @@ class RemoteFiles(Files):
         return RemoteFile(path, pin, self._ranges, self._pages, self._ahead, self.prices.gap)
 
     def open(self, path: str) -> NoReturn:
-        """Refuses: there is no descriptor of an object."""
+        """Refuse: an object has no descriptor."""
         raise NotImplementedError(f"{path}: an object has no descriptor")
 
     def read_from(self, ahead: ReadAhead) -> None:

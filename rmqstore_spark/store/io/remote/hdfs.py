@@ -1,12 +1,12 @@
-"""Files in HDFS, as the objects of a bucket: listed, and read by position. What goes wrong there, in one line each.
+"""Files in HDFS, as the objects of a bucket: listed, and read by position. Each error becomes one line of text.
 
-What stands behind it is hdfs-native (the extra `hdfs`), a client in Rust that needs no Java. It reads core-site.xml and
-hdfs-site.xml where HADOOP_CONF_DIR says, and takes the user from HADOOP_USER_NAME, a Kerberos ticket, or the tokens
-that YARN gives. A client is made once in a process for each cluster.
+The client is hdfs-native (the extra `hdfs`), in Rust, without Java. The client reads core-site.xml and hdfs-site.xml in
+HADOOP_CONF_DIR, and takes the user from HADOOP_USER_NAME, a Kerberos ticket, or the tokens that YARN gives. Each
+process makes one client for each cluster.
 
-HDFS has no tags, but a file's content below its length never changes without its time of modification, which is set
-when it is closed. So what is read counts if that time is, afterwards, still the one of the plan. A file that is open
-for writing keeps it while it grows.
+HDFS has no tags, but a file's content below its length never changes without its modification time, which is set when
+the file is closed. So bytes that were read count if the modification time is afterwards still that of the plan. A file
+that is open for writing keeps its modification time while it grows.
 """
 
 import functools
@@ -28,20 +28,20 @@ from rmqstore_spark.store.io.storage import HDFS, Location, Storage, seconds
 if TYPE_CHECKING:
     from hdfs_native import Client, FileReader, FileStatus
 
-_REQUEST_TIMEOUT = 30.0  # seconds. 8 MiB come in it even at 280 kB/s
+_REQUEST_TIMEOUT = 30.0  # seconds; enough for 8 MiB at 280 kB/s
 _CONFIGURATION = {
     "dfs.client.socket-timeout": "15000",  # milliseconds without a byte from a DataNode
-    # It goes through a cluster's NameNodes this often. By default it would go on for minutes.
+    # Rounds through a cluster's NameNodes. By default the client would go on for minutes.
     "dfs.client.failover.max.attempts": "4",
     "dfs.client.failover.sleep.base.millis": "100",
     "dfs.client.failover.sleep.max.millis": "500",
 }
-_READERS = 256  # that are kept: each knows where the blocks of a file are
-_LISTED = 1000  # entries that have to come within the time of a request
+_READERS = 256  # readers that are kept: each knows where the blocks of a file are
+_LISTED = 1000  # entries that have to arrive within the time of a request
 
 _CLASS = re.compile(r"RPCError\(\"(?:[\w$]+\.)*([\w$]+)\", \"(.*)", re.DOTALL)
 _DENIED = {"AccessControlException", "AuthorizationException"}
-_BELOW_A_FILE = "(is not a directory)"  # a NameNode calls that a denied access
+_BELOW_A_FILE = "(is not a directory)"  # a NameNode reports such a path as a denied access
 _UNKNOWN_USER = re.compile("SASL|GSSAPI|authentication is not enabled|InvalidToken|[Kk]erberos")
 _NO_NAMENODE = re.compile("No NameNode hosts found|No fs.defaultFS setting|URL must contain a host")
 _LASTING = re.compile("InvalidArgument|InvalidPath|UrlParseError|XmlParseError|Unsupported")
@@ -53,10 +53,10 @@ def connect(where: Location, name: str, storage: Storage) -> Objects:
     """The cluster of a location.
 
     Args:
-        name: of the cluster, for messages: a URI.
+        name: the cluster's URI, for messages.
 
     Raises:
-        OptionError: hdfs-native is not installed, or an option is not what it takes.
+        OptionError: hdfs-native is not installed, or refuses an option.
     """
     limit = seconds("timeout", storage.of(HDFS).get("timeout"), _REQUEST_TIMEOUT)
     return _connected(os.getpid(), where.bucket, name, limit)
@@ -64,7 +64,7 @@ def connect(where: Location, name: str, storage: Storage) -> Objects:
 
 @functools.lru_cache(64)
 def _connected(process: int, cluster: str, name: str, limit: float) -> Objects:
-    """connect(). After a fork a client is of no use, so the process counts."""
+    """connect(), cached for each process, as a client does not survive a fork."""
     try:
         from hdfs_native import Client
     except ImportError:
@@ -124,7 +124,7 @@ class _Cluster:
             reader = self._reader(key, pin)
             length = len(reader)
             try:
-                # To read over the end is no error for hdfs-native, but its end.
+                # A read beyond the end breaks hdfs-native instead of raising an error.
                 data = self._within(lambda: reader.read_range(start, max(min(stop, length) - start, 0)))
             except Exception:
                 self._forget(key, pin)  # blocks move from DataNode to DataNode
@@ -174,11 +174,11 @@ class _Cluster:
             self._readers.pop((key, pin), None)
 
     def _within(self, work: Callable[[], _Answer]) -> _Answer:
-        """What some work answers, within the time of a request. hdfs-native waits for a NameNode for ever, and cannot
+        """The answer of some work, within the time of a request. hdfs-native waits for a NameNode forever, and cannot
         be interrupted.
 
         Raises:
-            TimeoutError: it takes longer.
+            TimeoutError: the work takes longer.
         """
         answer: Future[_Answer] = Future()
         threading.Thread(target=_answered, args=(work, answer), daemon=True).start()
@@ -186,16 +186,16 @@ class _Cluster:
             return answer.result(self._limit)
         except TimeoutError:
             with self._lock:
-                self._client = None  # others would wait for the same connection
+                self._client = None  # other threads would wait for the same connection
                 self._readers.clear()
             raise TimeoutError(f"no answer within {self._limit:g} s") from None
 
     def _tried(self, key: str, work: Callable[[], _Answer]) -> _Answer:
-        """What some work answers, at the first try or a later one.
+        """The answer of some work, at the first try or a later one.
 
         Raises:
             FileNotFoundError: there is no such file.
-            StorageError: whatever else goes wrong.
+            StorageError: any other error.
         """
         try:
             return tried(work, (RuntimeError, OSError, ChangedError), _may_pass)
@@ -235,7 +235,7 @@ def _answered(work: Callable[[], _Answer], answer: "Future[_Answer]") -> None:
         answer.set_result(work())
     except Exception as why:
         answer.set_exception(why)
-    except BaseException as why:  # a panic of Rust's is no Exception
+    except BaseException as why:  # a Rust panic is no Exception
         answer.set_exception(RuntimeError(str(why)))
 
 
@@ -245,7 +245,7 @@ def _entry(status: "FileStatus") -> Entry:
 
 
 def _said(why: Exception) -> tuple[str, str]:
-    """The Java class of an error, or '', and what it says before the stack."""
+    """The Java class of an error, or '', and the error's text before the stack trace."""
     found = _CLASS.search(str(why))
     kind, text = (found[1], found[2]) if found else ("", str(why))
     text = re.split(r"\\n|\n|\"\)", text)[0].replace('\\"', "'")
@@ -253,6 +253,6 @@ def _said(why: Exception) -> tuple[str, str]:
 
 
 def _may_pass(why: Exception) -> bool:
-    """Whether the next try may go better."""
+    """Whether the next try may succeed."""
     lasts = isinstance(why, (FileNotFoundError, ChangedError, NotImplementedError)) or _said(why)[0] in _DENIED
     return not lasts and not any(pattern.search(str(why)) for pattern in (_UNKNOWN_USER, _NO_NAMENODE, _LASTING))

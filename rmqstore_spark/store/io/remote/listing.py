@@ -1,4 +1,4 @@
-"""What there is in remote storage: directories, and objects with their pins. What was listed is kept."""
+"""The contents of remote storage: directories, and objects with their pins. Listings are kept."""
 
 import errno
 import fnmatch
@@ -10,10 +10,10 @@ from rmqstore_spark.store.io.files import Pin
 from rmqstore_spark.store.io.remote.buckets import Buckets
 from rmqstore_spark.store.io.storage import plain_uri
 
-_FIRST_LOOK = 100_000  # objects of a directory that are listed before it is known to be a store
-_PER_REQUEST = 1000  # objects of a list
+_FIRST_LOOK = 100_000  # objects of a directory that are listed before a check that it is a store
+_PER_REQUEST = 1000  # objects in one request of a list
 
-# What is in a directory: sub-directories by name with None, objects with what they are.
+# The entries of a directory: sub-directories by name with None, objects with their pins.
 _Directory = dict[str, Pin | None]
 
 
@@ -21,18 +21,18 @@ class Listing:
     """Directories and objects, as they were when they were first seen.
 
     Args:
-        count: is told of requests, and of bytes of objects: none.
+        count: called with the requests, and with bytes of objects, which are 0.
     """
 
     def __init__(self, buckets: Buckets, count: Callable[[int, int], None]) -> None:
         self._buckets = buckets
         self._count = count
         self._directories: dict[str, _Directory] = {}
-        self._whole: set[str] = set()  # directories of which everything below is known
-        self._alone: dict[str, Pin | None] = {}  # what was looked for alone
+        self._whole: set[str] = set()  # directories with everything below them known
+        self._alone: dict[str, Pin | None] = {}  # paths that were looked up singly
 
     def list_tree(self, path: str) -> None:
-        """List all that is below a directory, if it may be a store."""
+        """List everything below a directory, if the directory may be a store."""
         path = plain_uri(path)
         if self._is_known_whole(path):
             return
@@ -40,7 +40,7 @@ class Listing:
         entries = list(objects.below(key, _FIRST_LOOK))
         self._count(1 + len(entries) // _PER_REQUEST, 0)
         if len(entries) == _FIRST_LOOK:
-            # Perhaps no store, but what has a million other things in it: a whole bucket, say.
+            # Perhaps no store, but a directory with a million other entries: a whole bucket, say.
             if "commitlog" not in self.names(path):
                 return
             entries = list(objects.below(key))
@@ -58,22 +58,22 @@ class Listing:
         if directory is not None:
             return list(directory)
         pin = self.look(path)
-        if pin is not None and pin.size == 0:  # some tools mark an empty directory so
+        if pin is not None and pin.size == 0:  # some tools mark an empty directory with such an object
             return []
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
 
     def look(self, path: str) -> Pin | None:
-        """What a path is: a pin of an object, None for a directory.
+        """The pin of the object at a path; None for a directory.
 
         Raises:
-            FileNotFoundError: there is nothing.
+            FileNotFoundError: there is neither.
         """
         path = plain_uri(path)
         if path in self._directories:
             return None
         above, name = os.path.split(path)
         if any(path.startswith(f"{known}/") for known in self._directories):
-            self._inside(above)  # what is asked for in a store, is asked for its neighbours next
+            self._inside(above)  # a path's neighbours in a store are mostly looked up next
         if self._is_known_whole(above) or above in self._directories:
             directory = self._inside(above)
             if directory is None or name not in directory:
@@ -116,7 +116,7 @@ class Listing:
         return any(path == root or path.startswith(f"{root}/") for root in self._whole)
 
     def _inside(self, path: str) -> _Directory | None:
-        """What is in a directory; None where there is none."""
+        """The entries of a directory; None where there is no directory."""
         path = plain_uri(path)
         if path not in self._directories and not self._is_known_whole(path):
             objects, key = self._buckets.of(path)
@@ -143,12 +143,12 @@ def _add(found: dict[str, _Directory], root: str, below: str, pin: Pin | None) -
         path = f"{path}/{directory}"
     if pin is None:
         found.setdefault(f"{path}/{name}", {})
-    # Where tools mark a directory with an object of its name, it is one.
+    # A name that is both a directory and a tool's mark object counts as a directory.
     found.setdefault(path, {}).setdefault(name, pin)
 
 
 def _is_mark(name: str) -> bool:
-    """Hadoop's mark of a directory."""
+    """Is a name Hadoop's mark of a directory?"""
     return name.endswith("_$folder$")
 
 

@@ -1,7 +1,7 @@
-"""Objects of a bucket: listed, and read by position. What goes wrong there, in one line each.
+"""Objects of a bucket: listed, and read by position. Each error becomes one line of text.
 
-What stands behind it for S3, GCS and Azure is obstore (the extra `remote`), a wrapper of Rust's object_store. A client
-is made once in a process for each bucket and its options.
+The client for S3, GCS and Azure is obstore (the extra `remote`), a wrapper of Rust's object_store. Each process makes
+one client for each bucket and its options.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _CONNECT_TIMEOUT = "5s"
-_REQUEST_TIMEOUT = "60s"  # 8 MiB come in it even at 140 kB/s
-_STALL_TIMEOUT = "15s"  # without a byte
+_REQUEST_TIMEOUT = "60s"  # enough for 8 MiB at 140 kB/s
+_STALL_TIMEOUT = "15s"  # time without a byte
 _PAGE = 1000  # objects in a page of a list
 _MOST_LISTED = 4_000_000  # objects below a directory: more would take gigabytes of memory, and no store has so many
-_TOPICS = {"consumequeue", "batchconsumequeue"}  # directories of topics, whose names begin as they like
+_TOPICS = {"consumequeue", "batchconsumequeue"}  # directories of topics, whose names may begin with any character
 
 _CODE = re.compile(r"<Code>([A-Za-z0-9_.]{1,80})</Code>")
 _STATUS = re.compile(r"status code: ([0-9]{3})")
-# Where a cloud's machines ask who they are. object_store asks there when nobody has said it.
+# Where a cloud's machines ask for their identity. object_store asks there when it was given no credentials.
 _IDENTITY = re.compile(r"https?://(169\.254\.[0-9.]+|metadata\.google\.internal)/")
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"}
 _DENIED = {
@@ -49,7 +49,7 @@ class Entry(NamedTuple):
 
     Attributes:
         key: its key.
-        pin: which object it is; None for a directory, where a storage has such a thing.
+        pin: the object's pin; None for a directory, where a storage has directories.
     """
 
     key: str
@@ -59,42 +59,43 @@ class Entry(NamedTuple):
 class Objects(Protocol):
     """A bucket. Keys have no slash at either end. All methods may be called from several threads.
 
-    All raise a StorageError where the storage refuses or does not answer.
+    All methods raise a StorageError where the storage refuses or does not answer.
     """
 
     def below(self, key: str, most: int | None = None) -> Iterator[Entry]:
-        """All objects in a directory and below it, and all directories where the storage has such; '' is the whole
-        bucket. Nothing where there is no such directory.
+        """All objects in a directory and below it, and all directories where the storage has directories; '' is the
+        whole bucket. Empty where there is no such directory.
 
         Args:
-            most: so many are enough.
+            most: stop after this many.
         """
 
     def inside(self, key: str) -> tuple[list[str], list[Entry]]:
         """The keys of the directories in a directory, and the objects in it."""
 
     def look(self, key: str) -> Pin | None:
-        """Which object has a key; None: none."""
+        """The pin of the object with a key; None where there is none."""
 
     def get(self, key: str, start: int, stop: int, pin: Pin) -> memoryview:
-        """The bytes [start, stop) of an object, which it has and must be at least one. The object must be that one."""
+        """The bytes [start, stop) of an object: at least one byte, all within the object. The object must be that of
+        the pin."""
 
 
 def connect(where: Location, name: str, storage: Storage) -> Objects:
     """The bucket of a location.
 
     Args:
-        name: of the bucket, for messages: a URI.
+        name: the bucket's URI, for messages.
 
     Raises:
-        OptionError: obstore is not installed, or an option is not what it takes.
+        OptionError: obstore is not installed, or refuses an option.
     """
     return _connected(os.getpid(), where._replace(key=""), name, storage)
 
 
 @functools.lru_cache(64)
 def _connected(process: int, where: Location, name: str, storage: Storage) -> Objects:
-    """connect(). After a fork a client is of no use, so the process counts."""
+    """connect(), cached for each process, as a client does not survive a fork."""
     try:
         from obstore import exceptions, store
     except ImportError:
@@ -126,7 +127,7 @@ def _connected(process: int, where: Location, name: str, storage: Storage) -> Ob
 _URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?"), "a URL that begins with http:// or https://"
 _YES_OR_NO = re.compile("true|false", re.IGNORECASE), "true or false"
 _TIME = TIME, "a time such as 60s"
-# obstore does not take it well where these are something else. None is shown, as a secret may stand there by mistake.
+# obstore fails badly on options of another form. None is shown, as a value may be a misplaced secret.
 _FORMS = {
     "aws_endpoint_url": _URL,
     "google_base_url": _URL,
@@ -148,7 +149,7 @@ _ENDPOINTS = {
 
 
 def _says_http(kind: str, options: dict[str, str]) -> bool:
-    """Whoever names a server by plain HTTP means it."""
+    """Is the server named by a plain HTTP URL? Such a URL is taken as the user's intention."""
     first, *environment = _ENDPOINTS[kind]
     return any(
         value.startswith("http:")
@@ -163,7 +164,7 @@ class _Bucket:
         self._store = store
         self._name = name
         self._storage = storage
-        self._patience = seconds("timeout", timeout, 0)  # so long a list may take
+        self._patience = seconds("timeout", timeout, 0)  # seconds that a list, or a page of one, may take
 
     def below(self, key: str, most: int | None = None) -> Iterator[Entry]:
         from obstore.exceptions import InvalidPathError
@@ -188,7 +189,7 @@ class _Bucket:
         """below(), from the first key after one on.
 
         Raises:
-            InvalidPathError: there is a key that obstore takes for no path, such as one with `..` in it.
+            InvalidPathError: there is a key that obstore does not accept as a path, such as one with `..` in it.
         """
         import obstore
 
@@ -221,8 +222,8 @@ class _Bucket:
         return list(found["common_prefixes"]), [_entry(meta) for meta in found["objects"]]
 
     def _below_apart(self, key: str) -> Iterator[Entry]:
-        """below() where there is a key that is no path: it costs the list that it is in. So each directory has its own
-        list."""
+        """below() for a directory with a key that is no path. Such a key spoils the list that it is in, so each
+        directory is listed on its own."""
         from obstore.exceptions import InvalidPathError
 
         try:
@@ -235,8 +236,8 @@ class _Bucket:
             yield from self.below(directory)
 
     def _after_dots(self, key: str) -> list[Entry]:
-        """What is in a directory that has a directory `..` in it, and below it. In the order of keys that comes before
-        all names of a store's files, and after some of topics."""
+        """The entries in and below a directory that has a directory `..` in it. In the order of keys, `..` comes before
+        all names of a store's files, and after some names of topics."""
         from obstore.exceptions import InvalidPathError
 
         with contextlib.suppress(InvalidPathError):
@@ -247,7 +248,7 @@ class _Bucket:
         )
 
     def _list(self, key: str, work: Callable[[], Coroutine[Any, Any, _Answer]]) -> _Answer:
-        """What a list gives. It is a coroutine's work, as that can be ended where a server never comes to an end."""
+        """The answer of a list. The work is a coroutine, which can be cancelled where a server never ends its list."""
 
         def once() -> _Answer:
             future = asyncio.run_coroutine_threadsafe(work(), _loop(os.getpid()))
@@ -290,7 +291,7 @@ class _Bucket:
         except FileNotFoundError:
             is_there = False
         except ChangedError:
-            is_there = self.look(key) is not None  # azurite says so of an object that is gone, too
+            is_there = self.look(key) is not None  # azurite answers the same for an object that is gone
         if is_there:
             raise StorageError(
                 f"{self._name}/{key}: the object was replaced since the read was planned; load the store again, and do "
@@ -299,12 +300,12 @@ class _Bucket:
         raise StorageError(f"{self._name}/{key}: the object is gone since the read was planned; load the store again")
 
     def _tried(self, key: str, work: Callable[[], _Answer]) -> _Answer:
-        """What some work answers, at the first try or a later one.
+        """The answer of some work, at the first try or a later one.
 
         Raises:
             FileNotFoundError: there is no such object.
-            ChangedError: it is another one.
-            StorageError: whatever else goes wrong.
+            ChangedError: the object is another one.
+            StorageError: any other error.
         """
         from obstore import exceptions
 
@@ -349,17 +350,18 @@ class _Bucket:
 
 @functools.lru_cache(1)
 def _loop(process: int) -> asyncio.AbstractEventLoop:
-    """What runs lists, in a thread of its own, for the caller's thread may have a loop that runs (in a notebook)."""
+    """The event loop for lists, in a thread of its own, as the caller's thread may have a running loop (in a
+    notebook)."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="rmqstore-list", daemon=True).start()
     return loop
 
 
 def _body(found: Any, size: int) -> memoryview:
-    """The bytes of an answer, which must be so many. No more is taken: a server may send any number.
+    """The bytes of an answer, which must be `size` bytes. No more are read, as a server may send any number.
 
     Raises:
-        ConnectionError: they are not.
+        ConnectionError: the answer has another number of bytes.
     """
     chunks, count = [], 0
     for chunk in found.stream(min_chunk_size=size):
@@ -381,12 +383,12 @@ def _pin(meta: Any) -> Pin:
 
 
 def _bare(tag: str | None) -> str:
-    """Some servers put quotes around a tag, and sometimes do not."""
+    """A tag without `W/` and without quotes, which some servers put around tags only sometimes."""
     return (tag or "").removeprefix("W/").strip('"')
 
 
 def _first_line(why: BaseException) -> str:
-    """What an error of obstore's says before it goes into details. URLs may have a signature after the `?`."""
+    """The first line of an obstore error. URLs lose everything after the `?`, which may be a signature."""
     return re.sub(r"\?\S*", "", str(why).split("\n\nDebug source", 1)[0].split("\n", 1)[0])[:300]
 
 
@@ -401,7 +403,7 @@ def _status(why: BaseException) -> int | None:
 
 
 def _may_pass(why: BaseException) -> bool:
-    """Whether the next try may go better: the server is overloaded, or the connection broke."""
+    """Whether the next try may succeed: the server is overloaded, or the connection broke."""
     status = _status(why)
     if status is None:
         return "credential" not in str(why).lower()

@@ -1,4 +1,4 @@
-"""Pages of objects: what is read here and there. Those that were used last are kept."""
+"""Pages of objects, for scattered reads. The most recently used pages are kept."""
 
 import functools
 import threading
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from rmqstore_spark.store.io.files import Pin
 from rmqstore_spark.store.io.remote.ranges import Ranges, in_background
 
-PAGE_BYTES = 64 * 1024  # it takes a request no longer than a byte does
+PAGE_BYTES = 64 * 1024  # a request for a page takes no longer than one for a byte
 MOST_PAGES = 1024
 
 
 @dataclass(frozen=True)
 class _Page:
-    """A page in a range that is fetched, or under way: bytes [start, stop) of it."""
+    """A page in a range that is fetched, or under way: the bytes [start, stop) of that range."""
 
     coming: "Future[memoryview]"
     start: int
@@ -27,11 +27,10 @@ class _Page:
 
 
 class PageCache:
-    """Pages of objects, each fetched once as long as it is kept; the one that was not asked for longest goes first.
-    Threads may share it.
+    """An LRU cache of pages of objects, each fetched once as long as it is kept. Threads may share the cache.
 
     Attributes:
-        page_bytes: of each page but the last one of an object.
+        page_bytes: bytes of each page except an object's last one.
     """
 
     def __init__(self, ranges: Ranges) -> None:
@@ -42,7 +41,7 @@ class PageCache:
         self._pages: OrderedDict[tuple[str, str | None, int], _Page] = OrderedDict()
 
     def read_into(self, path: str, pin: Pin, buffer: memoryview, offset: int) -> None:
-        """Fill a buffer, with bytes that the object has."""
+        """Fill a buffer with bytes that the object has."""
         stop = offset + len(buffer)
         for number, page in enumerate(self._pages_of(path, pin, offset, stop, False), offset // self.page_bytes):
             base = number * self.page_bytes
@@ -50,7 +49,7 @@ class PageCache:
             buffer[begin - offset : end - offset] = page.data[begin - base : end - base]
 
     def prefetch(self, path: str, pin: Pin, start: int, stop: int) -> None:
-        """Have the pages of the bytes [start, stop), which the object has, fetched by another thread."""
+        """Let another thread fetch the pages of the bytes [start, stop), which the object has."""
         self._pages_of(path, pin, start, stop, True)
 
     def kept(self, path: str, pin: Pin, start: int, stop: int) -> memoryview | None:
@@ -65,8 +64,8 @@ class PageCache:
         return whole[start - first * self.page_bytes : stop - first * self.page_bytes]
 
     def _pages_of(self, path: str, pin: Pin, start: int, stop: int, is_later: bool) -> list[_Page]:
-        """The pages of the bytes [start, stop). From the first one that is not kept to the last such one, they come in
-        one request; by another thread, if that is for later."""
+        """The pages of the bytes [start, stop). One request fetches the pages from the first missing one to the last
+        missing one; in another thread, if `is_later`."""
         numbers = range(start // self.page_bytes, (stop - 1) // self.page_bytes + 1)
         keys = [(path, pin.tag, number) for number in numbers]
         with self._lock:
@@ -95,7 +94,7 @@ class PageCache:
         try:
             coming.set_result(self._ranges.fetch(path, pin, start, stop))
         except BaseException as why:
-            with self._lock:  # the next who asks tries again
+            with self._lock:  # the next caller tries again
                 for key in [key for key, page in self._pages.items() if page.coming is coming]:
                     del self._pages[key]
             coming.set_exception(why)

@@ -19,21 +19,21 @@ _THREADS = 64
 
 
 class Ranges:
-    """Bytes of objects that are what their pins say (If-Match), or have gone on since.
+    """Bytes of objects that agree with their pins (If-Match), or have grown since.
 
     Args:
-        count: is told of requests and bytes.
-        pace: of all requests together; None: as fast as can be.
+        count: called with the requests and bytes.
+        pace: the throttle of all requests together; None: no limit.
     """
 
     def __init__(self, buckets: Buckets, count: Callable[[int, int], None], pace: Pace | None) -> None:
         self._buckets = buckets
         self._count = count
         self._pace = pace
-        self._gone_on: dict[tuple[str, str | None], Pin] = {}  # what has taken an object's place and is the same
+        self._gone_on: dict[tuple[str, str | None], Pin] = {}  # newer pins of objects that have grown
 
     def fetch(self, path: str, pin: Pin, start: int, stop: int) -> memoryview:
-        """The bytes [start, stop) of an object, which it has.
+        """The bytes [start, stop) of an object, all within the object.
 
         Raises:
             StorageError: another object is there, or none; or the storage refuses or does not answer.
@@ -54,16 +54,16 @@ class Ranges:
         return data
 
     def fetch_in_background(self, path: str, pin: Pin, start: int, stop: int) -> "Future[memoryview]":
-        """fetch() by another thread."""
+        """fetch() in another thread."""
         return in_background(functools.partial(self.fetch, path, pin, start, stop))
 
     def fetch_block(self, path: str, pin: Pin, start: int, stop: int) -> "Future[memoryview]":
-        """fetch() of a large block, by another thread. They are few, as the C library keeps for each thread what it has
-        once taken for a block."""
+        """fetch() of a large block, in another thread. Few threads do this, as the C library keeps the memory of a
+        block for each thread."""
         return _pools(os.getpid())[1].submit(self.fetch, path, pin, start, stop)
 
     def _newer(self, objects: Objects, key: str, pin: Pin) -> Pin | None:
-        """The object that stands there now, if it is the same one, gone on."""
+        """The pin of the object at the key now, if it is the same object, grown."""
         if pin.proof is None:
             return None
         offset, expected = pin.proof
@@ -75,11 +75,11 @@ class Ranges:
 
 
 def in_background(fetch: Callable[[], _Answer]) -> "Future[_Answer]":
-    """Have another thread make a request."""
+    """Let another thread make a request."""
     return _pools(os.getpid())[0].submit(fetch)
 
 
 @functools.lru_cache(1)
 def _pools(process: int) -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
-    """Threads of a process that fetch, and those that fetch large blocks. After a fork there are none."""
+    """The threads of a process that fetch, and those that fetch large blocks. After a fork there are none."""
     return ThreadPoolExecutor(_THREADS, "rmqstore-fetch"), ThreadPoolExecutor(AT_ONCE, "rmqstore-block")

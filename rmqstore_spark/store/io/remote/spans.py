@@ -1,4 +1,4 @@
-"""Which requests bring what is read here and there in a file. Nothing is read here."""
+"""Which requests serve scattered reads in a file. Nothing is read here."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 
 class Span(NamedTuple):
-    """Stretches that come with one request: of the numbers [first, last), which are in the bytes [start, stop)."""
+    """Stretches that one request serves: those with the indices [first, last), within the bytes [start, stop)."""
 
     first: int
     last: int
@@ -17,8 +17,8 @@ class Span(NamedTuple):
 
 
 def how_many_fit(offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.int32], capacity: int) -> int:
-    """How many of these stretches fit into so many bytes, one after the other; those from the first one on that cannot
-    be in a file do not count."""
+    """The number of these stretches that fit into `capacity` bytes, one after the other, up to the first stretch that
+    cannot be in a file."""
     wrong = np.flatnonzero((offsets < 0) | (sizes <= 0))
     ends = np.cumsum(sizes[: wrong[0]] if len(wrong) else sizes, dtype=np.int64)
     return int(np.searchsorted(ends, capacity, "right"))
@@ -27,14 +27,14 @@ def how_many_fit(offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.int32], c
 def spans(
     starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], needed: Iterable[int], gap: int, most: int
 ) -> list[Span]:
-    """The requests for some stretches. Neighbours come in one where that is cheaper, and if none between them is left
-    out.
+    """The requests for some stretches. Neighbours share a request where that is cheaper, unless a stretch between them
+    is left out.
 
     Args:
-        starts, counts: where each stretch begins, and its bytes.
-        needed: the numbers of those that are to come, ascending. They are not empty.
-        gap: so many bytes that are not needed are cheaper than a request.
-        most: bytes of a request for several stretches.
+        starts, counts: the offset and the bytes of each stretch.
+        needed: the indices of the stretches to request, ascending. None of these stretches is empty.
+        gap: reading this many unneeded bytes is cheaper than a request.
+        most: the most bytes of a request for several stretches.
     """
     found: list[Span] = []
     for number in needed:

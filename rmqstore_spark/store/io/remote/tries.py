@@ -1,4 +1,4 @@
-"""What a storage does not answer well at first is asked again: how often, and after how long."""
+"""Retries of requests to a storage: how often, and after how long."""
 
 import random
 import time
@@ -6,15 +6,15 @@ from collections.abc import Callable
 from typing import TypeVar
 
 _TRIES = 4
-LIMIT = 90.0  # seconds, after which nothing is tried again
-# Seconds between tries. Each is cut by chance, so that not all come back at once.
+LIMIT = 90.0  # seconds after which there are no more retries
+# Seconds between tries. Each pause is shortened at random, so that clients do not all come back at once.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 
 _Answer = TypeVar("_Answer")
 
 
 class ChangedError(Exception):
-    """An object is not the one that it was."""
+    """The object is not the expected one."""
 
 
 class FailedError(Exception):
@@ -22,7 +22,7 @@ class FailedError(Exception):
 
     Attributes:
         why: the last try's error.
-        again: how often it was tried, and for how long, as words after a comma; '' where it was tried once.
+        again: the number of tries and their total time, as text after a comma; '' for a single try.
     """
 
     def __init__(self, why: Exception, again: str) -> None:
@@ -34,14 +34,14 @@ class FailedError(Exception):
 def tried(
     work: Callable[[], _Answer], errors: tuple[type[Exception], ...], may_pass: Callable[[Exception], bool]
 ) -> _Answer:
-    """What some work answers, at the first try or a later one.
+    """The answer of some work, at the first try or a later one.
 
     Args:
-        errors: of which kinds its failures are. Others are not caught.
-        may_pass: whether the next try may go better after such an error.
+        errors: the types of errors that are caught.
+        may_pass: whether the next try may succeed after such an error.
 
     Raises:
-        FailedError: it failed.
+        FailedError: the work failed for good.
     """
     begun, count = time.monotonic(), 0
     while True:
