@@ -29,9 +29,8 @@ MOST_OFFSETS = (1 << 62) // UNIT_SIZE  # queue offsets that a simple queue's fil
 
 # For each queue offset before a queue's first message, in the first message's file.
 PRE_BLANK = UNIT.pack(0, QUEUE_FORMAT["PRE_BLANK"], 0)
-_LOST_SIZE = QUEUE_FORMAT[
-    "LOST"
-]  # no message is as small; and one byte more than is left in a segment after lost_unit()
+# No message is as small; and lost_unit() leaves one byte less than this of its segment.
+_LOST_SIZE = QUEUE_FORMAT["LOST"]
 
 # Arrays are compared with these ten times as fast as with members of an enum.
 _NOTHING, _PRE_BLANK, _MESSAGE = map(np.uint8, (UnitKind.NOTHING, UnitKind.PRE_BLANK, UnitKind.MESSAGE))
@@ -83,7 +82,8 @@ class QueueUnit(NamedTuple):
         return self.position, self.size, self.tags_code
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+# Not frozen, as making one would take five times as long, and there is one for each look at a queue.
+@dataclass(eq=False, slots=True)
 class QueueBlock:
     """Units of a queue: arrays of one length, with the fields of QueueUnit.
 
@@ -141,7 +141,16 @@ class QueueBlock:
 
     def only(self, which: "_Flags | _Longs | slice") -> "QueueBlock":
         """Some of the units."""
-        return QueueBlock(*(getattr(self, name)[which] for name in self.__slots__))
+        return QueueBlock(
+            self.numbers[which],
+            self.positions[which],
+            self.sizes[which],
+            self.tags_codes[which],
+            self.queue_offsets[which],
+            self.messages[which],
+            self.store_times[which],
+            self.kinds[which],
+        )
 
     @property
     def are_messages(self) -> _Flags:
