@@ -288,7 +288,7 @@ class Store(TableMethods):
         return [glance(store, options) for store in self._open(options)]
 
     def _options(self, given: Mapping[str, object], table: str = MESSAGES) -> ReadOptions:
-        """What options mean, with those that this was made with, as far as they go with the table."""
+        """The given options parsed, together with this Store's own options that the table takes."""
         from rmqstore_spark.tables.registry import takes
 
         goes_with = [name for name in self._given if is_storage_option(name) or table == MESSAGES or takes(table, name)]

@@ -29,7 +29,7 @@ class Column:
     """A column of messages or of another table.
 
     Attributes:
-        arrow: the type in a record batch, one of the above; Spark compares it exactly.
+        arrow: the type in a record batch, one of the types above; Spark compares types exactly.
         meaning: one line for people.
         default: False for a column that is only returned when it is named.
         derived: True if the value follows from other columns and the message's position; ignored on writing.

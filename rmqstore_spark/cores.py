@@ -1,4 +1,4 @@
-"""How many cores this process may use: those of its container, where a machine has more."""
+"""The number of cores that this process may use: the limit of its container, where the machine has more."""
 
 import contextlib
 import functools
@@ -11,28 +11,28 @@ _is_one_of_many = False
 
 
 def work_beside_others() -> None:
-    """From now on this process is one of several with about a core for each, as Spark's workers are."""
+    """Declare that this process is one of several with about one core each, as Spark's workers are."""
     global _is_one_of_many
     _is_one_of_many = True
 
 
 def workers() -> int:
-    """How many threads may read or decode at the same time in this process."""
+    """The number of threads that may read or decode at the same time in this process."""
     return 1 if _is_one_of_many else cores()
 
 
 def cores() -> int:
-    """The cores that the process may run on, and no more than its control group gives it time for; one at least."""
+    """The number of cores that the process may run on, limited by the CPU time of its control groups; at least one."""
     allowed = len(os.sched_getaffinity(0))
     return max(1, min([allowed, *_quotas(_CGROUPS)]))
 
 
 @functools.cache  # each plan asks three times, and every answer takes two dozen small files
 def _quotas(root: str) -> list[int]:
-    """The cores that the control groups give the process time for, rounded up; empty where none limits it.
+    """The cores' worth of CPU time that each control group allows, rounded up; empty where none sets a limit.
 
     Args:
-        root: where control groups are. The answer is that of the first call.
+        root: the directory of control groups. The answer of the first call is kept for each root.
     """
     found = []
     for directory in _groups(root):
@@ -42,8 +42,8 @@ def _quotas(root: str) -> list[int]:
 
 
 def _groups(top: str) -> list[str]:
-    """The directories of the process's control groups and those above them. In a container its own is mostly the
-    uppermost."""
+    """The directories of the process's control groups and of their parents. In a container the process's own group is
+    mostly the uppermost."""
     paths = {"/"}
     with contextlib.suppress(OSError), open("/proc/self/cgroup") as file:
         for line in file:

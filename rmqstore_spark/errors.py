@@ -7,10 +7,10 @@ import re
 from itertools import takewhile
 from operator import eq
 
-# What moves a terminal's cursor, breaks a line or turns the reading direction; and halves of characters.
+# Characters that move a terminal's cursor, break a line or turn the reading direction; and halves of characters.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _MOST_COMPARED = 500  # names
-_NEAR = 0.65  # of two texts, how much of them is the same: less is a guess
+_NEAR = 0.65  # the share of two texts that is equal: a smaller share would be a guess
 _MOST_QUOTED = 200  # characters
 
 
@@ -89,8 +89,8 @@ class BadRowError(RmqStoreError):
 def nearest(name: str, known: list[str]) -> str:
     """' Did you mean ...?', or '' when nothing known is near.
 
-    Comparing with a similar name takes a third of a millisecond, and a store may have 100,000 topics. So only those
-    names are compared that share most with the name at its beginning and end: a typo spares at least one of the two.
+    Comparing with a similar name takes a third of a millisecond, and a store may have 100,000 topics. So only the names
+    that share most letters with `name` at its beginning and end are compared: a typo spares at least one of the two.
     """
     import difflib
     import heapq

@@ -1,5 +1,5 @@
-"""What an object finds out once and keeps. As functools.cached_property, without the lock that all objects of a class
-share before Python 3.12: what takes a request each would be found out one after the other."""
+"""Values that an object finds out once and keeps: functools.cached_property without the lock that all objects of a
+class share before Python 3.12. With that lock, values that take a request each would be found one after the other."""
 
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, overload
@@ -8,7 +8,7 @@ _Value = TypeVar("_Value")
 
 
 class kept(Generic[_Value]):
-    """A property that is found out when it is first asked for. Threads that ask at once each find it out."""
+    """A property that is computed when first asked for, and kept. Threads that ask at once each compute the value."""
 
     def __init__(self, find: Callable[[Any], _Value]) -> None:
         self._find = find
@@ -26,6 +26,6 @@ class kept(Generic[_Value]):
     def __get__(self, owned: object, owner: type) -> "kept[_Value] | _Value":
         if owned is None:
             return self
-        # What the object has of that name comes first from now on.
+        # From now on the object's own attribute of that name comes before this property.
         value = owned.__dict__[self._name] = self._find(owned)
         return value

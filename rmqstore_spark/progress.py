@@ -1,4 +1,4 @@
-"""How far long work is: said in the log, or shown by whoever wants to."""
+"""The progress of long work: reported in the log, or shown by a user's function."""
 
 import contextlib
 import logging
@@ -26,18 +26,18 @@ _shows: ContextVar[_Shows | None] = ContextVar("_shows", default=None)
 
 
 class Progress:
-    """Says every few seconds how far some work is; of short work nothing. Several threads may do it.
+    """Reports every few seconds how far some work is; short work is not reported. Several threads may do the work.
 
-    Large because the fields are what a user sees of the work, and when that was said last, to whom.
+    Large because the fields are the values that a user sees, and when and to whom they were reported last.
 
     Args:
-        is_said: False where nobody may want to know: it is only shown.
+        is_said: False where nobody may want a line in the log: the progress is only shown.
 
     Attributes:
-        what: what is done, and to which store.
-        total: how much of it there is.
-        noun: what is counted; None: bytes.
-        done: how much of it is done.
+        what: the work in words, with its store.
+        total: the amount of the work, in nouns or bytes.
+        noun: the unit that is counted; None for bytes.
+        done: the amount that is done.
     """
 
     def __init__(self, what: str, total: int, noun: str | None = None, is_said: bool = True) -> None:
@@ -46,12 +46,12 @@ class Progress:
         self.noun = noun
         self.done = 0
         self._is_said = is_said
-        self._shows = _shows.get()  # of who begins the work; who makes it may be other threads
+        self._shows = _shows.get()  # of the thread that begins the work; other threads may do it
         self._lock = threading.Lock()
         self._begin = self._reported = time.monotonic()
 
     def add(self, amount: int = 1) -> None:
-        """So much more is done."""
+        """Report that this much more is done."""
         with self._lock:
             self.done += amount
         now = time.monotonic()
@@ -61,7 +61,7 @@ class Progress:
                 self._shows.by(self)
         elif self._is_said and self.done < self.total and now - self._reported >= REPORT_SECONDS:
             self._reported = now
-            # A worker of Spark's shows warnings only, and who waits wants to know.
+            # Spark's workers show only warnings, and a user who waits wants to see the progress.
             logger.warning("%s: %s (%d %%)%s", self.what, *self._how_far(now - self._begin))
 
     def _how_far(self, seconds: float) -> tuple[str, int, str]:
@@ -75,10 +75,10 @@ class Progress:
 
 
 def shown_if_asked(by: object) -> contextlib.AbstractContextManager[None]:
-    """shown() to what a user gives as a function; None where nobody asks for it.
+    """shown() with a user's function; does nothing if `by` is None.
 
     Raises:
-        OptionError: it is none.
+        OptionError: `by` is not a function.
     """
     if by is None:
         return contextlib.nullcontext()
@@ -89,8 +89,8 @@ def shown_if_asked(by: object) -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def shown(by: Callable[[Progress], None]) -> Iterator[None]:
-    """Within it, progress of what this thread begins is not said in the log but handed to a function, whichever thread
-    it is made in: ten times a second at most, and when something is done."""
+    """In this context, the progress of work that this thread begins goes to a function instead of the log, whichever
+    thread does the work: at most ten times a second, and when a piece of work is done."""
     before, mine = _shows.get(), _Shows(by)
     _shows.set(mine)
     try:

@@ -32,13 +32,13 @@ def _batches_of(data: Any) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
     """The schema of Arrow data, and its batches.
 
     Raises:
-        OptionError: it is something else.
+        OptionError: `data` is not Arrow data.
     """
     if isinstance(data, pa.Table):
         return data.schema, data.to_batches()
     if isinstance(data, pa.RecordBatch):
         return data.schema, [data]
-    if hasattr(data, "__arrow_c_stream__"):  # a reader, or what Polars, DuckDB and pandas have
+    if hasattr(data, "__arrow_c_stream__"):  # a reader, or a table of Polars, DuckDB or pandas
         try:
             reader = pa.RecordBatchReader.from_stream(data)
         except (pa.ArrowException, TypeError) as why:  # of a single column, for example
@@ -63,7 +63,7 @@ def _after(first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Iterator[
 
 
 def _alike(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Batches that have the columns of the first; a column that others lack would be null in them."""
+    """The batches, checked to have the columns of the first: a column that a later batch lacks would be null there."""
     for batch in batches:
         if not isinstance(batch, pa.RecordBatch) or not batch.schema.equals(schema):
             raise OptionError("data: expected record batches that all have the columns of the first, found another")

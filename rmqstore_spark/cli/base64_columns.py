@@ -1,4 +1,4 @@
-"""Columns of bytes in base64, by a name of their own: `bodyBase64` is `body`. JSON and CSV have them unasked, too."""
+"""Columns of bytes in base64, under names of their own: `bodyBase64` is `body`. JSON and CSV add them unasked, too."""
 
 import base64
 from collections.abc import Iterator, Mapping
@@ -13,13 +13,13 @@ Batches = Iterator[pa.RecordBatch]
 
 
 class Asked:
-    """The columns that options ask for, and what is read for them.
+    """The columns that the options ask for, and the columns that are read for them.
 
     Args:
         given: options as text.
 
     Attributes:
-        given: the options to read with: they name columns of bytes where base64 is asked for.
+        given: the options to read with: they name the columns of bytes instead of the base64 columns.
     """
 
     def __init__(self, given: Mapping[str, str]) -> None:
@@ -32,10 +32,10 @@ class Asked:
                 self.given["columns"] = ",".join(dict.fromkeys(name.removesuffix(BASE64) for name in names))
 
     def of(self, schema: pa.Schema, batches: Batches) -> tuple[pa.Schema, Batches]:
-        """What was asked for, of what was read.
+        """The columns asked for, made from those that were read.
 
         Raises:
-            OptionError: a column that does not have bytes, or is asked for twice.
+            OptionError: a base64 column's source does not have bytes, or a column is asked for twice.
         """
         if not self._names:
             return schema, batches

@@ -1,4 +1,4 @@
-"""How a command is made: of a function, of what it takes, and of what `--help` says."""
+"""Makes a command of a function, its parameters and its help text."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,16 +12,16 @@ from rmqstore_spark.cli.parameters import Command, SourceOption
 def command(
     parameters: Sequence[click.Parameter], text: str, example: str, name: str | None = None
 ) -> Callable[[Callable[..., int]], click.Command]:
-    """Make a command of a function, which gives the exit code. Its arguments are those of the command, and
+    """Make a command of a function that returns the exit code. The function's arguments are those of the command, and
 
-    * `given`: the data source's options that are given, as its texts, by their names;
-    * `output`: how rows are put out (Output), if the command has output_options().
+    * `given`: the data source's options that are given, as texts, by their names;
+    * `output`: how rows are shown or written (Output), if the command has output_options().
 
     Args:
-        parameters: what the command takes.
-        text: what it does: a sentence that lists of commands show, and what else there is to say.
-        example: arguments after `rmqstore NAME`.
-        name: its name, if that is not the function's.
+        parameters: the command's parameters.
+        text: the help text: a sentence that lists of commands show, and then the rest.
+        example: the arguments after `rmqstore NAME` in an example.
+        name: the command's name, if it is not the function's.
     """
 
     def made(function: Callable[..., int]) -> click.Command:

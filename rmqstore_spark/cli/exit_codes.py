@@ -1,4 +1,4 @@
-"""The exit codes, and what each says: the help, docs/errors.md and the commands have them from here."""
+"""The exit codes and their meanings: the source for the help, docs/errors.md and the commands."""
 
 import signal
 

@@ -1,4 +1,4 @@
-"""What `check` has found, for people: what is wrong with its place, and once for each kind what to do about it."""
+"""The findings of `check` for people: each problem with its place, and once for each kind what to do about it."""
 
 from collections import Counter
 from typing import Any
@@ -16,10 +16,10 @@ _WHERE = ("file", "filePosition", "commitLogOffset", "topic", "queueId", "queueO
 
 
 def show_findings(found: pa.Table, limit: int | None) -> None:
-    """Show errors and warnings, the worst first, and how many notes there are.
+    """Show errors and warnings, the worst first, and the number of notes (`info`).
 
     Args:
-        limit: the most rows; 0: all of them; None: some of each problem.
+        limit: the most rows; 0 for all rows; None for some rows of each problem.
     """
     out = console(_PIPED)
     rows = found.to_pylist()

@@ -1,4 +1,4 @@
-"""The last messages of a store, and then those that come."""
+"""The last messages of a store, and then new ones as they come."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -15,23 +15,23 @@ from rmqstore_spark.read.run.batches import ReadSettings, read_task
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.messages import last_messages
 
-_SECONDS = 0.05  # between looks where nothing comes
+_SECONDS = 0.05  # between looks while nothing new comes
 
 
 def followed(
     path: str, given: Mapping[str, str], count: int, is_asked_for: bool
 ) -> tuple[pa.Table, Iterator[pa.RecordBatch]]:
-    """The last messages that options select, up to `count` of them, and those that come after them, for ever. Where
-    options say from when on, all from then on are to come, and there are no last ones.
+    """The last messages that the options select, up to `count`, and all messages after them, for ever. Where the
+    options give a start, all messages from the start on come in the second part, and the first part is empty.
 
     Args:
         path: the store.
         given: options of a stream as text.
-        is_asked_for: whether a user said how many.
+        is_asked_for: whether the user gave the count.
 
     Raises:
-        OptionError: there are no last ones, of which a user wants so many.
-        RmqStoreError: as reading them does.
+        OptionError: the user gave both a count and a start, or the path is not exactly one store.
+        RmqStoreError: the store cannot be read.
     """
     options = parse_stream_options({**given, "path": path})
     if is_asked_for and options.start != "latest":

@@ -1,6 +1,6 @@
 """Record batches as JSON lines, CSV, Parquet or Arrow: for programs.
 
-Bytes are text where they are UTF-8; where they are not, JSON and CSV have them in a field of their own, in base64.
+Bytes that are UTF-8 are written as text; JSON and CSV have other bytes in a field of their own, in base64.
 """
 
 import base64
@@ -19,7 +19,7 @@ from rmqstore_spark.cli.rows import rows_of
 from rmqstore_spark.errors import OptionError, one_line
 
 Format = Literal["json", "csv", "parquet", "arrow"]
-# What --format calls them; and how the names of their files end.
+# The names for --format, and the endings of file names.
 FORMATS: dict[str, Format] = {
     "json": "json",
     "jsonl": "json",
@@ -34,10 +34,10 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def format_of(path: str) -> Format:
-    """The format that a file's name says.
+    """The format that the ending of a file's name stands for.
 
     Raises:
-        OptionError: it says none.
+        OptionError: the ending stands for no format.
     """
     ending = os.path.splitext(path)[1].lower().removeprefix(".")
     if ending not in FORMATS:
@@ -50,7 +50,7 @@ def write(kind: Format, schema: pa.Schema, batches: Batches, sink: IO[bytes], *,
     """Write batches.
 
     Args:
-        is_terminal: what moves a cursor is escaped, in texts from the store too.
+        is_terminal: whether to escape characters that move a cursor, also in texts from the store.
     """
     _WRITERS[kind](schema, batches, sink, is_terminal)
 
@@ -88,7 +88,7 @@ def _write_parquet(schema: pa.Schema, batches: Batches, sink: IO[bytes], is_term
 
 
 def _write_arrow(schema: pa.Schema, batches: Batches, sink: IO[bytes], is_terminal: bool) -> None:
-    # The file format can be written to a pipe, too, and is what `pyarrow.feather` and others open.
+    # Arrow's file format can be written to a pipe, too, and `pyarrow.feather` and others open it.
     with pa.ipc.new_file(sink, schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
@@ -118,7 +118,7 @@ def _grouped(schema: pa.Schema, batches: Batches) -> Iterator[pa.Table]:
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of what JSON knows."""
+    """A row with only such values as JSON has."""
     plain: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, bytes):

@@ -1,4 +1,4 @@
-"""What the shell calls: each error in one line, and the exit codes."""
+"""The entry point for the shell: errors become one line each, and exit codes."""
 
 import logging
 import os
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import click
 
 _NAME = "rmqstore"
-_COMPLETE = "_RMQSTORE_COMPLETE"  # what a shell sets: click's name for it
+_COMPLETE = "_RMQSTORE_COMPLETE"  # set by a shell that completes words; the name is click's
 
 
 def main() -> NoReturn:
@@ -26,10 +26,10 @@ def main() -> NoReturn:
 
 
 def exit_code(arguments: Sequence[str]) -> int:
-    """Run a command. An error is told in one line on standard error.
+    """Run a command, and return its exit code. An error becomes one line on standard error.
 
     Args:
-        arguments: what stands after `rmqstore`.
+        arguments: the words after `rmqstore`.
     """
     try:
         code = _run(arguments)
@@ -63,7 +63,7 @@ def _run(arguments: Sequence[str]) -> int:
     if instruction := os.environ.get(_COMPLETE):
         return shell_complete(command, {}, _NAME, _COMPLETE, instruction)
     try:
-        # Not main(): that has an exit code of its own for a closed pipe.
+        # Not command.main(), which has an exit code of its own for a closed pipe.
         with command.make_context(_NAME, [*arguments]) as context:
             found = command.invoke(context)
     except click.exceptions.Exit as done:
@@ -89,8 +89,8 @@ def _wrong_use(why: "click.ClickException") -> int:
 
 
 class _NoPandas(MetaPathFinder):
-    """Hides pandas. Where it is installed, pyarrow imports it with the first list that becomes an array, only to see
-    that the list is no Series. That would take longer than most commands."""
+    """Hides pandas. Where pandas is installed, pyarrow imports it when the first list becomes an array, only to see
+    that the list is no Series. The import would take longer than most commands."""
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
         if fullname == "pandas":
@@ -98,7 +98,7 @@ class _NoPandas(MetaPathFinder):
 
 
 def _leave(code: int) -> NoReturn:
-    """Exit. What nobody reads any more must not be flushed again when Python ends."""
+    """Exit without flushing the streams again: output that nobody reads any more cannot be written."""
     try:
         sys.stdout.flush()
     except (OSError, RmqStoreError):

@@ -1,4 +1,4 @@
-"""One message as people read it: all that is known of it, and its body."""
+"""One message for people: all of its columns, and its body."""
 
 import contextlib
 import json
@@ -9,17 +9,17 @@ from rich.text import Text
 
 from rmqstore_spark.errors import one_line
 
-# Columns: two more than the longest name, reconsumeTimes.
+# Width of the labels: two more than the longest name, reconsumeTimes.
 _LABEL = 16
 _MOST_BODY = 16 * 1024
 _BYTES_A_LINE = 16
-_SEPARATORS = ((",", ":"), (", ", ": "))  # as programs write JSON
+_SEPARATORS = ((",", ":"), (", ", ": "))  # as programs usually write JSON
 _PLACES = {"topic", "queueId", "queueOffset", "storeTimestamp", "storeHost", "commitLogOffset", "storeSize"}
 _PLACES |= {"bornTimestamp", "bornHost", "properties", "body", "store", "file"}
 
 
 def show_message(out: Console, row: dict[str, Any]) -> None:
-    """Show a message that has all columns, with `store`; its times are text."""
+    """Show a message: a row with all columns and `store`, times as text."""
     _say(out, "topic", f"{row['topic']}, queue {row['queueId']}, offset {row['queueOffset']}")
     _say(out, "stored", f"{row['storeTimestamp']} UTC by {row['storeHost']}")
     _say(out, "born", f"{row['bornTimestamp']} UTC at {row['bornHost']}")
@@ -42,8 +42,8 @@ def _say(out: Console, label: str, value: object) -> None:
 
 
 def _body_lines(body: bytes) -> list[str]:
-    """Text as it is, and what is none in hexadecimal. Of JSON each member has a line, where nothing else would change:
-    not where a name is there twice, or a number is written as Python would not."""
+    """The lines of a body: text as it is, other bytes in hexadecimal. JSON gets a line for each member, unless
+    that would change more than white space: where a name comes twice, or Python would write a number otherwise."""
     try:
         text = body.decode()
     except UnicodeDecodeError:

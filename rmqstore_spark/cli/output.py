@@ -1,4 +1,4 @@
-"""What commands do with rows: show them, or write them to a file; and the exit code of those that look for messages."""
+"""Rows of commands, shown or written to a file; and the exit code of commands that look for messages."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from rmqstore_spark.errors import OptionError, counted, one_line
 from rmqstore_spark.query.options import Use, going_with
 from rmqstore_spark.read.run.told import Listener
 
-# What a table shows of messages if no columns are named: first what goes into 80 columns.
+# The columns of messages in a table if none are named; the first ones fit into a terminal of 80 columns.
 MESSAGE_COLUMNS = ["storeTimestamp", "topic", "keys", "body", "tags", "queueId", "queueOffset"]
 
 Batches = Iterator[pa.RecordBatch]
@@ -23,12 +23,12 @@ Batches = Iterator[pa.RecordBatch]
 
 @dataclass(frozen=True)
 class Output:
-    """How rows are put out, as the options `--format`, `--output` and `--limit` say.
+    """How rows are shown or written, from the options `--format`, `--output` and `--limit`.
 
     Attributes:
-        kind: the format; None where it is not given.
-        path: the file; None: standard output.
-        limit: the most rows; 0: all of them; None where it is not given.
+        kind: the format; None if not given.
+        path: the file; None for standard output.
+        limit: the most rows; 0 for all rows; None if not given.
     """
 
     kind: str | None
@@ -37,14 +37,14 @@ class Output:
 
     @property
     def is_table(self) -> bool:
-        """Is it a table for people?"""
+        """Are rows shown as a table for people?"""
         return self.kind in (None, "table") and self.path is None
 
     def put(self, schema: pa.Schema, batches: Batches) -> int:
         """Show rows, or write them to a file.
 
         Returns:
-            How many were written; of those that are shown, whether there are any.
+            The number of rows written. For a table for people, a number that is 0 only if there are no rows.
         """
         kind: Any = self.kind or ("table" if self.path is None else formats.format_of(self.path))
         if self.path is not None and kind == "table":
@@ -85,12 +85,13 @@ def first(batches: Batches, limit: int) -> Batches:
 
 
 def found_code(rows: int, paths: Sequence[str], given: dict[str, str], damage: Listener, what: str = "") -> int:
-    """The exit code of what looks for messages, and has had so many rows. Where there was none, that is said.
+    """The exit code of a command that looked for messages. If there were none, standard error says so.
 
     Args:
-        given: options that say what was looked for.
-        damage: has heard of any where they might have been.
-        what: was looked for, if it is not all that options say.
+        rows: the number of rows found.
+        given: the options that selected messages.
+        damage: has heard of damage that may have hidden messages.
+        what: what was looked for, if not what the options say.
     """
     if rows:
         return FINE
@@ -103,12 +104,12 @@ def found_code(rows: int, paths: Sequence[str], given: dict[str, str], damage: L
 
 
 class _Count:
-    """How many rows went by."""
+    """Counts the rows that pass through it."""
 
     rows = 0
 
     def of(self, batches: Batches) -> Batches:
-        """The same batches, counted."""
+        """The same batches; their rows are counted."""
         for batch in batches:
             self.rows += batch.num_rows
             yield batch

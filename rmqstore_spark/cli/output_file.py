@@ -1,4 +1,4 @@
-"""The file that a command leaves its rows in: it is there when all of them are in it, and never in a store."""
+"""The file that a command writes its rows to. It appears only when it is complete, and never in a store."""
 
 import contextlib
 import os
@@ -17,14 +17,13 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @contextlib.contextmanager
 def output_file(path: str) -> Iterator[IO[bytes]]:
-    """A file to write to, which takes this path when all went well; what was there stays until then.
+    """A file to write to, which gets this path when everything was written; an older file stays until then.
 
-    It is made beside that path under a name that nobody knows beforehand, so nobody can have put a link there. A link
-    at the path itself is followed, as a shell does. What is there but no regular file, a pipe or a device, is written
-    to as it is.
+    The file is made beside the path under a random name, so nobody can have put a link there. A link at the path
+    itself is followed, as a shell does. A pipe or a device at the path is written to directly.
 
     Raises:
-        OptionError: it is a directory, lies in a store, or cannot be written; the text says why.
+        OptionError: the path is a directory, lies in a store, or cannot be written; the text says why.
     """
     target = os.path.realpath(path)
     try:
@@ -40,12 +39,12 @@ def output_file(path: str) -> Iterator[IO[bytes]]:
         raise OptionError(f"--output {one_line(path)}: this is a directory; give a file's name") from None
     except BrokenPipeError:
         raise
-    except OSError as why:  # of ours: what goes wrong in a store is an RmqStoreError
+    except OSError as why:  # of this file: errors of a store are RmqStoreErrors
         raise OptionError(f"--output {one_line(path)}: cannot be written: {why.strerror}") from None
 
 
 def _refuse_in_store(path: str, target: str) -> None:
-    """A store is never changed by reading it, whatever the name of the file is."""
+    """Refuse a file in a store: reading a store never changes it."""
     above = os.path.dirname(target)
     while True:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What the commands take: the data source's options by their names, stores, and how rows are shown."""
+"""Parameters of the commands: the data source's options, stores, and how rows are shown."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from rmqstore_spark.errors import nearest
 from rmqstore_spark.query.options import OPTIONS, Option, Use, going_with
 from rmqstore_spark.tables.table import Table
 
-# Where no --limit is given: rows of a table, messages of `tail`, and rows of each problem.
+# Defaults of --limit: rows of a table, messages of `tail`, and rows of each problem.
 ROWS_SHOWN, LAST_SHOWN, FINDINGS_SHOWN = 100, 10, 20
 _MOST = (1 << 63) - 1  # rows
 _TRUTHS = ("true", "false")
@@ -23,10 +23,10 @@ class SourceOption(click.Option):
 
 
 class Command(click.Command):
-    """A command. A flag of it may be said as other options are, too: `--deduplicate true`, `--deduplicate=false`."""
+    """A command whose flags may also be given a value: `--deduplicate true`, `--deduplicate=false`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        flags: dict[str, str] = {}  # and what says the opposite
+        flags: dict[str, str] = {}  # each flag, and the flag for its opposite
         for each in self.params:
             if isinstance(each, click.Option):
                 flags |= zip(each.opts, each.secondary_opts, strict=False)
@@ -44,7 +44,7 @@ class Command(click.Command):
 
 
 def unknown_option(why: click.NoSuchOption) -> str:
-    """What is wrong with an option that a command does not have, and which was meant."""
+    """The error text for an option that a command does not have, with the option that was probably meant."""
     if why.ctx is None:
         return f"there is no option {why.option_name!r}"
     known = [spelling for each in why.ctx.command.get_params(why.ctx) for spelling in each.opts]
@@ -54,13 +54,13 @@ def unknown_option(why: click.NoSuchOption) -> str:
 
 
 def options_for(use: Use, table: Mapping[str, Option] = OPTIONS) -> list[click.Parameter]:
-    """The data source's options that are of use somewhere, by the same names and with the same help;
-    `--starting-timestamp` is one, too."""
+    """The data source's options that are of use at a place, with the same names and help. Spellings such as
+    `--starting-timestamp` are accepted, too."""
     return [_option(option) for option in going_with(use, table).values()]
 
 
 def table_options(table: Table) -> list[click.Parameter]:
-    """The same of a table: its own ones, and what goes with all of them."""
+    """The options of a table: its own, and those that all tables take."""
     names = table.options | going_with(Use.TABLE | Use.CALL).keys()
     return [_option(option) for name, option in OPTIONS.items() if name in names]
 
@@ -89,23 +89,23 @@ def _not_empty(ctx: click.Context, parameter: click.Parameter, path: str | None)
 
 
 def some_paths(metavar: str = "PATH...") -> click.Argument:
-    """Stores, or globs of them."""
+    """An argument: stores, or globs of stores."""
     return click.Argument(["paths"], metavar=metavar, nargs=-1, required=True)
 
 
 def one_path() -> click.Argument:
-    """One store."""
+    """An argument: one store."""
     return click.Argument(["path"])
 
 
 def output_options(
     limit: str = f"{ROWS_SHOWN} in a table, else all", of: str = "the most rows"
 ) -> list[click.Parameter]:
-    """How rows are shown.
+    """The options that say how rows are shown.
 
     Args:
-        limit: how many, where nobody says it.
-        of: which they are.
+        limit: the default of `--limit` in words.
+        of: what `--limit` counts.
     """
     return [
         click.Option(

@@ -1,4 +1,4 @@
-"""Long work as a bar on the terminal: how much is done, how fast, and how long it still takes."""
+"""A progress bar on the terminal: how much of long work is done, how fast, and how long the rest will take."""
 
 import contextlib
 import sys
@@ -18,7 +18,7 @@ _CTRL_C = 3  # columns left free: a terminal shows ^C behind a bar, and on a ful
 
 
 class _Amount(ProgressColumn):
-    """So much of it, and how much in a second."""
+    """The column with the amount that is done, and the amount per second."""
 
     def render(self, task: Task) -> Text:
         noun, speed = task.fields["noun"], task.speed or 0.0
@@ -29,13 +29,13 @@ class _Amount(ProgressColumn):
 
 @contextlib.contextmanager
 def progress_bars() -> Iterator[None]:
-    """Within it, each long work has a bar, where standard error is a terminal. The bars go when it ends."""
+    """In this context each long work has a bar, if standard error is a terminal. The bars disappear at the end."""
     if not sys.stderr.isatty():
         yield
         return
     console = Console(stderr=True)
     console.width = max(1, console.width - _CTRL_C)
-    # Where there is little room, a path is cut and no number.
+    # In a narrow terminal paths are cut, not numbers.
     what = TextColumn(
         "{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
     )

@@ -28,7 +28,7 @@ def batches_of(name: str, paths: Sequence[str], given: Mapping[str, str]) -> tup
         given: read options as text.
 
     Raises:
-        RmqStoreError: as reading it does.
+        RmqStoreError: the table cannot be read.
     """
     asked = Asked(given)
     if name == MESSAGES:
@@ -39,10 +39,10 @@ def batches_of(name: str, paths: Sequence[str], given: Mapping[str, str]) -> tup
 
 
 def last_batches(path: str, given: Mapping[str, str], count: int) -> tuple[pa.Schema, Batches]:
-    """The last messages of a store that options select, up to `count` of them: their schema, and they.
+    """The last messages of a store that the options select, up to `count`: their schema and their batches.
 
     Raises:
-        RmqStoreError: as reading them does.
+        RmqStoreError: the store cannot be read.
     """
     asked = Asked(given)
     store, *others = stores_of([path], asked.given)
@@ -55,12 +55,12 @@ def last_batches(path: str, given: Mapping[str, str], count: int) -> tuple[pa.Sc
 
 
 def is_all_looked_at(paths: Sequence[str], given: Mapping[str, str]) -> bool:
-    """Is there no message of these stores where nobody here looks?
+    """Are all messages of these stores in places that this package reads?
 
     Raises:
-        RmqStoreError: a path is no store, or one cannot be read.
+        RmqStoreError: a path is no store, or a store cannot be read.
     """
-    own = {name: text for name, text in given.items() if name != "columns"}  # these may be of another table
+    own = {name: text for name, text in given.items() if name != "columns"}  # columns may be those of another table
     return not any(place for store in stores_of(paths, own) for place in elsewhere(store, MESSAGES))
 
 
@@ -68,7 +68,7 @@ def stores_of(paths: Sequence[str], given: Mapping[str, str]) -> list[Snapshot]:
     """The stores of some paths or globs.
 
     Raises:
-        NotAStoreError: a path is none.
+        NotAStoreError: a path is no store.
     """
     options = _options(paths, given)
     return open_stores(options, files_of(options))

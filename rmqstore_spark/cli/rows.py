@@ -1,5 +1,4 @@
-"""Rows of record batches as Python has them, but for times, which are text, as datetime
-knows none after year 9999, and maps, which are dicts."""
+"""Rows of record batches as Python values. Times are text, as datetime ends with the year 9999; maps are dicts."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +12,7 @@ def rows_of(batch: pa.RecordBatch, is_for_people: bool) -> Iterator[dict[str, An
     """The rows of a batch, by the names of its columns.
 
     Args:
-        is_for_people: whether times are to have a space in the middle, and no zone; else they are ISO-8601's.
+        is_for_people: whether times have a space in the middle and no zone; otherwise they are in ISO-8601.
     """
 
     def shown(time: str | None) -> str | None:

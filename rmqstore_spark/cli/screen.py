@@ -1,4 +1,4 @@
-"""Rows as a table for people: as wide as the terminal, hostile names escaped, no colour where nobody sees it."""
+"""Rows as a table for people: as wide as the terminal, hostile names escaped, colours only at a terminal."""
 
 import itertools
 import sys
@@ -13,9 +13,9 @@ from rich.text import Text
 from rmqstore_spark.cli.rows import rows_of
 from rmqstore_spark.errors import one_line
 
-_WIDE = 10_000  # where no terminal limits it
-_LEAST = 12  # so narrow may a column of text get
-_LONGEST = 200  # so much of a text is shown
+_WIDE = 10_000  # the width where no terminal limits it
+_LEAST = 12  # the narrowest column of text
+_LONGEST = 200  # characters of a text that are shown
 _ROWS_MEASURED = 1000
 _SPACE = 2  # between columns
 _STYLES = {"error": "bold red", "warning": "yellow", "info": "dim"}
@@ -23,11 +23,11 @@ _STYLES = {"error": "bold red", "warning": "yellow", "info": "dim"}
 
 class _Output(Console):
     def on_broken_pipe(self) -> None:
-        raise BrokenPipeError  # main.py knows what that means; rich would exit with 1
+        raise BrokenPipeError  # main.py handles it; rich would exit with 1
 
 
 def console(piped_width: int = _WIDE) -> Console:
-    """Standard output: in colour and as wide as the terminal is, and nothing but text where it is none."""
+    """Standard output: in colour and as wide as the terminal; plain text where there is no terminal."""
     if sys.stdout.isatty():
         return _Output(highlight=False)
     return _Output(highlight=False, width=piped_width, color_system=None)
@@ -36,10 +36,10 @@ def console(piped_width: int = _WIDE) -> Console:
 def show_rows(
     schema: pa.Schema, batches: Iterator[pa.RecordBatch], limit: int | None, measured: int = _ROWS_MEASURED
 ) -> None:
-    """Show rows, at most `limit` of them, and say whether there are more. The first ones say how wide columns are.
+    """Show at most `limit` rows, and say whether there are more. The first rows determine the widths of columns.
 
     Args:
-        measured: so many first ones, where there is no limit.
+        measured: the number of first rows that determine widths, where there is no limit.
     """
     rows = _rows(batches)
     first = list(itertools.islice(rows, measured if limit is None else limit))
@@ -78,12 +78,12 @@ def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
 
 
 def _sized(text: str, width: int) -> str:
-    """So many cells wide; a text that was cut shows it."""
+    """The text made this many cells wide, with a mark if it was cut."""
     return set_cell_size(text, width) if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
 
 
 def _fitting(schema: pa.Schema, rows: list[dict[str, Any]], most: int) -> tuple[dict[str, int], list[str]]:
-    """How wide the columns are that have a place; and the others. Texts are cut before a column is left out."""
+    """The widths of the columns that fit, and the names of the others. Texts are cut before columns are left out."""
     needed = {name: max(cell_len(name), *(cell_len(cell(row[name])) for row in rows)) for name in schema.names}
     least = {
         field.name: needed[field.name]
@@ -96,7 +96,7 @@ def _fitting(schema: pa.Schema, rows: list[dict[str, Any]], most: int) -> tuple[
         names.pop()
     room = most - sum(least[name] + _SPACE for name in names) + _SPACE
     widths = {}
-    for name in sorted(names, key=lambda name: needed[name] - least[name]):  # the narrowest get what they need
+    for name in sorted(names, key=lambda name: needed[name] - least[name]):  # the narrowest get the width they need
         others = sum(needed[other] > least[other] for other in names if other not in widths)
         more = min(needed[name] - least[name], max(0, room) // max(1, others))
         widths[name] = min(least[name] + more, most)
@@ -109,12 +109,12 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _is_fixed(kind: pa.DataType) -> bool:
-    """Is a part of a value worse than none?"""
+    """Is a part of a value worse than no value?"""
     return _is_number(kind) or bool(pa.types.is_timestamp(kind))
 
 
 def cell(value: Any) -> str:
-    """A value as people read it, in one line."""
+    """A value for people, in one line."""
     if value is None:
         return ""
     if isinstance(value, bool):

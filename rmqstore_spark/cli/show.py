@@ -1,4 +1,4 @@
-"""`rmqstore show`: the screen that one wants first."""
+"""`rmqstore show`: a store on one screen."""
 
 import pyarrow as pa
 from rich import box
@@ -19,7 +19,7 @@ _COLORS = {"retry": "yellow", "dlq": "bold red"}
 
 
 def show_summary(summary: Summary) -> None:
-    """Show it on standard output."""
+    """Show a summary on standard output."""
     out = console(_PIPED)
     out.print(Text.assemble((one_line(summary.root), "bold")), soft_wrap=True)
     for line in _facts(summary):
@@ -92,7 +92,7 @@ def _table() -> Table:
 
 
 def sparkline(rates: list[float]) -> str:
-    """A bar for each number, the largest as high as a line; what is more than nothing shows."""
+    """A bar for each number, the largest as high as a line; every number above 0 has a visible bar."""
     most = max(rates, default=0)
     steps = len(_BARS) - 1
     return "".join(_BARS[0 if rate <= 0 else max(1, round(rate / most * steps))] for rate in rates)

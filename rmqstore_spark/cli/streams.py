@@ -1,4 +1,4 @@
-"""The standard streams, whatever the shell has made of them: closed, full, or for ASCII only."""
+"""The standard streams, made safe: the shell may have closed them, they may be full, or be for ASCII only."""
 
 import contextlib
 import io
@@ -17,9 +17,9 @@ _ASCII = "ascii"
 
 
 class _Output(io.BufferedWriter):
-    """Standard output. That it cannot be written is the user's to mend; a reader who has gone is no error."""
+    """Standard output. If it cannot be written, the user gets an error; a reader that has gone is no error."""
 
-    # Not in FileIO.write: an interrupt there, behind the system's write, would have the same bytes written again.
+    # Not in FileIO.write: an interrupt there, after the system's write, would write the same bytes again.
     def write(self, data: "ReadableBuffer", /) -> int:
         with _in_words():
             return super().write(data)
@@ -30,7 +30,7 @@ class _Output(io.BufferedWriter):
 
 
 class _Messages(io.BufferedWriter):
-    """Standard error. What cannot be said there cannot be said."""
+    """Standard error. Texts that cannot be written there are dropped."""
 
     def write(self, data: "ReadableBuffer", /) -> int:
         with contextlib.suppress(OSError):
@@ -53,19 +53,19 @@ def _in_words() -> Iterator[None]:
 
 
 def restart_in_utf8() -> None:
-    """Begin anew where Python was told to take and give ASCII only: paths and names of topics are more than that."""
+    """Start this process again in UTF-8 where Python was told to use ASCII: paths and topics have other characters."""
     if sys.getfilesystemencoding() == _ASCII:
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
 
 
 def open_streams() -> None:
-    """See to it that there are all three, and that no character makes them fail. A closed output cannot be written: no
-    file that is opened later may take its place."""
+    """Make sure that all three streams exist and that no character makes them fail. A closed stream is replaced, so
+    that no file that is opened later takes its place; writing to a closed output is an error."""
     for fd, how in ((_IN, os.O_RDONLY), (_OUT, os.O_RDONLY), (_ERR, os.O_WRONLY)):
         try:
             os.fstat(fd)
         except OSError:
-            os.open(os.devnull, how)  # takes the lowest number that is free, which is this one
+            os.open(os.devnull, how)  # takes the lowest free number, which is this one
     sys.stdout = _text(_Output(io.FileIO(_OUT, "w", closefd=False)), sys.stdout)
     sys.stderr = _text(_Messages(io.FileIO(_ERR, "w", closefd=False)), sys.stderr)
 

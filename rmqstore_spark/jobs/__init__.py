@@ -1,5 +1,5 @@
-"""What is done with whole stores, by way of tables, reads and writes.
+"""Work on whole stores, by way of tables, reads and writes.
 
-copy has `CopyJob`, for copies and salvages (its parts are in copying), history what happened to one message, summary
-and glance a store on one screen.
+copy has `CopyJob`, for copies and salvages (its parts are in copying). history tells what happened to one message;
+summary and glance show a store on one screen.
 """

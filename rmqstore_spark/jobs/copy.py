@@ -1,8 +1,8 @@
-"""Copies and salvages: from some stores to a new one.
+"""Copies and salvages: from one or more stores to a new one.
 
-The steps are plain values from one to the next: logs (replicas of one store are one log), what config/ says, sources
-(each with what a broker keeps in it for later), the messages of all sources in one order, chunks of units, a new store;
-and after a salvage what is lost. The parts are in copying/.
+Each step makes a plain value for the next one: logs (replicas of one store are one log), config/, sources (each with
+the messages that a broker keeps for later), the messages of all sources in one order, chunks of units, a new store;
+and after a salvage the losses. The parts are in copying/.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from rmqstore_spark.write.build.queuefiles import Queue
 from rmqstore_spark.write.build.target import sizes_to_rebuild
 from rmqstore_spark.write.new_store import Ends, NewStore, write_new_store
 
-_LAST_TO_TRY = 1024  # of a queue's last messages, until one is whole
+_LAST_TO_TRY = 1024  # of a queue's last messages, in search of one that is whole
 
 Batches = Iterator[pa.RecordBatch]
 Bounds = Mapping[Queue, QueueBounds]  # of a source's queues, by their names in the copy
@@ -53,11 +53,11 @@ Bounds = Mapping[Queue, QueueBounds]  # of a source's queues, by their names in 
 
 @dataclass(frozen=True)
 class Copied:
-    """What a copy has.
+    """The result of a copy.
 
     Attributes:
-        messages: how many.
-        lost: what could not be copied: a table like that of `check`. Empty where nothing is lost.
+        messages: the number of messages copied.
+        lost: the losses, as a table like that of `check`; empty if nothing is lost.
     """
 
     messages: int
@@ -69,14 +69,14 @@ class Copied:
 
 @dataclass(frozen=True)
 class CopyJob:
-    """What is copied, and to where.
+    """A copy: the sources, the target and how.
 
     Attributes:
-        stores: those that are copied.
+        stores: the stores to copy.
         options: which messages are copied, and how they are read: mode FAILFAST in a copy, PERMISSIVE in a salvage.
-            With `deduplicate` all stores are replicas of one.
+            With `deduplicate` all stores are replicas of one store.
         target: the new store's directory, absolute.
-        is_salvage: whether damage is passed over.
+        is_salvage: whether damage is skipped.
         has_index: whether the new store gets index files.
     """
 
@@ -93,16 +93,16 @@ class CopyJob:
 
 
 def copy(job: CopyJob) -> Copied:
-    """Make a new store of others: of all that is asked for, or nothing.
+    """Make a new store from others, with everything that is asked for, or make nothing.
 
     Raises:
-        RmqStoreError: nothing was written.
+        RmqStoreError: the copy is not possible. Nothing was written.
     """
     _refuse_sources(job)
     logs = _logs(job)
     configs = _configs(job, logs)
     losses = Losses() if job.is_salvage else None
-    with heard(is_once=job.is_salvage):  # a salvage goes through a damaged log several times
+    with heard(is_once=job.is_salvage):  # a salvage reads a damaged log several times
         sources = list(_sources(job, logs))
         batches = [_batches(job, log) for log in logs]
         bounds = [dict(bounds_of(source)) if job.is_whole else {} for source in sources]
@@ -135,23 +135,23 @@ def copy(job: CopyJob) -> Copied:
 
 
 def _refuse_sources(job: CopyJob) -> None:
-    """Refuse what may not be copied, or not to there.
+    """Refuse sources that may not be copied, or not to this target.
 
     Raises:
-        RmqStoreError: it may not be.
+        RmqStoreError: a source is refused.
     """
     for store in job.stores:
-        _ = store.seen  # before its messages are planned: their bytes are read by what that says of them (StoredUnits)
+        _ = store.seen  # found before the messages are planned: StoredUnits compares it when it reads their bytes
         for directory in {store.root, *(os.path.dirname(segment.path) for segment in store.segments)}:
             refuse_inside(directory, job.target)
         _refuse_links(store)
 
 
 def refuse_inside(source: str, target: str) -> None:
-    """A copy in a directory of its source would change that.
+    """Refuse a target inside its source: the copy would change the source.
 
     Raises:
-        OptionError: it is to be there.
+        OptionError: the target is inside the source.
     """
     here, there = os.path.realpath(source), os.path.realpath(target)
     if there == here or there.startswith(here + os.sep):
@@ -159,10 +159,10 @@ def refuse_inside(source: str, target: str) -> None:
 
 
 def _refuse_links(store: Snapshot) -> None:
-    """What a link below a store leads to may be private, so it is not copied. Options name a commitlog elsewhere.
+    """Refuse links below a store: they may lead to private files. An option can name a commitlog elsewhere.
 
     Raises:
-        DamagedStoreError: a segment is a link, or the directory of the commitlog.
+        DamagedStoreError: a segment, or the directory of the commitlog, is a link.
     """
     usual = os.path.join(store.root, "commitlog")
     for path in [usual, *(segment.path for segment in store.segments)]:
@@ -176,11 +176,11 @@ def _refuse_links(store: Snapshot) -> None:
 
 
 def _logs(job: CopyJob) -> list[Copies]:
-    """What is copied, as logs.
+    """The logs to copy.
 
     Raises:
-        DamagedStoreError: this is no salvage, and files of a log are missing.
-        OptionError: there are copies of one store, and that is not asked for, or other stores come, too.
+        DamagedStoreError: files of a log are missing, and this is no salvage.
+        OptionError: some stores are copies of one store without `deduplicate`, or stores are not with it.
     """
     logs = _logs_of(job.stores, job.options.deduplicate)
     for log in logs:
@@ -203,10 +203,10 @@ def _logs_of(stores: list[Snapshot], deduplicate: bool) -> list[Copies]:
 
 
 def _configs(job: CopyJob, logs: list[Copies]) -> list[Config]:
-    """What stands in config/ of each log's store. What else a store may have that its copy will not is said in the log.
+    """config/ of each log's store. The log warns of what a store may have and its copy will not.
 
     Raises:
-        DamagedStoreError: this is no salvage, and a file cannot be understood.
+        DamagedStoreError: a file cannot be parsed, and this is no salvage.
     """
     configs = [Config.of(log.newest, is_one=len(logs) == 1) for log in logs]
     for log, config in zip(logs, configs, strict=True):
@@ -219,9 +219,9 @@ def _configs(job: CopyJob, logs: list[Copies]) -> list[Config]:
 
 
 def _sources(job: CopyJob, logs: list[Copies]) -> Iterator[Source]:
-    """Each log's newest store with what has to be known of it before its messages."""
+    """Each log's newest store, with the facts that its messages need."""
     is_one = len(logs) == 1
-    before: dict[str, int] = {}  # how many queues of each topic the sources before have
+    before: dict[str, int] = {}  # by topic, the number of queues in the sources before
     for number, log in enumerate(logs):
         store = log.newest
         _ = store.log
@@ -237,7 +237,7 @@ def _sources(job: CopyJob, logs: list[Copies]) -> Iterator[Source]:
 
 
 def _queue_counts(store: Snapshot) -> dict[str, int]:
-    """How many queues each topic has: those that the broker was told of, or that are there."""
+    """The number of queues of each topic, from the broker's configuration or the queues' directories."""
     counts = dict(store.topics)
     for topic in store.queues.topics:
         for queue in store.queues.of_topic(topic):
@@ -246,8 +246,8 @@ def _queue_counts(store: Snapshot) -> dict[str, int]:
 
 
 def _batches(job: CopyJob, log: Copies) -> Batches:
-    """The messages of a log. Bodies are read where something is made of one that cannot be decompressed: it is lost, or
-    another replica has it."""
+    """The messages of a log. Bodies are read only where a body that cannot be decompressed matters: the message is
+    lost, or another replica has it."""
     has_replicas = len(log.stores) > 1
     columns = [
         *COLUMNS,
@@ -271,25 +271,25 @@ def _new_store(job: CopyJob, logs: list[Copies], bounds: Sequence[Bounds]) -> Ne
 
 
 def _sizes(job: CopyJob) -> FileSizes:
-    """File sizes: those of the first store, with segments as large as the largest."""
+    """The file sizes of the first store, with segments as large as the largest of all stores."""
     found = [sizes_to_rebuild(store, Sizes(), may_be_cut=job.is_salvage) for store in job.stores]
     return FileSizes(max(each.segment for each in found), found[0].queue_file, found[0].slots, found[0].items)
 
 
 def _mode_of(store: Snapshot) -> int:
-    """Who may read a store's messages, as the mode of a directory."""
+    """The mode for directories that lets exactly those read who may read the store's messages."""
     segments = [segment.path for segment in store.segments[:1] + store.segments[-1:]]
     mode = 0o777
     for path in (store.root, *map(os.path.dirname, segments), *segments):
         found = status_of(path, store.files).st_mode
-        mode &= found if stat.S_ISDIR(found) else found | (found & 0o444) >> 2  # what may be read, may be searched
+        mode &= found if stat.S_ISDIR(found) else found | (found & 0o444) >> 2  # readers may search
     return mode
 
 
 def _begin_of_segment(job: CopyJob, store: Snapshot, bounds: Bounds) -> int:
-    """The physical offset of a message with which a segment has to begin, so that the queues which lack their last
-    messages can go on after them (queuefiles.QueueWriter.go_on_at): the last one of all that are in queues. -1 where no
-    queue but its own lacks any."""
+    """The physical offset of the message that has to begin a segment, so that queues whose last messages are lost can
+    go on after these (queuefiles.QueueWriter.go_on_at): the last message of all that are in queues. -1 if no queue, or
+    only the queue of that message, lacks any."""
     lasts = store.files.schedule.mapped(
         lambda each: _last_whole(store, each) if job.is_salvage else each.last, bounds.values()
     )
@@ -300,7 +300,7 @@ def _begin_of_segment(job: CopyJob, store: Snapshot, bounds: Bounds) -> int:
 
 
 def _last_whole(store: Snapshot, bounds: QueueBounds) -> Header | None:
-    """The last message of a queue whose body is whole, too."""
+    """The last message of a queue that is whole, its body included."""
     for number in bounds.numbers[: -_LAST_TO_TRY - 1 : -1]:
         unit = bounds.queue.unit(number)
         extent = None if unit is None else store.log.extent_at(unit.position)
@@ -336,9 +336,9 @@ def _lost(
     order: KeptOffsets,
     ends: Ends,
 ) -> Iterator[Finding]:
-    """What could not be brought along. In a salvage damage in the logs, by source; then a row for each log after whose
-    end index files or the checkpoint know of messages; then files of config/ that were not understood. Always the
-    messages that queues lack because of damage, or because options left them out."""
+    """The losses. In a salvage: damage in the logs, by source; then a row for each log after whose end index files or
+    the checkpoint know of messages; then files of config/ that could not be parsed. In every copy: the messages that
+    queues lack because of damage, or because options left them out."""
     gaps = list(order.lost)
     for source, _, _ in sources:
         yield from losses.damages.get(source.number, []) if losses is not None else []

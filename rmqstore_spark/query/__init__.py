@@ -1,7 +1,7 @@
-"""What was asked for: options, and the rows that they select. Knows no store.
+"""Options, and the rows that they select. Nothing here knows a store.
 
-options has the only table of options (`OPTIONS`), and `ReadOptions` and `WriteOptions`, what they become. option_types
-says what each takes, option_values what a text means, option_texts what a Python value's text is; stream_options are
-those of streams. selection has `Selection`: conditions on a message that all must hold. pattern is the regular
-expressions that `subscribePattern` takes.
+options has the only table of options (`OPTIONS`), and their parsed form, `ReadOptions` and `WriteOptions`. option_types
+says which values each option takes, option_values parses the texts of those that select rows, option_texts makes texts
+of a Python program's values, and stream_options has the options of streams. selection has `Selection`: conditions on a
+message that all must hold. pattern has the regular expressions of `subscribePattern`.
 """

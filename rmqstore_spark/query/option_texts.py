@@ -1,8 +1,8 @@
-"""Options as a Python program gives them, and the texts that they are in Spark.
+"""Options as a Python program gives them, and the texts that stand for them in Spark.
 
-What an option takes beside its text, the Kind of its type says (option_types.py); for type checkers the classes here
-say the same, to which a test holds them. A value of another type is refused: what `str()` would make of it has a
-meaning of its own too often (of `["a", "b"]`, of b"ab").
+The Kind of an option's type (option_types.py) says which values the option takes besides its text. The classes here say
+the same to type checkers; a test compares the two. A value of another type is refused, because the text that `str()`
+makes of it too often has another meaning (of `["a", "b"]`, of b"ab").
 """
 
 import json
@@ -26,7 +26,7 @@ Time = str | int | date | np.datetime64
 Queues = str | Mapping[str, Iterable[int]]
 Offsets = str | Mapping[str, Mapping[str, int] | Mapping[int, int]]
 
-_MOST = 10**40  # Python writes a number of thousands of digits only if it is told to
+_MOST = 10**40  # Python writes a number of thousands of digits only if told to
 
 
 class StorageOptions(TypedDict, total=False):
@@ -98,7 +98,7 @@ class SelectOptions(TypedDict, total=False):
 
 
 class TableOptions(StoreOptions, SelectOptions, total=False):
-    """Options of a read of a table: those that go with it."""
+    """Options of a read of a table; each table takes some of them."""
 
     maxPartitionBytes: Number
     minPartitions: Number
@@ -142,9 +142,9 @@ class Kind(NamedTuple):
     """A kind of value.
 
     Attributes:
-        expected: what is wanted, for errors.
-        text: the text of a value; a TypeError or ValueError if it is none of this kind.
-        type: what type checkers call it.
+        expected: the expected value in words, for errors.
+        text: from a value to its text; raises TypeError or ValueError if the value is not of this kind.
+        type: the type for type checkers.
     """
 
     expected: str
@@ -155,11 +155,11 @@ class Kind(NamedTuple):
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError
-    return str.__str__(value)  # of a subclass, such as an Enum's member, what it is and not what it calls itself
+    return str.__str__(value)  # of a subclass, such as an Enum's member: its value, not what its own __str__ says
 
 
 def _path(value: Any) -> str:
-    return _text(os.fspath(value))  # which may be bytes
+    return _text(os.fspath(value))  # a path may be bytes
 
 
 def _flag(value: Any) -> str:
@@ -167,7 +167,7 @@ def _flag(value: Any) -> str:
 
 
 def _whole(value: Any) -> int:
-    """Python's whole number, or numpy's; True is none."""
+    """A whole number of Python or numpy; True is not one."""
     if isinstance(value, bool):
         raise TypeError
     number = int(operator.index(value))
@@ -181,22 +181,23 @@ def _number(value: Any) -> str:
 
 
 def _time(value: Any) -> str:
-    if isinstance(value, date):  # and datetime, which is one
+    if isinstance(value, date):  # a datetime is a date, too
         return value.isoformat()
     if isinstance(value, np.datetime64):
-        return str(value + np.timedelta64(0, "s"))  # one of whole years would be a number
+        return str(value + np.timedelta64(0, "s"))  # in seconds: a datetime64 in whole years would read as a number
     return _number(value)
 
 
 def _each(value: Any) -> list[Any]:
-    """What is in a list, a set, an array or a generator."""
+    """The items of a list, a set, an array or a generator."""
     if isinstance(value, str | bytes | bytearray | memoryview | Mapping):
         raise TypeError
     return list(value)
 
 
 def _joined(separator: str, text: Callable[[Any], str] = _text, is_ordered: bool = False) -> Callable[[Any], str]:
-    """Makes one text of a list. A name that has the separator in it, or is empty, would not come out again as it is."""
+    """A function that makes one text of a list. It refuses a name that is empty or has the separator in it, because
+    the text would not give that name back."""
 
     def join(value: Any) -> str:
         if isinstance(value, str | os.PathLike):
@@ -252,7 +253,7 @@ _OF_STORAGE = {kind.type: kind for kind in (TEXT, PATH, FLAG)}
 
 
 def storage_kind(option: str) -> Kind:
-    """What an option of remote stores takes, as the class above says."""
+    """The kind of value that an option of remote stores takes, from the class above."""
     return _OF_STORAGE[StorageOptions.__annotations__.get(storage_name(option) or option, str)]
 
 
@@ -260,10 +261,10 @@ def text_of(name: str, value: object, kind: Kind) -> str:
     """The text of an option or of a call's argument.
 
     Args:
-        name: what it is called, for the error.
+        name: the option's or argument's name, for the error.
 
     Raises:
-        OptionError: it is of another kind. The value is not shown, as it may be a secret.
+        OptionError: the value is of another kind. The error does not show the value, which may be a secret.
     """
     try:
         return kind.text(value)
@@ -273,10 +274,10 @@ def text_of(name: str, value: object, kind: Kind) -> str:
 
 
 def refuse_no_text(text: str) -> None:
-    """Refuse halves of characters, which no message can have.
+    """Refuse surrogates (halves of characters), which no message can have.
 
     Raises:
-        ValueError: there are some.
+        ValueError: the text has some.
     """
     try:
         text.encode()
@@ -285,10 +286,10 @@ def refuse_no_text(text: str) -> None:
 
 
 def required(name: str, value: object, kind: Kind = TEXT) -> str:
-    """text_of() an argument that has to say something.
+    """text_of() an argument that must not be empty.
 
     Raises:
-        OptionError: it is of another kind, or empty.
+        OptionError: the value is of another kind, or empty.
     """
     text = text_of(name, value, kind)
     try:
@@ -302,10 +303,10 @@ def required(name: str, value: object, kind: Kind = TEXT) -> str:
 
 
 def path_options(path: object) -> dict[str, str]:
-    """Options `path` or `paths` of a call that takes a path, or a list of them.
+    """The option `path` or `paths` for a call's argument: a path, or a list of paths.
 
     Raises:
-        OptionError: it is something else.
+        OptionError: the argument is neither.
     """
     kind = PATH._replace(expected="a path, or a list of paths")
     if isinstance(path, str | os.PathLike):

@@ -1,7 +1,7 @@
-"""What values options have: how a text is read, what a Python program may give, what a terminal shows for it.
+"""Types of options: how a text is parsed, which values a Python program may give, and what `--help` shows.
 
 The parse functions raise a ValueError that says what was expected. Those of options that select rows are in
-option_values.py, what a Python program may give in option_texts.py.
+option_values.py; option_texts.py turns a Python program's values into texts.
 """
 
 import json
@@ -35,14 +35,15 @@ Trust = Literal["log", "queues"]
 
 @dataclass(frozen=True)
 class Type:
-    """What the value of an option is.
+    """The type of an option's value.
 
     Attributes:
-        parse: its text to the value.
-        python: what a Python program may give.
-        metavar: what stands for it in `rmqstore --help`; none for what is true or false, and no more.
-        words: all texts that there are, where they are a few words.
-        is_path: whether it names files: bytes that are no text may do so, and whoever opens them tells what is wrong.
+        parse: from the text to the value.
+        python: the kinds of values that a Python program may give.
+        metavar: the placeholder in `rmqstore --help`; none for an option that is only true or false.
+        words: all possible texts, where there are only a few.
+        is_path: whether the value names files. Such a value may be bytes that are not text; opening the file reports
+            what is wrong with it.
     """
 
     parse: Callable[[str], Any]
@@ -53,7 +54,7 @@ class Type:
 
     @property
     def annotation(self) -> object:
-        """What type checkers call what a Python program gives."""
+        """The type, for type checkers, of the values that a Python program may give."""
         return Literal[self.words] if self.words else self.python.type
 
 
@@ -84,7 +85,7 @@ def _partition_size(text: str) -> int | None:
 
 
 def _whole(text: str) -> int:
-    """A whole number; -1 where it is none, or of more digits than anything here has."""
+    """A whole number; -1 if the text is not one, or has more digits than any valid value."""
     return int(text) if _WHOLE.fullmatch(text.strip()) else -1
 
 
@@ -107,7 +108,7 @@ def _items(text: str) -> int:
 
 
 def _queue_size(text: str) -> int:
-    return -(-_size(text) // QUEUE_UNIT_SIZE) * QUEUE_UNIT_SIZE  # a broker rounds it up as well
+    return -(-_size(text) // QUEUE_UNIT_SIZE) * QUEUE_UNIT_SIZE  # a broker rounds up as well
 
 
 def _text(text: str) -> str:
@@ -150,7 +151,7 @@ def _path(text: str) -> list[str]:
 
 
 def within(type: Type, most: int) -> Type:
-    """The same, as far as a broker takes it: it has an int for it."""
+    """The type with an upper limit, because a broker keeps the value in an int."""
 
     def parse(text: str) -> Any:
         value = type.parse(text)
@@ -162,7 +163,7 @@ def within(type: Type, most: int) -> Type:
 
 
 def one_of(words: object) -> Type:
-    """One of the words of a Literal, in any case."""
+    """The type of an option that takes one of the words of a Literal, in any case."""
     known: tuple[str, ...] = get_args(words)
 
     def parse(text: str) -> str:

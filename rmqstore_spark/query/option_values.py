@@ -1,4 +1,5 @@
-"""The texts of the options that select rows, and the Selection they make together. Kafka's and RocketMQ's meanings.
+"""The texts of the options that select rows, and the Selection that they make together. Options mean what they mean in
+Spark's Kafka source and in RocketMQ.
 
 The parse functions raise a ValueError that says what was expected.
 """
@@ -17,17 +18,17 @@ from rmqstore_spark.query.option_texts import refuse_no_text
 from rmqstore_spark.query.pattern import Pattern, compiled
 from rmqstore_spark.query.selection import ALL, ANY, Numbers, OneOf, Selection, Texts
 
-EARLIEST, LATEST = -2, -1  # Kafka's JSON writes them so
+EARLIEST, LATEST = -2, -1  # as in the JSON of Spark's Kafka source
 _MOST = (1 << 63) - 1
 _MOST_QUEUE_ID = (1 << 31) - 1
 
-# The first offset (of a start) or the first one after (of an end), by topic and queueId; or one of the two above.
+# By topic and queueId: the first offset (of a start) or the first offset after (of an end), or EARLIEST or LATEST.
 Offsets = dict[str, dict[int, int]]
 Word = Literal["earliest", "latest"]
 
 _GROUP = "group:"
 _STARTS = "earliest, group:NAME, in a stream also latest,"
-_JAVA_WHITESPACE = "".join(map(chr, range(0x21)))  # what String.trim() takes away
+_JAVA_WHITESPACE = "".join(map(chr, range(0x21)))  # the characters that Java's String.trim() removes
 _PRINTED_LIST = re.compile(r"""\s*[\[({]\s*(?:['"].*['"]\s*,?\s*)?[\])}]\s*""", re.DOTALL)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECONDS = re.compile(r"-?[0-9]+")
@@ -40,7 +41,7 @@ _ISO_8601 = re.compile(
 
 @dataclass(frozen=True)
 class Instant:
-    """A point in time: exact, in milliseconds of the epoch; and as the user wrote it."""
+    """A point in time: exact, in milliseconds since 1970; and as the user wrote it."""
 
     milliseconds: Fraction
     text: str
@@ -48,11 +49,11 @@ class Instant:
 
 @dataclass(frozen=True)
 class Transaction:
-    """A write that is to happen once, though it may be tried again.
+    """The identity of a write that must happen only once, though it may be tried again.
 
     Attributes:
-        application: who writes.
-        version: the number of the write. Each one's is greater than that of the one before.
+        application: the writing application (`txnAppId`).
+        version: the number of the write (`txnVersion`), greater than that of the application's write before.
     """
 
     application: str
@@ -61,16 +62,16 @@ class Transaction:
 
 @dataclass(frozen=True)
 class GroupOffsets:
-    """Where a consumer group goes on: each store has its own answer."""
+    """The offsets of a consumer group, which differ from store to store."""
 
     group: str
 
 
 def refuse_list(text: str, expected: str) -> None:
-    """Refuse what Spark makes of a Python list that is given as an option: the text that Python prints for it.
+    """Refuse the text that Spark makes of a Python list that is given as an option: what Python prints for the list.
 
     Raises:
-        ValueError: it is one.
+        ValueError: the text is one.
     """
     if _PRINTED_LIST.fullmatch(text):
         raise ValueError(f"{expected} (one,two), not a list")
@@ -131,9 +132,11 @@ def parse_ending_offsets(text: str) -> Offsets:
 
 
 def _parse_offsets(text: str, words: Mapping[Word, int], others: str) -> Offsets:
-    """Args:
-    words: the texts that say the same of all queues, if there is one of them; and the numbers that say it of one.
-    others: what may stand there but JSON, for errors.
+    """Parse offsets.
+
+    Args:
+        words: the words that may stand for all queues, and the number that means the same of one queue.
+        others: the texts besides JSON that are allowed, for errors.
     """
     if len(words) == 1 and text.strip().lower() in words:
         return {}
@@ -153,7 +156,7 @@ def _parse_offsets(text: str, words: Mapping[Word, int], others: str) -> Offsets
 
 def _parse_object(text: str, expected: str) -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        """json would keep the last of several; a user meant all of them. And it takes halves of characters."""
+        """Refuse repeated names, of which json would keep the last, and halves of characters, which json accepts."""
         refuse_no_text("".join(name for name, _ in pairs))
         if len(dict(pairs)) < len(pairs):
             raise _TwiceError
@@ -179,7 +182,7 @@ def _is_whole(value: Any, least: int, most: int) -> bool:
 
 
 def _is_queue_id(text: str) -> bool:
-    """As JSON writes a number, so that no two texts mean the same queue."""
+    """Is the text a queueId as JSON writes numbers? So no two texts mean the same queue."""
     return re.fullmatch(r"0|[1-9][0-9]{0,9}", text) is not None and int(text) <= _MOST_QUEUE_ID
 
 
@@ -190,7 +193,7 @@ def parse_tags(text: str) -> OneOf:
     tags = frozenset(tag.strip(_JAVA_WHITESPACE) for tag in text.split("||")) - {""}
     if not tags:
         raise ValueError("*, TagA or TagA || TagB")
-    if any("&&" in tag for tag in tags):  # RocketMQ would look for one tag of that name
+    if any("&&" in tag for tag in tags):  # RocketMQ would look for a tag with that name
         raise ValueError("*, TagA or TagA || TagB, as a message has one tag and there is no &&")
     return tags
 
@@ -203,14 +206,17 @@ def parse_word(text: str) -> frozenset[str]:
 
 
 def parse_offset_msg_id(text: str) -> frozenset[str]:
-    """`offsetMsgId`: as the column has it, in capitals. Source: org.apache.rocketmq.common.message.MessageDecoder."""
+    """`offsetMsgId`: hex digits, as in the column in capitals.
+
+    Source: org.apache.rocketmq.common.message.MessageDecoder.
+    """
     if not re.fullmatch("[0-9A-Fa-f]{32}([0-9A-Fa-f]{24})?", text):
         raise ValueError("32 hex digits, or 56 with an IPv6 host")
     return frozenset([text.upper()])
 
 
 def parse_instant(text: str) -> Instant:
-    """`startingTimestamp` and `endingTimestamp`: milliseconds of the epoch, or ISO-8601, UTC if it does not say."""
+    """`startingTimestamp` and `endingTimestamp`: milliseconds since 1970, or ISO-8601, in UTC if no zone is given."""
     expected = "milliseconds of the epoch, or ISO-8601 such as 2024-05-06, 2024-05-06T07:08:09.123 or with +08:00"
     trimmed = text.strip()
     if _MILLISECONDS.fullmatch(trimmed):
@@ -231,13 +237,13 @@ def parse_instant(text: str) -> Instant:
 
 
 def selection_of(values: Mapping[str, Any]) -> Selection:
-    """The messages that all these options want.
+    """The messages that all these options select.
 
     Args:
-        values: what the options' texts were parsed to, by option name; None where there is none.
+        values: the parsed values by option name; None for options that were not given.
 
     Raises:
-        OptionError: they contradict each other.
+        OptionError: two options contradict each other.
     """
     given = [name for name in ("subscribe", "subscribePattern", "assign") if values[name] is not None]
     if len(given) > 1:
@@ -266,7 +272,7 @@ def selection_of(values: Mapping[str, Any]) -> Selection:
 
 
 def _times(start: Instant | None, end: Instant | None) -> Numbers:
-    """Store times are whole milliseconds: the first that is not before the start, the last that is before the end."""
+    """The store times in whole milliseconds: from the first that is not before the start to the last before the end."""
     if start and end and start.milliseconds > end.milliseconds:
         raise OptionError(
             f"option 'startingTimestamp' ({start.text:.60}) is later than 'endingTimestamp' ({end.text:.60})"
@@ -280,7 +286,7 @@ def check_offsets(option: str, topic: str, queues: dict[int, int], selection: Se
     """Refuse offsets of a topic or a queue that the options `given` leave out.
 
     Raises:
-        OptionError: naming it.
+        OptionError: naming the topic or queue.
     """
     if not selection.wants_topic(topic):
         topics = selection.assigned or selection.topic.among or ()
@@ -297,7 +303,8 @@ def check_offsets(option: str, topic: str, queues: dict[int, int], selection: Se
 
 
 def _ranges(starts: Offsets, ends: Offsets) -> dict[tuple[str, int], Numbers]:
-    """A queue that is named stays in, even with all of its offsets, so that the planner can ask whether it exists."""
+    """The queue offsets of each named queue. A queue is kept even with all of its offsets, so that the planner can
+    check that the queue exists."""
     ranges = {}
     for topic in starts | ends:
         for queue_id in starts.get(topic, {}) | ends.get(topic, {}):

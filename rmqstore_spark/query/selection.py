@@ -1,7 +1,7 @@
-"""Which messages are selected: made from options or from pushed filters, asked by the planner and by the tasks.
+"""Which messages are selected. A Selection is made from options or pushed filters; the planner and the tasks use it.
 
-A selection is a conjunction: each attribute narrows, and the default of each leaves everything. It knows nothing of
-stores; what it says of a message is what a filter on the full scan's columns would say.
+A Selection is a conjunction: each attribute narrows, and the default of each leaves everything. A Selection knows
+nothing of stores; its answer for a message is that of a filter on the columns of a full scan.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,7 +16,7 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 @dataclass(frozen=True)
 class Numbers:
-    """The whole numbers from `least` to `most`, both included; of them only those `among`, when that is given."""
+    """The whole numbers from `least` to `most`, both included; if `among` is given, only those that are also in it."""
 
     least: int = _LEAST
     most: int = _MOST
@@ -41,7 +41,7 @@ class Numbers:
 
     @classmethod
     def of(cls, *numbers: int) -> Self:
-        """Just these."""
+        """Only these numbers."""
         return cls(min(numbers, default=0), max(numbers, default=-1), frozenset(numbers))
 
 
@@ -74,14 +74,14 @@ class Texts:
         )
 
     def learn(self, texts: Collection[str]) -> None:
-        """What will be asked for, one by one: to match patterns with many texts at once is much faster."""
+        """Match the patterns with texts that will be asked for one by one: many texts at once are much faster."""
         for pattern in self.patterns:
             pattern.learn(texts)
 
 
 ANY = Texts()
 
-# What a column's value must be, as a whole; None: anything.
+# The values that a column may have; None: any value.
 OneOf = frozenset[str] | None
 
 
@@ -92,10 +92,11 @@ class Selection:
     Large because each column that can be selected by has its own condition, and a message must meet all of them.
 
     Attributes:
-        topic, queue_id, queue_offset, tags, keys, msg_id, offset_msg_id, commit_log_offset: what these columns may be.
-        store_timestamp: the same of storeTimestamp, in milliseconds.
-        assigned: the queues selected of each topic; other topics are not.
-        offsets: what queueOffset may be in some queues, by (topic, queueId); it says nothing of others.
+        topic, queue_id, queue_offset, tags, keys, msg_id, offset_msg_id, commit_log_offset: the values that these
+            columns may have.
+        store_timestamp: the values that storeTimestamp may have, in milliseconds.
+        assigned: the queues selected of each topic; other topics are not selected.
+        offsets: the values that queueOffset may have in some queues, by (topic, queueId); other queues are not limited.
         words: each must be a word of KEYS, or the UNIQ_KEY.
         ids: each must be the UNIQ_KEY or the offsetMsgId.
     """
@@ -115,7 +116,7 @@ class Selection:
     store_timestamp: Numbers = ALL
 
     def narrowed(self, other: "Selection") -> "Selection":
-        """The messages that both want; `other` has no `assigned` and no `offsets`, which only options give."""
+        """The messages that both select; `other` has no `assigned` and no `offsets`, which only options give."""
         return replace(
             self,
             topic=self.topic & other.topic,
@@ -138,7 +139,7 @@ class Selection:
 
     @property
     def is_nothing(self) -> bool:
-        """True when it is plain that no message can be selected."""
+        """True when no message can be selected, whatever the store has."""
         numbers = (self.queue_id, self.queue_offset, self.commit_log_offset, self.store_timestamp)
         sets = (self.topic.among, self.assigned, self.tags, self.keys, self.msg_id, self.offset_msg_id)
         return any(n.is_empty for n in numbers) or any(s is not None and not s for s in sets)
@@ -148,7 +149,7 @@ class Selection:
         return topic in self.topic and (self.assigned is None or topic in self.assigned)
 
     def queue(self, topic: str, queue_id: int) -> Numbers | None:
-        """The queue offsets selected of a queue, or None when the queue is not selected at all."""
+        """The selected queue offsets of a queue, or None when the queue is not selected at all."""
         if not self.wants_topic(topic) or queue_id not in self.queue_id:
             return None
         if self.assigned is not None and queue_id not in self.assigned[topic]:
@@ -170,14 +171,14 @@ class Selection:
 
     @property
     def names(self) -> frozenset[str]:
-        """Texts of which one is a KEYS word or the UNIQ_KEY of every selected message: what an index can be asked for.
-        Empty when there are none."""
+        """Names to look up in an index: every selected message has one of these texts as a KEYS word or its UNIQ_KEY.
+        Empty when there are no such texts."""
         choices = [frozenset([word]) for word in self.words]
         if self.msg_id is not None:
             choices.append(self.msg_id)
-        if self.keys is not None and all(map(words_of, self.keys)):  # one of a text's words is enough to find it
+        if self.keys is not None and all(map(words_of, self.keys)):  # one word finds a text's messages
             choices.append(frozenset(words_of(text)[0] for text in self.keys))
-        # Bytes that are no UTF-8 read as U+FFFD, but the broker indexed what Java makes of them.
+        # Bytes that are not UTF-8 read as U+FFFD, but the broker indexed the text that Java makes of them.
         choices = [names for names in choices if not any(REPLACEMENT in name for name in names)]
         return min(choices, key=len, default=frozenset())
 
@@ -186,7 +187,7 @@ EVERYTHING = Selection()
 
 
 def words_of(keys: str) -> list[str]:
-    """The words of KEYS: spaces separate them, and nothing else does (MessageConst.KEY_SEPARATOR)."""
+    """The words of KEYS, separated by spaces and nothing else (MessageConst.KEY_SEPARATOR)."""
     return [word for word in keys.split(" ") if word]
 
 

@@ -1,4 +1,4 @@
-"""The options of a stream: those of a read, as far as they make sense of something that has no end, and a few more."""
+"""The options of a stream: the options of a read that make sense without an end, and a few more."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,20 +19,20 @@ from rmqstore_spark.query.options import (
 from rmqstore_spark.query.selection import ALL
 from rmqstore_spark.store.io.storage import location, scheme_of, taken_out
 
-# Understood here, and not as options of a read.
+# Parsed here, not as options of a read.
 _OWN = {name.lower() for name in STREAM_OPTIONS}
 
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """A stream's options, understood.
+    """A stream's parsed options.
 
     Attributes:
-        read: what holds for each batch; its selection says nothing of where the stream starts.
+        read: the options of each batch; their selection does not say where the stream starts.
         start: startingOffsets.
         since: startingTimestamp: the least store time in milliseconds, None for any.
         max_bytes, max_messages: maxBytesPerTrigger and maxOffsetsPerTrigger.
-        fail_on_data_loss: whether what is gone is an error.
+        fail_on_data_loss: whether messages that are gone are an error.
     """
 
     read: ReadOptions
@@ -44,16 +44,16 @@ class StreamOptions:
 
 
 def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
-    """Understand a stream's options; their names in any case.
+    """Parse a stream's options. Names are compared in any case.
 
     Raises:
-        OptionError: an option that is unknown, or makes no sense of a stream, or a value that cannot be understood.
+        OptionError: an option is unknown, has no meaning for a stream, or has a wrong value.
     """
     refuse(given, Use.STREAMS)
     own, named = understand({name: text for name, text in given.items() if name.lower() in _OWN}, STREAM_OPTIONS)
     others = {name: text for name, text in given.items() if name.lower() not in _OWN}
     known = going_with(Use.STREAMS, {**OPTIONS, **STREAM_OPTIONS})
-    understand(taken_out(others)[1], known)  # so that an unknown one is told with the names of a stream's
+    understand(taken_out(others)[1], known)  # so that the error for an unknown option names a stream's options
     read = parse_options(others)
     for path in read.paths:
         if scheme_of(path) is not None:

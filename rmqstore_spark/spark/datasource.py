@@ -1,4 +1,4 @@
-"""The data source itself: what `format("rmqstore")` names, and which columns it can have."""
+"""The data source that `format("rmqstore")` names, and the columns that it can have."""
 
 import re
 from collections.abc import Mapping
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from rmqstore_spark.spark.stream_reader import RefusedStreamReader, RmqStoreStreamReader
 
 FORMAT_NAME = "rmqstore"
-_CHECKPOINT = "checkpointlocation"  # Spark's own, but it hands it on
-# What Spark adds of its own accord when a table is created over the source.
+_CHECKPOINT = "checkpointlocation"  # Spark's own option, which Spark passes on
+# Options that Spark adds by itself when a table is created over the source.
 _SPARKS_OWN = re.compile(r"(location|provider|owner)\Z|option\.", re.IGNORECASE)
 
 
@@ -52,8 +52,8 @@ class RmqStoreDataSource(DataSource):
         return _anywhere(parse_options(self._given))
 
     def _read_or_stream_options(self) -> ReadOptions:
-        """What the options say of columns. Spark does not tell what it asks for them for, and not all go with both:
-        what is wrong with both is told in the words of both."""
+        """The options, as far as they say which columns there are. Spark does not tell whether it asks for a read or a
+        stream, and not every option fits both. Options that are wrong for both raise an error with both reasons."""
         try:
             return self._read_options()
         except OptionError as why:
@@ -65,7 +65,8 @@ class RmqStoreDataSource(DataSource):
                 raise (why if str(why) == str(other) else OptionError(f"{why}; as a stream: {other}")) from None
 
     def schema(self) -> str | StructType:
-        """The columns asked for, or all but those that come only by name. Not called when the user gives a schema."""
+        """The columns asked for, or all except those that are only returned when named. Spark does not call this when
+        the user gives a schema."""
         with called_by_spark():
             options = self._read_or_stream_options()
             if options.table != MESSAGES:
@@ -97,14 +98,14 @@ class RmqStoreDataSource(DataSource):
                 return RefusedStreamReader(why)
 
     def writer(self, schema: StructType, overwrite: bool) -> "RmqStoreWriter":
-        """A writer of these columns, unless it is clear already that the store cannot be written to."""
+        """A writer of these columns. Raises here already if the write is known to be impossible."""
         with called_by_spark():
             writer = RmqStoreWriter(_to_write(self._given), overwrite)
             writer.prepare(schema)
             return writer
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "RmqStoreStreamWriter":
-        """A writer of these columns for one micro-batch; or, in another process, one that commits it."""
+        """A writer of these columns for one micro-batch; in another process, the writer that commits that batch."""
         with called_by_spark():
             given = {name: text for name, text in self._given.items() if name.lower() != _CHECKPOINT}
             writer = RmqStoreStreamWriter(_to_write(given), overwrite)
@@ -113,7 +114,7 @@ class RmqStoreDataSource(DataSource):
 
 
 def _anywhere(options: ReadOptions) -> ReadOptions:
-    """The same options, the paths of which do not depend on where this process runs."""
+    """The same options with paths that do not depend on this process's working directory."""
     refuse_relative([*options.paths, *(options.store_path_commit_log or [])])
     return options
 
@@ -125,10 +126,10 @@ def _to_write(given: Mapping[str, str]) -> WriteOptions:
 
 
 def check_names(options: ReadOptions, schema: StructType) -> None:
-    """Refuse a schema and an option `columns` that say different things.
+    """Refuse a schema and an option `columns` that contradict each other.
 
     Raises:
-        OptionError: naming both.
+        OptionError: the text names both.
     """
     if options.columns is not None and options.columns != schema.names:
         raise OptionError(
@@ -138,10 +139,10 @@ def check_names(options: ReadOptions, schema: StructType) -> None:
 
 
 def check_schema(schema: StructType) -> None:
-    """Refuse a schema of columns that messages do not have, or of other types.
+    """Refuse a schema with columns that messages do not have, or with other types.
 
     Raises:
-        OptionError: naming the column.
+        OptionError: the text names the column.
     """
     check_columns(schema.names)
     check_types(schema, {name: column.spark for name, column in COLUMNS.items()})

@@ -1,4 +1,4 @@
-"""What a Spark session's Hadoop configuration says of S3, as our options."""
+"""The S3 settings of a Spark session's Hadoop configuration, as our options."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
@@ -38,7 +38,11 @@ def storage_options(spark: "SparkSession", bucket: str | None = None) -> dict[st
 
 
 def options_of(found: Mapping[str, str]) -> dict[str, str]:
-    """Our options for Hadoop's, which come by their names after `fs.s3a.`."""
+    """Our options for Hadoop's settings.
+
+    Args:
+        found: the settings by their names after `fs.s3a.`.
+    """
     options = {option: found[name] for name, option in _OPTIONS.items() if name in found}
     endpoint = options.get("aws_endpoint_url")
     if endpoint is not None and "://" not in endpoint:

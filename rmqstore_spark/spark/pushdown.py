@@ -1,4 +1,4 @@
-"""What of Spark's pushed filters a Selection can say; Spark evaluates them all again, so it need not say everything."""
+"""From Spark's pushed filters to a Selection. Spark evaluates all filters again, so a Selection may be less strict."""
 
 import functools
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 
 from rmqstore_spark.query.selection import ALL, EVERYTHING, Numbers, Selection, Texts
 
-# Attributes of Selection, by the column that they are about. Of some columns they are texts, of others numbers.
+# Attributes of Selection, by column. Some columns are texts, others numbers.
 _TEXTS = {"topic": "topic", "tags": "tags", "keys": "keys", "msgId": "msg_id", "offsetMsgId": "offset_msg_id"}
 _NUMBERS = {
     "queueId": "queue_id",
@@ -33,16 +33,16 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def selection_of(filters: Iterable[Filter]) -> Selection:
-    """The messages for which all these filters are true, and maybe more."""
+    """A selection that has all messages for which all these filters are true, and maybe more."""
     return functools.reduce(Selection.narrowed, map(_selected, filters), EVERYTHING)
 
 
 def _selected(given: Filter) -> Selection:
-    """The messages for which this filter is true; all of them when a Selection cannot say which."""
+    """The messages for which this filter is true; all messages when a Selection cannot express the filter."""
     match given:
         case EqualTo((column,), value):
             return _among(column, [value])
-        case EqualNullSafe((column,), value) if value is not None:  # <=> NULL is true of nulls, which are in no set
+        case EqualNullSafe((column,), value) if value is not None:  # <=> NULL is true of nulls, which no set contains
             return _among(column, [value])
         case In((column,), values):
             return _among(column, values)
@@ -60,7 +60,7 @@ def _selected(given: Filter) -> Selection:
 
 
 def _among(column: str, values: Iterable[Any]) -> Selection:
-    """The messages in which the column is one of these; a NULL among them equals nothing, not even a null."""
+    """The messages whose column has one of these values. NULL among the values equals nothing, not even a null."""
     values = [value for value in values if value is not None]
     if column in _TEXTS and all(type(value) is str for value in values):
         texts = frozenset(values)
@@ -76,9 +76,9 @@ def _selection(attribute: str, value: Any) -> Selection:
 
 
 def _whole(column: str, value: Any) -> tuple[int, int] | None:
-    """The value rounded down and up to the whole numbers that Selection counts in. None: the two do not compare.
+    """The value rounded down and up to whole numbers of Selection's unit; None if the value cannot be compared.
 
-    Spark's timestamps are microseconds, Selection's milliseconds.
+    Spark's timestamps are in microseconds, Selection's in milliseconds.
     """
     if column == "storeTimestamp":
         if not isinstance(value, datetime) or value.tzinfo is None:

@@ -1,4 +1,4 @@
-"""A read as Spark sees it: partitions are planned once, and each is read by a task."""
+"""A read as Spark sees it: partitions are planned once, and a task reads each of them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -28,7 +28,7 @@ class RmqStoreReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The byte ranges each task reads: a snapshot of the stores as they are now."""
+        """The byte ranges that each task reads: a snapshot of the stores as they are now."""
         from rmqstore_spark.read.explain import summary
         from rmqstore_spark.read.plan.planner import plan
 
@@ -39,7 +39,7 @@ class RmqStoreReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """The rows of a partition."""
-        # Spark makes an empty list of partitions into one without a value (4.1: into None).
+        # Spark turns an empty list of partitions into one partition without a value (4.1: into None).
         task: Task | None = partition.value if partition is not None else None
         if task is None:
             return
@@ -50,10 +50,10 @@ class RmqStoreReader(DataSourceReader):
 
 
 class PushdownReader(RmqStoreReader):
-    """A reader that Spark may push filters to. Where Spark's switch is off, it refuses any reader with this method."""
+    """A reader that Spark may push filters to. Where its switch is off, Spark refuses any reader with this method."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
-        """Narrow what is read. All filters go back, so Spark evaluates them again: pruning need not be exact."""
+        """Narrow the read. All filters are returned, so Spark evaluates them again, and pruning need not be exact."""
         from rmqstore_spark.spark.pushdown import selection_of
 
         selection = self._options.selection.narrowed(selection_of(filters))
@@ -62,11 +62,11 @@ class PushdownReader(RmqStoreReader):
 
 
 def takes_filters(pushdown: Pushdown) -> bool:
-    """Whether a reader made here and now shall take pushed filters.
+    """Should a reader that is made in this process take pushed filters?
 
-    Only the worker that Spark starts to push some (spark.sql.python.filterPushdown.enabled) asks for that. With
-    `auto`, Spark must also keep them apart: PySpark 4.1 to 4.3 applies what was pushed last to every scan of a
-    DataFrame. What mends that (SPARK-58551) brings `pushLimit`.
+    Only the worker that Spark starts for pushing filters (spark.sql.python.filterPushdown.enabled) needs such a reader.
+    With `auto`, Spark must also keep the filters of several scans apart: PySpark 4.1 to 4.3 applies the last pushed
+    filters to every scan of a DataFrame. The fix (SPARK-58551) comes with `pushLimit`.
     """
     if pushdown == "off" or (pushdown == "auto" and not hasattr(DataSourceReader, "pushLimit")):
         return False
@@ -74,7 +74,7 @@ def takes_filters(pushdown: Pushdown) -> bool:
 
 
 def arrow_schema_of(schema: StructType) -> "pa.Schema":
-    """What Spark compares each record batch with: our Arrow types, the nullability that the user declared."""
+    """The schema that Spark compares each record batch with: our Arrow types, and the user's declared nullability."""
     import pyarrow as pa
 
     return pa.schema([pa.field(f.name, COLUMNS[f.name].arrow, f.nullable) for f in schema.fields])

@@ -1,4 +1,4 @@
-"""A stream as Spark sees it. Where it is and what a batch reads, read/follow/follow.py knows."""
+"""A stream as Spark sees it. read/follow/follow.py decides where the stream is and what a batch reads."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -34,10 +34,10 @@ log = logging.getLogger(__name__)
 
 
 class RmqStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows stores. Spark calls it in one process as long as the query runs, but for read().
+    """Follows stores. Spark makes all calls except read() in one process, as long as the query runs.
 
     Raises:
-        OptionError: Spark before 4.2, which does not tell where the stream is, and a start that takes to be told.
+        OptionError: Spark is older than 4.2, which does not tell where the stream is, and the start needs to know.
     """
 
     def __init__(self, options: StreamOptions, schema: StructType) -> None:
@@ -53,14 +53,14 @@ class RmqStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new query begins. Spark may ask a restarted one too, where it does not matter."""
+        """Where a new query begins. Spark may ask a restarted query too; then the answer does not count."""
         with called_by_spark():
             if self._initial is None:
                 self._initial = self._follower.initial().as_json()
             return self._initial
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: object = None) -> dict[str, Any]:
-        """How far the next batch goes. Spark 4.1 tells neither where the stream is nor a limit."""
+        """How far the next batch goes. Spark 4.1 passes neither the stream's offset nor a limit."""
         with called_by_spark():
             if start is None:
                 return self._json(self._follower.latest(None, is_limited=False))
@@ -72,7 +72,7 @@ class RmqStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start if found is self._start[1] or found == self._start[1] else self._json(found)
 
     def getDefaultReadLimit(self) -> Any:
-        """What Spark hands to latestOffset() where the trigger does not want all that there is."""
+        """The limit that Spark passes to latestOffset() unless the trigger wants everything that is available."""
         if self._options.max_messages is not None:
             return ReadMaxRows(self._options.max_messages)
         if self._options.max_bytes is not None:
@@ -80,17 +80,17 @@ class RmqStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Where the logs ended when they were looked at last: what the query's progress shows."""
+        """Where the logs ended at the last look; the query's progress shows this."""
         newest = self._follower.newest
         return self._json(newest) if newest.stores else None
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Go no further than what is there now."""
+        """Read no further than the logs reach now."""
         with called_by_spark():
             self._follower.stop_here()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The byte ranges each task reads: what is between two offsets, and nothing else."""
+        """The byte ranges that each task reads: exactly the stretch between two offsets."""
         from rmqstore_spark.read.explain import batch_summary
 
         with called_by_spark(), told("planning a batch") as result:
@@ -104,15 +104,15 @@ class RmqStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return RmqStoreReader(self._options.read, self._schema).read(partition)
 
     def _json(self, offset: StreamOffset) -> dict[str, Any]:
-        """Mostly it is the same one again."""
+        """The offset as JSON values, cached: mostly the same offset comes again."""
         if self._latest is None or self._latest[0] is not offset:
             self._latest = offset, offset.as_json()
         return self._latest[1]
 
 
 class RefusedStreamReader(DataSourceStreamReader):
-    """Says why a stream cannot be read when Spark first asks for anything. If it were said while the reader is made,
-    Spark would tell of a mistake of its own beside it, with tracebacks."""
+    """Raises the reason why a stream cannot be read when Spark first asks for anything. An error while the reader is
+    made would come with an error of Spark's own, and with tracebacks."""
 
     def __init__(self, why: RmqStoreError) -> None:
         self._why = why

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-_QUERY_ID = "sql.streaming.queryId"  # of the query, not of its run: it is in the checkpoint
+_QUERY_ID = "sql.streaming.queryId"  # the id of the query, not of its run: the checkpoint keeps it
 
 
 @dataclass
 class BatchMessage(StagedMessage):
-    """What a task tells the driver: also for which query, and for which job, it has worked."""
+    """A task's message to the driver, which also names the task's query and job."""
 
     query: str | None
     job: str
@@ -32,8 +32,8 @@ class BatchMessage(StagedMessage):
 class RmqStoreStreamWriter(DataSourceStreamArrowWriter):
     """Encodes the rows of micro-batches in tasks, and commits each batch at once.
 
-    Spark makes one for each batch to run its tasks, and another, in a process of its own, to commit it: the two know
-    each other only by what the tasks tell.
+    Spark makes one writer for each batch to run the batch's tasks, and another one, in a process of its own, to commit
+    the batch. The two writers share only the messages of the tasks.
 
     Raises:
         OptionError: an option or the output mode has no meaning for streams.
@@ -53,11 +53,11 @@ class RmqStoreStreamWriter(DataSourceStreamArrowWriter):
         self._job = self._writer.job
 
     def prepare(self, schema: StructType) -> None:
-        """Refuse what can be refused already, and make the directory in which the tasks stage."""
+        """Refuse writes that are already known to be impossible, and make the directory in which the tasks stage."""
         self._writer.prepare(schema)
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
-        """Encode a task's rows. Nobody hears of them before commit()."""
+        """Encode a task's rows. No reader sees them before commit()."""
         from pyspark import TaskContext
 
         message = self._writer.write(iterator)
@@ -67,7 +67,7 @@ class RmqStoreStreamWriter(DataSourceStreamArrowWriter):
         return BatchMessage(message.staged, query, self._job.name)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Publish what the tasks of a batch have encoded, unless an earlier try of it has been."""
+        """Publish the rows that a batch's tasks have encoded, unless an earlier try of the batch was published."""
         with called_by_spark():
             messages_told = [message for message in messages if isinstance(message, BatchMessage)]
             if any(message.staged.rows for message in messages_told):
@@ -83,5 +83,5 @@ class RmqStoreStreamWriter(DataSourceStreamArrowWriter):
             self.abort(messages, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Throw away what the tasks have encoded. Some of them may still run."""
+        """Delete the rows that the tasks have encoded. Some tasks may still be running."""
         self._job.abandon(*(message.job for message in messages if isinstance(message, BatchMessage)))

@@ -1,4 +1,4 @@
-"""A read of a table other than messages, as Spark sees it: one task for each part of the table."""
+"""A read of a table other than `messages`, as Spark sees it: one task for each part of the table."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def spark_schema(options: ReadOptions) -> StructType:
-    """The columns of a table that options ask for.
+    """The columns of a table that the options ask for.
 
     Raises:
         OptionError: there is no such table or column, or an option does not go with the table.
@@ -30,13 +30,13 @@ def spark_schema(options: ReadOptions) -> StructType:
 
 
 def check_types(schema: StructType, types: Mapping[str, str]) -> None:
-    """Refuse columns of other types than they have.
+    """Refuse a schema that gives columns other types than the table has.
 
     Args:
-        types: by column, as Spark's DDL writes them.
+        types: the table's types by column, in Spark's DDL.
 
     Raises:
-        OptionError: naming the column.
+        OptionError: the text names the column.
     """
     for field in schema.fields:
         expected, found = types[field.name], field.dataType.simpleString()
@@ -48,8 +48,7 @@ class TableReader(DataSourceReader):
     """Plans once, then reads parts.
 
     Raises:
-        OptionError: there is no such table or column, or it is of another type, or an option does not go with the
-            table.
+        OptionError: there is no such table or column, a column has another type, or the table does not take an option.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
@@ -79,7 +78,7 @@ class TableReader(DataSourceReader):
         """The rows of a part."""
         from rmqstore_spark.tables.registry import read_part, table_of
 
-        # Spark makes an empty list of partitions into one without a value (4.1: into None).
+        # Spark turns an empty list of partitions into one partition without a value (4.1: into None).
         task: TableTask | None = partition.value if partition is not None else None
         if task is None:
             return

@@ -1,4 +1,4 @@
-"""What holds for every call that Spark makes of this package in a worker process."""
+"""The wrapper around every call that Spark makes of this package in a worker process."""
 
 import functools
 import gc
@@ -19,21 +19,21 @@ log = logging.getLogger(__name__)
 
 LONG_SECONDS = 10.0
 _SESSION = "SPARK_JOB_ARTIFACT_UUID"
-_NO_SESSION = "default"  # for a worker that runs in the driver's own directory
+_NO_SESSION = "default"  # the session of a worker that runs in the driver's own directory
 _STREAM_WORKER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
 @contextmanager
 def called_by_spark() -> Iterator[None]:
-    """What every call of Spark's is wrapped in. It changes the process, so outside Spark's workers it does nothing.
+    """The context of every call by Spark. It changes the process, so outside Spark's workers it does nothing.
 
     The errors this package raises on purpose reach the user as one line. Spark prints the traceback of a worker's
     error unless a variable is set; the worker ends with the error, so no later one loses its traceback.
 
-    Garbage collection leaves out what the worker has now, modules for the most part. Spark collects after each task,
-    and looks at each of the 85,000 objects that the libraries have made: 30 to 100 ms, in which the next task waits.
+    Garbage collection leaves out the objects that the worker has now, mostly modules. Spark collects after each task,
+    and would visit the 85,000 objects of the libraries each time: 30 to 100 ms, in which the next task waits.
     """
-    # Only Spark's workers have it, but for the one that a stream's source is in.
+    # All workers of Spark have this variable, except the one that a stream's source runs in.
     if _SESSION not in os.environ and not is_run_by(_STREAM_WORKER):
         yield
         return
@@ -47,8 +47,8 @@ def called_by_spark() -> Iterator[None]:
 
 
 def refuse_relative(paths: Iterable[str]) -> None:
-    """Where Spark gives a session's workers a directory of the session's own, as under Spark Connect: that is not where
-    the program runs, and it is deleted with the session.
+    """Refuse relative paths where the worker runs in a directory of the session's own, as under Spark Connect. That is
+    not the program's directory, and it is deleted with the session.
 
     Raises:
         OptionError: a path is relative.
@@ -66,14 +66,14 @@ def refuse_relative(paths: Iterable[str]) -> None:
 
 @contextmanager
 def told(begun: str) -> Iterator[list[str]]:
-    """Say in the log, as Spark shows none of it: that work has begun, and what has come of it in how long. Who waits
-    for long sees the end of it, as workers show warnings; the rest is of level INFO.
+    """Log the begin, the result and the duration of work that Spark does not show. The end of work that took long is a
+    warning, which workers show; the other lines are of level INFO.
 
     Args:
-        begun: what begins, in words. No path of the user's: one that is still to be refused may have a secret in it.
+        begun: the work in words, without the user's paths: a path that is still to be refused may have a secret in it.
 
     Yields:
-        a list for what has come of it, in words.
+        a list to which the caller adds the results, in words.
     """
     log.info("%s", one_line(begun))
     result: list[str] = []
@@ -85,13 +85,14 @@ def told(begun: str) -> Iterator[list[str]]:
 
 
 def is_run_by(module: str) -> bool:
-    """Does a module of Spark's, by its name, run this process? The daemon imports a worker's module; without a daemon
-    it is __main__."""
+    """Does this module of Spark run the process? The daemon imports a worker's module; without a daemon the module is
+    __main__."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return module in sys.modules or getattr(spec, "name", None) == module
 
 
 @functools.cache
 def freeze_modules() -> None:
-    """Once in a process: what is frozen by then and becomes garbage later, stays."""
+    """Exclude the process's present objects from garbage collection. Done once in a process: frozen objects that become
+    garbage later are never freed."""
     gc.freeze()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class StagedMessage(WriterCommitMessage):
-    """What a task tells the driver: where its units are."""
+    """A task's message to the driver: where its units are staged."""
 
     staged: "Staged"
 
@@ -39,12 +39,12 @@ class RmqStoreWriter(DataSourceArrowWriter):
         self.job = WriteJob(options, overwrite)
 
     def prepare(self, schema: StructType) -> None:
-        """Refuse what can be refused already, and make the directory in which the tasks stage; errors as of
-        WriteJob.begin()."""
+        """Refuse a write that is known to be impossible, and make the directory in which the tasks stage. Errors are
+        those of WriteJob.begin()."""
         self.job.begin(*arrow_types(schema))
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
-        """Encode a task's rows. Nobody hears of them before commit()."""
+        """Encode a task's rows. No reader sees them before commit()."""
         from pyspark import TaskContext
 
         with called_by_spark():
@@ -53,23 +53,23 @@ class RmqStoreWriter(DataSourceArrowWriter):
             return StagedMessage(self.job.stage(iterator, partition, attempt))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Publish what the tasks have encoded, in the order of the partitions."""
+        """Publish the rows that the tasks have encoded, in the order of the partitions."""
         with called_by_spark():
             commit_told(self.job, [message.staged for message in messages if isinstance(message, StagedMessage)])
             self.job.abandon()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Throw away what the tasks have encoded. Some of them may still run."""
+        """Delete the rows that the tasks have encoded. Some tasks may still be running."""
         self.job.abandon()
 
 
 def commit_told(
     job: "WriteJob", staged: "Sequence[Staged]", transaction: Transaction | None = None, which: str = ""
 ) -> None:
-    """Commit, as two lines in the log.
+    """Commit, with a line in the log before and after.
 
     Args:
-        which: what comes first in them.
+        which: the beginning of both lines.
     """
     rows, nbytes = sum(part.rows for part in staged), sum(part.nbytes for part in staged)
     with told(f"{which}committing to {job.root} {counted(rows, 'message')} of {nbytes:,} bytes") as result:
@@ -77,12 +77,12 @@ def commit_told(
 
 
 def arrow_types(schema: StructType) -> "tuple[pa.Schema, dict[str, str]]":
-    """The columns of a DataFrame with Arrow's types, and what Spark calls these."""
+    """The columns of a DataFrame with their Arrow types, and the names of these types in Spark."""
     import pyarrow as pa
 
     from rmqstore_spark.columns import COLUMNS
 
-    # What a DataFrame may have beside the columns' own types; nothing that is written is a list. Spark's own
+    # The types that a DataFrame may have besides the columns' own types; no written column is a list. Spark's own
     # to_arrow_type() has other parameters in each version.
     arrow = {column.spark: column.arrow for column in COLUMNS.values()}
     arrow |= {"tinyint": pa.int8(), "smallint": pa.int16(), "timestamp_ntz": pa.timestamp("us"), "void": pa.null()}

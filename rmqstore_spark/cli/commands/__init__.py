@@ -1,5 +1,5 @@
-"""All commands. Each has a module here, which is loaded when the command is asked for: check, copy (also salvage),
-explain, get, history, messages, rebuild, show, tail. table makes the commands that only show a table.
+"""All commands. Each command has a module here, which is loaded only when the command is run: check, copy (also
+salvage), explain, get, history, messages, rebuild, show, tail. table makes the commands that only show a table.
 """
 
 import importlib
@@ -13,7 +13,7 @@ from rmqstore_spark.cli.exit_codes import EXIT_CODES
 from rmqstore_spark.errors import nearest
 from rmqstore_spark.tables.registry import TABLES
 
-# The module of each, below this one, in which it has its own name; in the order in which they are shown, before tables.
+# The module of each command, below this one, in the order in which the help shows them, before the tables.
 COMMANDS = {
     "show": "show",
     "messages": "messages",

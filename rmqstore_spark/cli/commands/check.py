@@ -22,7 +22,7 @@ def check(paths: Sequence[str], output: Output, given: dict[str, str]) -> int:
     from rmqstore_spark.cli.reading import batches_of
 
     shown, _ = batches_of("check", paths, given)
-    # What is shown is one thing; the exit code follows what was found.
+    # Options choose the columns that are shown; the exit code depends on everything that was found.
     needed = dict.fromkeys([*shown.names, "severity", "problem"])
     schema, batches = batches_of("check", paths, {**given, "columns": ",".join(needed)})
     with progress_bars():

@@ -1,4 +1,4 @@
-"""`rmqstore copy` and `rmqstore salvage`: a new store of others."""
+"""`rmqstore copy` and `rmqstore salvage`: a new store from existing ones."""
 
 from collections.abc import Sequence
 
@@ -48,7 +48,7 @@ def salvage(paths: Sequence[str], output: Output, given: dict[str, str]) -> int:
 
 
 def _make(paths: Sequence[str], output: Output, given: dict[str, str], is_salvage: bool) -> pa.Table:
-    """Make the new store, and show what is lost."""
+    """Make the new store, and show which messages are lost."""
     from rmqstore_spark.api import Store
     from rmqstore_spark.cli.progress_bar import progress_bars
 

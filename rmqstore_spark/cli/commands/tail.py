@@ -1,4 +1,4 @@
-"""`rmqstore tail`: the last messages, and those that come."""
+"""`rmqstore tail`: the last messages, and new ones as they come."""
 
 import itertools
 from dataclasses import replace

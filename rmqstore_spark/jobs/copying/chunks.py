@@ -1,4 +1,4 @@
-"""Rows of messages to chunks of units for the writer: where a segment has to begin, and what is written into units."""
+"""From rows of messages to chunks of units for the writer: where a segment has to begin, and which fields change."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _HALF_TOPICS = (HALF_TOPIC, ROCKSDB_HALF_TOPIC)
 
 
 class _Halves:
-    """Where half messages are in the new log: committed messages name that."""
+    """The places of half messages in the new log; committed messages refer to them."""
 
     def __init__(self) -> None:
-        self._new: dict[tuple[int, int], int] = {}  # by the source's number, and where they were
+        self._new: dict[tuple[int, int], int] = {}  # by the source's number and the old place
 
     def prepared(self, rows: Rows, positions: Integers) -> Integers | None:
-        """What the next messages have to have as preparedTransactionOffset; None where all stay as they are.
+        """The preparedTransactionOffsets of the next messages; None if all stay as they are.
 
         Args:
-            positions: the physical offsets that they get.
+            positions: the messages' physical offsets in the new log.
         """
         source = rows.source.number
         for code, topic in enumerate(rows.topics):
@@ -49,11 +49,11 @@ class _Halves:
 
 
 def chunks_of(rows: Iterable[Rows], order: KeptOffsets, begins: Mapping[int, int]) -> Iterator[Chunk]:
-    """The chunks of some messages: each as large as it may be, or up to a place where a segment has to end.
+    """The messages in chunks. Each chunk is as large as allowed, or ends where a segment has to end.
 
     Args:
-        order: looks at queue offsets.
-        begins: physical offsets of messages with which a segment has to begin, by the numbers of their sources.
+        order: checks queue offsets.
+        begins: by source number, the physical offset of the message that has to begin a segment.
     """
     halves, offsets = _Halves(), Counter[QueueName]()
     parts: list[Rows] = []
@@ -74,7 +74,7 @@ def chunks_of(rows: Iterable[Rows], order: KeptOffsets, begins: Mapping[int, int
 
 
 def _renumbered(rows: Rows, offsets: Counter[QueueName]) -> Rows:
-    """With new queue offsets in topics that begin anew.
+    """The rows with new queue offsets in topics that begin anew.
 
     Args:
         offsets: the next queue offset of each queue that begins anew, in all sources.
@@ -93,7 +93,7 @@ def _renumbered(rows: Rows, offsets: Counter[QueueName]) -> Rows:
 
 
 def _cut(rows: Rows, order: KeptOffsets, begins: Mapping[int, int]) -> Iterator[tuple[Rows, bool]]:
-    """The messages in pieces, and of each whether a segment has to begin with it."""
+    """The messages in pieces, each with whether it has to begin a segment."""
     queued = np.flatnonzero(rows.is_queued)
     positions = rows.positions[queued]
     begin = np.flatnonzero(positions == begins[rows.source.number]).tolist()
@@ -107,7 +107,7 @@ def _cut(rows: Rows, order: KeptOffsets, begins: Mapping[int, int]) -> Iterator[
 
 
 def _pieces(rows: Rows, most: int) -> Iterator[Rows]:
-    """Some messages in pieces of at most so many bytes; a larger message is a piece of its own."""
+    """The messages in pieces of at most `most` bytes; a larger message is a piece by itself."""
     ends = np.cumsum(rows.sizes)
     start = before = 0
     while start < len(ends):

@@ -1,4 +1,4 @@
-"""config/ of a copy: topics, groups, and where each group goes on. In what stands in files nothing needs to be true."""
+"""config/ of a copy: topics, groups, and where each group goes on. The contents of files are not trusted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rmqstore_spark.write.new_store import Ends
 
 logger = logging.getLogger(__name__)
 
-# Taken over as they are; of several stores the first one counts for what it names.
+# Copied as they are; where several stores name the same entry, the first store's counts.
 _TAKEN_OVER = ("subscriptionGroup.json", "messageRequestMode.json")
 _OF_ONE = "consumerFilter.json"
 _FILES = (
@@ -38,13 +38,13 @@ _FILES = (
     *_TAKEN_OVER,
     "consumerOrderInfo.json",
     "delayOffset.json",
-)  # they say what waits, too
+)  # for timed and delayed messages, too
 _NUMBERS = ("readQueueNums", "writeQueueNums")
-NEEDED_BY_COPIES = {"topics", "groups", "inflight"}  # what these tables do not know, a copy does not have
+NEEDED_BY_COPIES = {"topics", "groups", "inflight"}  # a copy has only what these tables know
 
 
 def say_what_stays_behind(store: Snapshot) -> None:
-    """Say in the log what a copy should have, and where it is not read."""
+    """Warn in the log of data that a copy should have but that is not read."""
     for place in elsewhere(store):
         if place.tables & NEEDED_BY_COPIES:
             logger.warning("%s: %s: not read, so the new store does not have it", one_line(place.path), place.what)
@@ -52,12 +52,12 @@ def say_what_stays_behind(store: Snapshot) -> None:
 
 @dataclass(frozen=True)
 class Config:
-    """What stands in config/ of a store, read once. Links are not followed: they could lead to what is no broker's.
+    """config/ of a store, read once. Links are not followed: they could lead to files that are not the broker's.
 
     Attributes:
         root: the store directory.
         tables: the object in each file, by name.
-        unread: the files that cannot be understood, by name, each with the reason.
+        unread: by name, the files that cannot be parsed, each with the reason.
     """
 
     root: str
@@ -66,10 +66,10 @@ class Config:
 
     @classmethod
     def of(cls, store: Snapshot, is_one: bool) -> Config:
-        """That of a store.
+        """The config of a store.
 
         Args:
-            is_one: whether it is the only one that is copied.
+            is_one: whether the store is the only one that is copied.
         """
         files = store.files.unlinked()
         tables, unread = {}, {}
@@ -80,20 +80,20 @@ class Config:
         return cls(store.root, tables, unread)
 
     def member(self, name: str) -> Table:
-        """What readers take of a file."""
+        """The object that readers take from a file."""
         found: Table = self.tables[name].get(MEMBERS[name], {})
         return found
 
     @property
     def offsets(self) -> ConsumerOffsets:
-        """Those of consumers."""
+        """The consumers' offsets."""
         return offsets_in([self.member(name) for name in OFFSETS])
 
     def refuse_unread(self) -> None:
-        """Refuse what would be missing in a copy.
+        """Refuse files that would be missing in a copy.
 
         Raises:
-            DamagedStoreError: a file cannot be understood.
+            DamagedStoreError: a file cannot be parsed.
         """
         for name, why in self.unread.items():
             raise DamagedStoreError(
@@ -106,9 +106,9 @@ def config_files(sources: list[Source], configs: list[Config], ends: Ends, is_wh
     """The files of config/, by name.
 
     Args:
-        configs: of each source.
-        ends: where each queue of the new store goes on.
-        is_whole: whether all topics are copied; else only those with messages are told of.
+        configs: one for each source.
+        ends: the next queue offset of each queue of the new store.
+        is_whole: whether all topics are copied; else only topics with messages are kept.
     """
     both = list(zip(sources, configs, strict=True))
     files = {
@@ -123,7 +123,7 @@ def config_files(sources: list[Source], configs: list[Config], ends: Ends, is_wh
 
 
 def _of_one(config: Config, ends: Ends, is_whole: bool) -> dict[str, bytes]:
-    """What names a store's own queue offsets."""
+    """The files that refer to a store's own queue offsets; only for a copy of one store."""
     files = {}
     copied = {topic for topic, _ in ends}
     if filters := config.tables[_OF_ONE]:
@@ -133,7 +133,7 @@ def _of_one(config: Config, ends: Ends, is_whole: bool) -> dict[str, bytes]:
         kept = {name: orders[name] for name in orders if is_whole or name.partition("@")[0] in copied}
         files["consumerOrderInfo.json"] = _json({**config.tables["consumerOrderInfo.json"], "table": kept})
     delays = offsets_by_number(config.member("delayOffset.json"))
-    if delays:  # a level that was further than the copy would pass over what comes next
+    if delays:  # a level beyond the copy's end would skip the next messages
         levels = {str(level): min(at, ends.get((SCHEDULE_TOPIC, level - 1), 0)) for level, at in delays.items()}
         files["delayOffset.json"] = _json({"offsetTable": levels})
     return files
@@ -150,7 +150,7 @@ def _topics(sources: list[tuple[Source, Config]], ends: Ends, is_whole: bool) ->
                 entries[topic] = entry
                 continue
             count = source.first_queue.get(topic, 0) + source.queues.get(topic, 0)
-            # Which topics an administrator has closed for writing, stays as the first store has it.
+            # The first store decides which topics an administrator has closed for writing.
             entries[topic] = {**entry, **entries.get(topic, {}), **dict.fromkeys(_NUMBERS, count)}
     for entry in entries.values():
         if not all(is_count(entry[name]) for name in _NUMBERS if name in entry):
@@ -162,7 +162,8 @@ def _topics(sources: list[tuple[Source, Config]], ends: Ends, is_whole: bool) ->
 
 
 def _consumer_offsets(sources: list[tuple[Source, Config]], ends: Ends, is_whole: bool) -> bytes:
-    """A group that was further than the copy goes on at its end. Otherwise it would leave out what is sent next."""
+    """The consumers' offsets. A group that was beyond the copy's end goes on at that end; otherwise it would skip the
+    next messages."""
     table: dict[str, dict[str, int]] = {}
     copied = {topic for topic, _ in ends}
     for source, config in sources:

@@ -1,5 +1,5 @@
-"""What a copy says of its sources' index files. Its own are made from the log, so they lack no message; but how large
-they are, and whether tags are keys in them, only the sources' can tell."""
+"""Warnings about the sources' index files. The copy's index files are made from the log, so they lack no message; but
+only the sources' files tell how large they are and whether tags are keys in them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 def say_what_is_not_used(store: Snapshot) -> None:
-    """Say in the log which index files of a store could not be used, and what that means for those of its copy."""
+    """Warn in the log of index files of a store that could not be used, and what that means for the copy's."""
     directory = os.path.join(store.root, "index")
     try:
         names = file_names(directory, store.files)
@@ -24,7 +24,7 @@ def say_what_is_not_used(store: Snapshot) -> None:
         logger.warning("%s; %s", why, _instead(store, is_told=False))
         return
     if names and store.files.is_locked(store.layout.lock):
-        names.pop()  # it changes while it is looked at
+        names.pop()  # the last file changes while it is read
     broken, is_told = [], False
     for name in names:
         try:

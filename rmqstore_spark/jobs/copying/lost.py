@@ -1,5 +1,5 @@
-"""What a salvage lacks before the first and after the last message of a queue, and after the end of a log of which the
-last part is gone. ConsumeQueues know of it, consumers' offsets, index files and the checkpoint."""
+"""Messages that a salvage lacks before the first and after the last message of a queue, and after the end of a log
+whose last part is gone. ConsumeQueues, consumers' offsets, index files and the checkpoint know of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rmqstore_spark.write.build.queuefiles import Queue
 
 
 def bounds_of(source: Source) -> Iterator[tuple[Queue, QueueBounds]]:
-    """Those of the simple queues of a source that go on in the copy, by their names there."""
+    """The bounds of a source's simple queues that go on in the copy, with the queues' names in the copy."""
     queues = source.store.queues
     some = (
         queue
@@ -39,12 +39,12 @@ def bounds_of(source: Source) -> Iterator[tuple[Queue, QueueBounds]]:
 def lost_outside(
     source: Source, config: Config, bounds: Mapping[Queue, QueueBounds], order: KeptOffsets, ends: Mapping[Queue, int]
 ) -> Iterator[Lost]:
-    """What a source's queues lack before their first message, and after their last one, as far as ConsumeQueues and the
-    offsets of consumer groups know of it. While a broker runs, these may know later messages than its log had.
+    """The messages that a source's queues lack before their first and after their last message, as far as ConsumeQueues
+    and the offsets of consumer groups know. While a broker runs, both may know later messages than its log had.
 
     Args:
-        bounds: those of its queues.
-        ends: where queues of the new store go on.
+        bounds: the bounds of the source's queues.
+        ends: the next queue offset of each queue of the new store.
     """
     store = source.store
     begin = store.log.extents[0].start if store.log.extents else store.end
@@ -70,7 +70,7 @@ def lost_outside(
 
 
 def after_log(source: Source) -> Iterator[Finding]:
-    """What index files and the checkpoint know of messages after the end of a source's log."""
+    """Messages after the end of a source's log, as far as index files and the checkpoint know."""
     store = source.store
     if _is_changing(store):
         return
@@ -91,7 +91,7 @@ def _view(store: Snapshot) -> LogView:
 
 
 def _ahead(source: Source) -> Iterator[tuple[Queue, int, str]]:
-    """Of each queue that knows of messages after the log's end, the queue offset after these."""
+    """For each queue that knows of messages after the log's end, the queue offset after the last of them."""
     store = source.store
     some = (queue for queue in store.queues if not queue.is_lmq and not source.waiting.begins_anew(queue.topic))
     for found in ahead_of_log(_view(store), some):
@@ -103,7 +103,7 @@ def _ahead(source: Source) -> Iterator[tuple[Queue, int, str]]:
 
 
 def _consumed(source: Source, config: Config) -> Iterator[tuple[Queue, int, str]]:
-    """Up to which queue offset each queue was consumed: by groups, and by the broker itself, of delay levels."""
+    """The queue offset up to which each queue was consumed: by groups, and for delay levels by the broker itself."""
     for (group, topic), offsets in config.offsets.items():
         if not source.waiting.begins_anew(topic):
             for queue_id, offset in offsets.items():

@@ -1,4 +1,4 @@
-"""Messages whose queueId or queueOffset is damaged. No checksum covers these; the ConsumeQueues know better."""
+"""Messages whose queueId or queueOffset is damaged. No checksum covers these fields; the ConsumeQueues know better."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 
 
 class Misplaced:
-    """Finds them among the messages of a store, which come in the order of its log."""
+    """Finds misplaced messages among the messages of a store, which come in the order of its log."""
 
     def __init__(self, store: Snapshot) -> None:
         self._store = store
-        # Of each queue's last message: queue offset and physical one.
+        # Of each queue's last message: queue offset and physical offset.
         self._last: dict[tuple[str, int], tuple[int, int]] = {}
-        self._before: dict[int, int] = {}  # by the index of a message that of the one before it in its queue
+        self._before: dict[int, int] = {}  # by a message's index, the index of the message before it in its queue
 
     def look(self, batch: pa.RecordBatch, following: pa.RecordBatch | None = None) -> list[tuple[int, str]]:
-        """Those among the next messages: their numbers in the batch, ascending, and what is wrong with each.
+        """The misplaced ones of the next messages: their numbers in the batch, ascending, each with the reason.
 
-        Only where a queue's offsets do not go on one by one the ConsumeQueues are asked. Where they cannot tell, the
-        messages before and after it do.
+        The ConsumeQueues are asked only where a queue's offsets do not ascend one by one. Where they do not know, the
+        messages before and after decide.
 
         Args:
-            following: the messages after them, if there are more.
+            following: the messages after the batch, if there are more.
         """
         rows = [batch, following] if following is not None else [batch]
         columns = ("topic", "queueId", "queueOffset", "commitLogOffset", "sysFlag")
@@ -53,8 +53,12 @@ class Misplaced:
     def _look_at(
         self, queue: tuple[str, int], at: Integers, offsets: Integers, positions: Integers, found: dict[int, str]
     ) -> None:
-        """Look at a message, whose index comes first; then come those of the next ones of its queue, one or two, or
-        none; before it the one before, or -1 where that is of an earlier batch."""
+        """Check one message.
+
+        Args:
+            at: indexes: of the message before it in its queue (-1 if that is in an earlier batch), of the message
+                itself, and of the next two of its queue, as far as there are any (else -1).
+        """
         before_at, i, *after_at = at.tolist()
         while before_at in found:
             before_at = self._before.get(before_at, -1)
@@ -67,11 +71,11 @@ class Misplaced:
     def _reason(
         self, topic: str, queue_id: int, offset: int, position: int, before: tuple[int, int] | None, after: list[int]
     ) -> str | None:
-        """What shows that a message is not where it says; None where nothing does.
+        """The reason why a message is not where its fields say; None if there is none.
 
         Args:
-            before: the queue offset and the physical one of the message before it in its queue, if there is one.
-            after: the queue offsets of the next ones, as far as they are known.
+            before: the queue offset and the physical offset of the message before it in its queue, if there is one.
+            after: the queue offsets of the next messages of its queue, as far as they are known.
         """
         queues = self._store.queues.of_topic(topic)
         own = [queue for queue in queues if queue.queue_id == queue_id]
@@ -83,9 +87,9 @@ class Misplaced:
         return known or _is_odd(offset, position, before, after)
 
     def _breaks(self, rows: ByQueue, offsets: Integers, count: int) -> Iterator[tuple[QueueName, Integers]]:
-        """Which of the first `count` messages have another offset than comes next in their queue, are the first ones of
-        it, or come just before such a one: then that may be right, and they be wrong. Of each its queue, and the
-        indexes of the message before it in it, of itself and of two after it; -1 where there is none."""
+        """The messages, among the first `count`, that may be misplaced: those whose offset is not the next one of their
+        queue or that begin a queue, and those just before such a message, which may be the wrong ones. Yields the
+        queue, and the indexes of the message before, of the message and of two messages after it; -1 for none."""
         ordered, firsts, numbers = offsets[rows.order], rows.firsts[:-1], rows.numbers
         is_first = np.zeros(len(ordered), bool)
         is_first[firsts] = True
@@ -107,7 +111,7 @@ class Misplaced:
     def _remember(
         self, rows: ByQueue, count: int, offsets: Integers, positions: Integers, found: dict[int, str]
     ) -> None:
-        """What the last message of each queue is, of the first `count` messages that are not misplaced."""
+        """Remember the last message of each queue among the first `count` messages that are not misplaced."""
         is_right = rows.order < count
         if found:
             is_right &= ~np.isin(rows.order, list(found))
@@ -117,8 +121,8 @@ class Misplaced:
             self._last[rows.queues[number]] = int(offsets[i]), int(positions[i])
 
     def _contradicted(self, own: list[Queue], offset: int, position: int) -> str | None:
-        """What shows that a message cannot be in its queue where it says, though the queue does not have it anywhere:
-        other messages that it has around there."""
+        """The reason why a message cannot be at its offset in its queue, though the queue has it nowhere else: other
+        messages that the queue has around that offset."""
         for queue in own:
             for number in sorted({offset - 1, offset, offset + 1, min(offset, queue.end - 1)}):
                 other = self._confirmed(queue, number)
@@ -127,7 +131,7 @@ class Misplaced:
         return None
 
     def _confirmed(self, queue: Queue, number: int) -> int | None:
-        """Where a queue has a message, if the log has it there."""
+        """The physical offset that a queue has for a number, if the log has that message there."""
         unit = queue.unit(number)
         header = None if unit is None else self._store.log.header(unit.position)
         if header is None or (header.topic, header.queue_id, header.queue_offset) != (
@@ -140,7 +144,7 @@ class Misplaced:
 
 
 def _elsewhere(queues: list[Queue], position: int) -> str | None:
-    """Where a topic's ConsumeQueues have a message."""
+    """Another place of a topic's ConsumeQueues that has the message, in words."""
     for queue in queues:
         number = QueueCursor(queue).seek(position)
         unit = queue.unit(number)
@@ -150,8 +154,8 @@ def _elsewhere(queues: list[Queue], position: int) -> str | None:
 
 
 def _is_odd(offset: int, position: int, before: tuple[int, int] | None, after: list[int]) -> str | None:
-    """What its neighbours in its queue say against a message: with which of them the others go on. Where offsets begin
-    anew and go on from there, a topic was deleted and made anew."""
+    """The reason that its queue's other messages give against a message: they go on without it. Where offsets begin
+    anew and go on from there, the topic was deleted and made anew, and nothing is odd."""
     if before is not None and offset == before[0] + 1:
         return None
     if not after:
@@ -160,11 +164,11 @@ def _is_odd(offset: int, position: int, before: tuple[int, int] | None, after: l
         return f"the last message of this queue before it has {before[0]}, at commitLogOffset {before[1]}"
     if before is not None and after[0] - before[0] in (1, 2):
         return f"the messages of this queue before and after it have {before[0]} and {after[0]}"
-    # Is it the next one that is odd? Then the one after that goes on from here.
+    # Is the next message the odd one? Then the one after the next goes on from here.
     if len(after) == 1:
         goes_on = (
             after[0] == 0 or (offset ^ (after[0] - 1)).bit_count() != 1
-        )  # with one other bit this one would come just before it
+        )  # with one bit changed this message would come just before the next
     else:
         goes_on = after[1] == offset + 2 or (after[1] == offset + 1 and after[0] < offset)
     goes_back = after[0] <= offset and not goes_on
@@ -176,5 +180,5 @@ def _is_odd(offset: int, position: int, before: tuple[int, int] | None, after: l
 
 
 def _has_space(count: int, nbytes: int) -> bool:
-    """Can so many messages be in so many bytes of a log?"""
+    """Can `count` messages fit into `nbytes` of a log?"""
     return count * SMALLEST_UNIT <= nbytes

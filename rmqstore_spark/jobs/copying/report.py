@@ -1,4 +1,4 @@
-"""What a salvage could not bring along, as rows like those of table `check`."""
+"""The losses of a salvage, as rows like those of the table `check`."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ _REUSED = (
 
 
 class Losses:
-    """Hears of each message that a salvage leaves out because it is damaged.
+    """Collects the messages that a salvage leaves out because they are damaged.
 
     Attributes:
-        damages: in the order of the log, by the numbers of their sources.
+        damages: by source number, in the order of the log.
     """
 
     def __init__(self) -> None:
         self.damages: dict[int, list[Finding]] = {}
 
     def damaged(self, source: Source, file: str, position: int, reason: str) -> None:
-        """A message is damaged; nobody knows how many were lost with it."""
+        """Report a damaged message; how many messages were lost with it is unknown."""
         found = Finding("damagedUnit", file, position=position, expected="messages", found=reason, count=None)
         self.damages.setdefault(source.number, []).append(found)
 
 
 def of_end(source: Source, known: Iterable[Finding]) -> Iterator[Finding]:
-    """One row where index files or the checkpoint know of messages after the end of a log.
+    """One row if index files or the checkpoint know of messages after the end of a log.
 
     Args:
-        known: what they know.
+        known: their findings.
     """
     told = [f"{each.file}: expected {each.expected}, found {each.found}" for each in known]
     if told:
@@ -54,14 +54,14 @@ def of_end(source: Source, known: Iterable[Finding]) -> Iterator[Finding]:
 
 
 def of_config(config: Config) -> Iterator[Finding]:
-    """A row for each file of config/ that was not understood."""
+    """A row for each file of config/ that could not be parsed."""
     for name, why in config.unread.items():
         path = os.path.join(config.root, "config", name)
         yield Finding("brokenConfig", path, expected="what a broker writes", found=why, count=None)
 
 
 def of_queues(gaps: Iterable[Lost]) -> Iterator[Finding]:
-    """A row for each gap in a queue, `count` messages of it; in the order of queues."""
+    """A row for each gap in a queue, with `count`, the number of messages lost; in the order of queues."""
     for gap in sorted(gaps, key=lambda gap: (gap.queue, gap.queue_offset, gap.count)):
         topic, queue_id = gap.queue
         found = f"none from {gap.queue_offset} to {gap.queue_offset + gap.count - 1}"

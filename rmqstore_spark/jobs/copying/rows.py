@@ -1,4 +1,4 @@
-"""Messages of the stores that are copied, as arrays, in the order of the new log."""
+"""Messages of the copied stores, as arrays, in the order of the new log."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Rows:
     Large because a copy needs each of these columns of a message, and no other.
 
     Attributes:
-        source: where they are from.
-        units: where they are read.
-        topics: names; `codes` are indexes of it.
-        queue_ids, queue_offsets: those that they get.
+        source: the messages' source.
+        units: reads the messages' bytes.
+        topics: names; `codes` are indexes into it.
+        queue_ids, queue_offsets: those in the new store.
         timestamps: store times, in microseconds.
         flags: sysFlag.
         prepared: the physical offsets of committed messages' half messages, in the old log.
@@ -46,17 +46,17 @@ class Rows:
 
     @property
     def is_queued(self) -> npt.NDArray[np.bool_]:
-        """Which of them are in a queue."""
+        """True for the messages that are in a queue."""
         return are_queued(self.flags)
 
     def only(self, which: npt.NDArray[np.bool_] | slice) -> Rows:
-        """Some of them."""
+        """Some of the messages."""
         names = ("codes", "positions", "sizes", "queue_ids", "queue_offsets", "timestamps", "flags", "prepared")
         return replace(self, **{name: getattr(self, name)[which] for name in names})
 
 
 def merged(streams: list[Iterator[Rows]]) -> Iterator[Rows]:
-    """The messages of all streams by their store time; those of one stream stay in their order."""
+    """The messages of all streams by store time; the messages of one stream keep their order."""
     heads = [(number, rows) for number, stream in enumerate(streams) if (rows := next(stream, None)) is not None]
     while heads:
         if len(heads) == 1:
@@ -64,7 +64,7 @@ def merged(streams: list[Iterator[Rows]]) -> Iterator[Rows]:
             yield rows
             yield from streams[number]
             return
-        # A time that was set back counts as the one before it.
+        # A store time earlier than the one before it in its stream counts as that one.
         at = min(range(len(heads)), key=lambda i: int(heads[i][1].timestamps[0]))
         number, rows = heads[at]
         others = min(int(rows.timestamps[0]) for i, (_, rows) in enumerate(heads) if i != at)

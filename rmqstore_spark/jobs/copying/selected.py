@@ -1,5 +1,5 @@
-"""The messages of a source that come along: from record batches of a read to rows, and in a salvage without those that
-are not where they say, or not what."""
+"""The messages of a source that are copied: from record batches of a read to rows. A salvage leaves out messages that
+are damaged or misplaced."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLUMNS = [
     *("commitLogOffset", "storeSize", "topic", "queueId", "queueOffset", "sysFlag", "storeTimestamp"),
     "preparedTransactionOffset",
 ]
-BODY_COLUMNS = ["body"]  # with it, one that cannot be decompressed is damage
+BODY_COLUMNS = ["body"]  # if read, a body that cannot be decompressed is damage
 DAMAGE_COLUMNS = ["file", "corrupt"]
 _ROWS_AT_ONCE = 16 * 1024
 _INNER_BATCH = 0x80  # sysFlag: a unit holds several messages
@@ -33,16 +33,16 @@ _INNER_BATCH = 0x80  # sysFlag: a unit holds several messages
 def selected(
     source: Source, batches: Iterable[pa.RecordBatch], units: Mapping[str, StoredUnits], losses: Losses | None
 ) -> Iterator[Rows]:
-    """The messages of a source that come along, as they are in the copy but for their place in the log.
+    """The messages of a source that are copied, as they are in the copy except for their physical offsets.
 
     Args:
-        batches: those that are asked for, with COLUMNS, and of several replicas with column `store`; in a salvage also
-            with DAMAGE_COLUMNS, where a row with `corrupt` is one for damage. BODY_COLUMNS are passed over.
-        units: reads their bytes; of several replicas, each by its path.
-        losses: told in a salvage of what is left out. None: this is a copy, which refuses damage.
+        batches: the selected messages with COLUMNS, for several replicas also the column `store`; in a salvage also
+            DAMAGE_COLUMNS, where a row with `corrupt` stands for damage. BODY_COLUMNS are ignored.
+        units: by the store's path, a reader of the messages' bytes; one for each replica.
+        losses: collects the messages that a salvage leaves out. None for a copy, which refuses damage.
 
     Raises:
-        RmqStoreError: a message cannot come along.
+        RmqStoreError: a message cannot be copied.
     """
     large = _larger(batches)
     for batch in _all_named(source, large) if losses is None else _whole(source, large, losses):
@@ -61,7 +61,7 @@ def _all_named(source: Source, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
     """The same batches.
 
     Raises:
-        RmqStoreError: a message's queue can have no files.
+        RmqStoreError: a message's queue cannot have files.
     """
     for batch in batches:
         for number, reason in _nameless(batch):
@@ -71,9 +71,9 @@ def _all_named(source: Source, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
 
 
 def _whole(source: Source, batches: Iterable[pa.RecordBatch], losses: Losses) -> Iterator[pa.RecordBatch]:
-    """The same batches without messages that are damaged, or that are not where they say, or not what."""
+    """The same batches without messages that are damaged or misplaced."""
     misplaced = Misplaced(source.store)
-    before: pa.RecordBatch | None = None  # what comes after it tells, too
+    before: pa.RecordBatch | None = None  # waits for the next batch, which helps to judge it
     for batch in batches:
         batch = _without(source, batch, list(_damaged(batch)), losses)
         batch = _without(source, batch, list(_nameless(batch)), losses)
@@ -86,7 +86,11 @@ def _whole(source: Source, batches: Iterable[pa.RecordBatch], losses: Losses) ->
 
 
 def _without(source: Source, batch: pa.RecordBatch, wrong: list[tuple[int, str]], losses: Losses) -> pa.RecordBatch:
-    """A batch without some messages: their numbers in it, each with a reason."""
+    """A batch without some messages.
+
+    Args:
+        wrong: the numbers of these messages in the batch, each with the reason.
+    """
     if not wrong:
         return batch
     is_right = np.ones(batch.num_rows, bool)
@@ -106,7 +110,7 @@ def _damaged(batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
 
 
 def _nameless(batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
-    """Messages whose queue can have no files."""
+    """Messages whose queue cannot have files."""
     topics = batch.column("topic").dictionary_encode()
     has_path = np.array([queue_path(topic, 0) is not None for topic in topics.dictionary.to_pylist()], bool)
     is_right = has_path[topics.indices.to_numpy()] & (batch.column("queueId").to_numpy() >= 0)
@@ -116,7 +120,7 @@ def _nameless(batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
 
 
 def _batched(source: Source, batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
-    """Messages that say that they hold several ones, but whose topic has no queue of such."""
+    """Messages that claim to be a batch of several, but whose topic has no BatchCQ."""
     topics = batch.column("topic")
     for number in np.flatnonzero(_integers(batch, "sysFlag") & _INNER_BATCH).tolist():
         topic = topics[number].as_py()
@@ -128,10 +132,10 @@ def _batched(source: Source, batch: pa.RecordBatch) -> Iterator[tuple[int, str]]
 
 
 def _refuse_timers(source: Source, root: str, batch: pa.RecordBatch) -> None:
-    """Which timed messages wait is told by the newest replica alone, so all have to be in it.
+    """Refuse timed messages outside the newest replica, which alone says which timed messages wait.
 
     Raises:
-        RmqStoreError: there are some in another one.
+        RmqStoreError: another replica has some.
     """
     if root != source.store.root and TIMER_TOPIC in batch.column("topic").to_pylist():
         raise RmqStoreError(
@@ -160,7 +164,7 @@ def _rows(source: Source, batch: pa.RecordBatch, units: StoredUnits) -> Rows:
         _integers(batch, "storeSize"),
         _integers(batch, "queueId"),
         _integers(batch, "queueOffset"),
-        batch.column("storeTimestamp").cast(pa.int64()).fill_null(0).to_numpy(),  # null: in no calendar
+        batch.column("storeTimestamp").cast(pa.int64()).fill_null(0).to_numpy(),  # null: beyond every calendar
         flags,
         _integers(batch, "preparedTransactionOffset"),
     )
@@ -168,7 +172,7 @@ def _rows(source: Source, batch: pa.RecordBatch, units: StoredUnits) -> Rows:
 
 
 def _that_wait(rows: Rows) -> Rows:
-    """Without those that are to stay behind."""
+    """The rows without waiting messages that are not copied."""
     waiting = rows.source.waiting
     for code, topic in enumerate(rows.topics):
         if waiting.begins_anew(topic):
@@ -177,7 +181,7 @@ def _that_wait(rows: Rows) -> Rows:
 
 
 def _in_new_queues(rows: Rows) -> Rows:
-    """With the queue ids of the new store."""
+    """The rows with the queue ids of the new store."""
     source = rows.source
     if source.queues is None:
         return rows
@@ -200,8 +204,8 @@ def _in_new_queues(rows: Rows) -> Rows:
 
 
 def _larger(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in fewer batches, without bodies: with these, batches have so few rows that what is done once for
-    each of them would cost more than all that is done for rows."""
+    """The same rows in fewer batches, without bodies. With bodies, batches have so few rows that the work for each
+    batch would cost more than the work for its rows."""
     parts: list[pa.RecordBatch] = []
     for batch in batches:
         if batch.num_rows:
@@ -218,7 +222,7 @@ def _one(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _of_each_store(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows one after the other, those of one store together."""
+    """The rows in their order, in runs of one store each."""
     at = 0
     for root, rows in itertools.groupby(batch.column("store").to_pylist()):
         count = len(list(rows))

@@ -1,4 +1,4 @@
-"""A store that is copied, and what has to be known of it before its messages."""
+"""A store that is copied, and the facts about it that its messages need."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from rmqstore_spark.store.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class Source:
-    """A store that is copied; of several replicas of one, which are copied as one, the newest.
+    """A store that is copied; of several replicas, which are copied as one store, the newest.
 
     Attributes:
-        number: which of the sources it is, from 0 on: physical offsets of different sources are different things.
+        number: the source's number, from 0 on; a physical offset means something only together with it.
         store: the store.
-        waiting: what becomes of messages that a broker keeps for itself.
-        first_queue: the number that queue 0 of each topic gets; 0 where a topic is not in it.
-        queues: how many queues each topic has; None where no other source comes after it.
+        waiting: decides about messages that a broker keeps for itself.
+        first_queue: by topic, the number that queue 0 gets; 0 for other topics.
+        queues: by topic, the number of queues; None for the last source.
     """
 
     number: int
@@ -27,5 +27,5 @@ class Source:
     queues: Mapping[str, int] | None
 
     def new_name(self, topic: str, queue_id: int) -> QueueName:
-        """What a queue of it is called in the copy."""
+        """The name in the copy of one of the source's queues."""
         return topic, self.first_queue.get(topic, 0) + queue_id
