@@ -1,7 +1,8 @@
-"""What index files say of names that are looked up, each by itself, and what the log has where they begin and end.
+"""The evidence of each index file on the names that are looked up, and the messages of the log where files begin and
+end.
 
-The files of a store are examined beside each other: what runs so takes values and answers with values, errors among
-them. What follows from one file to the next is told from all the answers together (index_path).
+The files of a store are examined side by side: the functions that run so take values and return values, errors among
+them. Conclusions from one file to the next are drawn from all the answers together (index_path).
 """
 
 import contextlib
@@ -36,18 +37,18 @@ from rmqstore_spark.store.structures.indexfile import (
     look_up_price,
 )
 
-_AT_ONCE = 64  # files that are open
-_FEW = 64  # messages that a file has of the names, up to which it is asked with the look-up whether they are live
+_AT_ONCE = 64  # files that are open at a time
+_FEW = 64  # matches in a file, up to which the log is asked already during the look-up whether they are live
 
 
 class IndexedNames:
-    """What is looked up in a store's index files.
+    """The names that are looked up in a store's index files.
 
     Attributes:
         names: keys or ids.
-        topics: in which selected messages can be. A topic of which nothing but messages is left is not known.
-        offsets: of the units that ids name as well: a text may be one of two ids.
-        hashes: of all names in all topics.
+        topics: the topics that selected messages can be in. A topic of which only messages are left is not among them.
+        offsets: of the units that ids name as well: a text may be one of two kinds of id.
+        hashes: the hashes of all names in all topics.
 
     Args:
         selection: what is selected; it has names or ids.
@@ -70,7 +71,7 @@ class IndexedNames:
 
 
 class LiveUnit(NamedTuple):
-    """A live message of the log: where it ends, and its store time (ms)."""
+    """A live message of the log: the physical offset of its end, and its store time (ms)."""
 
     stop: int
     timestamp: int
@@ -78,12 +79,12 @@ class LiveUnit(NamedTuple):
 
 @dataclass(frozen=True)
 class LookUp:
-    """What a look-up in an index file found.
+    """The result of a look-up in an index file.
 
     Attributes:
         size: bytes of the file.
-        file: the file, as IndexReader.check() or check_next() has it.
-        positions: as of IndexReader.lookup().
+        file: the file, as returned by IndexReader.check() or check_next().
+        positions: as returned by IndexReader.lookup().
     """
 
     size: int
@@ -93,13 +94,14 @@ class LookUp:
 
 @dataclass(frozen=True)
 class FileEvidence:
-    """What is known of index files of a store, one or more.
+    """The evidence of one or more index files of a store.
 
     Attributes:
-        headers: of each file by path, or why it cannot be read.
-        look_ups: what was found in them, or the error, by path.
-        units: what the log has where they begin and end, by physical offset; None: no message that is sure to be live.
-        proved: up to where segments are live, by where these start.
+        headers: the header of each file by path, or the error that kept it from being read.
+        look_ups: the result of each look-up by path, or the error.
+        units: the units of the log where files begin and end, by physical offset; None: no message there is surely
+            live.
+        proved: the physical offsets up to which segments are live, by the starts of the segments.
     """
 
     headers: Mapping[str, Header | RmqStoreError] = field(default_factory=dict)
@@ -109,7 +111,7 @@ class FileEvidence:
 
 
 def merged(parts: Iterable[FileEvidence]) -> FileEvidence:
-    """What all of them know. Of the same the last one is believed."""
+    """All parts together. Where two parts have an entry for one key, the later part counts."""
     found = FileEvidence({}, {}, {}, {})
     for part in parts:
         for whole, more in zip(vars(found).values(), vars(part).values(), strict=True):
@@ -118,12 +120,12 @@ def merged(parts: Iterable[FileEvidence]) -> FileEvidence:
 
 
 _Answer = TypeVar("_Answer")
-Begun = Future[FileEvidence] | None  # what another thread finds out of index files
+Begun = Future[FileEvidence] | None  # evidence that another thread gathers from index files
 
 
 def begin_look_up(store: Snapshot, selection: Selection) -> Begun:
-    """Have another thread examine the first index files, as far as that can be before it is known where the log ends.
-    None where a request takes no time, and where nothing is looked up."""
+    """Let another thread examine the first index files, as far as possible before the end of the log is known. None
+    where a request takes no time, and where nothing is looked up."""
     if not (selection.names or selection.ids):
         return None
     return store.files.schedule.in_background(functools.partial(_begun, store, selection))
@@ -133,7 +135,7 @@ def _begun(store: Snapshot, selection: Selection) -> FileEvidence:
     times, log = selection.store_timestamp, store.log_without_end()
 
     def is_asked(header: Header) -> bool:
-        # A broker's rule (LogTimes has the right one), for what is only begun here.
+        # A broker's rule (LogTimes has the right one), which suffices for a look-up that only begins here.
         return times == ALL or may_hold(header.begin_timestamp, header.end_timestamp, times.least, times.most)
 
     try:
@@ -143,14 +145,14 @@ def _begun(store: Snapshot, selection: Selection) -> FileEvidence:
         if price >= sum(segment.size for segment in store.segments):
             return FileEvidence()
         found = examine(store.files, log, list(paths)[: store.files.prices.concurrency + 1], is_asked, hashes)
-    except RmqStoreError:  # who needs what cannot be read is told so then
+    except RmqStoreError:  # the error comes again where the file is needed
         return FileEvidence()
     look_ups = {path: each for path, each in found.look_ups.items() if isinstance(each, LookUp)}
     return FileEvidence({}, look_ups, {at: unit for at, unit in found.units.items() if unit is not None}, log.proved)
 
 
 def read_headers(paths: Sequence[str], files: Files) -> dict[str, Header | RmqStoreError]:
-    """The headers of index files, or why they cannot be read."""
+    """The headers of index files, or the errors that kept them from being read."""
     files.prefetch((path, 0) for path in paths)
     return dict(zip(paths, files.schedule.mapped(functools.partial(_header, files), paths), strict=True))
 
@@ -171,16 +173,16 @@ def examine(
     hashes: Hashes,
     known: FileEvidence | None = None,
 ) -> FileEvidence:
-    """Look hashes up in index files, and look in the log where these begin and end. Each file is opened once.
+    """Look hashes up in index files, and look in the log where files begin and end. Each file is opened once.
 
     Args:
-        log: gets to know what of it is live.
+        log: learns which of its parts are live.
         paths: all files, in order.
-        is_asked: whether a file of that header is examined.
-        known: what was found out before, of the same hashes.
+        is_asked: whether a file with that header is examined.
+        known: earlier evidence for these hashes.
 
     Returns:
-        Also what is known already.
+        The evidence, including the known one.
     """
     found = known or FileEvidence()
     for first in range(0, len(paths), _AT_ONCE):
@@ -207,7 +209,7 @@ def _examine(
         slots = {each.size: each.file.slots for each in known.look_ups.values() if isinstance(each, LookUp)}
         works = [functools.partial(_units_of, log, end) for end in ends]
         for reader in new:
-            # Nothing says of the first file that it goes on where another one ends, so it is looked at more closely.
+            # The first file has no file before it that would prove its beginning, so it is examined more closely.
             is_first = not known.look_ups and reader is new[0]
             works.append(functools.partial(look_up, files, log, reader, hashes, slots, not is_first, is_first))
         found = merged([known, *files.schedule.mapped(_done, works)])
@@ -221,10 +223,10 @@ def _examine(
 def _all_opened(
     files: Files, paths: Sequence[str], headers: Mapping[str, Header | RmqStoreError]
 ) -> dict[str, IndexReader | RmqStoreError]:
-    """Some files by path, open, or why they cannot be read.
+    """Some files by path, open, or the errors that kept them from being read.
 
     Args:
-        headers: of those that were opened before.
+        headers: the headers of those files that were opened before.
     """
     files.prefetch((path, 0) for path in paths if path not in headers)
     works = [functools.partial(_opened, files, path, headers.get(path)) for path in paths]
@@ -243,8 +245,8 @@ def _done(work: Callable[[], _Answer]) -> _Answer:
 
 
 def _ends(there: Sequence[IndexReader], asked: Sequence[IndexReader]) -> Iterator[tuple[int, ...]]:
-    """The physical offsets at which files begin and end: where one ends the next mostly begins, so that one read shows
-    both messages."""
+    """The physical offsets at which files begin and end: where one file ends the next one mostly begins, so that one
+    read shows both messages."""
     is_begun, paths = False, {reader.path for reader in asked}
     for number, reader in enumerate(there):
         is_asked = reader.path in paths
@@ -256,7 +258,8 @@ def _ends(there: Sequence[IndexReader], asked: Sequence[IndexReader]) -> Iterato
 
 
 def _places(log: LiveLog, positions: Iterable[int]) -> Iterator[tuple[str, int]]:
-    """Where in files the log is read to know of the units at some physical offsets, and what proves them live."""
+    """The places in files to read for the units of the log at some physical offsets, and for the proofs that they are
+    live."""
     for position in set(positions):
         extent = log.extent_at(position)
         following = None if extent is None else log.extent_at(extent.segment.end)
@@ -266,26 +269,26 @@ def _places(log: LiveLog, positions: Iterable[int]) -> Iterator[tuple[str, int]]
 
 
 def units_at(log: LiveLog, end: Sequence[int]) -> dict[int, LiveUnit | None]:
-    """What the log has at one or two physical offsets.
+    """The units of the log at one or two physical offsets.
 
     Raises:
-        RmqStoreError: it cannot be read.
+        RmqStoreError: the log cannot be read.
     """
     if end[0] < end[-1]:
         before, after = log.two_headers(end[0], end[-1])
-        # The later one comes first: where it is live, so is what comes before it.
+        # The later unit comes first: if it is live, so are the units before it.
         return {end[-1]: _live_unit(log, after), end[0]: _live_unit(log, before)}
     return {position: _live_unit(log, log.headers_at(position)) for position in end}
 
 
 def _units_of(log: LiveLog, end: Sequence[int]) -> FileEvidence:
-    with contextlib.suppress(RmqStoreError):  # who asks again is told why
+    with contextlib.suppress(RmqStoreError):  # the error comes again when the units are asked for
         return FileEvidence(units=units_at(log, end))
     return FileEvidence()
 
 
 def _live_unit(log: LiveLog, headers: Sequence[UnitHeader]) -> LiveUnit | None:
-    """The first one of some units that follow each other, if it is live."""
+    """The first of some consecutive units, if it is live; else None."""
     if not headers or headers[0].store_timestamp is None:
         return None
     position, size, timestamp = headers[0].position, headers[0].size, headers[0].store_timestamp
@@ -305,10 +308,10 @@ def look_up(
     """Look hashes up in one file.
 
     Args:
-        log: gets to know whether the messages that are found are live.
-        slots: how many files have, by size, as far as that is known.
-        may_be_next: whether it mostly begins where another one ends: IndexReader.check_next() does for that.
-        may_check: whether it is held against its header else. If not, nothing may be known of it then.
+        log: learns whether the messages that are found are live.
+        slots: the number of slots of a file, by its size, as far as known.
+        may_be_next: whether the file probably begins where another one ends, so that IndexReader.check_next() suffices.
+        may_check: whether the file is otherwise checked against its header. If not, the evidence may be empty.
     """
     try:
         own = slots.get(reader.size)
@@ -327,7 +330,7 @@ def look_up(
 
 
 def _ask_if_live(files: Files, log: LiveLog, positions: Positions) -> None:
-    """Have the log find out whether messages are live."""
+    """Let the log find out whether messages are live."""
     last = {extent.start: at for at in positions[:_FEW].tolist() if (extent := log.extent_at(at)) is not None}
     files.prefetch(_places(log, last.values()))
     with contextlib.suppress(RmqStoreError):

@@ -1,20 +1,21 @@
-"""How far index files are believed, from what was found out of each and of the log where it begins and ends.
+"""How far index files are believed, judged by the evidence of each file and by the log where the file begins and ends.
 
 How far a file is believed: a broker puts messages into the index one after the other. So an item proves that, when it
-was written, all messages before its own were in the index, in the history that the log had then; and where the log has
-that very message, and it is live, the log has that history up to there. A file is believed between two messages that
-are proved so: those at its ends (by the store times in the header), or else the first and the last of the others that
-can be (by key hash and seconds). The two themselves may have keys in other files. What is left is scanned.
+was written, all messages before its own were in the index, in the history that the log had then. If the log has that
+very message, and it is live, the log has that history up to there. A file is believed between two messages that are
+proved in this way: those at its ends (by the store times in the header), or else the first and the last of the others
+that can be proved (by key hash and seconds). The two themselves may have keys in other files. The rest is scanned.
 
-What that costs: where one file ends the next begins, and mostly one read of the log shows both messages. Then nothing
-can be missing between the two, so that the header need not be held against the file's first item as well, unless files
-overlap, as those of a broker do not. What is left is the header, the last item, a slot with its chain, one read of the
-log and, of a message in a segment that is not the last, what proves that it is live (store/live_log.py).
+The cost: where one file ends the next begins, and mostly one read of the log shows both messages. Then nothing can be
+missing between the two, so the header need not be checked against the file's first item as well, unless files overlap,
+which those of a broker never do. The remaining reads are the header, the last item, a slot with its chain, one read of
+the log and, for a message in a segment that is not the last, the proof that it is live (store/live_log.py).
 
-What this cannot see: after a truncation a broker indexes nothing before the log is as long as it was. If it became so
-within one file, the items on both sides prove that file, and messages between them are in no index. Nor a message that
-was lost in the truncation and came again at the same place with a key and a second of the old one. Nor a lost file,
-where the next one's header lies in its first position and its first time as if it came right after the one before.
+The limits of the proof: after a truncation a broker indexes nothing before the log is as long as it was. If it became
+so within one file, the items on both sides prove that file, and the messages between them are in no index. Nor is a
+message noticed that was lost in the truncation and came again at the same place with a key and a second of the old one.
+Nor is a lost file, if the next one's header lies in its first position and its first time as if it came right after the
+one before.
 """
 
 import bisect
@@ -51,7 +52,7 @@ class NoIndexError(Exception):
     """Index files do not help.
 
     Attributes:
-        reasons: why not, in words.
+        reasons: the reasons in words.
     """
 
     def __init__(self, *reasons: str) -> None:
@@ -61,11 +62,12 @@ class NoIndexError(Exception):
 
 @dataclass(frozen=True)
 class Known:
-    """The messages from `start` to `stop`, where units begin, have selected names at `positions` only.
+    """The knowledge that the messages from `start` to `stop`, where units begin, have selected names at `positions`
+    only.
 
     Attributes:
         first: the physical offset of the message before `start`, which proves it.
-        followed_by: where a file begins that surely comes next, if there is one: with the message at `stop`, or the
+        followed_by: where the file that surely comes next begins, if there is one: with the message at `stop`, or the
             next one.
     """
 
@@ -77,12 +79,12 @@ class Known:
 
 
 class Join:
-    """Follows from one index file to the next.
+    """Draws conclusions from one index file to the next.
 
     Args:
         selection: what is selected; it has names or ids.
-        hashes: of what was looked up.
-        found: what is known of the files; what is not known of one is asked for.
+        hashes: the hashes that were looked up.
+        found: the evidence of the files; missing evidence is gathered.
     """
 
     def __init__(self, store: Snapshot, selection: Selection, hashes: Hashes, found: FileEvidence) -> None:
@@ -93,19 +95,19 @@ class Join:
         self._units = dict(found.units)
 
     def follow(self, files: list[tuple[str, Header]], are_in_order: bool) -> tuple[list[Known], list[str]]:
-        """What some files say, and why others cannot be used.
+        """The knowledge from some files, and the reasons why others cannot be used.
 
         Args:
             files: in order.
-            are_in_order: whether none has messages that another one has, as far as is known.
+            are_in_order: whether no two files have messages in common, as far as is known.
         """
         known: list[Known] = []
         unused: list[str] = []
-        followed: set[int] = set()  # where a file begins that comes next after one whose end is proved
+        followed: set[int] = set()  # where the file after a proved end begins
         for path, header in files:
             try:
                 if header.end_position < self._store.log.extents[0].start:
-                    continue  # a broker has yet to delete it
+                    continue  # the broker has yet to delete this file
                 ends = self._ends_of(header)
                 is_next = are_in_order and None not in ends and header.begin_position in followed
                 if ends[1] is not None:
@@ -118,8 +120,8 @@ class Join:
         return known, unused
 
     def _ends_of(self, header: Header) -> tuple[int | None, int | None]:
-        """Where the live messages end that a file begins and ends with; None where the log has others there. Of one
-        that begins before the log it is where the log begins."""
+        """The ends of the live messages at which a file begins and ends; None where the log has other messages there.
+        For a file that begins before the log, the first value is the start of the log."""
         log_start = self._store.log.extents[0].start
         first, last = self._unit(header.begin_position), self._unit(header.end_position)
         is_first = first is not None and first.timestamp == header.begin_timestamp
@@ -128,15 +130,15 @@ class Join:
         return log_start if header.begin_position < log_start else start, after
 
     def _known(self, path: str, header: Header, ends: tuple[int | None, int | None], is_next: bool) -> list[Known]:
-        """What an index file says.
+        """The knowledge from one index file.
 
         Args:
             ends: as of _ends_of().
-            is_next: whether it ends and begins as the log has it, and begins where another one ends.
+            is_next: whether the file ends and begins as the log has it, and begins where another one ends.
 
         Raises:
-            NoIndexError: the log does not agree with it, or it is broken.
-            RmqStoreError: it cannot be read, or is not to be believed.
+            NoIndexError: the log does not agree with the file, or the file is broken.
+            RmqStoreError: the file cannot be read, or is not to be believed.
         """
         log_start = self._store.log.extents[0].start
         first, last = header.begin_position, header.end_position
@@ -159,7 +161,7 @@ class Join:
         if start is None or start > last:
             return []
         followed_by: tuple[int, ...] = ()
-        # No file of only one message can have been between two that are larger than any message.
+        # No file of only one message can lie between two files that are larger than any message.
         if is_ended and is_asked and file is not None and header.index_count >= file.items > _MOST_KEYS:
             followed_by = last, after or last
         return [Known(start, last, positions, first, followed_by)]
@@ -171,14 +173,14 @@ class Join:
         return self._units[position]
 
     def _look_up(self, path: str, header: Header, is_next: bool) -> tuple[IndexFile, Positions]:
-        """A file that is what its header says, and what was found in it.
+        """A file that is as its header says, and the positions that were found in it.
 
         Args:
-            is_next: as of _known(). Else it is held against its header.
+            is_next: as of _known(). If false, the file is checked against its header.
 
         Raises:
-            NoIndexError: a chain in it is broken.
-            RmqStoreError: it cannot be read, or is not to be believed.
+            NoIndexError: a hash chain in the file is broken.
+            RmqStoreError: the file cannot be read, or is not to be believed.
         """
         found = self._look_ups.get(path)
         if isinstance(found, RmqStoreError):
@@ -191,10 +193,10 @@ class Join:
         return found.file, found.positions
 
     def _checked(self, reader: IndexReader, found: LookUp | None) -> LookUp:
-        """What a look-up finds in a file that is held against its header.
+        """The result of a look-up in a file that is checked against its header.
 
         Args:
-            found: what it did find before that.
+            found: the result of an earlier look-up without that check.
         """
         others = {each.file.slots for each in self._look_ups.values() if isinstance(each, LookUp)}
         file = reader.check(others if found is None else [found.file.slots])
@@ -203,8 +205,8 @@ class Join:
         return LookUp(reader.size, file, reader.lookup(file, by_slot(self._hashes, file.slots)))
 
     def _has_first(self, file: IndexFile) -> bool:
-        """Has a file that begins before the log does the log's first message? Else the log was cut off before that, and
-        the file has nothing of it before the place where it ended then."""
+        """Does a file that begins before the log have the log's first message? Else the log was cut off before that
+        message, and the file has nothing of the log before the place where the log ended then."""
         named = first_named(self._store)
         if named is None:
             return False
@@ -217,14 +219,14 @@ class Join:
         """May a file have a selected message, by store times?
 
         Args:
-            begin, end: those (ms) of its first and last message, None where the log does not have it.
+            begin, end: the store times (ms) of the file's first and last message, None where the log does not have it.
         """
         times, first, stop = self._selection.store_timestamp, header.begin_position, header.end_position + 1
         return times == ALL or self._store.times.may_hold(first, stop, times.least, times.most, (begin, end))
 
 
 class _Proof:
-    """Finds out how far the log agrees with a file, where it does not at both of its ends."""
+    """Finds out how far the log agrees with a file, where the two disagree at an end of the file."""
 
     def __init__(self, store: Snapshot, reader: IndexReader, file: IndexFile) -> None:
         self._store = store
@@ -235,11 +237,11 @@ class _Proof:
         self._items: dict[int, Item] = {}
 
     def stretch(self, is_begun: bool, is_ended: bool) -> tuple[int, int] | None:
-        """The positions of the first and last message that are proved; None where there are none, or the items do not
+        """The positions of the first and last proved message; None where no message is proved, or the items do not
         ascend by position.
 
         Args:
-            is_begun, is_ended: whether the file's own first and last message are.
+            is_begun, is_ended: whether the file's own first and last message are proved.
         """
         header = self._file.header
         first, last = 1, header.index_count - 1
@@ -253,8 +255,8 @@ class _Proof:
         return self._item(first).position, self._item(last).position
 
     def _last(self, first: int, last: int) -> int:
-        """The number of the last item that is proved, 0 where there is none. First the last one before the tail in
-        which the file ends: mostly nothing but the tail is not sure."""
+        """The number of the last proved item, 0 where there is none. The last item before the tail in which the file
+        ends is tried first: mostly nothing but the tail is unsure."""
         extent = self._store.log.extent_at(self._file.header.end_position)
         if extent is not None:
             live_end = self._store.log.live_end(extent)
@@ -264,7 +266,7 @@ class _Proof:
         return self._search(first, last, lambda number: not self._is_proved(number)) - 1
 
     def _first(self, first: int, last: int) -> int:
-        """The number of the first item that is proved, 0 where there is none; as _last()."""
+        """The number of the first proved item, 0 where there is none; found as by _last()."""
         extent = self._store.log.extent_at(self._file.header.begin_position)
         if extent is not None:
             number = self._search(first, last, lambda number: self._item(number).position >= extent.stop)
@@ -275,7 +277,7 @@ class _Proof:
 
     @staticmethod
     def _search(first: int, last: int, is_after: Callable[[int], bool]) -> int:
-        """The number of the first item for which it is true, one more than `last` where it is for none."""
+        """The number of the first item for which `is_after` is true, `last` + 1 where there is none."""
         return first + bisect.bisect_left(range(first, last + 1), True, key=is_after)
 
     def _item(self, number: int) -> Item:
@@ -287,7 +289,7 @@ class _Proof:
         return self._items[number]
 
     def _is_proved(self, number: int) -> bool:
-        """Is there the live message that an item is of?"""
+        """Is the message of an item in the log, and live?"""
         item, log, header = self._item(number), self._store.log, self._file.header
         there = log.header(item.position)
         if there is None or there.store_timestamp is None or log.liveness(item.position) is not Evidence.LIVE:
@@ -309,8 +311,8 @@ class _Proof:
 
 
 def joined(known: list[Known]) -> list[Known]:
-    """By start, each message in one only. Where a file goes on with the message that another ends with, or with the
-    next, the two know that message together."""
+    """The knowledge by start, each message in one entry only. Where a file goes on with the message that another one
+    ends with, or with the next one, that message is known from the two together."""
     found: list[Known] = []
     for each in sorted(known, key=lambda each: each.start):
         if found:
@@ -325,6 +327,6 @@ def joined(known: list[Known]) -> list[Known]:
 
 
 def overlap(known: list[Known]) -> bool:
-    """Does one file claim messages that another one has? A broker's do not."""
+    """Do two files claim a message in common? Files of a broker never do."""
     ascending = sorted(known, key=lambda each: each.start)
     return any(after.start < before.stop for before, after in itertools.pairwise(ascending))

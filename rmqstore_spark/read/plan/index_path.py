@@ -1,6 +1,6 @@
-"""What index files say of the keys and ids that are selected, as far as the log bears them out (index_join).
+"""The answers of index files on the selected keys and ids, as far as the log confirms them (index_join).
 
-Every file is examined by itself, all of them beside each other (index_evidence); then one is followed to the next.
+Each file is examined by itself, all files side by side (index_evidence); then one file is joined to the next.
 """
 
 import bisect
@@ -22,15 +22,15 @@ from rmqstore_spark.store.structures.indexfile import Header, Positions, index_p
 
 @dataclass(frozen=True)
 class Found:
-    """What index files say of some ranges.
+    """The answer of index files for some ranges.
 
     Attributes:
-        pieces: where messages have to be looked at.
-        count: how many.
-        rest: the parts of the ranges that no index file knows.
-        price: of the look-ups.
-        why: in words.
-        unused: files that could not be used, and why.
+        pieces: the pieces in which messages are looked at.
+        count: the number of these messages.
+        rest: the parts of the ranges that no index file covers.
+        price: the price of the look-ups.
+        why: the reason, in words.
+        unused: files that could not be used, and the reasons.
     """
 
     pieces: list[Indexed]
@@ -46,8 +46,8 @@ class IndexPath:
 
     Args:
         selection: what is selected; it has names or ids.
-        points: where units begin in its log.
-        begun: what was examined before (begin_look_up).
+        points: where units begin in the store's log.
+        begun: a look-up that was begun before (begin_look_up).
     """
 
     def __init__(self, store: Snapshot, selection: Selection, points: SplitPoints, begun: Begun) -> None:
@@ -60,10 +60,10 @@ class IndexPath:
         self._headers: dict[str, Header | RmqStoreError] = {}  # of files that were opened to price them
 
     def price(self) -> int:
-        """What the look-ups cost in all index files.
+        """The price of the look-ups in all index files.
 
         Raises:
-            NoIndexError: there are no files, or what is looked for cannot be in one.
+            NoIndexError: there are no index files, or the names cannot be in one.
         """
         if any(REPLACEMENT in text for text in (*self._names.names, *self._names.topics)):
             raise NoIndexError("index: no key in an index has U+FFFD")
@@ -78,18 +78,18 @@ class IndexPath:
         return self._price()
 
     def price_of(self, ranges: list[Range]) -> int:
-        """What they cost in those that may have messages of some ranges: their headers are read for that. price() comes
-        first."""
+        """The price of the look-ups in those files that may have messages of some ranges: their headers are read for
+        that. price() must have been called before."""
         headers = read_headers(list(self._paths), self._store.files)
         self._headers = {path: header for path, header in headers.items() if _may_help(header, ranges)}
         self._paths = {path: self._paths[path] for path in self._headers}
         return self._price()
 
     def look_up(self, ranges: list[Range]) -> Found:
-        """What the index files say of some ranges. price() comes first.
+        """The answer of the index files for some ranges. price() must have been called before.
 
         Raises:
-            NoIndexError: there are none that help.
+            NoIndexError: no index file helps.
         """
         store, times = self._store, self._selection.store_timestamp
         begun = FileEvidence() if self._begun is None else self._begun.result()
@@ -130,10 +130,10 @@ class IndexPath:
         return sum(look_up_price(size, len(self._names.hashes), self._store.files) for size in self._paths.values())
 
     def _cut(self, ranges: list[Range], known: list[Known]) -> tuple[list[Indexed], list[Range]]:
-        """The ranges cut into what is known and what is not.
+        """The ranges, cut into known parts and unknown parts.
 
         Args:
-            ranges, known: both by start; none of `known` reaches into the next.
+            ranges, known: both by start; no entry of `known` reaches into the next.
         """
         pieces: list[Indexed] = []
         rest: list[Range] = []
@@ -160,20 +160,21 @@ class IndexPath:
         return pieces, rest
 
     def _trusted_to(self, part: Range, positions: Positions) -> int:
-        """All of a part, where all that is to be looked at in it is live. Else an old message may stand there."""
+        """The physical offset up to which a part is trusted: its stop if all positions in it are live; else an old
+        message may stand there."""
         log = self._store.log
         is_live = log.liveness(int(positions[-1])) is Evidence.LIVE
         return part.stop if is_live else log.live_end(part)
 
 
 def _meets(header: Header, ranges: list[Range]) -> bool:
-    """Are there messages in a file that one of some ranges holds? The ranges are in order."""
+    """Does a file have messages in one of some ranges? The ranges are in order."""
     at = bisect.bisect_right(ranges, header.begin_position, key=lambda r: r.stop)
     return at < len(ranges) and ranges[at].start <= header.end_position
 
 
 def _may_help(header: Header | RmqStoreError, ranges: list[Range]) -> bool:
-    """May a file have messages of some ranges? True also where it is not known: then look_up() says why not."""
+    """May a file have messages of some ranges? True also where this is not known: then look_up() gives the reason."""
     return isinstance(header, RmqStoreError) or (header.index_count > 1 and _meets(header, ranges))
 
 
