@@ -51,6 +51,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # ---- help and wrong use
 
 
+def test_every_command_is_tried() -> None:
+    with click.Context(Rmqstore()) as context:
+        assert Rmqstore().list_commands(context) == COMMANDS, "a new command is also in COMMANDS, above"
+
+
 @pytest.mark.slow
 def test_help_names_every_command() -> None:
     ran = run("--help")

@@ -91,7 +91,9 @@ def test_each_room_has_a_page_at_its_door(house: ModuleType) -> None:
         room = path.parent / "__init__.py"
         if room.exists() and path != room and (ROOT / "rmqstore_spark") in room.parent.parents:
             page = ast.get_docstring(ast.parse(room.read_text())) or ""
-            assert re.search(rf"\b{path.stem}\b", page), f"{room.relative_to(ROOT)} does not name {name}"
+            assert re.search(rf"\b{path.stem}\b", page), (
+                f"{room.relative_to(ROOT)}: its docstring does not name {path.stem}: say what is in {name}"
+            )
 
 
 def test_few_reach_what_writes(graph: dict[str, set[str]]) -> None:

@@ -251,6 +251,10 @@ def test_screens(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"  not read: {place}\n" in capsys.readouterr().out
 
 
+def test_every_kind_has_a_place() -> None:
+    assert {kind.path for kind in KINDS} == {"consumequeue", *PLACES}, "a new kind has a line in PLACES, above"
+
+
 def test_kinds_hide_tables_that_there_are() -> None:
     """Kinds are below tables in the house, and can only name them."""
     assert {name for kind in KINDS for name in kind.hides} <= {MESSAGES, *TABLES}

@@ -41,16 +41,17 @@ def test_a_table(name: str) -> None:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_method_for_each(name: str) -> None:
+    assert hasattr(TableMethods, name), "call `make reference`"
     found, told = table(name), " ".join(str(getattr(TableMethods, name).__doc__).split())
-    assert found.row in told
-    assert found.note in told
+    assert found.row in told, "call `make reference`"
+    assert found.note in told, "call `make reference`"
     for column in found.columns:
-        assert f"{column.name} ({column.meaning})" in told
+        assert f"{column.name} ({column.meaning})" in told, "call `make reference`"
     assert getattr(Store(SAMPLE), name)().equals(Store(SAMPLE).table(name))
 
 
 def test_no_method_for_what_is_no_table() -> None:
-    assert {name for name in vars(TableMethods) if name[0] != "_"} == {"table", *TABLES}
+    assert {name for name in vars(TableMethods) if name[0] != "_"} == {"table", *TABLES}, "call `make reference`"
 
 
 def test_unknown_table() -> None:

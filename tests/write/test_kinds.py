@@ -16,7 +16,7 @@ import rmqstore_spark
 from rmqstore_spark import NotAStoreError, OptionError, RmqStoreError, Store
 from rmqstore_spark.store.structures.kinds import KINDS
 
-IN_ROCKSDB = sorted(kind.path for kind in KINDS if kind.instead)
+IN_ROCKSDB = sorted(kind.path for kind in KINDS if kind.instead and kind.sign == "CURRENT")
 CONFIG = [path for path in IN_ROCKSDB if path.startswith("config/")]
 NEW = pa.table({"topic": ["BrandNew"], "body": [b"x"]})
 WRITES: dict[str, Callable[[Path], object]] = {
