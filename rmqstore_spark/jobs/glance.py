@@ -1,6 +1,6 @@
-"""What a store is, at a glance: a few lines for a terminal, a small table for a notebook.
+"""A store at a glance: a few lines for a terminal, a small table for a notebook.
 
-It costs little: of a store of many topics only their number is told.
+A glance costs little: of a store with many topics only their number is shown.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.tables.registry import read_table
 from rmqstore_spark.times import in_seconds
 
-_MANY_TOPICS = 300  # to look at the queues of more takes longer than a glance
+_MANY_TOPICS = 300  # reading the queues of more topics takes longer than a glance
 _SHOWN = 10
 _TOPIC = ["topic", "kind", "queues", "messages", "lastStoreTimestamp"]
 
@@ -27,14 +27,14 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Glance:
-    """What a store is, for people."""
+    """A store for people: text, and HTML."""
 
     text: str
     html: str
 
 
 def glance(store: Snapshot, options: ReadOptions) -> Glance:
-    """Look at a store. What cannot be read is told instead."""
+    """Look at a store. If it cannot be read, the glance shows the error."""
     root, commitlogs = one_line(store.root), options.store_path_commit_log
     try:
         lines, topics = again(lambda: _seen(Snapshot.find(store.root, store.files, commitlogs), options))
@@ -53,7 +53,7 @@ def _lines(store: Snapshot, options: ReadOptions) -> Iterator[str]:
 
 
 def _span(store: Snapshot) -> str:
-    """From the first message to the last."""
+    """The time from the first message to the last, as text."""
     extents = store.log.extents
     times = [store.log.timestamp(at) for at in (extents[0].start, extents[-1].stop)] if extents else []
     known = in_seconds(pa.array([time for time in times if time is not None], pa.timestamp("ms")))

@@ -1,8 +1,8 @@
-"""What happened to a message, in order of time: all that a store holds of it, under whatever topic, who has consumed
-it, and what clients traced of it.
+"""The history of a message, in order of time: every unit that a store has of the message, under whatever topic, the
+groups that have consumed it, and the clients' traces of it.
 
-Its units are found by key or id, so through the index where that covers them. Only a rollback, which names no message,
-is looked for in the queue of its topic, and so is what is popped.
+The message's units are found by key or id, through the index where the index covers them. Only rollbacks, which name
+no message, and popped messages are looked for in the queues of their topics.
 """
 
 import re
@@ -65,12 +65,11 @@ _SCHEMA = pa.schema(
     ]
 )
 
-Unit = dict[str, Any]  # a message's columns; times are microseconds, properties a dict
+Unit = dict[str, Any]  # a message's columns; times in microseconds, properties as a dict
 
 
 class Event(NamedTuple):
-    """A row, a field for each column: something that happened. Its time (microseconds) is None where the store does not
-    tell it.
+    """A row: something that happened. Its time (microseconds) is None if the store does not tell the time.
 
     Large because the row has as many columns.
     """
@@ -87,11 +86,11 @@ class Event(NamedTuple):
 
 
 def history(store: Snapshot, options: ReadOptions, name: str) -> pa.Table:
-    """What happened to the messages with a key or id, in order of time; what has no time comes last.
+    """The events of the messages with a key or id, in order of time; events without a time come last.
 
     Args:
-        options: how to read; what they select does not count.
-        name: a word of `keys`, a `msgId`, or an `offsetMsgId` of any unit that is stored of a message.
+        options: how to read; their selection is ignored.
+        name: a word of `keys`, a `msgId`, or an `offsetMsgId` of any stored unit of a message.
 
     Returns:
         One row for each event: `produced`, `prepared` (a half message), `checked` (its producer was asked),
@@ -115,7 +114,7 @@ def history(store: Snapshot, options: ReadOptions, name: str) -> pa.Table:
     return pa.Table.from_batches(batches(_SCHEMA, events), _SCHEMA)
 
 
-# ---- what there is
+# ---- the units
 
 
 def _units(store: Snapshot, options: ReadOptions, name: str) -> dict[int, Unit]:
@@ -129,7 +128,7 @@ def _units(store: Snapshot, options: ReadOptions, name: str) -> dict[int, Unit]:
     for word in sorted(words):
         for unit in _read(store, options, replace(EVERYTHING, words=frozenset({word}))):
             found[unit["commitLogOffset"]] = unit
-    # What an application keyed is also stored without its keys: where it is recalled.
+    # A message with keys is also stored without them: where it is recalled.
     ids = frozenset(unit["msgId"] for unit in found.values() if unit["msgId"] and unit["topic"] != TRACE_TOPIC)
     if ids - words:
         for unit in _read(store, options, replace(EVERYTHING, msg_id=ids - words)):
@@ -150,7 +149,7 @@ def _read(store: Snapshot, options: ReadOptions, selection: Selection) -> Iterat
             yield unit | {"properties": dict(unit["properties"])}
 
 
-# ---- what each unit means
+# ---- the meaning of each unit
 
 
 def _parked(units: list[Unit]) -> dict[tuple[Any, ...], int]:
@@ -164,7 +163,7 @@ def _parked(units: list[Unit]) -> dict[tuple[Any, ...], int]:
 
 
 def _same_message(unit: Unit) -> tuple[Any, ...]:
-    """What a unit has in common with the one that was kept for it before."""
+    """The fields that a unit shares with the unit that was kept for it before."""
     return unit["msgId"], unit["realTopic"], unit["reconsumeTimes"]
 
 
@@ -211,7 +210,7 @@ def _of(unit: Unit, event: str, details: str, group: str | None = None) -> Event
 
 
 def _until(store: Snapshot, unit: Unit) -> str:
-    """When a delayed message is due, as text; nothing where that is not known."""
+    """The time at which a delayed message is due, as text; empty if unknown."""
     if unit["topic"] == TIMER_TOPIC:
         texts = {name: pa.array([unit["properties"].get(name)], TEXT) for name in TIMER_PROPERTIES}
         timed = pa.table({"storeTimestamp": pa.array([unit["storeTimestamp"]], TIME), **texts})
@@ -234,11 +233,11 @@ def _list(name: str, text: str | None) -> str:
     return f", {name} {text}" if text else ""
 
 
-# ---- what only other units tell
+# ---- events that only other units tell of
 
 
 def _rollbacks(store: Snapshot, options: ReadOptions, units: list[Unit]) -> Iterator[Event]:
-    """For each transaction without a committed message, what ended it."""
+    """For each transaction without a committed message, the event that ended it."""
     committed = {unit["msgId"] for unit in units if unit["sysFlag"] & TRANSACTION_TYPE == TRANSACTION_COMMIT}
     halves = [unit for unit in units if unit["topic"] in _HALF_TOPICS and unit["msgId"] not in committed]
     if not halves:
@@ -260,7 +259,7 @@ def _rollbacks(store: Snapshot, options: ReadOptions, units: list[Unit]) -> Iter
 
 
 def _popped(store: Snapshot, options: ReadOptions, units: list[Unit]) -> Iterator[Event]:
-    """Who has popped it, and not acknowledged."""
+    """The consumers that have popped the message and not acknowledged it."""
     places = {(unit["topic"], unit["queueId"], unit["queueOffset"]): unit for unit in units}
     if not places:
         return
@@ -315,7 +314,7 @@ def _trace_text(record: dict[str, Any]) -> str:
 
 
 def _consumed(store: Snapshot, units: list[Unit]) -> Iterator[Event]:
-    """Which groups have got beyond it in a queue, and which have not."""
+    """The groups that have consumed beyond the message in its queue, and the groups that have not."""
     groups: dict[str, list[tuple[str, dict[int, int]]]] = {}
     for (group, topic), offsets in sorted(store.consumer_offsets.items()):
         if not group.startswith(_SYSTEM_GROUP):

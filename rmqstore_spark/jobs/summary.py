@@ -1,4 +1,4 @@
-"""A store at a glance: how much is in it, of what time, which topics are the largest, and which groups lag."""
+"""A store on one screen: its size, its time span, the largest topics, and the groups that lag."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ from rmqstore_spark.tables.offsets import progress
 from rmqstore_spark.tables.queues import QueueFacts, queue_facts
 from rmqstore_spark.tables.topics import kind_of
 
-# What is looked at in the log, so that it stays a matter of seconds on a disk that has to seek:
-_TOPICS_SAMPLED = 20  # those with most messages
-_QUEUES_SAMPLED = 2  # of a topic, the largest ones
+# How much of the log is sampled, so that a summary takes only seconds on a disk that has to seek:
+_TOPICS_SAMPLED = 20  # the topics with most messages
+_QUEUES_SAMPLED = 2  # the largest queues of a topic
 _SAMPLES = 16  # messages of a queue
-IN_SUMMARIES = {"messages", "topics", "queues", "groups", "offsets"}  # that are shown here in short
-RATES = 24  # parts of the store's time that a topic's rate is told of
+IN_SUMMARIES = {"messages", "topics", "queues", "groups", "offsets"}  # the tables that a summary shows in short
+RATES = 24  # parts of the store's time span, with a rate for each
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class TopicSummary:
     """A topic with messages.
 
     Attributes:
-        nbytes: about, as some of its messages show it; None where none was looked at.
-        rates: messages in each of RATES equal parts of the store's time, about; empty where none was looked at.
+        nbytes: estimated from some messages; None if the topic was not sampled.
+        rates: estimated messages in each of RATES equal parts of the store's time span; empty if not sampled.
     """
 
     topic: str
@@ -46,7 +46,7 @@ class GroupSummary:
 
     Attributes:
         lag: messages.
-        lag_millis: of the queue where it is the longest; None where no queue tells.
+        lag_millis: the longest lag of a queue, in ms; None if no queue tells.
     """
 
     group: str
@@ -57,16 +57,16 @@ class GroupSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """A store. Times are microseconds of the epoch, None where it has no message.
+    """A store. Times are microseconds since 1970, None if the store has no message.
 
     Large because each field is a line of the screen.
 
     Attributes:
-        nbytes: of all messages.
-        messages: in its queues.
-        topics: those with messages, the one with most of them first.
-        empty_topics: how many others the configuration knows.
-        groups: the one that lags most first.
+        nbytes: the size of all messages.
+        messages: the number of messages in queues.
+        topics: the topics with messages, the one with most messages first.
+        empty_topics: the number of other topics in the configuration.
+        groups: the group that lags most first.
         unknown: the places that the tables of messages, topics, queues, groups and offsets do not know.
     """
 
@@ -84,7 +84,7 @@ class Summary:
 
 
 def summarize(store: Snapshot) -> Summary:
-    """What is in a store, with a few requests for each queue."""
+    """Summarize a store, with a few requests for each queue."""
     entries = topic_entries(store.root, store.files)
     facts = [queue for queue in queue_facts(store) if queue.kind != "lmq"]
     by_topic: dict[str, list[QueueFacts]] = defaultdict(list)
@@ -119,7 +119,7 @@ def _count(queues: list[QueueFacts]) -> int:
 
 
 class _Samples:
-    """Some messages of a topic's largest queues, evenly along them."""
+    """Some messages of a topic's largest queues, spread evenly along them."""
 
     def __init__(self, store: Snapshot, queues: list[QueueFacts]) -> None:
         self._all = _count(queues)
@@ -128,12 +128,12 @@ class _Samples:
         self._messages = {queue_id: list(_some(store, queue)) for queue_id, queue in self._queues.items()}
 
     def nbytes(self) -> float | None:
-        """About how many bytes the messages of the topic have."""
+        """The estimated bytes of the topic's messages."""
         sizes = [header.size for some in self._messages.values() for header in some]
         return sum(sizes) / len(sizes) * self._all if sizes else None
 
     def rates(self, first: int, last: int) -> list[float]:
-        """About how many are of each of RATES equal parts of the time between two store times."""
+        """The estimated messages in each of RATES equal parts of the time between two store times."""
         edges = np.linspace(first, max(last, first + 1), RATES + 1)
         total: npt.NDArray[np.float64] = np.zeros(RATES)
         for queue_id, some in self._messages.items():

@@ -1,4 +1,4 @@
-"""What a copy does with the messages that a broker keeps for itself until their time has come.
+"""Messages that a broker keeps for itself until they are due, and what a copy does with them.
 
                           one store                          several into one
     delay levels          as they are, with delayOffset      those not delivered, from queue offset 0 on
@@ -6,8 +6,8 @@
     timers                those not delivered, from 0 on     the same
     popped                as they are                        none: there may be no popped message
 
-A broker begins anew with queues of which it has no offset. Timers always are so: its wheel names physical offsets,
-which are others in a copy; without a wheel it reads the topic from the beginning, and would deliver all a second time.
+A broker reads queues for which it has no offset from the beginning. This always applies to timers: the broker's wheel
+has physical offsets, which differ in a copy, and without a wheel the broker would deliver all timed messages again.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _ALL_ANEW = frozenset({TIMER_TOPIC, SCHEDULE_TOPIC, *TRANSACTION_TOPICS})
 
 @dataclass(frozen=True)
 class Waiting:
-    """Messages of one store that wait in topics of the broker's.
+    """Messages of one store that wait in the broker's own topics.
 
     Attributes:
-        positions: physical offsets of those that come along, of the topics that begin anew; ascending.
-        is_one: whether their store is the only one that is copied.
+        positions: for the topics that begin anew, the physical offsets of the messages that are copied; ascending.
+        is_one: whether the store is the only one that is copied.
     """
 
     positions: npt.NDArray[np.int64]
@@ -60,10 +60,10 @@ class Waiting:
 
 
 def waiting_of(store: Snapshot, options: ReadOptions, is_one: bool) -> Waiting:
-    """What waits in a store.
+    """The messages that wait in a store.
 
     Args:
-        options: how to read; which messages they select does not count.
+        options: how to read; their selection is ignored.
 
     Raises:
         RmqStoreError: several stores become one, and this one has popped messages that nobody has acknowledged.
@@ -92,13 +92,14 @@ def _table(store: Snapshot, options: ReadOptions, name: str) -> pa.Table:
 
 
 def _all(options: ReadOptions) -> ReadOptions:
-    """Nothing is selected; and damage is passed over where the copy itself tells of it."""
+    """The options without their selection; damage is skipped where the copy itself reports it."""
     mode: Mode = "FAILFAST" if options.mode == "FAILFAST" else "DROPMALFORMED"
     return replace(options, mode=mode, selection=EVERYTHING, subscribe=frozenset(), starting_group=None)
 
 
 def _popped_timers(store: Snapshot, options: ReadOptions) -> npt.NDArray[np.int64]:
-    """What a pop consumer has left in the timer: a broker then looks whether the message was acknowledged."""
+    """The physical offsets of pop consumers' records in the timer topic that are not due yet: when a record is due, a
+    broker checks whether the popped message was acknowledged."""
     columns = ["realTopic", "properties", "commitLogOffset"]
     timers = pa.Table.from_batches(
         messages(store, _all(options), of_topics(TIMER_TOPIC), columns), arrow_schema(columns)

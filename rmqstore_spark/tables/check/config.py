@@ -1,4 +1,4 @@
-"""What config/ says of topics and of consumers' progress, held against the queues."""
+"""Topics and consumers' progress in config/, compared with the queues."""
 
 import os
 import time
@@ -21,7 +21,7 @@ from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 from rmqstore_spark.tables.check.layout import has_queue_files
 from rmqstore_spark.tables.check.problems import Finding
 
-# A broker makes these itself when it starts (TopicConfigManager), or serves them without an entry.
+# A broker makes these topics itself when it starts (TopicConfigManager), or serves them without an entry.
 _BROKERS_OWN = (SCHEDULE_TOPIC, "RMQ_SYS_", "rmq_sys_", GIVEN_UP_TOPIC, "OFFSET_MOVED_EVENT")
 _OFFSETS = ("consumerOffset.json", "lmqConsumerOffset.json")
 _LOOKS = 3  # at a file that a broker may be replacing
@@ -29,7 +29,7 @@ _SECONDS_BETWEEN = 0.05
 
 
 def check_config(store: Snapshot, log_start: int) -> Iterator[Finding]:
-    """What is wrong with the files of config/, its topics and consumers' offsets.
+    """Problems of the files of config/, of its topics and of its consumers' offsets.
 
     Args:
         log_start: the first physical offset that has not expired.
@@ -44,7 +44,7 @@ def check_config(store: Snapshot, log_start: int) -> Iterator[Finding]:
             path = os.path.join(store.root, "config", name)
             yield Finding("oldConfig", path, expected="a file", found=f"{found}; a broker takes {name}.bak, {age}")
     if not has_queue_files(store):
-        return  # what queues there are, only a RocksDB knows
+        return  # only a RocksDB knows the queues
     if "topics.json" not in broken:
         yield from _topics(store)
     yield from _offsets(store, log_start)
@@ -61,7 +61,7 @@ def _backup_instead(store: Snapshot, name: str) -> tuple[str, str] | None:
 
 def _topics(store: Snapshot) -> Iterator[Finding]:
     path = os.path.join(store.root, "config", "topics.json")
-    # Directories alone are no queues: nor does the writer make entries for them (topics.with_queues).
+    # Empty directories are no queues: the writer makes no entries for them either (topics.with_queues).
     queues = {topic: store.queues.all_of_topic(topic) for topic in store.queues.topics}
     topics = {topic for topic, some in queues.items() if any(queue.in_files for queue in some)}
     if not any(store.files.exists(candidate) for candidate in with_backup(path)):
@@ -92,7 +92,7 @@ def _topics(store: Snapshot) -> Iterator[Finding]:
 
 
 def _offsets(store: Snapshot, log_start: int) -> Iterator[Finding]:
-    # Of a static topic consumers count in other numbers (TopicQueueMappingManager).
+    # Consumers of a static topic count in other numbers (TopicQueueMappingManager).
     mapped = member_of(store.root, "topicQueueMapping.json", "topicQueueMappingInfoMap", store.files)
     for name in _OFFSETS:
         path = os.path.join(store.root, "config", name)
@@ -112,7 +112,7 @@ def _offsets(store: Snapshot, log_start: int) -> Iterator[Finding]:
 
 
 def _offset(queue: Queue | None, offset: int, log_start: int) -> tuple[str, str] | None:
-    """What is wrong with a group's offset in a queue, and what was expected."""
+    """The problem of a group's offset in a queue, and the expected value."""
     if queue is None:
         return ("offsetWithoutQueue", "a queue") if offset > 0 else None
     least, end = _bounds(queue, log_start)
@@ -122,7 +122,7 @@ def _offset(queue: Queue | None, offset: int, log_start: int) -> tuple[str, str]
 
 
 def _bounds(queue: Queue, log_start: int) -> tuple[int, int]:
-    """The queue's first offset that has not expired, and the one after its last."""
+    """The queue's first offset that has not expired, and the offset after its last."""
     first = QueueCursor(queue).seek(log_start)
     if not queue.is_batch:
         return first, queue.end

@@ -1,4 +1,4 @@
-"""What is asked of the whole log at once: whether the checkpoint is ahead of it, and whether it needs queues at all."""
+"""Questions about the whole log: is the checkpoint ahead of the log, and does the log need queues at all?"""
 
 import os
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ class Ends:
 
 
 def check_ends(store: Snapshot, view: LogView, part: Ends) -> Iterator[Finding]:
-    """The checkpoint and the ConsumeQueues as a whole. The log is looked through only where something seems wrong."""
+    """Check the checkpoint and the ConsumeQueues as a whole. The log is searched only where something seems wrong."""
     if part.newest is not None and not view.moment.is_unsettled:  # a broker that recovers, or runs, makes it anew
         yield from checkpoint_ahead(store, view, part.newest)
     are_elsewhere = kind_with(store.root, store.files, "queues") is not None
@@ -31,8 +31,8 @@ def check_ends(store: Snapshot, view: LogView, part: Ends) -> Iterator[Finding]:
 
 
 def checkpoint_ahead(store: Snapshot, view: LogView, newest: int) -> Iterator[Finding]:
-    """What the checkpoint says of messages that the log does not have. Its times are those of any messages, as clocks
-    go back."""
+    """Messages that the checkpoint knows of and the log does not have. The checkpoint's times may be those of any
+    messages, as clocks go back."""
     path = store.layout.checkpoint
     for number, (name, value) in enumerate(checkpoint.fields(path, store.files).items()):
         if name == "masterFlushedOffset":

@@ -1,4 +1,4 @@
-"""Index files by themselves: whether header, slots and items agree."""
+"""Index files by themselves: do header, slots and items agree?"""
 
 import contextlib
 import time
@@ -28,15 +28,15 @@ from rmqstore_spark.tables.check.problems import Finding
 from rmqstore_spark.tables.check.queue_units import stretches
 
 _AT_ONCE = 512 * 1024  # items or slots
-_ATTEMPTS = 5  # to read a header that a broker changes just now
+_ATTEMPTS = 5  # to read a header that a broker is changing
 
 _Ints = npt.NDArray[np.int32]
 
 
 def spans_of(store: Snapshot, moment: Moment, findings: list[Finding]) -> list[IndexSpan]:
-    """The index files that have items, in the order of these; what cannot be used is told.
+    """The index files that have items, in the order of their items. Files that cannot be used are added to `findings`.
 
-    No file says how many slots it has: those of one that is sound are taken for the others.
+    No file says how many slots it has: the number of a sound file is assumed for the others.
     """
     known: dict[int, int] = {file_size(DEFAULT_SIZES.slots, DEFAULT_SIZES.items): DEFAULT_SLOTS}
     readable: list[tuple[str, int]] = []
@@ -53,7 +53,7 @@ def spans_of(store: Snapshot, moment: Moment, findings: list[Finding]) -> list[I
             if moment.is_gone(why, path, store.files):
                 readable = [each for each in readable if each[0] != path]
             elif path == paths[-1] and moment.is_unsettled and not store.files.status(path).st_size:
-                continue  # just made
+                continue  # was just made
             elif store.files.exists(path) and (not readable or readable[-1][0] != path):
                 findings.append(Finding("brokenIndexFile", path, expected="an index file", found=str(why)))
     usual = usual_size([(0, size)] for _, size in readable)
@@ -82,8 +82,8 @@ def spans_of(store: Snapshot, moment: Moment, findings: list[Finding]) -> list[I
 
 
 def _misplaced(spans: list[IndexSpan], in_order: list[IndexSpan]) -> Iterator[Finding]:
-    """Files whose names come in another order than their items. A broker looks for a key in the last one first, and no
-    further than to one that begins before the time that it is asked for (IndexService.queryOffset)."""
+    """Files whose names are in another order than their items. A broker looks for a key in the last file first, and
+    stops at a file that begins before the time that it is asked for (IndexService.queryOffset)."""
     for here, right in zip(spans, in_order, strict=True):
         if here is not right:
             expected, found = (f"the items from commitLogOffset {span.first} on" for span in (right, here))
@@ -91,19 +91,19 @@ def _misplaced(spans: list[IndexSpan], in_order: list[IndexSpan]) -> Iterator[Fi
 
 
 def _begin(reader: IndexReader, span: IndexSpan) -> int:
-    """Where in the log a file begins: what two of three say, as one item may be wrong."""
+    """The physical offset at which a file begins: the median of three values, as one item may be wrong."""
     items = reader.item_array(span.slots, 1, min(2, span.stop - 1))["position"].tolist()
     return int(sorted([reader.header.begin_position, *items, span.last][:3])[1])
 
 
 def _unsettled(path: str, counted: int, span: IndexSpan | None) -> Finding:
-    """The file that was written last is there with pages of several moments: no fault where a broker was writing."""
+    """The finding for a last file whose pages are of several moments: no fault where a broker was writing."""
     found = "header and items of different moments" if span is None else f"{span.stop - 1} that can be held to be whole"
     return Finding("unsettledIndexFile", path, expected=f"{max(0, counted - 1)} items", found=found)
 
 
 def _learn_slots(path: str, files: Files, moment: Moment, known: dict[int, int]) -> None:
-    """How many slots files of such a size have. While a broker changes a header, it may contradict itself."""
+    """Learn how many slots files of this file's size have. A header that a broker is changing may contradict itself."""
     for attempt in range(_ATTEMPTS if moment.is_unsettled else 1):
         time.sleep(0.001 * attempt)
         with IndexReader(path, files) as reader, contextlib.suppress(DamagedStoreError):
@@ -117,12 +117,12 @@ def _is_empty(reader: IndexReader) -> bool:
 
 
 def _span(reader: IndexReader, slots: int, may_grow: bool, is_last: bool) -> IndexSpan | None:
-    """What is in a file with so many slots; None where there are no items.
+    """The items of a file with this many slots; None if there are no items.
 
     Args:
-        may_grow: whether a broker may have been adding items. It counts an item in the header when all of it is there.
-            But of the last file a copy may have each page as it was at another moment.
-        is_last: whether there is no later file.
+        may_grow: whether a broker may have been adding items. A broker counts an item in the header when the item is
+            complete; but in a copy each page of the last file may be of another moment.
+        is_last: whether the file is the last one.
     """
     counted = reader.header.index_count
     if may_grow and is_last:
@@ -140,10 +140,10 @@ def _span(reader: IndexReader, slots: int, may_grow: bool, is_last: bool) -> Ind
 
 
 def _whole(reader: IndexReader, slots: int, counted: int) -> int:
-    """The number of the first item that may not be whole, of those that the header counts, or `counted`.
+    """The number of the first counted item that may not be whole, or `counted`.
 
-    A page that is older than the header ends in zeros, and so may the part of an item that is in it: at an item's
-    beginning its keyHash is missing then, at its end the item that it leads to.
+    A page that is older than the header ends in zeros, and so may the part of an item in that page. An item whose
+    beginning is missing has no keyHash; an item whose end is missing does not lead to another item.
     """
     stop = max(1, min(counted, (reader.size - item_at(slots, 0)) // ITEM.size))
     for first in range(1, stop, _AT_ONCE):
@@ -164,7 +164,7 @@ def _whole(reader: IndexReader, slots: int, counted: int) -> int:
 
 
 def _after_last(reader: IndexReader, slots: int) -> int:
-    """The number after that of the last item that stands there: items in use lie side by side."""
+    """The number after the last item in use: items in use lie side by side."""
     count = max(1, min(reader.header.index_count, (reader.size - item_at(slots, 0)) // ITEM.size))
     around = _in_use(reader, slots, count - 1, 2)
     if (count == 1 or around[0]) and not around[1:].any():
@@ -180,14 +180,14 @@ def _after_last(reader: IndexReader, slots: int) -> int:
 
 
 def _in_use(reader: IndexReader, slots: int, first: int, count: int) -> npt.NDArray[np.bool_]:
-    """Which of some items are not all zeros."""
+    """True for the items that are not all zeros."""
     items = reader.item_array(slots, first, count)
     used: npt.NDArray[np.bool_] = items.view(np.uint8).reshape(len(items), ITEM.size).any(axis=1)
     return used
 
 
 def beyond(store: Snapshot, spans: list[IndexSpan], moment: Moment) -> Iterator[Finding]:
-    """Items of messages after the log's end, unless a broker may have put them there since."""
+    """Items of messages after the log's end, unless a broker may have added them since."""
     if moment.is_unsettled:
         return
     for span in spans:
@@ -206,7 +206,7 @@ def beyond(store: Snapshot, spans: list[IndexSpan], moment: Moment) -> Iterator[
 
 
 def check_index_file(files: Files, span: IndexSpan, moment: Moment) -> Iterator[Finding]:
-    """What is wrong with an index file, whatever the log says."""
+    """Problems of an index file that show without the log."""
     try:
         with IndexReader(span.path, files) as reader:
             used = yield from _chains(reader, span)
@@ -235,7 +235,7 @@ def _header(header: Header, span: IndexSpan, used: int) -> Iterator[Finding]:
 
 
 def _chains(reader: IndexReader, span: IndexSpan) -> Generator[Finding, None, int]:
-    """Each slot must name the newest of its items, and each of these the next older one. Answers how many slots are in
+    """Check that each slot names its newest item, and each item the next older one. Returns the number of slots in
     use."""
     newest = np.zeros(span.slots, np.int32)
     for first in range(1, span.stop, _AT_ONCE):
@@ -273,10 +273,10 @@ def _chains(reader: IndexReader, span: IndexSpan) -> Generator[Finding, None, in
 def _of_another_moment(
     found: _Ints, right: _Ints, first: int, reader: IndexReader, span: IndexSpan
 ) -> npt.NDArray[np.bool_]:
-    """Which slots lead to what was their newest item earlier, or is later: pages are of different moments.
+    """True for slots that lead to their newest item of an earlier or later moment: pages are of different moments.
 
     Args:
-        found, right: to which items the slots of the numbers from `first` on lead, and should.
+        found, right: the items to which the slots from number `first` on lead, and should lead.
     """
     so: npt.NDArray[np.bool_] = (found == 0) | (
         (found >= span.stop) & (found < (reader.size - item_at(span.slots, 0)) // ITEM.size)
@@ -288,16 +288,16 @@ def _of_another_moment(
 
 
 def _previous(slots: _Ints, newest: _Ints, first: int) -> _Ints:
-    """What each of some items in a row should lead to; `newest` is brought up to date with them.
+    """The items to which some consecutive items should lead; `newest` is updated with these items.
 
     Args:
-        slots: of each item.
+        slots: the slot of each item.
         newest: the newest item of each slot before them.
-        first: the number of the first one.
+        first: the number of the first item.
     """
     previous = newest[slots]
     numbers = np.arange(first, first + len(slots), dtype=np.int32)
-    newest[slots] = numbers  # of several the last one counts
+    newest[slots] = numbers  # of several items in one slot the last one counts
     shared = np.flatnonzero(_in_shared_slots(slots, newest, numbers))
     if len(shared):
         order = shared[np.argsort(slots[shared], kind="stable")]
@@ -307,7 +307,7 @@ def _previous(slots: _Ints, newest: _Ints, first: int) -> _Ints:
 
 
 def _in_shared_slots(slots: _Ints, newest: _Ints, numbers: _Ints) -> npt.NDArray[np.bool_]:
-    """Which of some items are in a slot with another of them: few, where slots are many."""
+    """The indexes of items that share a slot with another of these items: few, as slots are many."""
     is_older = newest[slots] != numbers
     has_older = np.zeros(len(newest), np.bool_)
     has_older[slots[is_older]] = True

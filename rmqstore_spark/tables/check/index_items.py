@@ -1,4 +1,4 @@
-"""What index files say, held against the messages of a stretch of the log."""
+"""The items of index files, compared with the messages of a stretch of the log."""
 
 import bisect
 from collections.abc import Callable, Iterator
@@ -25,14 +25,14 @@ _Longs = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class IndexSpan:
-    """The items of an index file, as they stand there, whatever its header says.
+    """The items of an index file as they stand there, whatever the header says.
 
     Attributes:
-        slots: how many it has.
-        stop: the number after that of the last item.
+        slots: the number of slots.
+        stop: the number after the last item.
         first, last: the physical offsets of the first and the last item's message.
-        is_growing: whether a broker was adding items (Moment.is_unsettled): those that the header did not count yet
-            are not looked at.
+        is_growing: whether a broker was adding items (Moment.is_unsettled): items that the header did not count yet
+            are not checked.
     """
 
     path: str
@@ -44,7 +44,7 @@ class IndexSpan:
 
 
 def number_at(reader: IndexReader, span: IndexSpan, position: int) -> int:
-    """The number of the first item from a physical offset on. One that is wrong does not lead astray."""
+    """The number of the first item from a physical offset on. A single wrong item does not mislead the search."""
 
     def position_of(number: int) -> int:
         first, after = max(1, number - 1), min(number + 2, span.stop)
@@ -56,7 +56,7 @@ def number_at(reader: IndexReader, span: IndexSpan, position: int) -> int:
 
 @dataclass(frozen=True)
 class _Items:
-    """Items of several files, side by side; `file`: which one they are of, by its number among the spans."""
+    """Items of several files as arrays; `file` is each item's file, as a number among the spans."""
 
     key_hash: _Longs
     position: _Longs
@@ -66,13 +66,13 @@ class _Items:
 
 
 class IndexStretch:
-    """Holds the index against stretches of the log, one after the other. Arguments as of log.LogPart.
+    """Compares the index with stretches of the log, one after the other. Arguments are those of log.LogPart.
 
-    Brokers since 5.4.0 put tags into the index, too, and those of several versions may have written it: so an item for
-    a message's tags may be there, and may be missing.
+    Brokers since 5.4.0 put tags into the index, too, and brokers of several versions may have written a file. So the
+    item for a message's tags may exist or be missing.
 
     Attributes:
-        has_tags: whether it seems to have such items.
+        has_tags: whether the index seems to have items for tags.
     """
 
     def __init__(
@@ -88,13 +88,13 @@ class IndexStretch:
     def check(
         self, found: Dispatched, again: Callable[[bool], Dispatched], start: int, stop: int, damages: list[Damage]
     ) -> Iterator[Finding]:
-        """What is wrong with the items of a stretch's messages.
+        """Problems of the items of a stretch's messages.
 
         Args:
-            found: what follows from its units, with their tags as `has_tags` says.
-            again: makes that once more, with tags or without them.
-            start, stop: its physical offsets.
-            damages: what is damaged in it.
+            found: the expected items of its units, with tags if `has_tags`.
+            again: computes them once more, with or without tags.
+            start, stop: the stretch's physical offsets.
+            damages: the damage in the stretch.
         """
         items = self._items(start, stop)
         if not _are_those(items, found):
@@ -111,7 +111,7 @@ class IndexStretch:
             yield from self._times(items, positions[at], found.key_timestamp[at])
 
     def _items(self, start: int, stop: int, is_everywhere: bool = False) -> _Items:
-        """The items of the messages in [start, stop): those in their place; or wherever they are in a file."""
+        """The items of messages in [start, stop): those in their place, or (`is_everywhere`) anywhere in a file."""
         parts: list[list[_Longs]] = [[np.empty(0, np.int64)] * 5]
         for index, span in enumerate(self._spans):
             if span.last < start or span.first >= stop:
@@ -135,10 +135,10 @@ class IndexStretch:
     def _differences(
         self, items: _Items, every: Dispatched, needed: Dispatched, start: int, stop: int, damages: list[Damage]
     ) -> Iterator[Finding]:
-        """Items that are missing, and those of no message. The last message before a crash may be there twice.
+        """Missing items, and items of no message. The last message before a crash may be in the index twice.
 
         Args:
-            every, needed: what follows from the stretch's units with their tags, and without.
+            every, needed: the items that follow from the stretch's units, with tags and without.
         """
 
         def names(hashes: _Longs, positions: _Longs) -> _Longs:
@@ -151,7 +151,7 @@ class IndexStretch:
         must_have = self._must_have(positions)
         yield from self._not_indexed(positions[missing & ~must_have])
         missing &= must_have
-        if missing.any():  # one that is out of order is not found where it should be
+        if missing.any():  # an item that is out of order is not found in its place
             elsewhere = self._items(start, stop, is_everywhere=True)
             missing &= ~np.isin(names(hashes, positions), names(elsewhere.key_hash, elsewhere.position))
         for first, after in stretches(missing):
@@ -164,7 +164,7 @@ class IndexStretch:
             )
         extra = ~np.isin(said, names(every.key_hash.astype(np.int64), every.key_position))
         if extra.any() and self._view.moment.is_unsettled:
-            extra &= items.position >= self._view.start_now()  # what has expired since the check began
+            extra &= items.position >= self._view.start_now()  # not what has expired since the check began
         for at in np.flatnonzero(extra).tolist():
             position = int(items.position[at])
             is_elsewhere = said[at] < 0 and self._view.has_key(position, int(items.key_hash[at]))
@@ -178,13 +178,13 @@ class IndexStretch:
                 )
 
     def _must_have(self, positions: _Longs) -> npt.NDArray[np.bool_]:
-        """Which messages must be in the index, as messages before and after them are."""
+        """True for messages that must be in the index, because messages before and after them are."""
         first, last = self._covered or (0, 0)
         must: npt.NDArray[np.bool_] = (positions > first) & (positions < last)
         return must
 
     def _not_indexed(self, positions: _Longs) -> Iterator[Finding]:
-        """Messages before and after those that are in the index. The last ones a broker puts there yet."""
+        """Messages before and after those in the index. A broker may still add the last ones."""
         if self._covered is not None and self._view.moment.is_unsettled:
             positions = positions[positions < max(self._view.moment.dispatched_from, self._covered[1])]
         if self._covered is not None and len(positions):
@@ -192,11 +192,11 @@ class IndexStretch:
             yield Finding("notIndexed", position=at, expected="an item for each key", found="none", count=count)
 
     def _times(self, items: _Items, positions: _Longs, timestamps: _Longs) -> Iterator[Finding]:
-        """Whether the seconds are right: cut to whole ones, after the time that the file begins with. The first item of
-        a file counts from the end of the file before.
+        """Wrong seconds. Seconds are whole ones, rounded down, since the file's begin time; those of a file's first
+        item count from the end of the file before.
 
         Args:
-            positions, timestamps: of a message for each item; where it is another one's, nothing is said.
+            positions, timestamps: a message for each item; items of another message are not checked.
         """
         begins = np.array([self._begins.get(span.path, 0) for span in self._spans], np.int64)[items.file]
         past = (timestamps - begins) // 1000
@@ -223,6 +223,6 @@ def _are_those(items: _Items, found: Dispatched) -> bool:
 
 
 def _read(reader: IndexReader, span: IndexSpan, first: int, stop: int) -> Iterator[tuple[int, Any]]:
-    """The items of the numbers [first, stop), some at a time; with the number of the first of these."""
+    """The items of the numbers [first, stop), some at a time, each time with the number of the first."""
     for number in range(first, stop, _AT_ONCE):
         yield number, reader.item_array(span.slots, number, min(_AT_ONCE, stop - number))

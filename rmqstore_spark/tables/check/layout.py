@@ -1,4 +1,4 @@
-"""What lies in a store, and what a broker would make of it when it starts: names, sizes, kinds and owners of files."""
+"""Names, sizes, kinds and owners of a store's files, and what a broker that starts would do with them."""
 
 import contextlib
 import os
@@ -21,14 +21,14 @@ _LONG_TOPIC = 127  # bytes that version 1 of a unit has room for
 
 
 def has_queue_files(store: Snapshot) -> bool:
-    """Are the store's ConsumeQueues in files, and not only in a RocksDB? Directories alone are no queues."""
+    """Are the store's ConsumeQueues in files, not only in a RocksDB? Empty directories are no queues."""
     if store.layout.consumequeue is None or not any(queue.in_files for queue in store.queues.with_batch):
         return False
     return kind_with(store.root, store.files, "queues") is None
 
 
 def check_layout(store: Snapshot) -> Iterator[Finding]:
-    """What is wrong with names, sizes, kinds and owners of files; and abort."""
+    """Problems of names, sizes, kinds and owners of files; and abort."""
     yield from _segments(store)
     yield from _marks(store)
     yield from _parts(store)
@@ -75,7 +75,7 @@ def _marks(store: Snapshot) -> Iterator[Finding]:
 
 
 def _parts(store: Snapshot) -> Iterator[Finding]:
-    """What has the name of a part of the store, and is something else."""
+    """Entries with the name of a part of the store that are something else."""
     for names, expected, is_right in ((_DIRECTORIES, "a directory", stat.S_ISDIR), (_FILES, "a file", stat.S_ISREG)):
         for name in names:
             path = os.path.join(store.root, name)
@@ -85,8 +85,8 @@ def _parts(store: Snapshot) -> Iterator[Finding]:
 
 
 def _status_at(store: Snapshot, path: str) -> os.stat_result | None:
-    """What is at a path; of a link what it leads to, or the link itself where that is nothing. None where nothing is
-    there."""
+    """The status of a path: of a link's target, or of the link itself if its target does not exist. None if the path
+    does not exist."""
     for look in (store.files.status, store.files.lstat):
         with contextlib.suppress(OSError):
             return look(path)
@@ -106,7 +106,7 @@ def _index_directory(store: Snapshot) -> Iterator[Finding]:
 
 
 def names_in(store: Snapshot, directory: str | None) -> list[str]:
-    """The names in a directory; none where that is no directory."""
+    """The names in a directory; none if the path is not a directory."""
     try:
         return [] if directory is None else sorted(store.files.names(directory))
     except OSError:
@@ -114,7 +114,7 @@ def names_in(store: Snapshot, directory: str | None) -> list[str]:
 
 
 def _entries(store: Snapshot) -> Iterator[Finding]:
-    """Links and foreign owners: of the store's own entries, and of the files of its log and index."""
+    """Links and foreign owners among the store's own entries and the files of its log and index."""
     owner = store.files.lstat(store.root).st_uid
     paths = [
         os.path.join(store.root, name) for name in names_in(store, store.root) if not name.startswith(".rmqstore-")
@@ -127,7 +127,7 @@ def _entries(store: Snapshot) -> Iterator[Finding]:
 
 
 def kinds(store: Snapshot, paths: list[str], owner: int) -> Iterator[Finding]:
-    """Which of some paths are links, or belong to somebody else than the store; of the latter one row."""
+    """The paths that are links, a row for each; and one row for all paths with another owner than the store's."""
     foreign: list[tuple[str, int]] = []
     for path in paths:
         try:
@@ -144,7 +144,7 @@ def kinds(store: Snapshot, paths: list[str], owner: int) -> Iterator[Finding]:
 
 
 def check_queue_directories(store: Snapshot, topics: list[str], is_batch: bool) -> Iterator[Finding]:
-    """What lies in the directories of some topics' queues and is no file of a queue, and links and owners there."""
+    """Entries of some topics' queue directories that are not files of a queue; and links and foreign owners there."""
     above = store.layout.batchconsumequeue if is_batch else store.layout.consumequeue
     if above is None:
         return
@@ -174,7 +174,7 @@ def check_queue_directories(store: Snapshot, topics: list[str], is_batch: bool) 
 
 
 def not_looked_at(store: Snapshot) -> Iterator[Finding]:
-    """What only RocksDB, DLedger or a tiered store knows: a row for each."""
+    """A row for each part that only RocksDB, DLedger or a tiered store has."""
     for place in elsewhere(store):
         yield Finding("notLookedAt", place.path, expected="nothing that only this has", found=place.what)
 

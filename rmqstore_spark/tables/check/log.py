@@ -1,7 +1,7 @@
-"""A stretch of the log, read once: what is damaged in it, and what queues and index files say of its messages.
+"""A stretch of the log, read once: its damage, and its messages' queue units and index items.
 
-The kernel derives from the units what a broker would put into queues and index (native_io.Dispatcher); that is held
-against what stands there.
+The kernel derives from the units what a broker would put into queues and index (native_io.Dispatcher), and the result
+is compared with the files.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from rmqstore_spark.tables.check.problems import Finding
 from rmqstore_spark.tables.check.queue_units import QueueStretch
 from rmqstore_spark.tables.check.unwritten import problem_of
 
-_AT_ONCE = 128 * 1024 * 1024  # bytes of the log whose outcome is held in memory
+_AT_ONCE = 128 * 1024 * 1024  # bytes of the log whose derived units and items are in memory at once
 
 
 Block = tuple[Extent, ...]  # pieces of the log that follow each other
@@ -26,11 +26,11 @@ Block = tuple[Extent, ...]  # pieces of the log that follow each other
 
 @dataclass(frozen=True)
 class LogPart:
-    """Blocks of the log that follow each other, and what they are held against.
+    """Consecutive blocks of the log, and the index files that they are compared with.
 
     Attributes:
         has_queues: whether the store has ConsumeQueue files at all.
-        index: the index files that may have items of these pieces.
+        index: the index files that may have items of these blocks.
         covered: the first and the last physical offset that the store's index has; messages strictly between them
             must be in it.
     """
@@ -42,15 +42,15 @@ class LogPart:
 
     @property
     def size(self) -> int:
-        """Bytes of the log."""
+        """The bytes of the log in these blocks."""
         return sum(piece.stop - piece.start for block in self.blocks for piece in block)
 
 
 class _Scanner:
-    """A dispatcher that is handed windows as a decoder is.
+    """A dispatcher that takes windows as a decoder does.
 
     Attributes:
-        reached: the first physical offset that it has not passed.
+        reached: the first physical offset that the dispatcher has not passed.
     """
 
     def __init__(self, index_tags: bool, start: int) -> None:
@@ -58,14 +58,14 @@ class _Scanner:
         self.reached = start
 
     def dispatch(self, window: memoryview, **bounds: Any) -> Walked:
-        """As of commitlog.UnitSink."""
+        """See commitlog.UnitSink."""
         walked = self.dispatcher.dispatch(window, **bounds)
         self.reached = walked.at
         return walked
 
 
 def check_log(store: Snapshot, view: LogView, part: LogPart) -> Iterator[Finding]:
-    """What is wrong in a part of the log, and with what queues and index files say of its messages."""
+    """Problems of a part of the log, and of its messages' queue units and index items."""
     queues = QueueStretch(store, view)
     index = IndexStretch(store, view, part.index, part.covered)
     for block in part.blocks:
@@ -112,7 +112,7 @@ def _check_block(
 
 
 def _dispatched(store: Snapshot, block: Block, start: int, stop: int, tags: bool) -> Dispatched:
-    """What follows from the units that begin in [start, stop), once more."""
+    """The queue units and index items of the units that begin in [start, stop), computed once more."""
     scanner = _Scanner(tags, start)
     for piece in block:
         if start < piece.stop and piece.start < stop:

@@ -1,4 +1,4 @@
-"""The log as it is asked about single units, by parts that read something else."""
+"""The log for questions about single units, asked by parts that read something else."""
 
 import os
 from collections.abc import Iterator
@@ -15,18 +15,18 @@ from rmqstore_spark.store.structures.layout import queue_path
 from rmqstore_spark.store.structures.segments import Damage, Extent
 from rmqstore_spark.tables.check.moment import Moment, first_segment
 
-_FAR = 1 << 30  # bytes of the log that are looked through for messages that may be missing
+_FAR = 1 << 30  # bytes of the log that are searched for messages that may be missing
 
 Wanted = dict[tuple[str, int], set[int]]  # queue offsets by topic and queueId
 
 
 class LogView:
-    """A store's log. Nothing is read before it is asked for, and bodies are not.
+    """A store's log. Nothing is read before it is asked for, and bodies are never read.
 
     Args:
         root: the store directory.
         commitlogs: the directories of its commitlog.
-        files: how to reach files, and where requests and bytes are counted.
+        files: reaches files, and counts requests and bytes.
         moment: when the check began.
     """
 
@@ -37,7 +37,7 @@ class LogView:
 
     @kept
     def store(self) -> Snapshot:
-        """The store, with a log that ends where it did."""
+        """The store, with a log that ends where it ended at that moment."""
         return Snapshot.find(*self._where, end=self.moment.end)
 
     @kept
@@ -53,11 +53,11 @@ class LogView:
 
     @property
     def end(self) -> int:
-        """Where the log ended."""
+        """The physical offset at which the log ended."""
         return self.moment.end
 
     def header(self, position: int) -> Header | None:
-        """The unit at a physical offset, if one is there."""
+        """The header of the unit at a physical offset; None if there is no unit."""
         extent = self.store.log.extent_at(position)
         if extent is None:
             return None
@@ -65,7 +65,7 @@ class LogView:
             return reader.header(position)
 
     def is_of(self, queue: Queue, queue_offset: int, unit: QueueUnit) -> bool:
-        """Is the message at a unit's physical offset the one of this queue and offset? In a light queue any is."""
+        """Is the message at a unit's physical offset that of this queue and offset? In a light queue any message is."""
         header = self.header(unit.position)
         if header is None:
             return False
@@ -89,7 +89,7 @@ class LogView:
         return self._damages[extent.start]
 
     def present(self, wanted: Wanted, start: int, stop: int) -> Wanted:
-        """Which messages of queues are in the last gibibyte of a part of the log, beginning with the segment of
+        """The wanted messages that are in the last gibibyte of a part of the log, which begins with the segment of
         `start`."""
         if not wanted:
             return {}
@@ -105,7 +105,7 @@ class LogView:
         return {name: offsets & wanted[name] for name, offsets in found.items() if name in wanted}
 
     def has_key(self, position: int, key_hash: int) -> bool:
-        """Is there a message at a physical offset that has an index key of this hash?"""
+        """Is there a message with an index key of this hash at a physical offset?"""
         extent = self.store.log.extent_at(position)
         if extent is None:
             return False
@@ -126,7 +126,7 @@ class LogView:
         return key_hash in dispatcher.finish().key_hash
 
     def is_queued_anywhere(self) -> bool:
-        """Has it a message that belongs into a queue?"""
+        """Has the log a message that belongs in a queue?"""
         return any(
             header.is_queued and queue_path(header.topic, header.queue_id) is not None
             for run in self._runs(Filter())
@@ -134,7 +134,7 @@ class LogView:
         )
 
     def has_time_from(self, timestamp: int) -> bool:
-        """Has it a message that was stored at a time (ms) or later? Store times need not ascend."""
+        """Has the log a message that was stored at a time (ms) or later? Store times need not ascend."""
         return any(True for _ in self._runs(Filter(store_timestamp=(timestamp, (1 << 63) - 1))))
 
     def _runs(self, chosen: Filter) -> Iterator[Run]:

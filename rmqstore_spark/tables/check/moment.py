@@ -1,9 +1,9 @@
-"""A store as it was when `check` began: what all its parts are judged by, however long they take.
+"""A store as it was when `check` began. All parts of a check judge this moment, however long they take.
 
-A broker puts a message into the log first, then into its queue, then into the index. So while it runs, and in a copy
-that was made meanwhile (there is `abort` then, as after a crash), the three end at different messages. What lies beyond
-the log's end as it was found is not judged. And the last messages may not be in their queues yet: a broker that runs
-puts them there, and one that starts after a crash does so from where the checkpoint says
+A broker puts a message into the log first, then into its queue, then into the index. So while a broker runs, and in a
+copy that was made meanwhile (with `abort`, as after a crash), the three end at different messages. Units and items
+beyond the log's end of that moment are not judged. And the last messages may not be in their queues yet: a running
+broker will put them there, and a broker that starts after a crash does so from the checkpoint on
 (CommitLog.recoverAbnormally).
 """
 
@@ -21,13 +21,13 @@ _SLACK = 3000  # milliseconds that a broker goes back behind its checkpoint (Sto
 
 @dataclass(frozen=True)
 class Moment:
-    """When a store was looked at.
+    """The moment at which a store was looked at.
 
     Attributes:
         end: the physical offset where its log ended.
-        is_unsettled: whether a broker was writing it then, or when it was copied or when the broker was killed.
-        is_left: whether it is the latter: nobody writes it now, and a broker that starts recovers it.
-        dispatched_from: a broker puts messages from this physical offset on into queues and index, now or when it
+        is_unsettled: whether a broker was writing the store at that moment, or when it was copied or the broker killed.
+        is_left: whether a broker was copied or killed: nobody writes now, and a broker that starts recovers the store.
+        dispatched_from: the physical offset from which a broker puts messages into queues and index, now or when it
             starts.
     """
 
@@ -37,12 +37,12 @@ class Moment:
     dispatched_from: int
 
     def is_gone(self, why: RmqStoreError, path: str, files: Files) -> bool:
-        """Does an error mean no more than that a broker has deleted a file, as it does with what has expired?"""
+        """Does an error only mean that a broker has deleted an expired file?"""
         return self.is_unsettled and _is_gone(why, path, files)
 
 
 def moment_of(store: Snapshot) -> Moment:
-    """Now."""
+    """The present moment of a store."""
     is_locked = store.files.is_locked(store.layout.lock)
     is_unsettled = store.layout.abort or is_locked
     is_left = store.layout.abort and not is_locked
@@ -50,8 +50,8 @@ def moment_of(store: Snapshot) -> Moment:
 
 
 def _dispatched_from(store: Snapshot) -> int:
-    """Where a broker that finds `abort` begins: with the last segment whose first message is older than its checkpoint,
-    and since 5.4.0 not more than some segments back."""
+    """The physical offset at which a broker that finds `abort` begins: the last segment whose first message is older
+    than the checkpoint, and since 5.4.0 at most some segments back."""
     said = checkpoint.fields(store.layout.checkpoint, store.files)
     known = min((said.get(name, 0) for name in ("physicMsgTimestamp", "logicsMsgTimestamp")), default=0) - _SLACK
     start = store.end
@@ -73,6 +73,6 @@ def _is_gone(why: RmqStoreError, path: str, files: Files) -> bool:
 
 
 def first_segment(commitlogs: list[str], files: Files) -> int:
-    """Where the log begins now: since the check began segments may have been deleted."""
+    """The physical offset at which the log begins now: segments may have been deleted since the check began."""
     starts = [start for each in commitlogs for name in files.names(each) if (start := start_in(name)) is not None]
     return min(starts, default=0)

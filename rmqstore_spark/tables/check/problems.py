@@ -1,5 +1,4 @@
-"""What check can find, and what a salvage can lose: each problem with how bad it is, where it belongs, and what to do.
-The only such table."""
+"""The only table of problems that check can find or a salvage can lose: the severity, area and advice of each."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -33,9 +32,9 @@ class Problem(NamedTuple):
 
     Attributes:
         severity: error, warning or info.
-        area: of the store, as column `area` says.
-        advice: what to do about it in the store; empty: check does not find it.
-        salvaged: what there is to say of it after a salvage; empty: a salvage does not lose it.
+        area: the part of the store, as in the column `area`.
+        advice: what to do in the store; empty for problems that check does not find.
+        salvaged: what to say after a salvage; empty for problems that a salvage does not report.
     """
 
     severity: str
@@ -244,13 +243,13 @@ PROBLEMS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """A row of the table, with a field for each column but for what PROBLEMS says.
+    """A row of the table, with a field for each column except those that PROBLEMS gives.
 
     Large because the row has as many columns.
 
     Attributes:
-        count: how many there are in a row, of which this is the first; None where nobody knows.
-        advice: what to do, where it is another thing than PROBLEMS says.
+        count: the number of consecutive problems, of which this is the first; None if unknown.
+        advice: what to do, if it differs from PROBLEMS.
     """
 
     problem: str
@@ -270,7 +269,7 @@ def to_batch(findings: Iterable[Finding], is_salvaged: bool = False) -> pa.Recor
     """Rows of the table.
 
     Args:
-        is_salvaged: whether they are what a salvage has lost.
+        is_salvaged: whether the findings are the losses of a salvage.
     """
     some = list(findings)
     kinds = [PROBLEMS[finding.problem] for finding in some]
@@ -296,5 +295,5 @@ def to_batch(findings: Iterable[Finding], is_salvaged: bool = False) -> pa.Recor
 
 
 def _shown(text: str | None) -> str | None:
-    """Names from a store may be no text that can be shown."""
+    """A name from a store as text that can be shown."""
     return None if text is None else one_line(text)
