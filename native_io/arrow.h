@@ -9,7 +9,7 @@
 #include "arrow_abi.h"
 #include "decode.h"
 
-/* Frees the children that nobody took, and all that rmq_new_array allocated. */
+/* Frees the children that no consumer took, and everything that rmq_new_array allocated. */
 static void rmq_release_array(struct ArrowArray *array) {
     for (int64_t i = 0; i < array->n_children; i++) {
         struct ArrowArray *child = array->children[i];

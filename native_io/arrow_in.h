@@ -1,5 +1,5 @@
-/* Arrays that come in by Arrow's C data interface. What they say of themselves is checked before it is used; that their
- * buffers are as long as they should be is the word of who made them. */
+/* Arrays that come in by Arrow's C data interface. Their own fields are checked before use; the lengths of their
+ * buffers cannot be checked, and are the producer's promise. */
 #ifndef RMQ_ARROW_IN_H
 #define RMQ_ARROW_IN_H
 
@@ -8,10 +8,10 @@
 
 #include "arrow_abi.h"
 
-/* Some elements of an array; number 0 is the first that is asked for. */
+/* Some elements of an array; number 0 is the first one asked for. */
 typedef struct {
     const uint8_t *validity; /* NULL: no nulls */
-    int64_t first;           /* where in the buffers that one is */
+    int64_t first;           /* the position of element 0 in the buffers */
     const void *values;      /* numbers, or the int32 offsets of text and map */
     const uint8_t *data, *data_end;
 } rmq_in;

@@ -10,18 +10,18 @@
 #include "unit.h"
 
 typedef struct {
-    const uint8_t *memory; /* the file's first `size` bytes; what comes after them is read */
+    const uint8_t *memory; /* the file's first `size` bytes; bytes after them are read */
     int64_t size;
     rmq_file file;
-    int64_t begin_offset, end_offset; /* as the header says, and so `count` */
+    int64_t begin_offset, end_offset; /* from the header, like `count` */
     int64_t count, items;
     uint32_t slots;
 } rmq_index_file;
 
-/* Broken: also where reading failed, which file.error says. */
+/* RMQ_CHAINS_BROKEN also where reading failed, which file.error shows. */
 enum { RMQ_CHAINS_FOLLOWED = 0, RMQ_CHAINS_NO_MEMORY = -1, RMQ_CHAINS_BROKEN = -2 };
 
-/* Where `n` bytes of the file are; NULL where it has become shorter, or reading fails. */
+/* The address of `n` bytes of the file; NULL where the file has become shorter, or reading fails. */
 static const uint8_t *rmq_index_bytes(rmq_index_file *f, int64_t at, int64_t n, uint8_t *space) {
     if (at + n <= f->size) return f->memory + at;
     return rmq_read_file(&f->file, space, n, at) == n ? space : NULL;
@@ -50,7 +50,7 @@ static int rmq_follow_chains(rmq_index_file *f, const int32_t *hashes, int64_t n
             if (known && latest > f->end_offset) latest = f->end_offset;
             if (offset < (known ? f->begin_offset : f->end_offset) || offset > latest) return RMQ_CHAINS_BROKEN;
             if (hash < 0 || (uint32_t)hash % f->slots != slot) return RMQ_CHAINS_BROKEN;
-            /* Wiped: in slot 0 of the first file that would look like the end of a chain. */
+            /* A wiped item, which in slot 0 of the first file would look like the end of a chain. */
             if ((hash | previous | rmq_i32(p + 12)) == 0 && offset == 0) return RMQ_CHAINS_BROKEN;
             for (int64_t k = i; known && k < after; k++) {
                 if (hashes[k] != hash) continue;

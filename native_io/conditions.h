@@ -1,7 +1,8 @@
-/* What is wanted of a message's own fields: conditions, and all of them must hold.
+/* Conditions on a message's own fields; all of them must hold.
  *
- * A condition lists values of a field, and holds where the field has one of them. Where it is about several fields, one that
- * has is enough. What is compared is what the columns show (decode.h), but by the unit's own bytes: nothing is decoded. */
+ * A condition lists values of a field, and holds where the field has one of them. A condition on several fields holds
+ * if one of them has such a value. Values are compared as the columns show them (decode.h), but by the unit's own
+ * bytes: nothing is decoded. */
 #ifndef RMQ_CONDITIONS_H
 #define RMQ_CONDITIONS_H
 
@@ -19,7 +20,7 @@ enum {
     RMQ_BY_QUEUE_OFFSET, /* numbers: 8 bytes, as in the unit */
     RMQ_BY_PHYSICAL_OFFSET,
     RMQ_BY_STORE_TIMESTAMP,
-    RMQ_BY_OFFSET_MSG_ID, /* the store host's bytes and 8 of the physical offset: what the column has in hex */
+    RMQ_BY_OFFSET_MSG_ID, /* the store host's bytes and 8 of the physical offset: the column has these in hex */
     RMQ_BY_TAGS,          /* UTF-8 */
     RMQ_BY_KEYS,
     RMQ_BY_WORD, /* one of the words of KEYS, which spaces separate */
@@ -36,7 +37,7 @@ typedef struct {
     int32_t field;
     rmq_list spans, bytes; /* of rmq_value; of them all */
     int64_t longest;
-    uint8_t *shown; /* room for a text as it is shown; NULL where no value has U+FFFD: then what differs in bytes differs */
+    uint8_t *shown; /* space for a text as shown; NULL where no value has U+FFFD: texts then differ if bytes do */
 } rmq_values;
 
 /* Values of one more field, or NULL when there is no memory. */
@@ -49,7 +50,7 @@ static rmq_values *rmq_add_values(rmq_list *conditions, int32_t condition, int32
     return v;
 }
 
-/* One more value, which comes after all that there are. 0, or -1 when there is no memory. */
+/* Add a value, which comes after all existing ones. 0, or -1 when there is no memory. */
 static int rmq_add_value(rmq_values *v, const uint8_t *p, int64_t n) {
     RMQ_TRY(rmq_list_reserve(&v->spans, 1, sizeof(rmq_value)));
     RMQ_TRY(rmq_list_reserve(&v->bytes, n + 1, 1));
@@ -61,7 +62,7 @@ static int rmq_add_value(rmq_values *v, const uint8_t *p, int64_t n) {
     return 0;
 }
 
-/* From here on texts are compared as they are shown. 0, or -1 when there is no memory. */
+/* From this call on texts are compared as columns show them. 0, or -1 when there is no memory. */
 static int rmq_compare_as_shown(rmq_values *v) {
     v->shown = malloc((size_t)v->longest + 1);
     return v->shown == NULL ? -1 : 0;
@@ -106,12 +107,12 @@ static inline int rmq_has_word(const rmq_values *v, const uint8_t *p, int64_t n)
     return 0;
 }
 
-/* A property has a value; where there is none, it is null, which is no value. */
+/* Has a property a value? A missing property is null, which is no value. */
 static inline int rmq_is_property(const rmq_values *v, rmq_text text) {
     return text.bytes != NULL && rmq_is_value(v, text.bytes, text.size);
 }
 
-/* Has the unit's field one of the values? `labels` are its properties once they are found: *known. */
+/* Has the unit's field one of the values? `labels` are the unit's properties, once found (*known). */
 static inline int rmq_has_value(const rmq_values *v, const rmq_unit *u, rmq_labels *labels, int *known) {
     uint8_t id[20 + 8];
     if (v->field >= RMQ_BY_TAGS && !*known) {

@@ -21,7 +21,8 @@
 
 #define RMQ_CRC32_POLYNOMIAL 0xEDB88320u
 
-/* Filled once, when the module is loaded; only read afterwards. Each module has its own, filled the same way. */
+/* A table filled once, when the module is loaded; only read afterwards. Each module has its own, filled the same way.
+ */
 static uint32_t rmq_crc32_table[8][256];
 static uint32_t rmq_crc32_powers[40]; /* x^(2^k) mod P, bit-reflected */
 #if RMQ_X86
@@ -143,8 +144,8 @@ static inline uint32_t rmq_crc32(uint32_t crc, const uint8_t *p, size_t n) {
     return rmq_crc32_portable(crc, p, n);
 }
 
-/* The CRC of the last n bytes of some, by that of all of them and that of those before the last n: what a CRC says of
- * bytes is multiplied by x^8 with each byte that follows, and sums are XOR. n < 2^36. */
+/* The CRC of the last n bytes, from the CRC of all bytes and that of the bytes before the last n: each following byte
+ * multiplies a CRC by x^8, and sums are XOR. n < 2^36. */
 static inline uint32_t rmq_crc32_between(uint32_t before, uint32_t all, uint64_t n) {
     for (int k = 3; n != 0; n >>= 1, k++)
         if (n & 1) before = rmq_crc32_times(rmq_crc32_powers[k], before);

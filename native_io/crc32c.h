@@ -54,7 +54,8 @@ static inline uint32_t rmq_crc32c(uint32_t crc, const uint8_t *p, size_t n) {
     return rmq_crc32c_portable(crc, p, n);
 }
 
-/* As RocksDB stores one: rotated, with a constant, so that the CRC of bytes with a CRC in them is no special case. */
+/* A CRC as RocksDB stores it: rotated, plus a constant, so that the CRC of bytes that contain a CRC is no special case.
+ */
 static inline uint32_t rmq_masked(uint32_t crc) { return (crc >> 15 | crc << 17) + 0xA282EAD8u; }
 
 #endif

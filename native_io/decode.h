@@ -1,4 +1,4 @@
-/* Units to Arrow buffers: for each column that is asked for its validity, offsets and data, row by row. */
+/* Units to Arrow buffers: validity, offsets and data of each requested column, row by row. */
 #ifndef RMQ_DECODE_H
 #define RMQ_DECODE_H
 
@@ -66,20 +66,20 @@ static const uint8_t rmq_layout[RMQ_COLUMNS] = {
 
 typedef struct {
     uint8_t *data;
-    int64_t size; /* bytes in use; not kept for `values`, where the number of rows says it */
+    int64_t size; /* bytes in use; not kept for `values`, where the number of rows gives it */
     int64_t capacity;
     rmq_pool *pool;
     int64_t usual; /* bytes of earlier batches, see rmq_usual */
 } rmq_buffer;
 
 typedef struct {
-    rmq_buffer validity; /* only a null makes it; until then it is empty, and all rows are valid */
+    rmq_buffer validity; /* made by the first null; empty until then, with all rows valid */
     rmq_buffer values;   /* fixed-width values by row, or the rows + 1 int32 offsets of text and map */
     rmq_buffer data;     /* bytes of text */
     int64_t nulls;
 } rmq_column;
 
-/* A host as text and in hex. Brokers and producers are few, so each is put into words once and found again. */
+/* A host as text and in hex. Brokers and producers are few, so each host is formatted once and found again. */
 typedef struct {
     uint8_t raw[20];
     int32_t raw_size; /* 0: nothing yet */
@@ -93,13 +93,13 @@ enum { RMQ_HOSTS = 64 };
 typedef struct {
     uint32_t asked; /* 1 << column */
     int64_t rows;
-    int64_t room;        /* so many rows fit */
+    int64_t room;        /* rows that fit */
     int64_t usual;       /* rows of earlier batches, see rmq_usual */
-    int64_t entries;     /* of the map */
+    int64_t entries;     /* entries of the map */
     int64_t compressed;  /* rows whose body says it is compressed */
     rmq_column columns[RMQ_COLUMNS];
     rmq_column names, contents; /* the map's entries */
-    rmq_host hosts[RMQ_HOSTS]; /* where the hash of rmq_see_host says */
+    rmq_host hosts[RMQ_HOSTS]; /* at the index that rmq_see_host's hash gives */
     rmq_splitter splitter;
 } rmq_decoder;
 
@@ -126,8 +126,8 @@ static rmq_decoder *rmq_new_decoder(void) {
 
 static inline int rmq_asks(uint32_t asked, int column) { return asked >> column & 1; }
 
-/* What the next batch may come to, so that its buffers need not move: as much as this one and a few more; where this one is
- * small, as the last of a piece is, nearly as much as those before. */
+/* The expected size of the next batch, so that its buffers need not move: a little more than this batch; where this
+ * batch is small, as the last of a piece is, nearly as much as earlier ones. */
 static inline int64_t rmq_usual(int64_t before, int64_t now) {
     const int64_t next = now + now / 8, fewer = before - before / 8;
     return next > fewer ? next : fewer;
@@ -213,7 +213,7 @@ static inline void rmq_hex4(char *to, const uint8_t *p) {
     memcpy(to, &text, 8);
 }
 
-/* `ip:port` or `[ipv6]:port`. The port is an i32 on disk; whatever stands there is shown. */
+/* `ip:port` or `[ipv6]:port`. The port is an i32 on disk; any value is shown. */
 __attribute__((noinline)) static void rmq_format_host(rmq_host *h, const uint8_t *raw, int32_t raw_size) {
     char *to = h->text;
     if (raw_size == 8) {
@@ -325,7 +325,8 @@ static inline int rmq_put_properties(rmq_decoder *d, const rmq_unit *u, const ui
     return rmq_asks(d->asked, RMQ_PROPERTIES) ? rmq_put_entries(d, p, size, n, readable_end, known) : 0;
 }
 
-/* Have memory for `rows` rows in all. That of text follows as it comes; its offsets, like the map's, begin with a 0. */
+/* Have memory for `rows` rows in all. Memory for text is added as text comes; offsets of text, like the map's, begin
+ * with a 0. */
 static int rmq_reserve_rows(rmq_decoder *d, int64_t rows) {
     for (int i = 0; i < RMQ_COLUMNS; i++) {
         if (!rmq_asks(d->asked, i)) continue;
@@ -347,7 +348,7 @@ static int rmq_reserve_rows(rmq_decoder *d, int64_t rows) {
     return 0;
 }
 
-/* Have memory for one row more, and with it for as many as are usual, but for no more than `most` in all. */
+/* Have memory for one more row, and with it for as many as usual, but for no more than `most` in all. */
 __attribute__((noinline, cold)) static int rmq_make_room(rmq_decoder *d, int64_t most) {
     const int64_t more = d->rows + d->rows / 2 + 64, rows = more > d->usual ? more : d->usual;
     return rmq_reserve_rows(d, rows < most ? rows : most);
@@ -360,7 +361,7 @@ static inline int rmq_append_unit(rmq_decoder *d, const rmq_unit *u, const uint8
     const uint8_t *const store_host = u->store_timestamp + 8;
     const uint8_t *const after_hosts = store_host + u->store_host_size;
     const int64_t row = d->rows;
-    const uint32_t asked = d->asked; /* d is reloaded after every store of bytes; this is not */
+    const uint32_t asked = d->asked; /* unlike d, not reloaded after every store of bytes */
     if (rmq_asks(asked, RMQ_TOPIC)) RMQ_TRY(rmq_set_text(&c[RMQ_TOPIC], row, u->topic, u->topic_length, readable_end));
     if (rmq_asks(asked, RMQ_QUEUE_ID)) rmq_set_i32(&c[RMQ_QUEUE_ID], row, rmq_i32(p + RMQ_AT_QUEUE_ID));
     if (rmq_asks(asked, RMQ_QUEUE_OFFSET)) rmq_set_i64(&c[RMQ_QUEUE_OFFSET], row, rmq_i64(p + RMQ_AT_QUEUE_OFFSET));
@@ -407,7 +408,7 @@ static int rmq_append(rmq_decoder *d, const uint8_t *window, int64_t size, int64
         rmq_unit u;
         rmq_finding why;
         *wrong = positions[i];
-        if (base < 0 || positions[i] < base) return 1; /* else the difference may not fit */
+        if (base < 0 || positions[i] < base) return 1; /* as the difference might not fit */
         const int64_t at = window_offsets != NULL ? window_offsets[i] : positions[i] - base;
         if (at < 0 || at > size) return 1;
         if (rmq_unit_at(window + at, size - at, positions[i], INT64_MAX, 0, &u, &why) != RMQ_OK) return 1;
@@ -416,8 +417,8 @@ static int rmq_append(rmq_decoder *d, const uint8_t *window, int64_t size, int64
     return 0;
 }
 
-/* Walk and decode in one, at most `most` units: all of them, or those that a filter selects, and then only their CRC is looked
- * at (RMQ_ASK: as of rmq_select). Answers 0, or -1 / -2 of rmq_reserve. */
+/* Walk and decode in one, at most `most` units: all of them, or those that a filter selects, and then only their CRC is
+ * checked (RMQ_ASK: see rmq_select). Returns 0, or -1 / -2 of rmq_reserve. */
 static inline int rmq_decode_on(rmq_decoder *d, rmq_filter *f, rmq_walk *w, int64_t most, rmq_unit *asked,
                                 rmq_machine machine) {
     const int64_t before = d->rows, shown = (w->base + w->size - w->position) / RMQ_SMALLEST_UNIT + 1;
@@ -466,7 +467,8 @@ static int64_t rmq_decoded_bytes(const rmq_decoder *d) {
     return bytes;
 }
 
-/* May any text be other than UTF-8? Topics are looked at here, all at once; properties were while they were split. */
+/* May any text be other than UTF-8? Topics are checked here, all at once; properties were checked while they were
+ * split. */
 static int rmq_not_ascii(const rmq_decoder *d) {
     const rmq_buffer *topics = &d->columns[RMQ_TOPIC].data;
     uint8_t high = d->splitter.high != 0;

@@ -1,5 +1,6 @@
-/* What org.apache.rocketmq.store makes of a unit once it is appended: its offset in the queue (CommitLog, which is asked
- * before), its ConsumeQueue unit (CommitLogDispatcherBuildConsumeQueue) and its index entries (CommitLogDispatcherBuildIndex).
+/* The data that org.apache.rocketmq.store derives from an appended unit: its offset in the queue (CommitLog, before
+ * appending), its ConsumeQueue unit (CommitLogDispatcherBuildConsumeQueue) and its index entries
+ * (CommitLogDispatcherBuildIndex).
  *
  *     sysFlag's type     queueOffset             ConsumeQueue   index
  *     NOT, COMMIT        the queue's next one    yes            yes
@@ -25,7 +26,7 @@
 
 static const int64_t rmq_max_queue_offset = INT64_MAX / RMQ_QUEUE_UNIT_SIZE; /* a ConsumeQueue's bytes are counted too */
 
-/* What is known of a queue. */
+/* The state of a queue. */
 typedef struct {
     int64_t next;        /* queueOffset of the next message that is placed */
     uint32_t key_prefix; /* Java's hash of the topic and '#', with which an index key begins */
@@ -57,7 +58,7 @@ typedef struct {
     rmq_list touched; /* of int32_t: the queues that have pending units */
     int64_t last_position, last_timestamp, inner_batches;
     int64_t least_timestamp, most_timestamp; /* of all units; the most is below the least where there is none */
-    uint64_t fall;   /* how much older than one before it a unit is, at the most */
+    uint64_t fall;   /* the most by which a unit is older than one before it */
     int64_t bytes;    /* of all units */
     rmq_splitter splitter;
 } rmq_dispatcher;
@@ -77,7 +78,7 @@ static inline rmq_queue *rmq_queue_at(rmq_dispatcher *d, int32_t number) {
     return (rmq_queue *)d->states.data + number;
 }
 
-/* The number of a queue, which is given one if it has none yet; -1 when there is no memory. */
+/* The number of a queue, which gets one if it has none yet; -1 when there is no memory. */
 static inline int32_t rmq_know_queue(rmq_dispatcher *d, const uint8_t *topic, int32_t size, int32_t id) {
     const int32_t found = rmq_find_queue(&d->queues, topic, size, id);
     if (__builtin_expect(found >= 0, 1)) return found;
@@ -133,7 +134,7 @@ static inline int rmq_put_keys(rmq_dispatcher *d, uint32_t prefix, const uint8_t
     return 0;
 }
 
-/* Take down what follows from a unit; 0, or -1 when there is no memory. */
+/* Collect the data derived from a unit; 0, or -1 when there is no memory. */
 static inline int rmq_collect(rmq_dispatcher *d, const rmq_unit *u, int32_t number, int64_t queue_offset,
                               int64_t position, const uint8_t *readable_end, rmq_machine machine) {
     const int64_t timestamp = rmq_i64(u->store_timestamp);
@@ -186,7 +187,7 @@ static inline int rmq_collect(rmq_dispatcher *d, const rmq_unit *u, int32_t numb
 /* ---- giving out positions */
 
 /* A checksum of the whole unit (__CRC32#, enabledAppendPropCRC) is the last property, with ten digits, the lowest first:
- * of a unit that has one it is written anew, as what it covers has changed. */
+ * a unit's checksum is recomputed, as the bytes that it covers have changed. */
 static inline void rmq_renew_property_crc(uint8_t *p, const rmq_unit *u) {
     enum { SIZE = 20, DIGITS = 10 };
     uint8_t *const at = p + u->total - SIZE;
@@ -195,9 +196,10 @@ static inline void rmq_renew_property_crc(uint8_t *p, const rmq_unit *u) {
     for (int i = 0; i < DIGITS; i++, crc /= 10) at[9 + i] = (uint8_t)('0' + crc % 10);
 }
 
-/* The staged units of a walk get their positions, which begin at its own, and their queue offsets, unless they are to keep
- * those that they have; and units whose storeTimestamp is 0 get `store_timestamp`. The walk's window is written to. It stops where a unit does not fit into the
- * segment (RMQ_FULL), where all have theirs (RMQ_LIMIT), or where there is none. Answers 0, or -1 when there is no memory. */
+/* Give the staged units of a walk their positions, from the walk's own on, and their queue offsets, unless they keep
+ * those that they have; units whose storeTimestamp is 0 get `store_timestamp`. The walk's window is written to. The
+ * walk stops where a unit does not fit into the segment (RMQ_FULL), where all units are placed (RMQ_LIMIT), or where
+ * there is no unit. Returns 0, or -1 when there is no memory. */
 static inline int rmq_place_on(rmq_dispatcher *d, rmq_walk *w, int64_t store_timestamp, int keep, rmq_machine machine) {
     for (;; w->count += 1) {
         const int64_t in_window = w->position - w->base, left_in_segment = w->segment_end - w->position;
@@ -206,7 +208,7 @@ static inline int rmq_place_on(rmq_dispatcher *d, rmq_walk *w, int64_t store_tim
         rmq_unit u;
         w->status = RMQ_LIMIT;
         if (left == 0) return 0;
-        /* The position is not in a staged unit yet, and what there may be of it does not matter. */
+        /* A staged unit has no physical offset yet, and any value there is ignored. */
         const int64_t stored = left < RMQ_AT_SYSFLAG ? 0 : rmq_i64(p + RMQ_AT_PHYSICAL_OFFSET);
         w->status = rmq_unit_at(p, left, stored, INT64_MAX, w->verify_crc, &u, &w->why);
         if (w->status != RMQ_OK) return 0;
@@ -263,7 +265,7 @@ RMQ_FOR_MACHINES(int, rmq_dispatch, (rmq_dispatcher *d, rmq_walk *w, int64_t mos
 /* ---- handing over */
 
 /* The collected ConsumeQueue units as they are on disk, queue by queue: units.size * 20 bytes at `out`. The runs of each queue
- * go to `runs`, units.size elements. Answers how many there are, or -1 when there is no memory. */
+ * go to `runs`, units.size elements. Returns the number of runs, or -1 when there is no memory. */
 static int64_t rmq_group(rmq_dispatcher *d, uint8_t *out, rmq_run *runs) {
     const rmq_queue_unit *const units = d->units.data;
     const int32_t *const touched = d->touched.data;
@@ -300,7 +302,7 @@ static int64_t rmq_group(rmq_dispatcher *d, uint8_t *out, rmq_run *runs) {
     return count;
 }
 
-/* Begin anew, with the queues that are known. */
+/* Begin anew, keeping the known queues. */
 static void rmq_forget(rmq_dispatcher *d) {
     d->units.size = d->entries.size = d->touched.size = 0;
     d->last_position = d->last_timestamp = d->inner_batches = d->bytes = 0;

@@ -1,6 +1,7 @@
-/* Arrow columns to staged units: what org.apache.rocketmq.store.MessageExtEncoder makes of a message, but for what is known
- * only when it is appended. physicalOffset and queueOffset are 0, and so is a storeTimestamp that the row does not give:
- * rmq_place (dispatch.h) writes them. Every limit of a broker is checked here, row by row, before a byte is used. */
+/* Arrow columns to staged units, as org.apache.rocketmq.store.MessageExtEncoder makes them of messages, except for
+ * fields that are known only when a message is appended. physicalOffset and queueOffset are 0, and so is a
+ * storeTimestamp that the row does not give: rmq_place (dispatch.h) writes them. Every limit of a broker is checked
+ * here, row by row, before a byte is used. */
 #ifndef RMQ_ENCODE_H
 #define RMQ_ENCODE_H
 
@@ -57,12 +58,12 @@ enum {
     RMQ_MAX_BODY = 4 * 1024 * 1024,   /* MessageStoreConfig.maxMessageSize */
     RMQ_MAX_PROPERTIES_SIZE = 32767,
     RMQ_MAX_TOPIC_V1 = 127,
-    RMQ_MAX_TOPIC_V2 = 255,           /* what brokers since 5.1.0 let a topic have */
-    RMQ_MOST_FIXED = RMQ_FIXED_SIZE + 2 + 2 * 12,       /* a unit but for its variable parts */
-    RMQ_MOST_NAMED = 4 + 4 + 8 + 3 * 2,                 /* the names TAGS, KEYS, UNIQ_KEY and what separates them */
+    RMQ_MAX_TOPIC_V2 = 255,           /* bytes of a topic, for brokers since 5.1.0 */
+    RMQ_MOST_FIXED = RMQ_FIXED_SIZE + 2 + 2 * 12,       /* a unit without its variable parts */
+    RMQ_MOST_NAMED = 4 + 4 + 8 + 3 * 2,                 /* the names TAGS, KEYS, UNIQ_KEY and their separators */
 };
 
-/* Why a row was refused. The words are _REFUSALS's in _write.pyx. */
+/* Why a row was refused. The texts are in _REFUSALS in _write.pyx. */
 enum {
     RMQ_REFUSE_NULL = 1,
     RMQ_REFUSE_TOPIC_LENGTH,
@@ -82,7 +83,7 @@ enum {
 typedef struct {
     int reason, column;
     int64_t row, number;
-    const uint8_t *text; /* what was found, where it is text */
+    const uint8_t *text; /* the value found, where it is text */
     int64_t size;
 } rmq_refusal;
 
@@ -92,7 +93,7 @@ typedef struct {
     const uint8_t *validity; /* of the rows themselves, should the batch be a struct array */
     int64_t first;
     rmq_in columns[RMQ_IN_COLUMNS];
-    rmq_in names, contents; /* the map's entries, of which there are those that the rows have */
+    rmq_in names, contents; /* the map's entries, only those of the rows */
 } rmq_rows;
 
 static inline int rmq_may_be_null(int column) {
@@ -181,7 +182,7 @@ __attribute__((noinline)) static int rmq_check_topic(rmq_encoder *e, const uint8
     return 0;
 }
 
-/* Where the next pair goes, and how many there are. */
+/* The place of the next pair, and the number of pairs. */
 typedef struct {
     uint8_t *to;
     int32_t count;
@@ -211,13 +212,13 @@ static const struct {
     {"UNIQ_KEY", 8, RMQ_IN_UNIQ_KEY},
 };
 
-/* Which of them a name is, or -1. */
+/* The index of a name among these, or -1. */
 static inline int rmq_which_named(const uint8_t *name, int64_t size) {
     if (size == 4) return rmq_is(name, "TAGS", 4) ? 0 : rmq_is(name, "KEYS", 4) ? 1 : -1;
     return size == 8 && rmq_is(name, "UNIQ_KEY", 8) ? 2 : -1;
 }
 
-/* The property CRC is a broker's, over a unit that this one is not. */
+/* The property CRC is a broker's, of a unit with other fields than this one. */
 static inline int rmq_is_property_crc(const uint8_t *name, int64_t size) {
     return size == 8 && rmq_is(name, "__CRC32#", 8);
 }
@@ -230,7 +231,7 @@ static inline void rmq_put_named(const rmq_rows *r, int64_t row, int which, rmq_
     rmq_put_pair(out, rmq_named[which].name, rmq_named[which].size, 1, value, size, c->data_end - value >= 32);
 }
 
-/* How many of `n` bytes are 0x01 or 0x02. The RMQ_SLACK bytes after them are overwritten. */
+/* The number of 0x01 and 0x02 among `n` bytes. The RMQ_SLACK bytes after them are overwritten. */
 static inline int64_t rmq_count_separators(uint8_t *p, int64_t n) {
     int64_t count = 0;
     memset(p + n, 0, RMQ_SLACK);
@@ -243,7 +244,8 @@ static inline int64_t rmq_count_separators(uint8_t *p, int64_t n) {
     return count;
 }
 
-/* Refuse the row for a separator that stands where none may. What remains is a 0x01 in a value, which parsers bear. */
+/* Refuse the row for a separator in a place where none is allowed. The only one allowed is a 0x01 in a value, which
+ * parsers accept. */
 __attribute__((noinline, cold)) static int rmq_check_separators(const rmq_rows *r, int64_t row, rmq_refusal *why) {
     int64_t size, name_size;
     for (int which = 0; which < RMQ_NAMED; which++) {
@@ -268,8 +270,8 @@ __attribute__((noinline, cold)) static int rmq_check_separators(const rmq_rows *
     return 0;
 }
 
-/* The property string: the map's entries in their order, the named ones from their columns where those are not null. A pair
- * without a value is left out, as every parser drops it. Answers its size, or -1. */
+/* The property string: the map's entries in their order, the named ones from their columns where those are not null. A
+ * pair without a value is left out, as every parser drops it. Returns the size of the string, or -1. */
 static inline int64_t rmq_put_property_string(const rmq_rows *r, int64_t row, uint8_t *const to, int is_schedule,
                                               rmq_refusal *why) {
     rmq_pairs out = {to, 0};
@@ -316,7 +318,7 @@ __attribute__((noinline)) static int rmq_check_nulls(const rmq_rows *r, int64_t 
     return 0;
 }
 
-/* The row as a unit at `to`: its size, or -1. */
+/* Write the row as a unit at `to`; returns its size, or -1. */
 static inline int64_t rmq_encode_row(rmq_encoder *e, const rmq_rows *r, int64_t row, uint8_t *const to,
                                      rmq_refusal *why) {
     const rmq_in *const c = r->columns;
@@ -381,7 +383,7 @@ static inline int64_t rmq_encode_row(rmq_encoder *e, const rmq_rows *r, int64_t 
     return p - to;
 }
 
-/* No more bytes than this will the rows take. */
+/* An upper bound of the bytes that the rows take. */
 static int64_t rmq_encode_bound(const rmq_rows *r) {
     static const int texts[] = {RMQ_IN_TOPIC, RMQ_IN_TAGS, RMQ_IN_KEYS, RMQ_IN_UNIQ_KEY, RMQ_IN_BODY};
     int64_t bound = (RMQ_MOST_FIXED + RMQ_MOST_NAMED) * r->rows;
@@ -398,11 +400,11 @@ static int64_t rmq_encode_bound(const rmq_rows *r) {
     return bound;
 }
 
-/* All rows as units, back to back, into rmq_encode_bound() + RMQ_SLACK bytes. How many bytes they are, or -1. */
+/* All rows as units, back to back, into rmq_encode_bound() + RMQ_SLACK bytes. Returns the number of bytes, or -1. */
 static inline int64_t rmq_encode_on(rmq_encoder *e, const rmq_rows *r, uint8_t *to, int32_t *sizes, rmq_refusal *why,
                                     rmq_machine machine) {
     int64_t total = 0;
-    (void)machine; /* what is gained is the compiler's doing alone */
+    (void)machine; /* only the compiler uses the newer instructions */
     for (int64_t row = 0; row < r->rows; row++) {
         const int64_t size = rmq_encode_row(e, r, row, to + total, why);
         if (size < 0) {

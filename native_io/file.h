@@ -1,4 +1,4 @@
-/* Bytes from a position of a file, and what it cost. */
+/* Bytes from a position of a file, and the cost of reading them. */
 #ifndef RMQ_FILE_H
 #define RMQ_FILE_H
 
@@ -12,7 +12,7 @@ typedef struct {
     int error;               /* errno of a read that failed, or 0 */
 } rmq_file;
 
-/* Read `n` bytes from `at` on: answers how many, fewer only where the file ends or what failed is in f->error. */
+/* Read `n` bytes from `at` on. Returns the number read, fewer only where the file ends or reading fails (f->error). */
 static int64_t rmq_read_file(rmq_file *f, uint8_t *to, int64_t n, int64_t at) {
     int64_t got = 0;
     while (got < n) {

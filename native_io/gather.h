@@ -6,16 +6,16 @@
 
 #include "file.h"
 
-/* What was read, for each offset: where it lies in the buffer, and how many bytes from there on belong to it. */
+/* The result for each offset: the position in the buffer, and the number of bytes from there on that belong to it. */
 typedef struct {
     uint8_t *buffer;
     int64_t capacity;
     int64_t *window_offsets, *lengths;
 } rmq_gathered;
 
-/* Read sizes[i] bytes at offsets[i], which ascend, for as many i from 0 on as fit: answers how many. What is at most `slack`
- * bytes apart is read in one go, with what is between. Where the file ends there are fewer bytes, or none, and
- * where reading fails (see f->error) no more offsets. */
+/* Read sizes[i] bytes at offsets[i], which ascend, for as many i from 0 on as fit: returns how many. Stretches at most
+ * `slack` bytes apart are read in one request, with the bytes between. Where the file ends there are fewer bytes, or
+ * none; where reading fails (see f->error) no more offsets are read. */
 static int64_t rmq_gather(rmq_file *f, const int64_t *offsets, const int32_t *sizes, int64_t count, int64_t slack,
                           rmq_gathered *out) {
     int64_t used = 0, done = 0;

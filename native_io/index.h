@@ -43,7 +43,8 @@ static inline int32_t rmq_index_seconds(int64_t begin, int64_t timestamp) {
     return seconds < 0 ? 0 : seconds > INT32_MAX ? INT32_MAX : (int32_t)seconds;
 }
 
-/* Put entries [start, n) until the file is full; answers the first that is not in it, or -1 - i when key hash i is none. */
+/* Put entries [start, n) until the file is full; returns the first entry that is not in the file, or -1 - i when key
+ * hash i is invalid. */
 static inline int64_t rmq_put_index(uint8_t *file, uint32_t slots, int32_t items, const int32_t *hashes,
                                     const int64_t *positions, const int64_t *timestamps, int64_t start, int64_t n,
                                     int64_t previous_timestamp, int64_t previous_offset) {
@@ -57,7 +58,8 @@ static inline int64_t rmq_put_index(uint8_t *file, uint32_t slots, int32_t items
     for (int64_t i = start; bad == 0 && i < n && h.count < items; ) {
         int64_t some = n - i < items - h.count ? n - i : items - h.count;
         if (some > RMQ_INDEX_AHEAD) some = RMQ_INDEX_AHEAD;
-        /* The slots lie all over a table far larger than a cache: they come while the others are looked for. */
+        /* The slots are scattered over a table far larger than a cache: prefetch them while the others are looked up.
+         */
         for (int64_t k = 0; k < some; k++) {
             slot[k] = slot_table + (int64_t)RMQ_INDEX_SLOT_SIZE * ((uint32_t)hashes[i + k] % slots);
             __builtin_prefetch(slot[k], 1);

@@ -1,5 +1,5 @@
-/* java.lang.String.hashCode of text that lies in memory as UTF-8: over UTF-16 code units, modulo 2**32. It can go on from the
- * hash of what stands before the text.
+/* java.lang.String.hashCode of text that lies in memory as UTF-8: over UTF-16 code units, modulo 2**32. The computation
+ * can continue from the hash of the text before.
  *
  * Bytes that are not UTF-8 count as Java decodes them (since 8): U+FFFD for as many as could have begun a character, where a
  * surrogate written in three bytes is one of those.
@@ -12,7 +12,7 @@
 
 static inline int rmq_is_continuation(uint8_t b) { return (b & 0xC0) == 0x80; }
 
-/* One character at `p`, before `end`, that is not ASCII. Answers how many bytes it takes. */
+/* One character at `p`, before `end`, that is not ASCII. Returns the number of its bytes. */
 static int rmq_decode_wide(const uint8_t *p, const uint8_t *end, uint32_t *code) {
     const uint8_t lead = p[0];
     *code = 0xFFFD;

@@ -1,7 +1,8 @@
 /* The frame of a RocksDB write-ahead log and of its MANIFEST: records in blocks of 32 KiB, each piece with a CRC-32C.
  *
  * A piece is CRC (4 bytes), length (2), type (1), in logs that are used again the log's number (4), and the bytes. A
- * record is one piece (FULL), or FIRST, MIDDLE ..., LAST. What is too short for a header at the end of a block is zeros. */
+ * record is one piece (FULL), or FIRST, MIDDLE ..., LAST. The end of a block that is too short for a header is zeros.
+ */
 #ifndef RMQ_LOG_RECORDS_H
 #define RMQ_LOG_RECORDS_H
 
@@ -15,32 +16,32 @@ enum {
     RMQ_LOG_BLOCK = 32768,
     RMQ_LOG_HEADER = 7,
     RMQ_LOG_RECYCLED_HEADER = 11,
-    RMQ_LOG_MOST_TYPE = 8, /* later ones are no data */
+    RMQ_LOG_MOST_TYPE = 8, /* larger types hold no data */
     RMQ_LOG_FULL = 1,
     RMQ_LOG_FIRST = 2,
     RMQ_LOG_MIDDLE = 3,
     RMQ_LOG_LAST = 4,
-    RMQ_LOG_IGNORED = 0x80, /* types that a reader that does not know them passes over */
+    RMQ_LOG_IGNORED = 0x80, /* types with this bit are passed over by readers that do not know them */
 };
 
 typedef enum {
-    RMQ_LOG_END,      /* all of it */
+    RMQ_LOG_END,      /* all was read */
     RMQ_LOG_TORN,     /* the last record was not written to its end */
     RMQ_LOG_DAMAGED,  /* a CRC, or the order of pieces */
     RMQ_LOG_UNKNOWN,  /* a type of piece that must not be passed over */
 } rmq_log_status;
 
 typedef struct {
-    uint8_t *bytes; /* records come to its beginning, one after the other */
+    uint8_t *bytes; /* records are moved to the beginning, one after the other */
     int64_t size;
-    uint32_t number; /* of the log, as pieces of recycled ones name it */
+    uint32_t number; /* the log's number, as pieces of recycled logs name it */
     int64_t position;
     int64_t records;
     int64_t written;
     rmq_log_status status;
 } rmq_log;
 
-/* Bytes of a piece whose header is at p, all that it claims; 0: no type that is known. */
+/* The size in bytes of the piece whose header is at p, as claimed there; 0: an unknown type. */
 static inline int64_t rmq_piece_size(const uint8_t *p, int64_t left) {
     if (left < RMQ_LOG_HEADER || p[6] == 0 || p[6] > RMQ_LOG_MOST_TYPE) return 0;
     return (p[6] > RMQ_LOG_LAST ? RMQ_LOG_RECYCLED_HEADER : RMQ_LOG_HEADER) + (p[4] | p[5] << 8);
@@ -55,8 +56,8 @@ static inline int rmq_all_zeros(const uint8_t *p, int64_t n) {
     return n == 0;
 }
 
-/* Does a whole piece begin after `position`, anywhere in its block or at the start of a later one? Then what is at
- * `position` is damaged, and not what a writer had not finished. */
+/* Does a whole piece begin after `position`, anywhere in its block or at the start of a later one? If so, the bytes at
+ * `position` are damaged, and not an unfinished write. */
 static int rmq_piece_follows(const rmq_log *log, int64_t position) {
     int64_t stop = (position / RMQ_LOG_BLOCK + 1) * RMQ_LOG_BLOCK;
     if (stop < log->size) return !rmq_all_zeros(log->bytes + stop, log->size - stop);
@@ -71,8 +72,8 @@ static inline rmq_log_status rmq_log_broken(const rmq_log *log, int64_t position
     return rmq_piece_follows(log, position) ? RMQ_LOG_DAMAGED : RMQ_LOG_TORN;
 }
 
-/* Take all records; ends[i] is where in bytes the i-th ends. At most size / RMQ_LOG_HEADER of them. The records are moved
- * within `bytes`: what has been taken always ends before what is read next. */
+/* Take all records, at most size / RMQ_LOG_HEADER; ends[i] is the end of the i-th in bytes. The records are moved
+ * within `bytes`: the taken ones always end before the bytes that are read next. */
 static void rmq_take_records(rmq_log *log, int64_t *ends) {
     uint8_t *const bytes = log->bytes;
     int64_t record = 0; /* where the bytes of an unfinished record end; the finished ones end at log->written */
@@ -88,7 +89,7 @@ static void rmq_take_records(rmq_log *log, int64_t *ends) {
         const int64_t left = log->size - at;
         const uint8_t *const p = bytes + at;
         if (rmq_all_zeros(p, left < RMQ_LOG_HEADER ? left : RMQ_LOG_HEADER)) {
-            /* Space that was prepared: nothing comes after it. */
+            /* Preallocated space: nothing follows. */
             log->status = rmq_all_zeros(p, left) ? (open ? RMQ_LOG_TORN : RMQ_LOG_END) : RMQ_LOG_DAMAGED;
             break;
         }
@@ -121,7 +122,7 @@ static void rmq_take_records(rmq_log *log, int64_t *ends) {
         const int recycled = p[6] > RMQ_LOG_LAST;
         const int type = recycled ? p[6] - RMQ_LOG_LAST : p[6];
         const int64_t header = recycled ? RMQ_LOG_RECYCLED_HEADER : RMQ_LOG_HEADER;
-        if (recycled && rmq_le32(p + 7) != log->number) break; /* of the log that the file was before */
+        if (recycled && rmq_le32(p + 7) != log->number) break; /* a piece of the log that the file was before */
         const int first = type == RMQ_LOG_FULL || type == RMQ_LOG_FIRST;
         if (first == open) {
             log->status = RMQ_LOG_DAMAGED;

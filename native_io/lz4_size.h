@@ -1,10 +1,11 @@
-/* How long the bytes of an LZ4 block are. A library that is told a length larger than that leaves the rest as it was. */
+/* The decompressed size of an LZ4 block. A library that is told a larger size leaves the rest of its buffer unchanged.
+ */
 #ifndef RMQ_LZ4_SIZE_H
 #define RMQ_LZ4_SIZE_H
 
 #include <stdint.h>
 
-/* A length of which four bits are known: 15 means that bytes follow which add to it, the last of them below 255. */
+/* A length whose first four bits are known: 15 means that bytes to be added follow, the last one below 255. */
 static inline const uint8_t *rmq_lz4_length(const uint8_t *p, const uint8_t *end, int64_t *length) {
     if (*length < 15) return p;
     while (p < end) {
@@ -14,7 +15,7 @@ static inline const uint8_t *rmq_lz4_length(const uint8_t *p, const uint8_t *end
     return NULL;
 }
 
-/* -1: it is no LZ4 block. Matches are not looked at, but for their length. */
+/* The decompressed size; -1: no LZ4 block. Only the lengths of matches are checked. */
 static int64_t rmq_lz4_size(const uint8_t *p, int64_t size) {
     const uint8_t *const end = p + size;
     int64_t total = 0;

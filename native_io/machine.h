@@ -1,7 +1,7 @@
 /* What depends on the machine: which instructions it has, and one way to compile a function for both kinds of machine.
  *
- * A wheel must run on every machine of its kind, so what needs newer instructions is compiled twice and chosen at run time.
- * RMQ_PORTABLE leaves out all that is special to one kind of machine: the code for the others can so be tested here
+ * A wheel must run on every machine of its kind, so code for newer instructions is compiled twice and chosen at run
+ * time. RMQ_PORTABLE leaves out all code special to one kind of machine, so that the code for others can be tested here
  * (make sanitize). */
 #ifndef RMQ_MACHINE_H
 #define RMQ_MACHINE_H
@@ -12,7 +12,7 @@
 #define RMQ_X86 0
 #endif
 
-/* For what the machine is that code is compiled for. Known when it is compiled, so a test of it costs nothing. */
+/* The kind of machine that code is compiled for. It is known at compile time, so testing it costs nothing. */
 typedef enum {
     RMQ_ANY_MACHINE,
     RMQ_AVX2_MACHINE, /* of x86-64, since about 2013 */

@@ -1,8 +1,9 @@
 /* Memory: a list that gets longer, and a pool for the columns' buffers.
  *
- * The pool. A batch's buffers are about as large as the one's before, so they are used again: memory that goes back to the
- * system comes back as zeroed pages, and that cost a quarter of the time of decoding. A pool belongs to a decoder or an
- * encoder, and lives on until the last buffer that came from it is released, wherever and on whatever thread that is.
+ * The pool. A batch's buffers are about as large as those of the batch before, so they are reused: memory returned to
+ * the system comes back as zeroed pages, which cost a quarter of the time of decoding. A pool belongs to a decoder or
+ * an encoder, and lives on until the last buffer that came from it is released, wherever and on whatever thread that
+ * is.
  */
 #ifndef RMQ_MEMORY_H
 #define RMQ_MEMORY_H
@@ -14,7 +15,7 @@
 
 enum {
     RMQ_MAX_SPARES = 512,            /* more buffers than the batches have that a reader's threads hold ready */
-    RMQ_MAX_KEPT = 40 * 1024 * 1024, /* bytes; what a rare huge batch needed goes back */
+    RMQ_MAX_KEPT = 40 * 1024 * 1024, /* bytes; the memory of a rare huge batch is freed */
 };
 
 #define RMQ_TRY(call)                     \
@@ -29,7 +30,7 @@ typedef struct {
     int64_t size, capacity; /* in elements */
 } rmq_list;
 
-/* Have memory for `more` elements of `width` bytes after those there are; 0, or -1 when there is none. */
+/* Have memory for `more` elements of `width` bytes after the existing ones; 0, or -1 when there is no memory. */
 static inline int rmq_list_reserve(rmq_list *list, int64_t more, size_t width) {
     if (list->size + more <= list->capacity) return 0;
     const int64_t capacity = 2 * list->capacity + more + 64;
@@ -42,7 +43,7 @@ static inline int rmq_list_reserve(rmq_list *list, int64_t more, size_t width) {
 
 struct rmq_pool;
 
-/* What stands before each buffer; as long as a cache line, so that the buffer begins with one. */
+/* The header before each buffer, as long as a cache line, so that the buffer begins on one. */
 typedef struct {
     struct rmq_pool *pool;
     int64_t capacity;
@@ -83,7 +84,7 @@ static void rmq_unlock(rmq_pool *pool) { atomic_flag_clear_explicit(&pool->locke
 static rmq_block *rmq_find_spare(rmq_pool *pool, int64_t size) {
     const int64_t *const capacity = pool->capacity;
     int best = -1;
-    for (int i = pool->spares - 1; i >= 0; i--) /* the one that came last is still in a cache */
+    for (int i = pool->spares - 1; i >= 0; i--) /* the spare returned last is still in a cache */
         if (capacity[i] >= size && capacity[i] <= 4 * size + 4096 && (best < 0 || capacity[i] < capacity[best])) best = i;
     if (best < 0) return NULL;
     rmq_block *block = pool->spare[best];
@@ -101,7 +102,7 @@ static inline int64_t rmq_rounded(int64_t size) {
     return (size + step - 1) / step * step;
 }
 
-/* A buffer of at least `size` bytes; how many is in *capacity. NULL when there is no memory. */
+/* A buffer of at least `size` bytes; *capacity is set to its size. NULL when there is no memory. */
 static uint8_t *rmq_get_buffer(rmq_pool *pool, int64_t size, int64_t *capacity) {
     rmq_lock(pool);
     rmq_block *block = rmq_find_spare(pool, size);
@@ -137,7 +138,8 @@ static void rmq_put_buffer(const void *buffer) {
 
 enum { RMQ_SLACK = 32 }; /* after every buffer, so that short texts can be copied 32 bytes at a time */
 
-/* Short texts go 32 bytes at a time, over what is after them: `to` always has RMQ_SLACK, `p` has it if can_overread. */
+/* Copy short texts 32 bytes at a time, beyond their end: `to` always has RMQ_SLACK bytes after it, `p` has them if
+ * can_overread. */
 static inline void rmq_copy(uint8_t *to, const uint8_t *p, int64_t n, int can_overread) {
     if (n <= 32 && can_overread) {
         memcpy(to, p, 16);

@@ -1,7 +1,7 @@
-/* The newest entry of each key, from several runs of entries in order: what a RocksDB answers of its files and logs.
+/* The newest entry of each key, from several runs of entries in order: the answer of a RocksDB from its files and logs.
  *
- * Keys are internal: the user's key, and eight bytes for sequence number and type. Of one user's key the entry with the
- * highest number counts; it is a value, or says that there is none. A range tombstone hides what is older than it. */
+ * Keys are internal: the user's key, and eight bytes for sequence number and type. For each user's key the entry with
+ * the highest sequence number counts: a value, or a deletion. A range tombstone hides older entries. */
 #ifndef RMQ_NEWEST_H
 #define RMQ_NEWEST_H
 
@@ -22,7 +22,7 @@ typedef struct {
     int64_t at, end;
 } rmq_run;
 
-/* Ranges that are deleted, apart from each other and in order: [bounds 2i, 2i + 1) what is older than newest[i]. */
+/* Deleted ranges, disjoint and in order: in [bounds 2i, 2i + 1) entries older than newest[i] are deleted. */
 typedef struct {
     const uint8_t *keys;
     const int64_t *starts;
@@ -40,8 +40,8 @@ typedef struct {
     int32_t *from_run; /* the answer: which entries, in order */
     int64_t *from_entry;
     int64_t taken, key_bytes, value_bytes;
-    int32_t stopped; /* the run that has no more, or that has an entry of an unknown type; -1: there is none */
-    int32_t unknown; /* that type; -1: none; RMQ_NOT_IN_ORDER: its entry comes too late */
+    int32_t stopped; /* the run without more entries, or with an entry of an unknown type; -1: none */
+    int32_t unknown; /* the unknown type; -1: none; RMQ_NOT_IN_ORDER: the entry comes too late */
 } rmq_newest;
 
 static inline int rmq_compare(const uint8_t *a, int64_t m, const uint8_t *b, int64_t n) {

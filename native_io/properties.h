@@ -206,8 +206,8 @@ static inline void rmq_find_labels(const uint8_t *p, int32_t n, rmq_labels *labe
     }
 }
 
-/* The names of a unit, to try on later ones: a producer writes the same names in the same order again and again. Each set
- * of names is kept by how many they are, so that messages with and without KEYS, say, do not drive out each other. */
+/* The names of a unit, to try on later ones: a producer writes the same names in the same order again and again. Sets
+ * of names are kept by their number of names, so that messages with and without KEYS, say, do not evict each other. */
 enum { RMQ_KNOWN_SETS = 8, RMQ_KNOWN_NAMES = 32, RMQ_KNOWN_BLOCKS = 16 };
 
 typedef struct {
@@ -272,7 +272,7 @@ RMQ_AVX2 static inline const rmq_known_names *rmq_split_as_known(const rmq_known
         count += __builtin_popcountll(twos[i]);
     }
     twos[blocks] = 0;
-    if (p[n - 1] != 2) { /* the last one may do without: it ends at n */
+    if (p[n - 1] != 2) { /* the last pair may lack its 0x02: it ends at n */
         twos[n / 64] |= (uint64_t)1 << n % 64;
         count += 1;
     }
@@ -298,7 +298,7 @@ RMQ_AVX2 static inline const rmq_known_names *rmq_split_as_known(const rmq_known
 }
 #endif
 
-/* What splitting keeps from one unit to the next, and memory to work in. All zeros at first. */
+/* The state that splitting keeps from one unit to the next, and working memory. All zeros at first. */
 typedef struct {
     rmq_known_names known[RMQ_KNOWN_SETS];
     rmq_masks masks;
@@ -306,8 +306,8 @@ typedef struct {
     uint64_t high;                          /* non-zero: a property held a byte that is not ASCII */
 } rmq_splitter;
 
-/* Split `n` bytes at `p` into s->found[0 .. answer), the quickest way there is. *names says which of them are TAGS, KEYS and
- * UNIQ_KEY; *known is it too where the names were known before, or NULL. */
+/* Split `n` bytes at `p` into s->found[0 .. answer), in the quickest way. *names tells which of them are TAGS, KEYS and
+ * UNIQ_KEY; *known is the same set where the names were known before, or NULL. */
 static inline int32_t rmq_split(rmq_splitter *s, const uint8_t *p, int32_t n, const uint8_t *readable_end,
                                 const rmq_known_names **names, const rmq_known_names **known, rmq_machine machine) {
     *known = NULL;

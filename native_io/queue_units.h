@@ -1,5 +1,5 @@
-/* Units of a ConsumeQueue as they stand in its files: which of them count, and their fields as columns. What the bytes are
- * says rmqstore_spark/store/structures/consumequeue.py. */
+/* Units of a ConsumeQueue as they stand in its files: which of them count, and their fields as columns. The layout of a
+ * unit is in rmqstore_spark/store/format/queue_block.py. */
 #ifndef RMQ_QUEUE_UNITS_H
 #define RMQ_QUEUE_UNITS_H
 
@@ -17,9 +17,9 @@ enum {
     RMQ_LOST_UNIT_SIZE = 9,
 };
 
-/* What a unit stands for. All but the first are units to a broker that starts (ConsumeQueue.recover). */
+/* The meaning of a unit. All but the first are units to a broker that starts (ConsumeQueue.recover). */
 typedef enum {
-    RMQ_UNIT_IS_NOTHING,   /* zeros, or noise: it is not used */
+    RMQ_UNIT_IS_NOTHING,   /* zeros, or noise: an unused unit */
     RMQ_UNIT_IS_PRE_BLANK, /* a queue offset before the queue's first message */
     RMQ_UNIT_IS_LOST,      /* the queue offset of a message that a salvage has not found */
     RMQ_UNIT_IS_MESSAGE,
@@ -68,15 +68,16 @@ static inline void rmq_read_queue_units(const uint8_t *units, int64_t count, int
 typedef struct {
     int64_t unit_size, start, stop;
     int64_t number; /* of the next unit */
-    int64_t end;    /* where the last one ends, as a physical offset */
+    int64_t end;    /* the physical offset where the last message ends */
     /* What was taken: */
     int64_t *positions, *queue_offsets;
     int32_t *sizes;
     int64_t rows, capacity;
 } rmq_queue_walk;
 
-/* Take what counts of the next units, as long as there is space; answers how many it has done with. Where these are not
- * all though there is space, the walk is over: the next one is the end, or it points to `stop` or after it. */
+/* Take the units that count among the next ones, as long as there is space; returns the number of units processed. If
+ * some are left although there is space, the walk is over: the next unit is the end, or points to `stop` or after it.
+ */
 static int64_t rmq_take_units(rmq_queue_walk *walk, const uint8_t *units, int64_t count) {
     const int64_t unit_size = walk->unit_size, start = walk->start, stop = walk->stop, capacity = walk->capacity;
     const int is_batch = unit_size == RMQ_BATCH_QUEUE_UNIT_SIZE;
@@ -87,7 +88,7 @@ static int64_t rmq_take_units(rmq_queue_walk *walk, const uint8_t *units, int64_
         const int32_t size = rmq_i32(unit + 8);
         const rmq_unit_kind kind = rmq_kind_of_unit(unit, is_batch);
         if (kind == RMQ_UNIT_IS_PRE_BLANK || kind == RMQ_UNIT_IS_LOST) continue;
-        /* One that begins before the one before it ends is left over from a truncated log, or noise. */
+        /* A unit whose message begins before the previous one ends is left over from a truncated log, or noise. */
         if (kind == RMQ_UNIT_IS_NOTHING || begin < end || begin >= stop) break;
         end = begin + size;
         if (begin < start) continue;

@@ -1,5 +1,5 @@
-/* The queues that have been met, (topic, queueId), each with a number: 0, 1, 2, ... The filter and the dispatcher keep what
- * they know of a queue in a list of their own, by this number. */
+/* The queues met so far, (topic, queueId), each with a number: 0, 1, 2, ... The filter and the dispatcher keep their
+ * state of a queue in a list of their own, by this number. */
 #ifndef RMQ_QUEUES_H
 #define RMQ_QUEUES_H
 
@@ -22,7 +22,7 @@ typedef struct {
     rmq_list names;   /* of rmq_queue_name, by number */
     rmq_list topics;  /* their bytes, one after the other */
     int32_t *slots;   /* open addressing: 1 + number, 0 is free */
-    int64_t slot_count; /* a power of two; few are taken, so that what is looked for is nearly always in its first one */
+    int64_t slot_count; /* a power of two; few are taken, so that a queue is nearly always in its first slot */
 } rmq_queues;
 
 static inline uint64_t rmq_hash_step(uint64_t hash, uint64_t word) {

@@ -25,7 +25,7 @@ static void rmq_scan(rmq_walk *w, int64_t *positions, int64_t capacity) {
     w->status = status;
 }
 
-/* Could a unit begin at `at`, as far as the stop and the segment's end tell? */
+/* Could a unit begin at `at`, by the stop and the segment's end? */
 static inline int rmq_may_begin(const rmq_walk *w, int64_t at) {
     return at < w->stop && w->segment_end - at >= RMQ_SMALLEST_UNIT + RMQ_BLANK_SIZE;
 }
@@ -42,7 +42,7 @@ static inline int rmq_found(rmq_walk *w, int64_t from, int64_t at, rmq_sums *sum
 }
 
 /* Go on to the first position before the stop at which a whole unit stands: RMQ_OK; or RMQ_LIMIT when there is none, or
- * RMQ_MORE when the window ends before that is known (the position is then where to go on). */
+ * RMQ_MORE when the window ends too early to decide (the search then continues at the position). */
 static void rmq_find(rmq_walk *w) {
     const int64_t from = w->position;
     int64_t at = from;

@@ -20,7 +20,7 @@ static inline int64_t rmq_delay_of(int32_t level) {
     return 1000 * (int64_t)seconds[level < levels ? level - 1 : levels - 1];
 }
 
-/* Integer.parseInt, but for digits that are not ASCII. 0 when it is no number. */
+/* Integer.parseInt, except for digits that are not ASCII. Returns 0 when the text is no number. */
 static inline int rmq_parse_int(const uint8_t *p, int64_t n, int32_t *number) {
     const int negative = n > 0 && *p == '-';
     const int64_t sign = n > 0 && (*p == '-' || *p == '+');

@@ -1,4 +1,4 @@
-/* Selections: is a unit selected? What is cheap to tell is asked first, and the properties last. */
+/* Selections: is a unit selected? Cheap checks come first, and the properties last. */
 #ifndef RMQ_SELECT_H
 #define RMQ_SELECT_H
 
@@ -11,26 +11,26 @@
 #include "walk.h"
 
 typedef struct {
-    int64_t least, most; /* both are in; none is when least > most */
+    int64_t least, most; /* both included; empty when least > most */
 } rmq_bounds;
 
 static inline int rmq_within(rmq_bounds b, int64_t v) { return b.least <= v && v <= b.most; }
 
-/* How many queues are remembered at once; a broker has fewer. A log of other people's making can name any number: the filter
- * forgets them all then, and asks again. */
+/* How many queues are remembered at once; a broker has fewer. A hostile log can name any number of queues: the filter
+ * then forgets them all, and asks again. */
 enum { RMQ_MOST_JUDGED = 1 << 16 };
 
 typedef struct {
     rmq_bounds store_timestamp; /* milliseconds */
     rmq_bounds physical_offset;
     int any_queue; /* topic, queueId and queueOffset may be anything */
-    rmq_queues queues; /* those that were judged */
+    rmq_queues queues; /* the judged queues */
     rmq_list judged;   /* of rmq_bounds: which queueOffsets are selected, by the queue's number */
     int32_t last;      /* the number that was found last: in a log of one busy queue the next one is the same */
     rmq_list conditions; /* of rmq_values */
 } rmq_filter;
 
-/* What is said of a unit. */
+/* The decision on a unit. */
 enum { RMQ_REFUSED, RMQ_SELECTED, RMQ_UNKNOWN };
 
 static void rmq_free_filter(rmq_filter *f) {
@@ -39,7 +39,7 @@ static void rmq_free_filter(rmq_filter *f) {
     rmq_free_conditions(&f->conditions);
 }
 
-/* Which queueOffsets of a queue are selected, or NULL where that is not known yet. */
+/* The selected queueOffsets of a queue, or NULL where the queue is not judged yet. */
 static inline const rmq_bounds *rmq_judged_of(rmq_filter *f, const rmq_unit *u) {
     const int32_t id = rmq_i32(u->start + RMQ_AT_QUEUE_ID);
     if (f->judged.size == 0) return NULL;
@@ -51,7 +51,7 @@ static inline const rmq_bounds *rmq_judged_of(rmq_filter *f, const rmq_unit *u) 
     return (const rmq_bounds *)f->judged.data + f->last;
 }
 
-/* Remember which are selected of a queue that is not known yet. 0, or -1 when there is no memory. */
+/* Remember the selected queueOffsets of a queue not judged yet. 0, or -1 when there is no memory. */
 static int rmq_judge(rmq_filter *f, const uint8_t *topic, int32_t n, int32_t queue_id, rmq_bounds queue_offset) {
     if (f->judged.size == RMQ_MOST_JUDGED) {
         rmq_forget_queues(&f->queues);
@@ -76,8 +76,8 @@ static inline int rmq_verdict(rmq_filter *f, const rmq_unit *u, int64_t position
     return rmq_all_hold(&f->conditions, u) ? RMQ_SELECTED : RMQ_REFUSED;
 }
 
-/* rmq_scan, but only selected units are listed, and only their CRC is looked at. RMQ_ASK: `asked` is at the walk's position,
- * and its queue has to be judged first; then call it again, it goes on there. */
+/* rmq_scan, but only selected units are listed, and only their CRC is checked. RMQ_ASK: `asked` is the unit at the
+ * walk's position, whose queue has to be judged first; the next call goes on there. */
 static void rmq_select(rmq_filter *f, rmq_walk *w, int64_t *positions, int64_t capacity, rmq_unit *asked) {
     int64_t at = w->position, n = w->count;
     int status = RMQ_FULL;
@@ -104,8 +104,8 @@ static void rmq_select(rmq_filter *f, rmq_walk *w, int64_t *positions, int64_t c
     w->status = status;
 }
 
-/* Where an accelerator says that units are, and their bytes: lengths[i] of them from starts[i] on in the window. `sizes` and
- * `queue_offsets` are what it says of the units, or NULL. */
+/* An accelerator's claims on the places of units, and the units' bytes: lengths[i] bytes from starts[i] on in the
+ * window. `sizes` and `queue_offsets` are the claimed values, or NULL. */
 typedef struct {
     const uint8_t *window;
     int64_t window_size;
@@ -116,14 +116,14 @@ typedef struct {
     int64_t segment_end;
     int verify_crc;
     /* What has come of it so far. */
-    int64_t taken;    /* how many were looked at */
-    int64_t selected; /* and how many of them were selected */
+    int64_t taken;    /* the number of claims checked */
+    int64_t selected; /* the number of units selected among them */
     rmq_finding why;
 } rmq_claims;
 
-/* Of the claims from c->taken on those whose units are selected: their indices go to selected[0 .. c->selected). RMQ_LIMIT:
- * all were looked at; RMQ_CONTRADICTED: the log has another unit where claim c->taken should be; RMQ_MORE, RMQ_ASK: as of
- * rmq_select; else there is no unit at all, and the status says why. */
+/* Check the claims from c->taken on: the indices of those whose units are selected go to selected[0 .. c->selected).
+ * RMQ_LIMIT: all were checked; RMQ_CONTRADICTED: the log has another unit where claim c->taken should be; RMQ_MORE,
+ * RMQ_ASK: see rmq_select; else there is no unit at all, and the status says why. */
 static int rmq_pick(rmq_filter *f, rmq_claims *c, int64_t *selected, rmq_unit *asked) {
     for (; c->taken < c->count; c->taken += 1) {
         const int64_t i = c->taken, at = c->positions[i], in_window = c->starts[i], length = c->lengths[i];

@@ -1,5 +1,5 @@
-/* The units of ConsumeQueues that are short, many of them in one call. A queue costs some system calls, and each one that
- * Python makes lets go of its lock and waits for it again, which takes longer than the call. */
+/* The units of short ConsumeQueues, many queues in one call. A queue costs some system calls, and for each one Python
+ * releases the GIL and waits for it again, which takes longer than the call. */
 #ifndef RMQ_SHORT_QUEUES_H
 #define RMQ_SHORT_QUEUES_H
 
@@ -18,11 +18,11 @@ enum {
     RMQ_FILE_NAME_DIGITS = 20, /* of a file of a MappedFileQueue */
     RMQ_FIRST_UNITS = 100,     /* of a queue are read first; most have no more */
     RMQ_BLOCK_SIZE = 512,      /* of st_blocks */
-    RMQ_ROUNDED_UP = 4096,     /* space on a disk is, mostly to so many bytes */
+    RMQ_ROUNDED_UP = 4096,     /* disk space is mostly allocated in multiples of this */
 };
 #define RMQ_MOST_START ((int64_t)1 << 62) /* of a file, as in rmqstore_spark/store/structures/layout.py */
 
-/* What a file begins with, as its name tells; -1 where no broker gives such a name. */
+/* The offset that a file begins with, by its name; -1 for a name that no broker gives. */
 static int64_t rmq_start_in(const char *name) {
     int64_t start = 0;
     for (int i = 0; i < RMQ_FILE_NAME_DIGITS; i++) {
@@ -34,7 +34,7 @@ static int64_t rmq_start_in(const char *name) {
     return name[RMQ_FILE_NAME_DIGITS] == '\0' ? start : -1;
 }
 
-/* The name of the one file of a queue, and what it begins with; -1 where there is none, or several. */
+/* The name of a queue's only file, and the offset that the file begins with; -1 where there is no file, or several. */
 static int64_t rmq_only_file(DIR *directory, char name[RMQ_FILE_NAME_DIGITS + 1]) {
     int64_t found = -1;
     const struct dirent *entry;
@@ -48,19 +48,19 @@ static int64_t rmq_only_file(DIR *directory, char name[RMQ_FILE_NAME_DIGITS + 1]
     return found;
 }
 
-/* A descriptor of a regular file, -1 where it is none or cannot be opened. What else may stand there is not opened: a FIFO
- * would wait, a device may do anything. */
+/* A descriptor of a regular file; -1 where there is none, or it cannot be opened. Nothing else is opened: a FIFO would
+ * wait, a device may do anything. */
 static int rmq_open_regular(int directory, const char *name, struct stat *status) {
     if (rmq_status_at(directory, name, status, 0) != 0 || !S_ISREG(status->st_mode)) return -1;
     const int fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) return -1;
     if (rmq_status_of(fd, status) == 0 && S_ISREG(status->st_mode)) return fd;
-    close(fd); /* it was swapped for something else in between */
+    close(fd); /* another entry took the name in between */
     return -1;
 }
 
-/* The units of an open file up to one that is not used, and maybe some after it: answers their bytes, -1 where there are more
- * than `room`, or reading fails. */
+/* Read the units of an open file up to the first unused one, and maybe some after it. Returns their bytes; -1 where
+ * there are more than `room`, or reading fails. */
 static int64_t rmq_read_short_file(rmq_file *f, const struct stat *status, uint8_t *to, int64_t room) {
     const int64_t unit_size = RMQ_QUEUE_UNIT_SIZE;
     const int64_t whole = status->st_size - status->st_size % unit_size;
@@ -77,8 +77,8 @@ static int64_t rmq_read_short_file(rmq_file *f, const struct stat *status, uint8
     return got == whole || rmq_i32(to + got - unit_size + 8) <= 0 ? got : -1;
 }
 
-/* The units of a queue of 20-byte units: answers how many bytes of them were read, and the number of the first. -1 where it
- * has not just one short file, or that cannot be read; then nothing is said of it. */
+/* Read the units of a queue of 20-byte units. Returns the number of bytes read, and the number of the first unit; -1
+ * where the queue has not exactly one short file, or the file cannot be read. */
 static int64_t rmq_read_short_queue(const char *path, uint8_t *to, int64_t room, int64_t *number, rmq_file *cost) {
     char name[RMQ_FILE_NAME_DIGITS + 1];
     struct stat status;

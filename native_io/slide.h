@@ -1,4 +1,4 @@
-/* A window that slides along a file, and the units that it shows in Arrow columns: one call makes a whole batch. */
+/* A window that slides along a file, and the units in it as Arrow columns: one call makes a whole batch. */
 #ifndef RMQ_SLIDE_H
 #define RMQ_SLIDE_H
 
@@ -7,34 +7,34 @@
 #include "decode.h"
 #include "file.h"
 
-/* Offsets are physical ones. Whoever begins has checked that 0 <= start <= end, that base >= 0, and that `shown` is no
- * more than the capacity. */
+/* Offsets are physical ones. The caller has checked that 0 <= start <= end, that base >= 0, and that `shown` is no more
+ * than the capacity. */
 typedef struct {
     rmq_file file;
-    int64_t start, end;   /* of the file: where its first byte is, and where it ends or is not to be read on */
+    int64_t start, end;   /* offsets of the file's first byte, and of the end of the file or of the part to read */
     uint8_t *buffer;
     int64_t capacity;
-    int64_t base, shown;  /* what the buffer has: from where on, and how many bytes */
-    int64_t ahead;        /* bytes of the next window; of those after it the capacity */
+    int64_t base, shown;  /* the buffer's bytes: their offset, and their number */
+    int64_t ahead;        /* bytes of the next window; later windows have the capacity */
 } rmq_slide;
 
-/* Show what begins at `at`: a window's worth, but nothing from `stop` on that is not needed. */
+/* Show the bytes from `at` on: a window's worth, but nothing from `stop` on that is not needed. */
 static void rmq_slide_to(rmq_slide *s, int64_t at, int64_t need, int64_t stop) {
     int64_t size = s->ahead < stop - at ? s->ahead : stop - at;
     if (size < need) size = need;
     if (size > s->end - at) size = s->end - at;
-    s->ahead = s->capacity; /* who has read on will go on reading */
+    s->ahead = s->capacity; /* sequential reading mostly goes on */
     s->base = at;
     s->shown = rmq_read_file(&s->file, s->buffer, size, at - s->start);
 }
 
-/* Where a filter selects little, so many bytes of the log are passed before the caller is asked whether to go on. */
+/* Bytes of the log that are passed, where a filter selects little, before the caller decides whether to go on. */
 static const int64_t rmq_slide_most = 32 * 1024 * 1024;
 
-/* rmq_decode, window after window, until w->count reaches `most` units or at least `enough` bytes are decoded; both are looked
- * at after each window. Status FULL: it only has to be called again. RMQ_MORE: the same where anything was passed; else the
- * unit at the walk's position is longer than the buffer, or than the file shows. Answers 0, or -1 / -2 of rmq_reserve; what
- * could not be read is in s->file.error. */
+/* rmq_decode, window after window, until w->count reaches `most` units or at least `enough` bytes are decoded; both are
+ * checked after each window. Status FULL: the function only has to be called again. RMQ_MORE: likewise, if any unit was
+ * passed; else the unit at the walk's position is longer than the buffer, or than the rest of the file. Returns 0, or
+ * -1 / -2 of rmq_reserve; a read error is in s->file.error. */
 static int rmq_decode_file(rmq_decoder *d, rmq_filter *f, rmq_walk *w, rmq_slide *s, int64_t most, int64_t enough,
                            rmq_unit *asked) {
     const int64_t began = w->position;

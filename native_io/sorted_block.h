@@ -1,5 +1,5 @@
-/* Blocks of RocksDB's block-based tables: entries in the order of their keys, each key without what it has in common
- * with the one before.
+/* Blocks of RocksDB's block-based tables: entries in the order of their keys, each key without the prefix that it
+ * shares with the key before.
  *
  * An entry is shared, unshared and value length (varint32 each), the unshared bytes of the key, and the value. In an index
  * of format version 4 or later there is no value length: the value is a handle (offset and size of a block, varint64 each),
@@ -20,7 +20,7 @@ enum {
     RMQ_HASH_INDEX_BIT = 1u << 31,
 };
 
-/* Why a block is none. */
+/* Why a block is not sound. */
 typedef enum {
     RMQ_BLOCK_SOUND,
     RMQ_BLOCK_RESTARTS,
@@ -43,7 +43,8 @@ typedef struct {
     rmq_block_status status;
 } rmq_sorted_block;
 
-/* Where entries go. Of an index, a value's start and end are the offset and the end of the block that it leads to. */
+/* The output of entries. In an index, a value's start and end are the offset and the end of the block that the entry
+ * leads to. */
 typedef struct {
     uint8_t *keys;
     int64_t *key_ends;
@@ -51,7 +52,7 @@ typedef struct {
     int64_t *value_ends;
 } rmq_entries;
 
-/* Where the entries end and the restart points begin; -1: they do not fit. */
+/* The end of the entries, where the restart points begin; -1: the restart points do not fit. */
 static inline int64_t rmq_entries_end(const uint8_t *bytes, int64_t size) {
     if (size < 4) return -1;
     int64_t end = size - 4;
@@ -64,7 +65,7 @@ static inline int64_t rmq_entries_end(const uint8_t *bytes, int64_t size) {
     return end < 0 ? -1 : end;
 }
 
-/* The handle at p; *start and *end have the one before. */
+/* Read the handle at p; *start and *end have the handle before. */
 static inline const uint8_t *rmq_handle(const uint8_t *p, const uint8_t *stop, int is_next, int64_t *start, int64_t *end) {
     uint64_t first, second;
     if ((p = rmq_varint(p, stop, 64, &first)) == NULL) return NULL;

@@ -1,8 +1,9 @@
 /* The CRC-32 of many stretches of a window, for little more than to go over the window once.
  *
- * What looks like a unit may stand in another one's body, and that in another one's: to sum up each body by itself would
- * take the square of their number. So once more was summed up than the search has passed several times over, the sums of
- * what comes before each step are kept, and a stretch's is what two of them say (rmq_crc32_between).
+ * Bytes that look like a unit may stand in another unit's body, and that one in another body: the time to sum up each
+ * body by itself would grow with the square of their number. So once the summed bytes exceed the passed bytes several
+ * times over, the sums of the bytes before each step are kept, and a stretch's sum follows from two of them
+ * (rmq_crc32_between).
  */
 #ifndef RMQ_SUMS_H
 #define RMQ_SUMS_H
@@ -14,15 +15,15 @@
 
 enum {
     RMQ_SUMS_STEP = 4096, /* bytes */
-    RMQ_SUMS_OFTEN = 4,   /* so often each byte may be summed up before sums are kept */
+    RMQ_SUMS_OFTEN = 4,   /* times that each byte may be summed up before sums are kept */
 };
 
 typedef struct {
     const uint8_t *window;
     int64_t size;
     int64_t spent;   /* bytes that were summed up one by one */
-    uint32_t *until; /* until[i]: of the first i steps; NULL as long as none are kept */
-    int64_t known;   /* how many are kept */
+    uint32_t *until; /* until[i]: the sum of the first i steps; NULL while none are kept */
+    int64_t known;   /* the number of sums kept */
 } rmq_sums;
 
 static inline rmq_sums rmq_new_sums(const uint8_t *window, int64_t size) {
@@ -31,7 +32,7 @@ static inline rmq_sums rmq_new_sums(const uint8_t *window, int64_t size) {
 
 static inline void rmq_free_sums(rmq_sums *s) { free(s->until); }
 
-/* Of the first `end` bytes of the window. */
+/* The CRC-32 of the first `end` bytes of the window. */
 static uint32_t rmq_sum_until(rmq_sums *s, int64_t end) {
     const int64_t step = end / RMQ_SUMS_STEP;
     for (; s->known <= step; s->known++)
@@ -40,8 +41,8 @@ static uint32_t rmq_sum_until(rmq_sums *s, int64_t end) {
     return rmq_crc32(s->until[step], s->window + step * RMQ_SUMS_STEP, (size_t)(end % RMQ_SUMS_STEP));
 }
 
-/* Of the bytes [begin, end) of the window; `passed`: how many the search has gone over up to there. Where there is no
- * memory it only takes longer. */
+/* The CRC-32 of the bytes [begin, end) of the window; `passed`: the bytes that the search has passed so far. Without
+ * memory for sums the call only takes longer. */
 static uint32_t rmq_sum(rmq_sums *s, int64_t begin, int64_t end, int64_t passed) {
     const int64_t size = end - begin;
     if (s->until == NULL && s->spent + size > RMQ_SUMS_OFTEN * passed) {

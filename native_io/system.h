@@ -1,5 +1,5 @@
-/* System calls that the C library of an old Linux has no function for, or has it under another name than today's: they are
- * made by number. So a kernel that is compiled here loads wherever glibc 2.17 does (docs/cluster.md).
+/* System calls that the C library of an old Linux has no function for, or has under another name than today's: these
+ * are called by number. So a kernel compiled here loads wherever glibc 2.17 does (docs/cluster.md).
  *
  * Linux without such a call answers ENOSYS. */
 #ifndef RMQ_SYSTEM_H
@@ -53,7 +53,7 @@ static inline int rmq_exchange(int above, const char *name, int other_above, con
     return (int)syscall(RMQ_RENAMEAT2, above, name, other_above, other, RMQ_RENAME_EXCHANGE);
 }
 
-/* Which mount an open file is on; -1 where Linux does not tell (before 5.8). */
+/* The id of the mount that an open file is on; -1 on Linux before 5.8, which does not report it. */
 static inline int64_t rmq_mount_of(int fd) {
     uint8_t answer[RMQ_STATX_SIZE] __attribute__((aligned(8))) = {0};
     uint32_t mask;

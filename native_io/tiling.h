@@ -1,5 +1,5 @@
-/* Do the units of all ConsumeQueues cover stretches of the log without gaps and overlaps? One walk along each queue tells for
- * all stretches at once (rmqstore_spark/store/queue_coverage.py says what that proves). */
+/* Do the units of all ConsumeQueues cover stretches of the log without gaps and overlaps? One walk along each queue
+ * answers for all stretches at once (rmqstore_spark/store/queue_coverage.py explains the proof). */
 #ifndef RMQ_TILING_H
 #define RMQ_TILING_H
 
@@ -26,7 +26,7 @@ typedef struct {
     uint64_t *asked_prints; /* the fingerprint of where they begin, */
     int64_t *asked_bytes;   /* and their messages' bytes */
     int64_t *latest;        /* where the last unit begins */
-    int64_t *followed;      /* where the last unit ends whose queue has one in a later segment, too */
+    int64_t *followed;      /* the end of the last unit whose queue has a unit in a later segment, too */
     /* The queue that is walked: */
     int64_t unit_size, number, at, end;
     int asked;
@@ -42,10 +42,10 @@ static inline uint64_t rmq_fingerprint(int64_t offset) {
     return mixed ^ mixed >> 29;
 }
 
-/* What some units of one queue in one stretch add up to: kept apart from the rest, so that it stays in registers. */
+/* The sums of some units of one queue in one stretch, kept apart so that they stay in registers. */
 typedef struct {
     int64_t count, bytes;
-    int64_t first, last; /* which ones are the first and the last of them */
+    int64_t first, last; /* the indices of the first and the last of them */
     uint64_t begins, ends;
 } rmq_tiles;
 
@@ -77,8 +77,8 @@ static inline void rmq_add_tiles(rmq_tiling *t, const rmq_tiles *of, const uint8
     }
 }
 
-/* The next units of the queue. 1: it goes on; 0: a unit is not used, or begins before the one before it ends, which is what is
- * left over from a truncated log, or noise; or it is after all stretches. */
+/* Add the next units of the queue. 1: the queue goes on; 0: a unit is unused, or begins before the one before it ends
+ * (left over from a truncated log, or noise), or is after all stretches. */
 static int rmq_add_units(rmq_tiling *t, const uint8_t *units, int64_t count) {
     const int64_t unit_size = t->unit_size;
     const int is_batch = unit_size == RMQ_BATCH_QUEUE_UNIT_SIZE;

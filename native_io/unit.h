@@ -1,4 +1,4 @@
-/* One message unit of the commitlog: where its fields are, and whether it is one.
+/* One message unit of the commitlog: the places of its fields, and its checks.
  *
  * Wire layout (big-endian; org.apache.rocketmq.store.MessageExtEncoder). BH and SH are 8 for an IPv4 host and
  * 20 for an IPv6 host, TL is 1 for magic V1 and 2 for V2, n / t / p are the three lengths:
@@ -29,7 +29,7 @@ enum {
     RMQ_SMALLEST_UNIT = 91,
     RMQ_SYSFLAG_COMPRESSED = 0x1,
     RMQ_SYSFLAG_TRANSACTION_TYPE = 0xC,     /* two bits, of which NOT is 0 */
-    RMQ_SYSFLAG_TRANSACTION_PREPARED = 0x4, /* this and ROLLBACK are in no queue */
+    RMQ_SYSFLAG_TRANSACTION_PREPARED = 0x4, /* PREPARED and ROLLBACK messages are in no queue */
     RMQ_SYSFLAG_TRANSACTION_ROLLBACK = 0xC,
     RMQ_SYSFLAG_BORNHOST_V6 = 0x10,
     RMQ_SYSFLAG_STOREHOST_V6 = 0x20,
@@ -100,14 +100,14 @@ static inline int rmq_fail(rmq_finding *why, int status, int64_t expected, int64
     return status;
 }
 
-/* Is the body what bodyCRC says, when its CRC is this? */
+/* Does the body agree with bodyCRC, given the body's CRC? */
 static inline int rmq_compare_crc(const rmq_unit *u, uint32_t crc, rmq_finding *why) {
     const int32_t stored = rmq_i32(u->start + RMQ_AT_BODY_CRC);
     const int32_t computed = (int32_t)(crc & 0x7FFFFFFF);
     return stored == computed ? RMQ_OK : rmq_fail(why, RMQ_BAD_BODY_CRC, stored, computed);
 }
 
-/* Is the body what bodyCRC says? No CRC is stored for an empty one. */
+/* Does the body agree with bodyCRC? No CRC is stored for an empty body. */
 static inline int rmq_check_crc(const rmq_unit *u, rmq_finding *why) {
     if (u->body_length == 0) return RMQ_OK;
     return rmq_compare_crc(u, rmq_crc32(0, u->body, (size_t)u->body_length), why);
@@ -140,7 +140,7 @@ static inline int rmq_unit_at(const uint8_t *p, int64_t available, int64_t posit
     const int64_t at_body = 72 + born + store;
     if (available < at_body) return rmq_fail(why, RMQ_MORE, at_body, available);
     const int64_t body_length = rmq_i32(p + at_body - 4);
-    int64_t spare = total - fixed; /* what the three variable parts may share */
+    int64_t spare = total - fixed; /* bytes left for the three variable parts */
     if (body_length < 0 || body_length > spare) return rmq_fail(why, RMQ_BAD_BODY_LENGTH, spare, body_length);
     spare -= body_length;
 

@@ -1,4 +1,4 @@
-/* Text as columns show it: what is no UTF-8 is there as U+FFFD. */
+/* Text as columns show it: bytes that are not UTF-8 appear as U+FFFD. */
 #ifndef RMQ_UTF8_H
 #define RMQ_UTF8_H
 
@@ -7,8 +7,8 @@
 
 static const uint8_t rmq_replacement[3] = {0xEF, 0xBF, 0xBD}; /* U+FFFD */
 
-/* How many of the `n` > 0 bytes at `p` are one character; or, less than 0, how many are shown as one U+FFFD: as many as begin
- * a character that does not go on (Unicode's maximal subpart, as Python's and Java's decoders take it), or one. */
+/* How many of the `n` > 0 bytes at `p` are one character; or, less than 0, how many are shown as one U+FFFD: the
+ * beginning of a broken character (Unicode's maximal subpart, as Python's and Java's decoders take it), or one byte. */
 static inline int rmq_character(const uint8_t *p, int64_t n) {
     const uint8_t first = p[0];
     if (first < 0x80) return 1;

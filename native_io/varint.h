@@ -15,7 +15,8 @@ static inline void rmq_put_le64(uint8_t *p, uint64_t value) {
     for (int i = 0; i < 8; i++) p[i] = (uint8_t)(value >> 8 * i);
 }
 
-/* A number of at most `bits` (32 or 64) bits from p on, before end. Answers where the next byte is; NULL: there is none. */
+/* A number of at most `bits` (32 or 64) bits from p on, before end. Returns the address of the next byte; NULL: no
+ * number. */
 static inline const uint8_t *rmq_varint(const uint8_t *p, const uint8_t *end, int bits, uint64_t *value) {
     uint64_t all = 0;
     for (int shift = 0; shift < bits && p < end; shift += 7, p++) {

@@ -7,26 +7,26 @@
 
 #include "unit.h"
 
-/* What stands before each unit of a log whose entries wrap it (DLedger's, say): `header` bytes, in which the entry's size
- * and its own physical offset are. An entry may have no unit: then it is as long as its header. */
+/* The bytes before each unit of a log whose entries wrap units (DLedger's, say): `header` bytes, with the entry's size
+ * and its own physical offset. An entry without a unit is as long as its header. */
 typedef struct {
     int64_t header;      /* bytes, 16 or more */
-    int64_t at_size;     /* where in it the i32 size of the whole entry is, */
-    int64_t at_position; /* and the i64 physical offset of the entry's first byte */
+    int64_t at_size;     /* offset in the header of the whole entry's size (i32), */
+    int64_t at_position; /* and of the physical offset of the entry's first byte (i64) */
 } rmq_wrapping;
 
-/* Offsets are physical ones. What begins a walk has checked that 0 <= base <= position <= base + size <= INT64_MAX, and that
- * segment_end >= 0 (begin_walk in _common.pyx): no sum or difference of them can overflow then. */
+/* Offsets are physical ones. The code that begins a walk has checked that 0 <= base <= position <= base + size <=
+ * INT64_MAX, and that segment_end >= 0 (begin_walk in _common.pyx): no sum or difference of them can overflow then. */
 typedef struct {
     const uint8_t *window; /* the bytes from `base` on; the caller's, and only for the time of the call */
     int64_t size, base;
     int64_t stop;          /* no unit that begins here or later is looked at */
     int64_t segment_end;
     int verify_crc;
-    /* What has come of it so far. */
-    int64_t position;      /* the first byte that it has not passed */
+    /* The result so far. */
+    int64_t position;      /* the first byte not passed */
     int64_t count;         /* how many units were taken */
-    int status;            /* why it stopped */
+    int status;            /* why the walk stopped */
     rmq_finding why;
     const rmq_wrapping *wrapping; /* NULL: units follow each other */
 } rmq_walk;
@@ -71,7 +71,7 @@ static inline int rmq_next(const rmq_walk *w, int64_t *at, int verify_crc, rmq_u
     const int status =
         rmq_unit_at(w->window + in_window, w->size - in_window, *at, w->segment_end - *at, verify_crc, u, why);
     if (status == RMQ_OK && *at + u->total > w->stop) return rmq_fail(why, RMQ_CROSSES_STOP, w->stop, *at + u->total);
-    if (status == RMQ_MORE && *at > began) { /* so that whoever asks shows the header once more */
+    if (status == RMQ_MORE && *at > began) { /* so that the caller shows the header once more */
         why->expected += *at - began;
         *at = began;
     }

@@ -27,7 +27,7 @@ typedef struct {
     const int64_t *ends;  /* of each */
     int64_t count;
     int64_t records; /* that were found */
-    int64_t position, batch; /* of what is not sound */
+    int64_t position, batch; /* of the unsound bytes */
     rmq_batch_status status;
 } rmq_batches;
 
