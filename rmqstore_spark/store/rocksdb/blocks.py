@@ -1,4 +1,4 @@
-"""Blocks of a table: checked, and without their compression.
+"""Blocks of a table: checked and decompressed.
 
 Source: RocksDB's table/format.h, table/format.cc, util/compression.h.
 """
@@ -16,23 +16,23 @@ from native_io import BLOCK_TRAILER, NotSoundError, Run, check_blocks, lz4_size,
 from rmqstore_spark.store.rocksdb.faults import damaged, not_read
 from rmqstore_spark.store.rocksdb.fields import Fields
 
-_MOST_BYTES = 64 * 1024 * 1024  # of one block; a broker's have 32 KiB, and more only for one large value
-_RUN_BYTES = 4 * 1024 * 1024  # about so much is given at a time
+_MOST_BYTES = 64 * 1024 * 1024  # bytes of one block; a broker's have 32 KiB, and more only for one large value
+_RUN_BYTES = 4 * 1024 * 1024  # bytes of blocks that are given at a time, about
 _NONE, _SNAPPY, _ZLIB, _BZIP2, _LZ4, _LZ4HC, _ZSTD = 0, 1, 2, 3, 4, 5, 7
 _WINDOW_BITS = -14  # of zlib, without header
-# At most so many times as long as what it was made from: what says more lies.
+# The most times that a block can be larger than its compressed form: a block that claims more is damaged.
 _MOST_GAIN = {_SNAPPY: 64, _ZLIB: 1100, _LZ4: 256, _LZ4HC: 256}
 
 
 @dataclass(frozen=True)
 class BlockFile:
-    """What is to be known of a table to read its blocks.
+    """The facts about a table that reading its blocks needs.
 
     Attributes:
         path: the file.
-        size: its bytes.
-        is_checked: blocks have a CRC-32C.
-        context: what makes of it one that fits this place only (format version 6); 0: nothing.
+        size: bytes of the file.
+        is_checked: whether blocks have a CRC-32C.
+        context: makes each CRC-32C valid only in its place in this file (format version 6); 0: none.
     """
 
     path: str
@@ -41,14 +41,14 @@ class BlockFile:
     context: int
 
     def one(self, raw: bytes, offset: int) -> bytes:
-        """A block without its compression.
+        """A block, decompressed.
 
         Args:
             raw: the block and its trailer.
-            offset: of it in the file.
+            offset: the block's offset in the file.
 
         Raises:
-            DamagedStoreError: it is no sound block.
+            DamagedStoreError: the block is not sound.
         """
         starts, ends = np.zeros(1, np.int64), np.array([len(raw) - BLOCK_TRAILER], np.int64)
         kind = self._kinds(raw, starts, ends, offset)[0]
@@ -65,7 +65,7 @@ class BlockFile:
             offset: of raw in the file.
 
         Raises:
-            DamagedStoreError: one is no sound block.
+            DamagedStoreError: a block is not sound.
         """
         kinds = self._kinds(raw, starts, ends, offset)
         if not kinds.any():
@@ -84,7 +84,7 @@ class BlockFile:
     def _kinds(
         self, raw: bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], offset: int
     ) -> npt.NDArray[np.uint8]:
-        """How each block is compressed."""
+        """The compression type of each block."""
         if not self.is_checked:
             return np.frombuffer(raw, np.uint8)[ends]
         kinds, bad = check_blocks(raw, starts, ends, offset=offset, context=self.context)

@@ -1,8 +1,8 @@
-"""A database: its column families, and the keys and values of each, as the newest entries say.
+"""A database: its column families, and the keys and values of each, by their newest entries.
 
-A broker may run meanwhile. Its files are read as they are now; where one goes away in between, or MANIFEST grows,
-opening begins anew. What is opened is a state that the database had: tables do not change, and of a log only its
-beginning counts.
+A broker may be running. Its files are read as they are now; where a file goes away in between, or MANIFEST grows,
+opening begins anew. An opened database is a state that the broker's database had: tables do not change, and only the
+beginning of a log counts.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from rmqstore_spark.store.rocksdb.table import Table, open_table
 from rmqstore_spark.store.rocksdb.tombstones import RangeDeletion, fragments
 from rmqstore_spark.store.rocksdb.write_ahead import WriteAheadLog, read_logs
 
-_MOST_OPENINGS = 5  # as often is it begun anew
+_MOST_OPENINGS = 5  # attempts to open a changing database
 _TYPES = {2: "a merge operand", 0x11: "a blob", 0x16: "a wide column"}
 
 
@@ -29,24 +29,24 @@ class Database:
     """An open database. Nothing is held open between calls.
 
     Attributes:
-        directory: where it is.
+        directory: the database's directory.
         files: how to reach files, and where requests and bytes are counted.
-        manifest: what it has.
-        logs: what is in no table yet.
+        manifest: the column families and their tables.
+        logs: the writes that are in no table yet.
     """
 
     directory: str
     files: Files
     manifest: Manifest
     logs: tuple[WriteAheadLog, ...]
-    _tables: dict[int, Table] = field(default_factory=dict, repr=False)  # those whose index was read
+    _tables: dict[int, Table] = field(default_factory=dict, repr=False)  # tables whose index was read
 
     @classmethod
     def open(cls, directory: str, files: Files) -> "Database":
         """The database in a directory, as it is now.
 
         Raises:
-            RmqStoreError: it cannot be read, is damaged, or changes all the time.
+            RmqStoreError: the database cannot be read, is damaged, or changes all the time.
         """
         for _ in range(_MOST_OPENINGS):
             try:
@@ -62,11 +62,11 @@ class Database:
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The names of its column families."""
+        """The names of the column families."""
         return tuple(family.name for family in self.manifest.families.values())
 
     def get(self, key: bytes, family: str = DEFAULT) -> bytes | None:
-        """The value of a key; None: there is none.
+        """The value of a key; None where there is none.
 
         Raises:
             KeyError: there is no such column family.
@@ -75,12 +75,12 @@ class Database:
         return next((value for entries in self.scan(family, key, key + b"\0") for _, value in entries.pairs()), None)
 
     def scan(self, family: str = DEFAULT, start: bytes = b"", stop: bytes | None = None) -> Iterator[Entries]:
-        """Keys in [start, stop) with their values, in the order of keys. Only what overlaps the range is read.
+        """Keys in [start, stop) with their values, in the order of keys. Only blocks that overlap the range are read.
 
         Args:
             family: the column family's name.
             start: the first key.
-            stop: what comes after the last one; None: the end.
+            stop: the first key after the range; None: no end.
 
         Raises:
             KeyError: there is no such column family.
@@ -101,7 +101,8 @@ class Database:
         return self._tables[table.number]
 
     def _sorted_runs(self, tables: list[TableFile]) -> list[list[TableFile]]:
-        """Tables whose entries are in order, one after the other: each of level 0 alone, each other level."""
+        """Groups of tables whose entries are in order, one table after the other: each table of level 0 alone, and each
+        other level."""
         runs = [[table] for table in tables if not table.level]
         levels = sorted({table.level for table in tables} - {0})
         for level in levels:
@@ -151,7 +152,7 @@ class Database:
 
 
 def _as_it_is(cls: type[Database], directory: str, files: Files) -> Database | None:
-    """What is there now; None: it changed while it was read. MANIFEST grows before a log is removed."""
+    """The database as it is now; None if it changed while being read. MANIFEST grows before a log is removed."""
     manifest = read_manifest(directory, files)
     try:
         logs = read_logs(directory, files, manifest.first_log)
@@ -165,7 +166,7 @@ def _as_it_is(cls: type[Database], directory: str, files: Files) -> Database | N
 
 
 def _next_run(source: Iterator[Run]) -> Run | None:
-    """The next entries of a source that are any."""
+    """The next run of a source that has entries; None at the end."""
     return next((run for run in source if len(run)), None)
 
 

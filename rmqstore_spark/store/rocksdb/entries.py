@@ -14,7 +14,7 @@ class Entries:
     Attributes:
         keys: the bytes of all keys, one after the other.
         key_starts: where each key begins, and where the last one ends.
-        values, value_starts: the same for values.
+        values, value_starts: likewise for the values.
     """
 
     keys: npt.NDArray[np.uint8]
@@ -26,7 +26,7 @@ class Entries:
         return len(self.key_starts) - 1
 
     def pairs(self) -> Iterator[tuple[bytes, bytes]]:
-        """One key and its value after the other."""
+        """The keys with their values, one by one."""
         keys, values = self.keys.tobytes(), self.values.tobytes()
         key_starts, value_starts = self.key_starts.tolist(), self.value_starts.tolist()
         for number in range(len(self)):

@@ -22,7 +22,7 @@ class Fields:
         """A number of at most 64 bits, seven of them in a byte, the low ones first.
 
         Raises:
-            NotSoundError: the record ends before it, or it is larger.
+            NotSoundError: the record ends too early, or the number is larger.
         """
         number = 0
         for shift in range(0, 70, 7):

@@ -12,19 +12,19 @@ from native_io import take_records
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.rocksdb.faults import damaged, not_read
 
-_MOST_BYTES = 1 << 30  # of one file; a broker's write buffers together are 128 MiB, its MANIFEST is at most 1 GiB
+_MOST_BYTES = 1 << 30  # bytes of one file; a broker's write buffers together are 128 MiB, its MANIFEST is at most 1 GiB
 
 
 @dataclass(frozen=True)
 class LogFile:
-    """What is in a log.
+    """The contents of a log.
 
     Attributes:
         path: the file.
-        size: its bytes when it was read.
+        size: bytes of the file when it was read.
         data: all records, one after the other.
         ends: where in data each record ends.
-        torn: where a record begins that was not written to its end; None: there is none.
+        torn: where a record begins that was not written to its end; None: no such record.
     """
 
     path: str
@@ -35,15 +35,15 @@ class LogFile:
 
 
 def read_log(path: str, files: Files, number: int) -> LogFile:
-    """All records of a log, as far as they are written.
+    """All records of a log that are written to their end.
 
     Args:
         path: the file.
         files: how to reach files, and where requests and bytes are counted.
-        number: the log's, as pieces of one that is used again name it.
+        number: the log's number, as pieces of a recycled log name it.
 
     Raises:
-        RmqStoreError: it cannot be read, or is damaged before its end.
+        RmqStoreError: the log cannot be read, or is damaged before its end.
     """
     with files.file(path) as file:
         size = file.size

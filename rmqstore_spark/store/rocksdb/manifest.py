@@ -1,4 +1,4 @@
-"""MANIFEST: which tables a database has now, told as edits one after the other.
+"""MANIFEST: the tables that a database has now, as a sequence of edits.
 
 Source: RocksDB's db/version_edit.h, db/version_edit.cc, db/version_edit_handler.cc.
 """
@@ -21,23 +21,23 @@ _NAMED = re.compile(rb"MANIFEST-([0-9]{1,19})\n")
 _COMPARATOR = b"leveldb.BytewiseComparator"
 _MOST_LEVEL = 100
 _IGNORED = 1 << 13  # a tag with this bit may be passed over: its field has its length before it
-_IGNORED_OF_FILE = 1 << 6  # a field of a file with this bit must not be
+_IGNORED_OF_FILE = 1 << 6  # a field of a file with this bit must not be passed over
 _COMPARE, _LOG, _NEXT_FILE, _LAST_SEQUENCE, _CURSOR, _DELETED, _NEW_1, _PREVIOUS_LOG, _LEAST_LOG = *range(1, 8), 9, 10
 _NEW_2, _NEW_3, _NEW_4, _FAMILY, _ADD, _DROP, _MOST_FAMILY, _GROUP = 100, 102, 103, 200, 201, 202, 203, 300
 _END_OF_FILE, _PATH_ID = 1, 65
-_LARGEST_OF_RANGE = (((1 << 56) - 1) << 8 | 0xF).to_bytes(8, "little")  # the end of a range deletion, itself not in it
+_LARGEST_OF_RANGE = (((1 << 56) - 1) << 8 | 0xF).to_bytes(8, "little")  # the exclusive end of a range deletion
 
 
 @dataclass(frozen=True)
 class TableFile:
-    """A table as MANIFEST has it.
+    """A table's entry in MANIFEST.
 
     Attributes:
-        number: the file's.
-        level: 0: tables may overlap; in others they do not.
+        number: the file's number.
+        level: tables of level 0 may overlap; those of any other level do not.
         size: bytes.
-        smallest, largest: the first and the last of its users' keys; ranges that it deletes are within.
-        is_open: the largest key is not in it: a deleted range ends there.
+        smallest, largest: the first and the last users' key; ranges that the table deletes are within.
+        is_open: whether the largest key is excluded: a deleted range ends there.
     """
 
     number: int
@@ -59,7 +59,7 @@ class Family:
     Attributes:
         number: of it.
         name: of it.
-        log_number: what is in logs with lower numbers is in tables already.
+        log_number: writes in logs with lower numbers are in tables already.
         tables: by number.
     """
 
@@ -75,9 +75,9 @@ class Manifest:
 
     Attributes:
         path: the file.
-        size: its bytes when it was read.
+        size: bytes of the file when it was read.
         families: by number.
-        least_log: logs with lower numbers are done with.
+        least_log: logs with lower numbers are no longer needed.
     """
 
     path: str
@@ -87,7 +87,7 @@ class Manifest:
 
     @property
     def first_log(self) -> int:
-        """The lowest number of a log that may have something that is in no table."""
+        """The lowest number of a log that may have writes that are in no table."""
         return max(self.least_log, min(family.log_number for family in self.families.values()))
 
 
@@ -105,7 +105,7 @@ class _Edit:
     least_log: int | None = None
     deleted: tuple[tuple[int, int], ...] = ()
     new: tuple[TableFile, ...] = ()
-    group_left: int | None = None  # of edits that count together or not at all: so many come after this one
+    group_left: int | None = None  # edits after this one in an atomic group, of which all count or none
     next_file: int | None = None
     last_sequence: int | None = None
     unused: int | None = None
@@ -115,7 +115,7 @@ def current_manifest(directory: str, files: Files) -> str:
     """The name of the MANIFEST that counts.
 
     Raises:
-        RmqStoreError: CURRENT cannot be read, or names none.
+        RmqStoreError: CURRENT cannot be read, or names no MANIFEST.
     """
     path = os.path.join(directory, CURRENT)
     with files.file(path) as file:
@@ -133,13 +133,13 @@ def read_manifest(directory: str, files: Files) -> Manifest:
         files: how to reach files, and where requests and bytes are counted.
 
     Raises:
-        RmqStoreError: it cannot be read, or is damaged.
+        RmqStoreError: MANIFEST cannot be read, or is damaged.
     """
     path = os.path.join(directory, current_manifest(directory, files))
     log = read_log(path, files, 0)
     families = {0: Family(0, DEFAULT)}
     least_log = 0
-    wanted = {"log_number", "next_file", "last_sequence"}  # what every database has said some time
+    wanted = {"log_number", "next_file", "last_sequence"}  # the fields that some edit of every database has
     for number, edit in _whole_groups(_edits(log)):
         try:
             _apply(edit, families)
@@ -171,7 +171,7 @@ def _edits(log: LogFile) -> Iterator[tuple[int, _Edit]]:
 
 
 def _whole_groups(edits: Iterable[tuple[int, _Edit]]) -> Iterator[tuple[int, _Edit]]:
-    """The edits without a group at the end of which some are not yet there."""
+    """The edits without a last group that is not yet complete."""
     group = []
     for number, edit in edits:
         group.append((number, edit))
@@ -247,7 +247,7 @@ def _new_file(fields: Fields, tag: int, path: str) -> TableFile:
 
 
 def _more_of_file(fields: Fields, path: str) -> int:
-    """The further fields of a file: in which directory it is."""
+    """Pass the further fields of a file; returns the number of the directory that the file is in."""
     path_id = 0
     while (tag := fields.varint()) != _END_OF_FILE:
         value = fields.text()
@@ -270,7 +270,7 @@ def _apply(edit: _Edit, families: dict[int, Family]) -> None:
         return
     family = families.get(edit.family)
     if family is None:
-        return  # of one that was dropped
+        return  # a family that was dropped
     for level, number in edit.deleted:
         table = family.tables.pop(number, None)
         if table is None or table.level != level:

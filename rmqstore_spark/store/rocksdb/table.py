@@ -22,11 +22,11 @@ from rmqstore_spark.store.rocksdb.tombstones import RangeDeletion
 _FOOTER_SIZE = 53
 _MAGIC = 0x88E241B785F4CFF7
 _VERSIONS = range(2, 7)
-_WITH_CONTEXT = 6  # this version and later ones
+_WITH_CONTEXT = 6  # the first format version with a context in each CRC
 _EXTENDED_MAGIC = bytes.fromhex("3e007a00")
 _NO_CHECKSUM, _CRC32C = 0, 1
-_TAIL_SIZE = 64 * 1024  # of a table are read at first: footer, properties, often the index
-_CHUNK_SIZE = 1024 * 1024  # of neighbouring blocks are read at a time
+_TAIL_SIZE = 64 * 1024  # bytes of a table that are read at first: footer, properties, often the index
+_CHUNK_SIZE = 1024 * 1024  # bytes of neighbouring blocks that are read at a time
 _BINARY_SEARCH, _HASH_SEARCH, _TWO_LEVELS = range(3)  # kinds of index
 _RANGE_DELETION = 0xF
 _INGESTED = b"rocksdb.external_sst_file.version"
@@ -37,22 +37,22 @@ _DELTAS = b"rocksdb.index.value.is.delta.encoded"
 
 @dataclass(frozen=True)
 class _Index:
-    """Where blocks are, and a key for each that is not below any of its keys.
+    """The places of blocks, and for each block a key that is not below any of the block's keys.
 
     Attributes:
         keys: of all blocks, one after the other.
-        key_starts: where each begins, and where the last one ends.
-        starts, ends: of each block in the file, without its trailer.
+        key_starts: where each key begins, and where the last one ends.
+        starts, ends: the start and end of each block in the file, without its trailer.
     """
 
     keys: bytes
     key_starts: npt.NDArray[np.int64]
     starts: npt.NDArray[np.int64]
     ends: npt.NDArray[np.int64]
-    suffix: int  # so many bytes of each key are not the user's
+    suffix: int  # bytes of each key that are not the user's
 
     def first_with(self, key: bytes) -> int:
-        """The first block that may have a key, or a later one."""
+        """The first block that may have this key or a later one."""
         return bisect.bisect_left(range(len(self.starts)), key, key=self._key)
 
     def _key(self, number: int) -> bytes:
@@ -64,9 +64,9 @@ class Table:
     """A table, ready to be read from.
 
     Attributes:
-        blocks: how its blocks are read.
-        index: where they are.
-        deletions: ranges that it deletes, within its smallest and largest key.
+        blocks: reads the table's blocks.
+        index: the places of the blocks.
+        deletions: the ranges that the table deletes, within its smallest and largest key.
     """
 
     blocks: BlockFile
@@ -74,7 +74,7 @@ class Table:
     deletions: tuple[RangeDeletion, ...]
 
     def runs(self, files: Files, start: bytes, stop: bytes | None) -> Iterator[Run]:
-        """The entries of keys in [start, stop), in order, not the same number each time.
+        """The entries of keys in [start, stop), in order, in runs of different lengths.
 
         Raises:
             RmqStoreError: it cannot be read, or is damaged.
@@ -98,7 +98,7 @@ class Table:
                 number = after
 
     def _chunk_end(self, number: int, end: int) -> int:
-        """The block up to which is read in one go: as long as they lie next to each other."""
+        """The number after the last block of a single read: the blocks of a read are adjacent."""
         starts, ends = self.index.starts, self.index.ends
         after = number + 1
         while (
@@ -111,11 +111,11 @@ class Table:
 
 
 def open_table(directory: str, table: TableFile, files: Files) -> Table:
-    """A table of a database.
+    """Open a table of a database.
 
     Args:
-        directory: of the database.
-        table: as MANIFEST has it.
+        directory: the database's directory.
+        table: the table's entry in MANIFEST.
         files: how to reach files, and where requests and bytes are counted.
 
     Raises:
@@ -136,7 +136,7 @@ def _read(file: OpenFile, offset: int, size: int) -> bytes:
 
 
 class _Opening:
-    """A table while its footer and what that leads to are read."""
+    """A table while its footer, and the blocks that the footer leads to, are read."""
 
     def __init__(self, path: str, file: OpenFile) -> None:
         self.path = path
@@ -171,7 +171,7 @@ class _Opening:
         return Table(blocks, self._index(blocks, index, properties), tuple(deletions))
 
     def _context(self) -> int:
-        """What makes a CRC one of this file; the footer's own is checked with it."""
+        """The file's context for CRCs; the footer's own CRC is checked with it."""
         if self.version < _WITH_CONTEXT:
             return 0
         at = self.file.size - _FOOTER_SIZE
@@ -186,7 +186,8 @@ class _Opening:
         return context
 
     def _handles(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Where the list of other blocks is, and the index."""
+        """The places of the metaindex block and of the index, which since format version 6 the footer does not have:
+        (0, 0)."""
         if self.version >= _WITH_CONTEXT:
             size = int.from_bytes(self.footer[13:17], "little")
             return (self.file.size - _FOOTER_SIZE - BLOCK_TRAILER - size, size), (0, 0)
@@ -253,7 +254,7 @@ class _Opening:
         return _Index(keys.tobytes(), key_starts, starts, ends, SEQUENCE_SIZE if internal else 0)
 
     def _deletions(self, pairs: list[tuple[bytes, bytes]], table: TableFile, position: int) -> Iterator[RangeDeletion]:
-        """The ranges, cut to the table's own: what is beyond is another table's to delete."""
+        """The deleted ranges, cut to the table's own range of keys: other tables delete the keys beyond."""
         last = table.largest if table.is_open else table.largest + b"\0"
         for key, stop in pairs:
             trailer = int.from_bytes(key[-SEQUENCE_SIZE:], "little")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class RangeDeletion(NamedTuple):
-    """What is in [start, stop) and older than a sequence number is deleted."""
+    """A deletion of all entries in [start, stop) that are older than a sequence number."""
 
     start: bytes
     stop: bytes
@@ -15,11 +15,11 @@ class RangeDeletion(NamedTuple):
 
 
 def fragments(ranges: Iterable[RangeDeletion]) -> list[RangeDeletion]:
-    """Ranges that say the same, in order and apart from each other: where some overlap, the newest counts."""
+    """Equivalent ranges, in order and disjoint: where some overlap, the newest counts."""
     ranges = sorted(one for one in ranges if one.start < one.stop)
     bounds = sorted({bound for one in ranges for bound in (one.start, one.stop)})
     found: list[RangeDeletion] = []
-    open_ones: list[tuple[int, bytes]] = []  # (-newest, stop) of those that begin before the bound
+    open_ones: list[tuple[int, bytes]] = []  # (-newest, stop) of the ranges that begin before the bound
     taken = 0
     for start, stop in itertools.pairwise(bounds):
         while taken < len(ranges) and ranges[taken].start <= start:

@@ -1,6 +1,6 @@
-"""The write-ahead logs of a database: what was written and is in no table yet.
+"""The write-ahead logs of a database: writes that are in no table yet.
 
-A log may end in the middle of a record: of a broker that was killed, or that writes just now. What comes before counts.
+A log may end in the middle of a record, if the broker was killed, or is writing just now. The records before count.
 Source: RocksDB's db/write_batch.cc, db/db_impl/db_impl_open.cc.
 """
 
@@ -23,23 +23,23 @@ class WriteAheadLog:
     """A log.
 
     Attributes:
-        number: of it.
-        batches: what is in it.
+        number: the log's number.
+        batches: the write batches in the log.
     """
 
     number: int
     batches: Batches
 
     def run(self, family: Family) -> Run:
-        """The entries that a column family has only here, in order."""
+        """The entries of a column family that are only in this log, in order."""
         return self.batches.run(family.number)
 
     def deletions(self, family: Family) -> list[RangeDeletion]:
-        """The ranges that are deleted in it."""
+        """The ranges of a column family that are deleted in this log."""
         return [RangeDeletion(*deletion) for deletion in self.batches.range_deletions(family.number)]
 
     def concerns(self, family: Family) -> bool:
-        """May it have what is not yet in the family's tables?"""
+        """May the log have writes that are not yet in the family's tables?"""
         return self.number >= family.log_number
 
 
@@ -47,12 +47,12 @@ def read_logs(directory: str, files: Files, first: int) -> tuple[WriteAheadLog, 
     """The logs of a database from a number on.
 
     Args:
-        directory: of the database.
+        directory: the database's directory.
         files: how to reach files, and where requests and bytes are counted.
         first: the lowest number.
 
     Raises:
-        RmqStoreError: one cannot be read, or is damaged before its end.
+        RmqStoreError: a log cannot be read, or is damaged before its end.
         OSError: the directory cannot be listed.
     """
     numbers = sorted(int(found[1]) for name in files.names(directory) if (found := _NAMED.fullmatch(name)))
