@@ -1,4 +1,4 @@
-"""Table `checkpoint`: what the broker noted down of all of its files."""
+"""Table `checkpoint`: how far the broker's files are known to be on disk."""
 
 from collections.abc import Iterator
 

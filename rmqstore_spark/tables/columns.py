@@ -1,6 +1,6 @@
-"""Record batches made of the rows of tables.
+"""Record batches from the rows of tables.
 
-pyarrow.array() loads pandas, which takes longer than to read a small table; so the arrays are made of buffers here.
+pyarrow.array() loads pandas, which takes longer than reading a small table; so arrays are made from buffers here.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ _MOST_MILLISECONDS = ((1 << 63) - 1) // 1000
 
 
 def batches(schema: pa.Schema, rows: Iterable[tuple[Any, ...]]) -> Iterator[pa.RecordBatch]:
-    """Rows as record batches; times are whole microseconds of the epoch, or None."""
+    """Rows as record batches; times are whole microseconds since 1970, or None."""
     some: list[tuple[Any, ...]] = []
     for row in rows:
         some.append(row)
@@ -35,7 +35,7 @@ def _batch(schema: pa.Schema, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
 
 
 def array(values: Sequence[Any], type: pa.DataType) -> pa.Array:
-    """An array of one of the types of columns.py; None is null. Text that is no Unicode has U+FFFD in it."""
+    """An array of one of the types of columns.py; None is null. Text that is not Unicode gets U+FFFD."""
     is_valid = np.array([value is not None for value in values], np.bool_)
     nulls = len(values) - int(is_valid.sum())
     bitmap = _bits(is_valid) if nulls else None
@@ -64,7 +64,7 @@ def _entries(pairs: list[tuple[str, str]], type: pa.DataType) -> pa.Array:
 
 
 def _ends(values: Sequence[Any]) -> pa.Buffer:
-    """Where each of these ends in what they are together."""
+    """The end of each value in all values together."""
     return pa.py_buffer(np.cumsum([0, *map(len, values)], dtype=np.int32).tobytes())
 
 
@@ -75,11 +75,11 @@ def _bits(values: "npt.NDArray[np.bool_]") -> pa.Buffer:
 def _utf8(text: str) -> bytes:
     try:
         return text.encode()
-    except UnicodeEncodeError:  # half of a character, as JSON can write it, or a file's name that is not UTF-8
+    except UnicodeEncodeError:  # half of a character, from JSON, or from a file's name that is not UTF-8
         return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace").encode()
 
 
 def timestamps(milliseconds: npt.NDArray[np.int64], is_known: Any = True) -> pa.Array:
-    """Times as a column holds them; null where they do not fit, or are not known."""
+    """Times (ms) as a column has them; null where they do not fit or are not known."""
     is_null = np.logical_not(is_known) | (milliseconds > _MOST_MILLISECONDS) | (milliseconds < -_MOST_MILLISECONDS)
     return pa.array(np.where(is_null, 0, milliseconds) * 1000, mask=is_null).cast(TIME)

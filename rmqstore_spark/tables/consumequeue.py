@@ -1,8 +1,8 @@
-"""Table `consumequeue`: what the units of the ConsumeQueues say, as it stands there. Nothing is held against the log.
+"""Table `consumequeue`: the units of the ConsumeQueues as they stand there. Nothing is compared with the log.
 
-Units that are not used and those that only fill up the beginning of a queue are left out; those that a truncation has
-left over are not (docs/format.md). A unit of a BatchCQ is one row: its queueOffset is that of its first message, and
-`messages` says how many there are.
+Unused units and those that only fill the beginning of a queue are left out; units that a truncation has left over are
+not (docs/format.md). A unit of a BatchCQ is one row: queueOffset is that of its first message, and `messages` is the
+number of its messages.
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,7 +32,7 @@ _BATCH_UNITS = 64 * 1024
 
 
 class QueuePart(NamedTuple):
-    """Units of a queue: those of the numbers [first, stop)."""
+    """The units of a queue with the numbers [first, stop)."""
 
     topic: str
     queue_id: int
@@ -42,7 +42,7 @@ class QueuePart(NamedTuple):
 
 
 def parts(store: Snapshot, options: ReadOptions) -> list[list[QueuePart]]:
-    """Small queues together, large ones in several parts."""
+    """The parts of the table: small queues together, large queues in several parts."""
     return grouped(selected_queues(store, options.selection), store.files)
 
 
@@ -61,7 +61,7 @@ def grouped(queues: list[Queue], files: Files) -> list[list[QueuePart]]:
 
 
 def _stretches(queue: Queue) -> Iterator[tuple[int, int, int]]:
-    """Where a queue is cut: between files. [first, stop) and the bytes of each."""
+    """The pieces of a queue, cut between files: [first, stop) and bytes of each."""
     first, nbytes = 0, 0
     for file in queue.in_files:
         if nbytes + file.allocated > _PART_BYTES and file.first > first:
@@ -92,7 +92,7 @@ def rows(store: Snapshot, options: ReadOptions, part: list[QueuePart]) -> Iterat
 
 
 class FileUnits(NamedTuple):
-    """Units of messages, of one file of a queue."""
+    """Used units of one file of a queue."""
 
     queue: Queue
     file: QueueFile
@@ -100,10 +100,10 @@ class FileUnits(NamedTuple):
 
 
 def used_units(queue: Queue, first: int, stop: int, selected: Numbers, files: Files) -> Iterator[FileUnits]:
-    """The units of the numbers [first, stop) that are used, file by file, some at a time.
+    """The used units with the numbers [first, stop), file by file, some at a time.
 
     Args:
-        selected: which queue offsets.
+        selected: the queue offsets to return.
     """
     for file in queue.in_files:
         begin, end = max(first, file.first), min(stop, file.end)
@@ -126,7 +126,7 @@ def used_units(queue: Queue, first: int, stop: int, selected: Numbers, files: Fi
 
 
 def _batch(store: Snapshot, some: list[FileUnits]) -> pa.RecordBatch:
-    """The rows of some units. Most are of one kind, so what is rare is only made where it is there."""
+    """The rows of some units. Rare columns are only made where a unit has them."""
     counts = [len(each.units) for each in some]
     which = pa.array(np.repeat(np.arange(len(some)), counts))
 
@@ -160,7 +160,7 @@ def _batch(store: Snapshot, some: list[FileUnits]) -> pa.RecordBatch:
 def _ext(
     store: Snapshot, some: list[FileUnits], tags_codes: npt.NDArray[np.int64]
 ) -> tuple[pa.Array, npt.NDArray[np.int64], npt.NDArray[np.bool_], pa.Array]:
-    """tagsHash, store times (ms), of which units there are such, and filterBitMap."""
+    """tagsHash, store times (ms), a mask of the units that have store times, and filterBitMap."""
     found: list[ExtUnit | None] = []
     for each in some:
         codes = each.units.tags_codes.tolist()

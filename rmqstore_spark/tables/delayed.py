@@ -1,8 +1,8 @@
-"""Table `delayed`: messages that were sent to be delivered later, by delay level or by timer, and whether they were.
+"""Table `delayed`: messages to be delivered later, by delay level or timer, and whether they were delivered.
 
-The state that a broker keeps of it in config/ is some seconds old after a crash. So a message that is due by the last
-message of the log, and not delivered by that state, is looked for under its own topic. Timers of a broker that keeps
-them in RocksDB are in the same topic, and told in the same way.
+The broker's state in config/ is some seconds old after a crash. So a message that is due by the log's last message,
+and not delivered according to that state, is looked for under its own topic. A broker that keeps timers in RocksDB has
+timed messages in the same topic, and they are handled alike.
 Source: org.apache.rocketmq.broker.schedule.ScheduleMessageService, store.timer.TimerMessageStore.
 """
 
@@ -41,7 +41,7 @@ _READ = [
     *("realTopic", "realQueueId", "msgId", "keys"),
 ]
 TIMER_PROPERTIES = ("TIMER_OUT_MS", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_ROLL_TIMES")
-_MOST_TIME = 10**15  # milliseconds; later ones fit no column
+_MOST_TIME = 10**15  # milliseconds; later times fit no column
 _ROWS_AT_ONCE = 16 * 1024
 
 Bools = npt.NDArray[np.bool_]
@@ -72,8 +72,9 @@ def _levels(store: Snapshot, options: ReadOptions) -> pa.Table:
 
 
 def _due_times(store: Snapshot, parked: pa.Table) -> pa.Array:
-    """When messages of delay levels are due: the tagsCode of their ConsumeQueue units. Null where no queue tells: what
-    a level stands for is a broker's setting that is in no store."""
+    """The times at which messages of delay levels are due: the tagsCode of their ConsumeQueue units. Null where no
+    queue
+    tells: the delay of a level is a broker's setting that is in no store."""
     due = np.zeros(len(parked), np.int64)
     known = np.zeros(len(parked), bool)
     queue_ids = integers(column(parked, "queueId"), 0)
@@ -109,7 +110,7 @@ def _timers(store: Snapshot, options: ReadOptions) -> pa.Table:
     due = deliver_times(timed)
     cancelled = _are_cancelled(timed, cancels)
     is_past = integers(out, 1 << 60) <= timer_time(store.root, store.files)
-    # A message may have been delivered before somebody thought of cancelling it.
+    # A message may have been delivered before it was cancelled.
     ambiguous = ~is_past & _is_due(store, out) | is_past & cancelled
     delivered = is_past & ~cancelled | _found_delivered(store, options, timed, ambiguous)
     states = np.select([delivered, cancelled], ["delivered", "cancelled"], "pending")
@@ -117,12 +118,12 @@ def _timers(store: Snapshot, options: ReadOptions) -> pa.Table:
 
 
 def _key(units: pa.Table, name: str = "msgId") -> pa.Array:
-    """What units of one timed message have in common; null where one has no msgId."""
+    """The key that the units of one timed message share; null for a unit without msgId."""
     return text_keys(column(units, "REAL_TOPIC"), column(units, name), column(units, "TIMER_OUT_MS"))
 
 
 def _first_of_each(units: pa.Table) -> pa.Table:
-    """The first unit of each timed message: one that waits longer than the wheel turns is appended again and again."""
+    """The first unit of each timed message: a message that waits longer than the wheel turns is appended repeatedly."""
     offsets = column(units, "commitLogOffset").cast(pa.string())
     keys = pc.coalesce(_key(units), offsets).dictionary_encode()
     codes = keys.indices.to_numpy().astype(np.int64)
@@ -132,16 +133,16 @@ def _first_of_each(units: pa.Table) -> pa.Table:
 
 
 def deliver_times(timed: pa.Table) -> pa.Array:
-    """When timed messages are to be delivered (ms): as their senders said, else as the wheel has it, in whole steps.
+    """The times (ms) at which timed messages are due: as their senders said, else those of the wheel, in whole steps.
 
     Args:
-        timed: their storeTimestamp and the properties TIMER_PROPERTIES.
+        timed: the messages' storeTimestamp and their properties TIMER_PROPERTIES.
     """
     sent = pc.divide(column(timed, "storeTimestamp").cast(LONG), 1000)
     delay = pc.coalesce(
         numbers(column(timed, "TIMER_DELAY_MS")), pc.multiply(numbers(column(timed, "TIMER_DELAY_SEC")), 1000)
     )
-    is_rolled = pc.is_valid(column(timed, "TIMER_ROLL_TIMES"))  # then it was sent earlier than it is stored
+    is_rolled = pc.is_valid(column(timed, "TIMER_ROLL_TIMES"))  # then it was sent before it was stored here
     after = pc.if_else(is_rolled, pa.scalar(None, LONG), pc.add(sent, delay))
     out = numbers(column(timed, "TIMER_OUT_MS"))
     due = pc.coalesce(numbers(column(timed, "TIMER_DELIVER_MS")), after, out)
@@ -149,7 +150,7 @@ def deliver_times(timed: pa.Table) -> pa.Array:
 
 
 def _are_cancelled(timed: pa.Table, cancels: pa.Table) -> Bools:
-    """Which timed messages a recall names: by msgId, since 5.4.0 also by topic, a plus and msgId."""
+    """True for timed messages that a recall names: by msgId, since 5.4.0 also by topic, a plus and msgId."""
     named = _key(cancels, "TIMER_DEL_UNIQKEY").drop_null()
     ids = pc.binary_join_element_wise(column(timed, "REAL_TOPIC"), column(timed, "msgId"), "+")
     with_topic = text_keys(column(timed, "REAL_TOPIC"), ids, column(timed, "TIMER_OUT_MS"))
@@ -160,14 +161,14 @@ def _are_cancelled(timed: pa.Table, cancels: pa.Table) -> Bools:
 
 
 def _is_due(store: Snapshot, due: pa.Array) -> Bools:
-    """Which times (ms) are not after the last message of the log."""
+    """True for times (ms) that are not after the last message of the log."""
     last = None if store.last_message is None else store.last_message.store_timestamp
     return integers(due, 1 << 60) <= (0 if last is None else last // 1000)
 
 
 def _found_delivered(store: Snapshot, options: ReadOptions, parked: pa.Table, asked: Bools) -> Bools:
-    """Which of the messages that are asked for are stored again after they were parked, under the topic that they were
-    parked for, and retried as often."""
+    """True for the messages asked about that are stored again after they were parked, under the topic that they were
+    parked for and with the same number of retries."""
     found = np.zeros(len(parked), bool)
     rows = np.flatnonzero(asked & _true(pc.is_valid(column(parked, "msgId"))))
     if len(rows) == 0:

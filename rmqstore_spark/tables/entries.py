@@ -1,4 +1,4 @@
-"""Single values of an entry in a config file: whatever stands there, a table has them in its column's type."""
+"""Single values of an entry in a config file, converted to the column's type whatever the file has."""
 
 from typing import Any
 
@@ -6,19 +6,19 @@ Entry = dict[str, Any]
 
 
 def flag_of(entry: Entry, name: str, default: bool) -> bool | None:
-    """True or false; the default where the entry does not say, None where it says something else."""
+    """True or false; the default if the entry has no such member, None if the member is something else."""
     found = entry.get(name, default)
     return found if isinstance(found, bool) else None
 
 
 def number_of(entry: Entry, name: str, default: int) -> int | None:
-    """A number of 32 bits; otherwise as flag_of()."""
+    """A number of 32 bits; default and None as for flag_of()."""
     found = entry.get(name, default)
     return found if type(found) is int and -(1 << 31) <= found < 1 << 31 else None
 
 
 def attributes_of(entry: Entry) -> dict[str, str]:
-    """Its attributes (since RocketMQ 5.0), as far as they are texts."""
+    """The attributes of an entry (since RocketMQ 5.0) that are texts."""
     found = entry.get("attributes")
     if not isinstance(found, dict):
         return {}

@@ -1,5 +1,5 @@
-"""Table `groups`: what the broker was told of each consumer group (config/subscriptionGroup.json), and which topics it
-has consumed (config/consumerOffset.json)."""
+"""Table `groups`: the configuration of each consumer group (config/subscriptionGroup.json), and the topics that the
+group has consumed (config/consumerOffset.json)."""
 
 from collections import defaultdict
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Table `index`: what the items of index files say, as it stands there. Nothing is held against the log."""
+"""Table `index`: the items of index files as they stand there. Nothing is compared with the log."""
 
 import logging
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _BATCH_ITEMS = 64 * 1024
 
 
 def tell(why: RmqStoreError, options: ReadOptions) -> None:
-    """A file that cannot be read: as `mode` says."""
+    """Raise or log the error of a file that cannot be read, as `mode` says."""
     if options.mode == "FAILFAST" or isinstance(why, StorageError):
         raise why
     logger.warning("%s", why)
@@ -60,7 +60,7 @@ def _items(path: str, header: Header, first: int, items: Any) -> pa.RecordBatch:
 
 
 def index_proofs(store: Snapshot) -> Iterator[Proof | None]:
-    """The last item of the newest index file that has one: an older copy does not have it."""
+    """A proof of the last item of the newest index file that has items: an older copy does not have that item."""
     for path in reversed(index_paths(store.layout.index, store.files)):
         with ignore_unreadable(), IndexReader(path, store.files) as reader:
             if not reader.is_empty:

@@ -1,4 +1,4 @@
-"""Table `indexfiles`: what the headers of index files say. Nothing is held against the log."""
+"""Table `indexfiles`: the headers of index files as they stand there. Nothing is compared with the log."""
 
 from collections.abc import Iterator
 

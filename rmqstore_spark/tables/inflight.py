@@ -1,9 +1,9 @@
-"""Table `inflight`: popped messages that nobody has acknowledged, and that are invisible until a time that has not come
-at the last message of the log. Those whose time has come are popped again, or in a retry topic.
+"""Table `inflight`: popped messages that are not acknowledged and still invisible at the time of the log's last
+message. Messages that are visible again are popped once more, or in a retry topic.
 
-Each pop leaves a checkpoint of the messages it gave, and each acknowledgement a record, as JSON in messages for the
-timer; one that asks for more time is both. Messages popped in order have their state in config/consumerOrderInfo.json.
-A broker with popConsumerKVServiceEnable keeps all of it in RocksDB (kvStore/) instead (store/structures/kinds.py).
+Each pop leaves a checkpoint of its messages, and each acknowledgement a record, as JSON in messages for the timer; a
+request for more time leaves both. Messages popped in order have their state in config/consumerOrderInfo.json. A broker
+with popConsumerKVServiceEnable keeps all of this in RocksDB (kvStore/) instead (store/structures/kinds.py).
 Source: org.apache.rocketmq.broker.processor.PopMessageProcessor, PopReviveService, store.pop.PopCheckPoint, AckMsg,
 BatchAckMsg; broker.offset.ConsumerOrderInfoManager.
 """
@@ -26,16 +26,16 @@ from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.picked import HOW_TO_READ, picked
 from rmqstore_spark.tables.table import Part, Table
 
-_MOST_BODY = 1 << 20  # bytes; a checkpoint has some hundred
+_MOST_BODY = 1 << 20  # bytes; a checkpoint has some hundred bytes
 _MOST_MESSAGES = 1 << 16  # in a checkpoint; a broker gives 32 at most, as bits of an int say which are acknowledged
 _MOST_OFFSET = 1 << 62
-_MOST_TIME = 10**15  # milliseconds; later ones fit no column
+_MOST_TIME = 10**15  # milliseconds; later times fit no column
 
 Offsets = dict[tuple[str, int], dict[int, int]]  # by topic and queueId: by queueOffset
 
 
 class _Message(NamedTuple):
-    """A popped message: what its pop and it are known by."""
+    """A popped message: the fields that identify its pop and the message."""
 
     group: str
     topic: str
@@ -59,7 +59,7 @@ def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Reco
 
 
 def _now(store: Snapshot) -> int:
-    """When the store was written to last (ms)."""
+    """The time (ms) of the last write to the store."""
     last = None if store.last_message is None else store.last_message.store_timestamp
     return 0 if last is None else last // 1000
 
@@ -83,7 +83,7 @@ def _popped(store: Snapshot, options: ReadOptions) -> dict[_Message, int]:
 
 
 def _records(store: Snapshot, options: ReadOptions, tags: set[str]) -> Iterator[dict[str, Any]]:
-    """The JSON of checkpoints or acknowledgements. Those whose time has come are there twice."""
+    """The JSON of checkpoints or acknowledgements. Records that are due are there twice."""
     topics = {TIMER_TOPIC} | {topic for topic in store.known_topics if topic.startswith(REVIVE_PREFIX)}
     selection = Selection(topic=Texts(among=frozenset(topics)), tags=frozenset(tags))
     for batch in picked(store, options, selection, ["body"], ["REAL_TOPIC"]):
@@ -99,7 +99,7 @@ def _records(store: Snapshot, options: ReadOptions, tags: set[str]) -> Iterator[
 
 
 def _given(record: dict[str, Any], pop_time: int) -> Iterator[_Message]:
-    """The messages of a checkpoint, but those that were acknowledged before it was stored."""
+    """The messages of a checkpoint, without those that were acknowledged before it was stored."""
     start, count, done = _number(record, "so"), _number(record, "n", _MOST_MESSAGES), _number(record, "bm")
     steps = record.get("d")
     if steps is None and count is not None:
@@ -131,14 +131,14 @@ def _message(record: dict[str, Any], start: int, pop_time: int, offset: int) -> 
 
 
 def _number(record: dict[str, Any], name: str, limit: int = _MOST_OFFSET) -> int | None:
-    """A whole number from 0 to below a limit; None where there is none."""
+    """A whole number from 0 to below a limit; None if the record has no such number."""
     found = record.get(name)
     return found if type(found) is int and 0 <= found < limit else None
 
 
 def _reconsumed(store: Snapshot, options: ReadOptions, popped: dict[_Message, int]) -> Offsets:
-    """How often each of the messages was given before: what is popped from a topic of its own never was, what comes
-    from a retry topic says so."""
+    """The number of earlier deliveries of each message: none for a message popped from its own topic; a message in a
+    retry topic has the number."""
     counts: Offsets = {}
     for message in popped:
         counts.setdefault((message.topic, message.queue_id), {})[message.queue_offset] = 0
@@ -154,7 +154,7 @@ def _reconsumed(store: Snapshot, options: ReadOptions, popped: dict[_Message, in
 
 
 def _in_order(store: Snapshot) -> Iterator[tuple[Any, ...]]:
-    """The rows for messages that were popped in order, their times in ms."""
+    """The rows for messages that were popped in order, with times in ms."""
     now = _now(store)
     entries = order_entries(store.root, store.files)
     if not entries:
@@ -168,15 +168,15 @@ def _in_order(store: Snapshot) -> Iterator[tuple[Any, ...]]:
 
 
 def _of_queue(info: dict[str, Any]) -> Iterator[tuple[int, int, int, int]]:
-    """Of each message of a queue that is not acknowledged: queueOffset, pop time, until when it is invisible, and how
-    often it was given before."""
+    """For each message of a queue that is not acknowledged: queueOffset, pop time (ms), the time (ms) until which the
+    message is invisible, and the number of earlier deliveries."""
     pop_time, invisible = _number(info, "popTime", _MOST_TIME), _number(info, "i", _MOST_TIME)
     steps, done = info.get("o"), _number(info, "cm") or 0
     if pop_time is None or invisible is None or not isinstance(steps, list) or not steps:
         return
     if not all(type(step) is int and 0 <= step < _MOST_OFFSET for step in steps):
         return
-    # All but the first are distances from it.
+    # All steps but the first are distances from the first.
     for bit, offset in enumerate([steps[0], *(steps[0] + step for step in steps[1:])]):
         if not done >> bit & 1:
             until = _number(_object(info, "ot"), str(offset), _MOST_TIME)

@@ -1,4 +1,4 @@
-"""Messages of one store for the tables that are made of them: the same planner and tasks as a read of messages."""
+"""Messages of one store, for tables made of messages; read by the same planner and tasks as a read of messages."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,7 +11,7 @@ from rmqstore_spark.query.selection import Numbers, Selection
 from rmqstore_spark.read.scan import Scan
 from rmqstore_spark.store.snapshot import Snapshot
 
-_LOOK_BACK = 1024 * 1024  # bytes at the end of the log that are looked at first
+_LOOK_BACK = 1024 * 1024  # bytes at the end of the log that are read first
 
 
 def messages(
@@ -20,8 +20,8 @@ def messages(
     """The selected messages of a store, in log order.
 
     Args:
-        options: how to read; which messages they select does not count.
-        selection: which messages.
+        options: how to read; their selection is ignored.
+        selection: the messages to read.
 
     Raises:
         DamagedStoreError: mode FAILFAST, and something is damaged.
@@ -30,10 +30,10 @@ def messages(
 
 
 def last_messages(store: Snapshot, options: ReadOptions, columns: list[str], count: int) -> pa.Table:
-    """The last messages that options select, up to `count` of them, in log order.
+    """The last messages that the options select, up to `count`, in log order.
 
     Raises:
-        DamagedStoreError: mode FAILFAST, and something is damaged where they are looked for.
+        DamagedStoreError: mode FAILFAST, and the part of the log that is searched is damaged.
     """
     extents = store.log.extents
     start = stop = store.end

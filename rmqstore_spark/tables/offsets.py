@@ -1,5 +1,5 @@
-"""Table `offsets`: how far each consumer group is in each queue, as RocketMQ's consumerProgress tells it of a broker
-that runs. A group's offset is that of the next message it is to get (config/consumerOffset.json)."""
+"""Table `offsets`: each consumer group's progress in each queue, as RocketMQ's consumerProgress shows it for a running
+broker. A group's offset is that of the next message that it will get (config/consumerOffset.json)."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -21,7 +21,7 @@ def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Reco
     if not store.consumer_offsets:
         say_if_unread(store, "consumerOffset.json", OFFSETS.name)
     wanted = _consumed(store, options.selection)
-    if not wanted:  # without queues, the whole log would be read to know them
+    if not wanted:  # nothing to look up; finding the queues might take a read of the whole log
         store.layout.refuse_dledger()
         return batches(OFFSETS.schema, ())
     assigned: dict[str, set[int]] = {}
@@ -32,7 +32,7 @@ def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Reco
 
 
 def progress(store: Snapshot, queues: Iterable[QueueFacts]) -> pa.Table:
-    """The whole table of a store of which all queues are known."""
+    """The whole table of a store whose queues are all known."""
     rows = _progress(store, _consumed(store, EVERYTHING), queues)
     return pa.Table.from_batches(batches(OFFSETS.schema, rows), OFFSETS.schema)
 
@@ -55,7 +55,7 @@ def _progress(
     for group, topic, queue_id, offset in wanted:
         facts = queues.get((topic, queue_id))
         if facts is None and queue_id < store.topics.get(topic, 0):
-            facts = QueueFacts(topic, queue_id, "simple", 0, 0)  # no message has been put into it yet
+            facts = QueueFacts(topic, queue_id, "simple", 0, 0)  # the queue has no message yet
         yield group, topic, queue_id, offset, *_behind(facts, offset, times)
 
 

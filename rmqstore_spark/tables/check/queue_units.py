@@ -1,8 +1,7 @@
-"""What the units of queues say, held against the messages of a stretch of the log.
+"""The units of queues, compared with the messages of a stretch of the log.
 
-Each message must have its unit, which is found by its queueOffset. And where a queue has units for which the log has no
-message, they come before one that is right, or at the queue's end. The first of these are found here, the others by
-queues.py.
+Each message must have its unit, which is found by its queueOffset. Units for which the log has no message stand before
+a right unit or at the queue's end. Those before a right unit are found here, those at the end by queues.py.
 """
 
 import itertools
@@ -41,7 +40,7 @@ class Candidate(NamedTuple):
     """A unit for which the log does not have the message where it points.
 
     Attributes:
-        after: the number that was begun with to look for it: all units from this one up to there are alike.
+        after: the number at which the search backwards began: all units from this one up to there are unconfirmed.
     """
 
     queue: Queue
@@ -50,28 +49,28 @@ class Candidate(NamedTuple):
 
 
 class QueueStretch:
-    """Holds the queues against stretches of the log, one after the other.
+    """Compares the queues with stretches of the log, one after the other.
 
     Args:
-        store: whose.
-        view: its log, where units point elsewhere.
+        store: the store.
+        view: the store's log, for units that point elsewhere.
     """
 
     def __init__(self, store: Snapshot, view: LogView) -> None:
         self._store = store
         self._view = view
-        self._late: list[tuple[Queue, QueueBlock]] = []  # units that a broker makes yet
+        self._late: list[tuple[Queue, QueueBlock]] = []  # units that a broker will still make
 
     def check(
         self, found: Dispatched, names: list[tuple[str, int]], start: int, stop: int, damages: list[Damage]
     ) -> Iterator[Finding]:
-        """What is wrong with the units of a stretch's messages.
+        """Problems of the units of a stretch's messages.
 
         Args:
-            found: what follows from its units.
+            found: the queue units that follow from the stretch.
             names: topic and queueId of the queues by their numbers.
-            start, stop: its physical offsets.
-            damages: what is damaged in it.
+            start, stop: the stretch's physical offsets.
+            damages: the damage in the stretch.
         """
         extra: list[Candidate] = []
         for number, runs in itertools.groupby(found.runs(), key=lambda run: run[0]):
@@ -93,7 +92,7 @@ class QueueStretch:
         yield from extra_units(self._view, extra, stop, damages)
 
     def not_dispatched(self) -> Iterator[Finding]:
-        """What a broker puts into queues yet: one row for all of it since the last time."""
+        """One row for all units since the last call that a broker will still put into queues."""
         if self._late:
             queue, units = min(self._late, key=lambda late: late[1][0].position)
             yield Finding(
@@ -112,12 +111,12 @@ class QueueStretch:
     # ---- simple queues
 
     def _check_simple(self, queue: Queue, units: QueueBlock) -> Iterator[Finding]:
-        """What is wrong with the units of messages whose queue offsets go on from one to the next."""
+        """Problems of the units of messages with consecutive queue offsets."""
         actual, is_there, is_wrong = self._compared(queue, units)
         if is_there.all() and not is_wrong.any():
             return
         if self._view.moment.is_unsettled:
-            # Looked at once more: a queue is written in order, so what is missing before a unit seen by now stays so.
+            # Read again: a queue is written in order, so a unit missing before one that is there by now stays missing.
             queue = self._store.queues.queue(queue.topic, queue.queue_id) or queue
             end = recovered_end(queue) if self._view.moment.is_left else after_last_taken(queue)
             actual, is_there, is_wrong = self._compared(queue, units)
@@ -137,22 +136,22 @@ class QueueStretch:
             yield _of_unit(self._kind_of(queue, units[at], actual[at]), queue, units[at], actual[at])
 
     def _kind_of(self, queue: Queue, right: QueueUnit, there: QueueUnit) -> str:
-        """What is wrong where a queue's unit is not the one of a message: as the log has it, or in the log itself.
+        """The problem where a queue's unit is not the one of a message: a wrong unit, or a wrong message in the log.
 
         Args:
             right: the message's unit.
-            there: the queue's.
+            there: the queue's unit.
         """
         header = None if there.position == right.position else self._view.header(there.position)
         if header is None or not header.is_queued or (header.topic, header.queue_id) != (queue.topic, queue.queue_id):
             return "wrongQueueUnit"
         if header.queue_offset == right.queue_offset:
             return "repeatedQueueOffset"
-        # A queue that is made anew from a log with a gap has what comes after it too early.
+        # In a queue that is made anew from a log with a gap, units after the gap come too early.
         return "shiftedQueueUnit" if header.queue_offset > right.queue_offset else "wrongQueueUnit"
 
     def _compared(self, queue: Queue, units: QueueBlock) -> tuple[QueueBlock, _Flags, _Flags]:
-        """The units that stand where some should; which are there at all, and which of these are others."""
+        """The units in the places of expected ones; two masks: which exist, and which of these differ."""
         actual = _read(queue, int(units.numbers[0]), len(units))
         is_there = actual.are_messages
         is_wrong = (actual.positions != units.positions) | (actual.sizes != units.sizes)
@@ -161,15 +160,15 @@ class QueueStretch:
         return actual, is_there, is_there & is_wrong
 
     def _same_tags(self, queue: Queue, actual: QueueBlock, expected: QueueBlock) -> npt.NDArray[np.bool_]:
-        """Of which units is the tagsCode right? Delayed messages have there when they are due, which depends on a
-        broker's setting; and with ConsumeQueueExt it is an address."""
+        """True for units with the right tagsCode. Delayed messages have the time there at which they are due, which
+        depends on a broker's setting; with ConsumeQueueExt the tagsCode is an address."""
         if queue.topic == SCHEDULE_TOPIC:
             return np.ones(len(actual), np.bool_)
         codes = actual.tags_codes
         is_ext = codes <= LAST_ADDRESS
         if is_ext.any():
             ext = read_ext(self._store.root, queue.topic, queue.queue_id, codes[is_ext].tolist(), self._store.files)
-            # Where nothing is, a broker lets the message pass any filter.
+            # Where there is nothing at the address, a broker lets the message pass any filter.
             pairs = zip(codes.tolist(), expected.tags_codes.tolist(), strict=True)
             resolved = [ext[code].tags_code if code in ext else right for code, right in pairs]
             codes = np.where(is_ext, np.array(resolved, np.int64), codes)
@@ -179,12 +178,12 @@ class QueueStretch:
     # ---- BatchCQ
 
     def _check_batch(self, queue: Queue, expected: _Expected, start: int, stop: int) -> Iterator[Finding]:
-        """Units are found by where they point, as nothing else tells which one is a message's."""
+        """Check units of a BatchCQ. Units are found by where they point, as nothing else links them to messages."""
         units = QueueBlock.joined(expected)
         positions = units.positions
         actual = _near(queue, start, stop)
         missing = ~np.isin(positions, actual.positions)
-        if missing.any():  # a queue that is not in order does not lead there; and a broker may have written meanwhile
+        if missing.any():  # the search fails in a queue that is not in order; and a broker may have written meanwhile
             queue = self._store.queues.queue(queue.topic, queue.queue_id, is_batch=True) or queue
             actual = QueueBlock.joined([each.units for each in used_units(queue, 0, 1 << 62, ALL, self._store.files)])
             missing = ~np.isin(positions, actual.positions)
@@ -222,7 +221,7 @@ class QueueStretch:
     # ---- units that no message has
 
     def _before_batch(self, queue: Queue, expected: _Expected, start: int, stop: int) -> Iterator[Candidate]:
-        """The same in a BatchCQ."""
+        """_before() in a BatchCQ."""
         actual = _near(queue, start, stop)
         are_expected = np.isin(actual.positions, QueueBlock.joined(expected).positions)
         least = 0
@@ -231,7 +230,7 @@ class QueueStretch:
             least = number + 1
 
     def _before(self, queue: Queue, expected: _Expected) -> Iterator[Candidate]:
-        """Units before those of messages that are not those of messages themselves."""
+        """Units of no message that stand before the units of messages."""
         least = 0
         for units in expected:
             yield from unconfirmed(self._view, queue, units[0].number, least)
@@ -239,7 +238,7 @@ class QueueStretch:
 
 
 def _near(queue: Queue, start: int, stop: int) -> QueueBlock:
-    """The units of a BatchCQ that point into [start, stop), if it is in order."""
+    """The units of a BatchCQ that point into [start, stop), if the queue is in order."""
     cursor = QueueCursor(queue)
     first, after = cursor.seek(start), cursor.seek(stop)
     units = queue.block(first, max(0, after - first))
@@ -247,9 +246,9 @@ def _near(queue: Queue, start: int, stop: int) -> QueueBlock:
 
 
 def after_last_taken(queue: Queue) -> int:
-    """The number after that of the last unit of a simple queue that a broker counts when it starts, wherever there are
-    unused ones before it. To a broker those before a queue's first message, and of lost ones, are units like others
-    (ConsumeQueue.recover): it puts none before them."""
+    """The number after the last unit of a simple queue that a broker counts when it starts, even with unused units
+    before it. To a broker, the units before a queue's first message and those of lost messages are units like others
+    (ConsumeQueue.recover): no new unit comes before them."""
     for file in reversed(queue.in_files):
         taken = np.flatnonzero(queue.block(file.first, file.capacity).are_used)
         if len(taken):
@@ -258,8 +257,8 @@ def after_last_taken(queue: Queue) -> int:
 
 
 def recovered_end(queue: Queue) -> int:
-    """The number from which on a broker that finds `abort` drops the units of a simple queue, to make them anew from
-    the log: that of the first one in the last three files that does not count (ConsumeQueue.recover)."""
+    """The number from which a broker that finds `abort` drops the units of a simple queue, to make them anew from the
+    log: the first unit in the last three files that does not count (ConsumeQueue.recover)."""
     end = 0
     for file in queue.in_files[-_RECOVERED_FILES:]:
         lacking = np.flatnonzero(~queue.block(file.first, file.capacity).are_used)
@@ -270,7 +269,7 @@ def recovered_end(queue: Queue) -> int:
 
 
 def unconfirmed(view: LogView, queue: Queue, number: int, least: int = 0) -> Iterator[Candidate]:
-    """The units in a row before a number for which the log does not have the message there, nearest first.
+    """The consecutive units before a number for which the log does not have the message there, nearest first.
 
     Args:
         least: only units from this number on.
@@ -282,7 +281,7 @@ def unconfirmed(view: LogView, queue: Queue, number: int, least: int = 0) -> Ite
 
 
 def _backwards(queue: Queue, number: int, least: int) -> Iterator[QueueUnit]:
-    """The units of messages in a row before a number, nearest first. Mostly the first one is all that is asked for."""
+    """The consecutive used units before a number, nearest first. Mostly only the first unit is needed."""
     count = _LEAST_AT_ONCE
     while number > least:
         file = next((each for each in queue.in_files if each.first < number <= each.end), None)
@@ -300,12 +299,12 @@ def _backwards(queue: Queue, number: int, least: int) -> Iterator[QueueUnit]:
 
 
 def extra_units(view: LogView, some: list[Candidate], stop: int, damages: Iterable[Damage] = ()) -> Iterator[Finding]:
-    """Those of some unconfirmed units that belong to no message: not to one that is damaged, and not to one that is
-    elsewhere in the log (then they are wrong, which is found with that message).
+    """Findings for the unconfirmed units that belong to no message: neither to a damaged one nor to one elsewhere in
+    the log (such a unit is wrong, which is found with that message).
 
     Args:
-        stop: their messages, if there are some, are before this physical offset.
-        damages: what is known to be damaged.
+        stop: messages of the units, if there are any, are before this physical offset.
+        damages: the known damage.
     """
     some = [each for each in some if not is_in(damages, each.unit.position) and not view.is_lost(each.unit.position)]
     some = [each for each in some if not _is_told_with_message(view, each)]
@@ -317,23 +316,23 @@ def extra_units(view: LogView, some: list[Candidate], stop: int, damages: Iterab
     for begun, group in itertools.groupby(some, key=_begun):
         for each in group:
             if each.unit.queue_offset in present.get(begun[:2], ()):
-                break  # what comes before a unit whose message is elsewhere is found with that message
+                break  # units before one whose message is elsewhere are found with that message
             found.append(each)
     found.sort(key=lambda each: (*_begun(each)[:2], each.unit.number))
     yield from _told(found, view.end)
 
 
 def is_beside_simple(batch: Queue, queues: ConsumeQueues) -> bool:
-    """Is a BatchCQ without any unit beside a simple queue, which is then the one that counts? A topic has queues of one
+    """Is a BatchCQ without units beside a simple queue? Then the simple queue counts: a topic has queues of one
     kind."""
     simple = queues.queue(batch.topic, batch.queue_id)
     return simple is not None and bool(simple.in_files) and batch.last() is None
 
 
 def _is_odd(view: LogView, queue: Queue, queue_offset: int, position: int) -> bool:
-    """Is it the queueOffset of a message that is wrong, and not its queue? It is where no queue can have such a one,
-    where the queue has the message among those that are right, or after it a right one that comes before it in the log.
-    A queue that is made anew from the log has it so, too."""
+    """Is a message's queueOffset wrong, and not its queue? Yes if no queue can have such an offset, if the queue has
+    the message among right units, or if a right unit after it has a message before it in the log. A queue that is made
+    anew from the log looks so, too."""
     if not 0 <= queue_offset < MOST_OFFSETS:
         return True
     number = QueueCursor(queue).seek(position)
@@ -349,7 +348,7 @@ def _is_right(view: LogView, queue: Queue, number: int) -> bool:
 
 
 def _is_told_with_message(view: LogView, candidate: Candidate) -> bool:
-    """Is a unit of no message that of one whose queueOffset is odd, and has no unit?"""
+    """Does a unit of no message belong to a message whose queueOffset is odd, and which has no unit?"""
     queue, header = candidate.queue, view.header(candidate.unit.position)
     if header is None or queue.is_batch or queue.is_lmq or not header.is_queued:
         return False
@@ -359,7 +358,7 @@ def _is_told_with_message(view: LogView, candidate: Candidate) -> bool:
 
 
 def _told(found: list[Candidate], end: int) -> Iterator[Finding]:
-    """The findings for units of no message. Those of messages after the log's end that follow each other are one."""
+    """The findings for units of no message. Consecutive units of messages after the log's end are one finding."""
 
     def stretch(numbered: tuple[int, Candidate]) -> tuple[object, ...]:
         at, each = numbered
@@ -395,7 +394,7 @@ def extra_unit(queue: Queue, unit: QueueUnit) -> Finding:
 
 
 def _read(queue: Queue, number: int, count: int) -> QueueBlock:
-    """So many units of a simple queue from a number on; zeros where there is no file, or not so much of it."""
+    """`count` units of a simple queue from a number on; zeros where there is no file or the file is shorter."""
     data = bytearray(count * UNIT_SIZE)
     for first, part in queue.chunks(number, number + count, at_once=count, over_gaps=True):
         data[(first - number) * UNIT_SIZE : (first - number) * UNIT_SIZE + len(part)] = part
@@ -403,17 +402,17 @@ def _read(queue: Queue, number: int, count: int) -> QueueBlock:
 
 
 def is_in(damages: Iterable[Damage], position: int) -> bool:
-    """Is a physical offset in one of these?"""
+    """Is a physical offset in one of these damages?"""
     return any(damage.start <= position < damage.stop for damage in damages)
 
 
 def place_of(queue: Queue, number: int) -> tuple[str | None, int | None]:
-    """The file of a unit, and where in it; (None, None) where there is no file for it."""
+    """The file of a unit and the unit's byte offset in it; (None, None) if there is no file for it."""
     return queue.place_of(number) or (None, None)
 
 
 def stretches(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Where a mask is true: [first, stop) of what is side by side."""
+    """The runs [first, stop) in which a mask is true."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8))).tolist()
     return list(zip(edges[::2], edges[1::2], strict=True))
 

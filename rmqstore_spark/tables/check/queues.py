@@ -23,11 +23,11 @@ _OPEN = 1 << 62
 
 @dataclass(frozen=True)
 class QueuesPart:
-    """Some queues.
+    """Some queues to check.
 
     Attributes:
-        queues: what of them.
-        sizes: bytes that a file should have, of simple queues and of those of BatchCQ topics.
+        queues: the parts of these queues.
+        sizes: the expected bytes of a file, of simple queues and of BatchCQs.
     """
 
     queues: tuple[QueuePart, ...]
@@ -35,7 +35,7 @@ class QueuesPart:
 
 
 def check_queues(store: Snapshot, view: LogView, part: QueuesPart) -> Iterator[Finding]:
-    """What is wrong with some queues that no message of the log tells."""
+    """Problems of some queues that no message of the log shows."""
     seen = _Seen()
     for piece in part.queues:
         queue = store.queues.queue(piece.topic, piece.queue_id, piece.is_batch)
@@ -71,7 +71,7 @@ def check_queues(store: Snapshot, view: LogView, part: QueuesPart) -> Iterator[F
 
 
 def ahead_of_log(view: LogView, queues: Iterable[Queue]) -> Iterator[Finding]:
-    """Which of some simple queues know of messages after the log's end. Their last units tell."""
+    """Findings for simple queues whose last units know of messages after the log's end."""
     late = (queue for queue in queues if (last := queue.last()) is not None and last.position >= view.end)
     some = [each for queue in late for each in unconfirmed(view, queue, queue.end) if each.unit.position >= view.end]
     return extra_units(view, some, view.end)
@@ -79,12 +79,12 @@ def ahead_of_log(view: LogView, queues: Iterable[Queue]) -> Iterator[Finding]:
 
 @dataclass
 class _Seen:
-    """What is found along queues.
+    """Units and holes that are found along queues.
 
     Attributes:
         extra: units that the log does not confirm.
-        holes: queue offsets [first, stop) that no unit is for.
-        ahead: units at queues' ends of messages after the log's end, of a store that is not settled.
+        holes: queue offsets [first, stop) that have no unit.
+        ahead: units at queues' ends of messages after the log's end, in a store that is not settled.
     """
 
     extra: list[Candidate] = field(default_factory=list)
@@ -104,7 +104,7 @@ def _look_along(store: Snapshot, view: LogView, queue: Queue, piece: QueuePart, 
     seen.holes += [(queue, first, stop) for first, stop in holes]
     if piece.stop == _OPEN:
         count = len(used)
-        if view.moment.is_unsettled:  # what a broker has put there meanwhile
+        if view.moment.is_unsettled:  # a broker may have added the rest meanwhile
             judged = np.flatnonzero(used.positions < view.end)
             count = int(judged[-1]) + 1 if len(judged) else 0
             seen.ahead += 0 if queue.is_lmq else len(used) - count
@@ -113,7 +113,7 @@ def _look_along(store: Snapshot, view: LogView, queue: Queue, piece: QueuePart, 
 
 
 def _stands(candidate: Candidate) -> bool:
-    """Is a unit still there as it was? A broker writes over those that a truncation has left over."""
+    """Is a unit still there unchanged? A broker writes over units that a truncation has left over."""
     unit = candidate.queue.any_unit(candidate.unit.number)
     return unit is not None and unit.fields == candidate.unit.fields
 
@@ -130,7 +130,7 @@ def _of_light(view: LogView, queue: Queue, units: QueueBlock) -> Iterator[Candid
 def _holes(
     offsets: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], before: int | None
 ) -> Iterator[tuple[int, int]]:
-    """The queue offsets [first, stop) between units that no unit is for."""
+    """The queue offsets [first, stop) between units that have no unit."""
     if before is not None and len(offsets):
         ends = np.concatenate([[before], ends])
         offsets = np.concatenate([[before], offsets])
@@ -139,7 +139,7 @@ def _holes(
 
 
 def _gaps(view: LogView, holes: list[tuple[Queue, int, int]]) -> Iterator[Finding]:
-    """The holes for which there are no messages either; the others are found with these."""
+    """Findings for the holes without messages; the other holes are found with their messages."""
     wanted: dict[tuple[str, int], set[int]] = {}
     for queue, first, stop in holes:
         wanted.setdefault((queue.topic, queue.queue_id), set()).update((first, stop - 1))
@@ -160,7 +160,7 @@ def _gaps(view: LogView, holes: list[tuple[Queue, int, int]]) -> Iterator[Findin
 
 
 def _are_passed(queue: Queue, first: int, stop: int) -> bool:
-    """Has a salvage put units there that lead consumers over lost messages (consumequeue.lost_unit)?"""
+    """Has a salvage filled these offsets with units that lead consumers over lost messages (consumequeue.lost_unit)?"""
     for units in queue.blocks(first, stop):
         if (units.kinds != UnitKind.LOST).any():
             return False
@@ -169,8 +169,8 @@ def _are_passed(queue: Queue, first: int, stop: int) -> bool:
 
 
 def _files(queue: Queue, size: int, is_unsettled: bool) -> Iterator[Finding]:
-    """Files of another size, and those that are missing between others. One that a broker has just made, or was making
-    when it was killed, may still be empty."""
+    """Files of a wrong size, and files that are missing between others. A file that a broker has just made, or was
+    making when it was killed, may still be empty."""
     of_queue = partial(Finding, topic=queue.topic, queue_id=queue.queue_id)
     end = None
     for file in queue.in_files:

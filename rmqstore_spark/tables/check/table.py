@@ -1,9 +1,9 @@
-"""Table `check`: what is wrong with a store, or suspicious. fsck for stores.
+"""Table `check`: whatever is wrong or suspicious in a store. fsck for stores.
 
-The log is read once, in blocks that begin where units do, some by each task, and what a broker derives from their
-messages is held against queues and index files. Other tasks look at queues, index files and config by themselves. All
-of them judge the store as it was at one moment (moment.py).
-One fault may be seen from two sides, and is then told twice; what follows from damage in the log is not told again.
+The log is read once, in blocks that begin where units do, some by each task, and the units and items that a broker
+derives from their messages are compared with queues and index files. Other tasks check queues, index files and config
+by themselves. All tasks judge the store as it was at one moment (moment.py).
+A fault that shows from two sides is reported twice; the consequences of damage in the log are not reported again.
 """
 
 from collections.abc import Iterable, Iterator
@@ -43,8 +43,8 @@ from rmqstore_spark.tables.index import index_proofs
 from rmqstore_spark.tables.table import Table
 
 _ROWS = 4096
-_TOPICS = 1000  # whose directories one task lists
-_BLOCK = 32 * 1024 * 1024  # bytes of the log that are held against queues and index at once
+_TOPICS = 1000  # topics whose directories one task lists
+_BLOCK = 32 * 1024 * 1024  # bytes of the log that are compared with queues and index at once
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ _Work = LogPart | QueuesPart | IndexSpan | _Directories | _Config | Ends | tuple
 
 @dataclass(frozen=True)
 class Part:
-    """What one task checks, of a store with its commitlog in these directories, as it was at a moment."""
+    """One task's part of a check: of a store with its commitlog in these directories, as it was at a moment."""
 
     commitlogs: list[str]
     moment: Moment
@@ -75,7 +75,8 @@ class Part:
 
 
 def parts(store: Snapshot, options: ReadOptions) -> list[Part]:
-    """The log first, which takes longest. Of a store whose messages are in a log of DLedger only that is told."""
+    """The parts of a check; the log comes first, as it takes longest. A store whose messages are in a log of DLedger
+    gets one finding that says so."""
     if store.layout.dledger is not None:
         return [Part([], Moment(0, False, False, 0), tuple(not_looked_at(store)))]
     moment = moment_of(store)  # before anything else is looked at
@@ -106,7 +107,7 @@ def _log_parts(store: Snapshot, options: ReadOptions, spans: list[IndexSpan]) ->
 
 
 def _pinned(store: Snapshot, blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-    """The same blocks, the segments of which are held against what was seen where they are entered."""
+    """The same blocks with proofs, which are compared with the segments when these are opened."""
     entered: dict[int, Segment] = {}
 
     def pin(piece: Extent) -> Extent:
@@ -118,7 +119,7 @@ def _pinned(store: Snapshot, blocks: tuple[Block, ...]) -> tuple[Block, ...]:
 
 
 def _blocks(store: Snapshot) -> Iterator[Block]:
-    """The log in blocks that are the same however it is divided among tasks: so what is found is the same, too."""
+    """The log in blocks that do not depend on the tasks, so that the findings do not either."""
     splitter = Splitter(_BLOCK, may_walk=True)
     block: list[Extent] = []
     for piece in splitter.split_all(ranges_of(store)):
@@ -131,7 +132,7 @@ def _blocks(store: Snapshot) -> Iterator[Block]:
 
 
 def _packed(blocks: Iterable[Block], target: int) -> Iterator[tuple[Block, ...]]:
-    """Blocks that one task reads, of about so many bytes together."""
+    """Groups of blocks for one task each, of about `target` bytes."""
     packed: list[Block] = []
     for block in blocks:
         if packed and block[-1].stop - packed[0][0].start > target:
@@ -149,7 +150,7 @@ def _queue_parts(store: Snapshot, queues: list[Queue]) -> Iterator[QueuesPart]:
 
 
 def rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:
-    """What is wrong with a part of a store."""
+    """The findings of a part of a store."""
     found: list[Finding] = []
     for finding in _findings(store, part):
         found.append(finding)
@@ -180,7 +181,7 @@ def _findings(store: Snapshot, part: Part) -> Iterator[Finding]:
 
 
 def nbytes(part: Part) -> int:
-    """How much of the log it reads; what else there is to read is little beside that."""
+    """The bytes of the log that a part reads; the rest of what it reads is small."""
     return part.work.size if isinstance(part.work, LogPart) else 0
 
 

@@ -1,10 +1,10 @@
-"""Pages of the log that hold zeros where messages belong, as who copies a store leaves them that its broker writes.
+"""Pages of the log with zeros where messages belong, as a copy of a store has them that was made while a broker wrote.
 
-A copier reads a file from its beginning on, a page at a time, and the broker goes on meanwhile. Where the copier comes
-to the log's end before the broker has written on, it takes zeros; if it is held up then, and the broker goes on,
-messages follow in the pages, or in the segments, that it reads next. So such damage is zeros up to where a page begins,
-from the end of a message on, or from where a page begins inside of one. That is also what a machine leaves that fails
-before it has brought all pages to disk; the bytes do not tell which it was.
+The copying program reads a file from its beginning on, a page at a time, while the broker goes on. Where the program
+reaches the log's end, it copies zeros; if it is then held up while the broker writes, messages follow in the next pages
+or segments. So such damage is zeros up to the beginning of a page, from the end of a message on, or from the beginning
+of a page inside a message. A machine that fails before all pages are on disk leaves the same; the bytes do not tell
+which it was.
 """
 
 from rmqstore_spark.store.format.message import HEAD_SIZE, Head
@@ -18,10 +18,10 @@ _AT_ONCE = 1024 * 1024
 
 
 def problem_of(reader: SegmentReader, damage: Damage, moment: Moment) -> str:
-    """What a damage of the log is called.
+    """The name of the problem for a damage of the log.
 
     Args:
-        reader: of its segment.
+        reader: the reader of the damage's segment.
     """
     if not moment.is_left:
         return "damagedUnit"
@@ -29,7 +29,7 @@ def problem_of(reader: SegmentReader, damage: Damage, moment: Moment) -> str:
     if zeros is None:
         return "damagedUnit"
     is_last = damage.stop >= moment.end
-    stop = min(_page_from(damage.stop), reader.file_end)  # more zeros in the page are damage by themselves
+    stop = min(_page_from(damage.stop), reader.file_end)  # further zeros in the page are damage of their own
     end = _end_of_zeros(reader, zeros, stop)
     if is_last and end >= damage.stop and end == stop > zeros:
         return "unwrittenEnd"
@@ -37,8 +37,8 @@ def problem_of(reader: SegmentReader, damage: Damage, moment: Moment) -> str:
 
 
 def _torn_at(reader: SegmentReader, damage: Damage) -> int | None:
-    """The first page of zeros inside a message of which the head is there, as far as that page allows; None where there
-    is none."""
+    """The first page of zeros inside a message whose head is there, as far as that page allows; None if there is no
+    such page."""
     head = Head.of(reader.read(damage.start, HEAD_SIZE))
     has_head = damage.start + HEAD_SIZE <= _page_from(damage.start + 1)
     if has_head and head.physical_offset != damage.start:
@@ -52,7 +52,7 @@ def _torn_at(reader: SegmentReader, damage: Damage) -> int | None:
 
 
 def _end_of_zeros(reader: SegmentReader, at: int, stop: int) -> int:
-    """The first physical offset from `at` on, up to `stop`, where something else is."""
+    """The first physical offset from `at` on, up to `stop`, that is not zero."""
     while at < stop:
         data = reader.read(at, min(_AT_ONCE, stop - at))
         rest = data.lstrip(b"\0")
@@ -63,5 +63,5 @@ def _end_of_zeros(reader: SegmentReader, at: int, stop: int) -> int:
 
 
 def _page_from(position: int) -> int:
-    """Where the first page begins from a physical offset on. Segments begin where pages do."""
+    """The beginning of the first page at or after a physical offset. Segments begin where pages do."""
     return -(-position // PAGE) * PAGE
