@@ -18,7 +18,7 @@ from rmqstore_spark.tables.messages import messages
 HOW_TO_READ = frozenset(going_with(Use.PICKED))
 OF_ROWS = HOW_TO_READ | {"subscribe", "subscribePattern", "startingTimestamp", "endingTimestamp"}
 
-_FEW = 4096  # so many ids are looked for one by one; for more, all of a topic is read
+_FEW = 4096  # up to this many ids are looked up one by one; for more, the whole topic is read
 _MANY_ROWS = 256 * 1024
 _WHOLE_NUMBER = "^-?[0-9]{1,15}$"  # also as milliseconds that fit an Arrow timestamp[us]
 
@@ -26,8 +26,8 @@ _WHOLE_NUMBER = "^-?[0-9]{1,15}$"  # also as milliseconds that fit an Arrow time
 def picked(
     store: Snapshot, options: ReadOptions, selection: Selection, columns: Sequence[str], properties: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The selected messages of a store in log order, with these columns and properties. Damage is an error or, in any
-    other mode, left out.
+    """The selected messages of a store in log order, with these columns and properties. Damage is an error in mode
+    FAILFAST, and left out in every other mode.
 
     Raises:
         DamagedStoreError: mode FAILFAST, and something is damaged.
@@ -50,13 +50,13 @@ def picked_schema(columns: Sequence[str], properties: Sequence[str]) -> pa.Schem
 def picked_table(
     store: Snapshot, options: ReadOptions, selection: Selection, columns: Sequence[str], properties: Sequence[str]
 ) -> pa.Table:
-    """The same as one table, each column in one piece."""
+    """The messages of picked() as one table, each column in one piece."""
     batches = picked(store, options, selection, columns, properties)
     return pa.Table.from_batches(batches, picked_schema(columns, properties)).combine_chunks()
 
 
 def in_bulk(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    """The same rows, many at a time: for what costs more to begin than to do."""
+    """The same rows, many at a time: for work whose cost is mostly in its start."""
     some: list[pa.RecordBatch] = []
     for batch in batches:
         some.append(batch)
@@ -72,14 +72,14 @@ def of_topics(*topics: str) -> Selection:
 
 
 def with_ids(topics: Sequence[str], ids: Sequence[str], start: int) -> Selection:
-    """At least the messages of some topics that have one of these msgIds and are stored at a physical offset or after
-    it."""
+    """A selection with at least the messages of some topics that have one of these msgIds and are stored at a physical
+    offset or after it."""
     selection = replace(of_topics(*topics), commit_log_offset=Numbers(start))
     return replace(selection, msg_id=frozenset(ids)) if len(ids) <= _FEW else selection
 
 
 def rows_wanted(options: ReadOptions, topics: pa.Array, times: pa.Array) -> pa.Array:
-    """Which rows the options select, by the topic (an application's) and the store time of each."""
+    """True for rows that the options select, by the (application's) topic and the store time of each."""
     selection = options.selection
     wanted = np.ones(len(topics), bool)
     if selection.topic != EVERYTHING.topic:
@@ -93,23 +93,23 @@ def rows_wanted(options: ReadOptions, topics: pa.Array, times: pa.Array) -> pa.A
 
 
 def numbers(texts: pa.Array) -> pa.Array:
-    """Whole numbers that texts mean; null where a text means none, or more than 15 digits."""
+    """Texts as whole numbers; null for a text that is not one or has more than 15 digits."""
     is_number = pc.match_substring_regex(texts, _WHOLE_NUMBER)
     return pc.if_else(is_number, texts, pa.scalar(None, pa.string())).cast(pa.int64())
 
 
 def times(texts: pa.Array) -> pa.Array:
-    """Milliseconds of the epoch in texts, as times."""
+    """Texts with milliseconds since 1970, as times."""
     return pc.multiply(numbers(texts), 1000).cast(pa.timestamp("us", "UTC"))
 
 
 def integers(column: pa.Array, default: int) -> npt.NDArray[np.int64]:
-    """A column of whole numbers without its nulls."""
+    """A column of whole numbers, with a default for null."""
     return pc.fill_null(column.cast(pa.int64()), default).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 def text_keys(*columns: pa.Array) -> pa.Array:
-    """What tells rows apart by several texts; null where one of them is null."""
+    """Keys that tell rows apart by several texts; null where one of the texts is null."""
     return pc.binary_join_element_wise(*columns, "\0")
 
 

@@ -1,4 +1,4 @@
-"""Where a time or a consumer group is in the queues of a store, as option `startingOffsets` takes it."""
+"""The place of a time or a consumer group in the queues of a store, in the form of the option `startingOffsets`."""
 
 from rmqstore_spark.query.selection import EVERYTHING
 from rmqstore_spark.read.plan.groups import check_group
@@ -11,8 +11,9 @@ Positions = dict[str, dict[str, int]]  # by topic and queueId
 
 
 def positions_at(store: Snapshot, time: int) -> Positions:
-    """Of each queue the first offset with a store time (microseconds) of `time` or later, else its end. Light queues
-    are left out: their messages are in others. What queue files do not have, the log tells, as in table `queues`."""
+    """For each queue the first offset with a store time (microseconds) of `time` or later, else the queue's end. Light
+    queues are left out, as their messages are in other queues. Messages that no queue file has are found in the log, as
+    in the table `queues`."""
     store.layout.refuse_dledger()
     times = QueueTimes(store)
     bounds = list(queue_bounds(store, (queue for queue in store.queues.with_batch if not queue.is_lmq)))
@@ -35,10 +36,10 @@ def positions_at(store: Snapshot, time: int) -> Positions:
 
 
 def positions_of(store: Snapshot, group: str) -> Positions:
-    """The offset of the next message of a consumer group in each queue of the store that it has one for.
+    """A consumer group's next offset in each queue of the store for which the group has one.
 
     Raises:
-        OptionError: it has none.
+        OptionError: the group has no offset.
     """
     check_group([store], group, "offsets_of")
     found: Positions = {}

@@ -1,7 +1,7 @@
-"""Table `queues`: what each queue holds, as RocketMQ's topicStatus tells it of a broker that runs.
+"""Table `queues`: the contents of each queue, as RocketMQ's topicStatus shows them for a running broker.
 
-Offsets are those that the log confirms (store/queue_bounds.py). Of queues that are lost, or only in RocksDB, which is
-not read, and where queues lack messages, the log itself tells, message by message (unqueued.py).
+Offsets are those that the log confirms (store/queue_bounds.py). For queues that are lost, lack messages, or are only in
+RocksDB, which is not read, the log itself is read, message by message (unqueued.py).
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from rmqstore_spark.tables.unqueued import Unqueued, unqueued
 
 @dataclass
 class QueueFacts:
-    """A row: what is known of a queue. Times are microseconds of the epoch.
+    """A row: the facts about a queue. Times are microseconds since 1970.
 
     Large because the row has as many columns.
 
@@ -46,7 +46,7 @@ class QueueFacts:
     times: dict[int, int] = field(default_factory=dict)
 
     def add(self, message: Unqueued) -> None:
-        """A message that its files do not have; they come in the order of the log."""
+        """Add a message that the queue's files do not have; messages come in the order of the log."""
         if self.first_position is None:
             self.least = self.end = message.offset
             self.first_position, self.first_time = message.position, message.time

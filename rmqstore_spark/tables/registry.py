@@ -1,7 +1,7 @@
-"""Which tables there are, and how each is read. Nothing outside of here knows how many they are.
+"""The list of all tables, and how each is read. No other module knows how many tables there are.
 
-A table's module is loaded when the table is asked for. `messages` is not among them: it is what a store is read for
-without option `table`, and read/plan/planner.py plans it.
+A table's module is loaded when the table is asked for. `messages` is not in the list: a read without the option `table`
+reads messages, and read/plan/planner.py plans it.
 """
 
 import functools
@@ -31,7 +31,7 @@ OF_ALL_TABLES = going_with(Use.TABLE).keys()
 _STORE = "store"  # the column that every table has by name
 
 
-# Where each is, below rmqstore_spark.tables; in the order in which they are shown.
+# The module of each table, below rmqstore_spark.tables, in the order in which tables are shown.
 TABLES = {
     "topics": "topics:TOPICS",
     "queues": "queues:QUEUES",
@@ -52,13 +52,13 @@ TABLES = {
 
 @dataclass(frozen=True)
 class TableTask:
-    """What one task reads of a table.
+    """One task of a table.
 
     Attributes:
-        root: the store directory; the task opens it anew, and has a store that knows its segments.
-        part: as Table.parts gives it.
-        selection: what is selected of this store, which only the plan knows where options name a consumer group.
-        seen: what the plan saw of the store; nothing where it has no log.
+        root: the store directory; the task opens the store anew.
+        part: one of Table.parts.
+        selection: the selection for this store; only the plan knows it where options name a consumer group.
+        seen: proofs of what the plan saw in the store; none if the store has no log.
     """
 
     root: str
@@ -67,19 +67,19 @@ class TableTask:
     seen: tuple[Proof, ...]
 
     def hold(self, files: Files) -> None:
-        """See that the store is still that one.
+        """Check that the store is still the one that the plan saw.
 
         Raises:
-            StorageError: it is not.
+            StorageError: the store is another one.
         """
         hold(self.seen, files)
 
 
 def table(name: str) -> Table:
-    """The table of a name.
+    """The table with a name.
 
     Raises:
-        OptionError: there is none; naming the nearest.
+        OptionError: there is no such table; the text names the nearest.
     """
     if name not in TABLES:
         known = [MESSAGES, *TABLES]
@@ -90,10 +90,10 @@ def table(name: str) -> Table:
 
 
 def table_of(options: ReadOptions) -> Table:
-    """The table that options ask for.
+    """The table that the options ask for.
 
     Raises:
-        OptionError: there is none, or it does not have the columns, or an option makes no sense for it.
+        OptionError: there is no such table, it lacks a column, or it does not take an option.
     """
     found = table(options.table)
     if unfit := sorted(options.given - OF_ALL_TABLES - found.options):
@@ -108,7 +108,7 @@ def table_of(options: ReadOptions) -> Table:
 
 
 def takes(name: str, option: str) -> bool:
-    """Does an option, its name in any case, go with a table?
+    """Does a table take an option, whose name is compared in any case?
 
     Raises:
         OptionError: there is no such table.
@@ -117,10 +117,10 @@ def takes(name: str, option: str) -> bool:
 
 
 def schema_of(table: Table, columns: list[str] | None = None) -> pa.Schema:
-    """The schema of a table's columns in this order; of all but `store` if none are named.
+    """The schema of a table's columns in this order; of all columns except `store` if none are named.
 
     Raises:
-        OptionError: it does not have one of them.
+        OptionError: the table lacks one of the columns.
     """
     if columns is None:
         return table.schema
@@ -130,14 +130,14 @@ def schema_of(table: Table, columns: list[str] | None = None) -> pa.Schema:
 
 
 def plan_table(table: Table, options: ReadOptions, stores: list[Snapshot] | None = None) -> list[TableTask]:
-    """The tasks that read a table of the stores that options name, in their order.
+    """The tasks that read a table of the stores that the options name, in the stores' order.
 
     Args:
-        stores: these stores, where they are open already.
+        stores: these stores, if they are already open.
 
     Raises:
-        OptionError: the offsets name a queue, or a group, that no store has. Topics and queues that are asked for and
-            that none has may come yet: they are said in the log.
+        OptionError: the offsets name a queue, or a group, that no store has. Selected topics and queues that no store
+            has only cause a warning in the log, as they may still come.
         RmqStoreError: a path is no store, or the store cannot be read.
     """
     if stores is None:
@@ -165,11 +165,11 @@ def read_part(
     """The rows of a task.
 
     Args:
-        schema: of the record batches: which columns, and which of them may be null.
-        store: the task's store, where it is open already.
+        schema: the schema of the record batches: which columns, and which of them may be null.
+        store: the task's store, if it is already open.
 
     Raises:
-        StorageError: the store is another one than the plan saw, or becomes another one meanwhile.
+        StorageError: the store is not the one that the plan saw, or is replaced meanwhile.
     """
     if store is None:
         yield from begun_again(lambda: read_part(table, task, options, schema, _found(task, options)))
@@ -186,18 +186,18 @@ def _found(task: TableTask, options: ReadOptions) -> Snapshot:
     try:
         return Snapshot.find(task.root, files, options.store_path_commit_log)
     except NotAStoreError:
-        task.hold(files)  # which tells what the plan saw
+        task.hold(files)  # its error tells what the plan saw
         raise
 
 
 def read_table(options: ReadOptions, stores: list[Snapshot] | None = None) -> pa.Table:
-    """A whole table of the stores that options name, in this process.
+    """A whole table of the stores that the options name, read in this process.
 
     Args:
         stores: these stores, where they are open already.
 
     Raises:
-        RmqStoreError: as plan_table() and the table itself.
+        RmqStoreError: an error of plan_table() or of reading the table.
     """
     schema = schema_of(table_of(options), options.columns)
     if stores is None:
@@ -206,7 +206,7 @@ def read_table(options: ReadOptions, stores: list[Snapshot] | None = None) -> pa
 
 
 def table_batches(options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """Its rows as they are read. Errors are those of read_table()."""
+    """The rows of the table as they are read. Errors are those of read_table()."""
     yield from begun_again(lambda: _batches(options, open_stores(options, files_of(options))))
 
 
@@ -227,7 +227,7 @@ def _batches(options: ReadOptions, stores: list[Snapshot]) -> Iterator[pa.Record
             ]
         )
         return
-    by_root = {store.root: store for store in stores}  # one task each: what a store has found out by now is of use
+    by_root = {store.root: store for store in stores}  # one task each: reuse what the store has found out
     for task in tasks:
         yield from read_part(found, task, options, schema, by_root[task.root])
         progress.add(done_by(task))
@@ -244,7 +244,7 @@ def _reading(
 
 
 def _arranged(batch: pa.RecordBatch, store: Snapshot, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of a batch that a schema names."""
+    """The columns of a batch that the schema names."""
     arrays = [
         pa.repeat(store.root, batch.num_rows) if field.name == _STORE else batch.column(field.name) for field in schema
     ]

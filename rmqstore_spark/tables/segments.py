@@ -60,7 +60,7 @@ def _outer_times(store: Snapshot, extent: Extent) -> tuple[int | None, int | Non
 
 
 def _last_in(store: Snapshot, extent: Extent, reader: SegmentReader) -> Header | None:
-    """The last message: walked to from where live messages surely reach to, or else from a unit shortly before that."""
+    """The last message, found by a walk from where live messages surely reach, or else from a unit shortly before."""
     if store.last_message is not None and extent.start <= store.last_message.position < extent.stop:
         return store.last_message
     end = store.log.live_end(extent)

@@ -1,4 +1,4 @@
-"""What a table is: a name, columns, and the rows of a store. registry.py has them all."""
+"""The type Table: a name, columns, and the rows of a store. registry.py lists all tables."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ Part = Any
 
 
 def whole(store: Snapshot, options: ReadOptions) -> Sequence[Part]:
-    """The parts of a small table: one, for the whole store."""
+    """The parts of a small table: one part for the whole store."""
     return [None]
 
 
 def of_the_log_alone(store: Snapshot, options: ReadOptions) -> Iterable[Proof | None]:
-    """What tells a store's other files from those of another time: nothing."""
+    """The proofs of files besides the log, for tables that need none."""
     return ()
 
 
@@ -33,16 +33,16 @@ class Table:
     field.
 
     Attributes:
-        name: what `option("table", ...)` names, and the method of Store.
-        row: what a row is, in words.
+        name: the name for `option("table", ...)`, and of the method of Store.
+        row: the meaning of a row, in words.
         columns: in their order, without `store`, which every table has by name.
-        options: the read options that select rows of it, or say how they are read; any other is refused.
+        options: the read options that select the table's rows or say how they are read; all others are refused.
         rows: the rows of one part of a store, in record batches of the whole schema.
-        parts: what a store's rows are read in, each by a task of its own. A part can be pickled.
-        nbytes: how much of a part there is to read, of a table whose parts take long: it shows its progress.
-        note: what else there is to say of it, in sentences.
-        seen: what a plan looks at beside the log, so that a task can tell whether the files that it reads are those of
-            the plan. Of tables that are cut by such files; one that is read in one task finds them all there.
+        parts: the parts in which a store's rows are read, each by a task of its own. A part can be pickled.
+        nbytes: the bytes to read of a part, for tables whose parts take long and show their progress.
+        note: further remarks for users, in sentences.
+        seen: proofs of files besides the log, so that a task can tell whether these files are those of the plan. For
+            tables that are cut by such files; a table that is read in one task needs none.
     """
 
     name: str
@@ -57,5 +57,5 @@ class Table:
 
     @kept
     def schema(self) -> pa.Schema:
-        """Of its record batches."""
+        """The schema of the table's record batches."""
         return as_schema(self.columns)

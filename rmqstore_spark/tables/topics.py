@@ -1,4 +1,4 @@
-"""Table `topics`: what the broker was told of each topic (config/topics.json), and what is in its queues."""
+"""Table `topics`: the configuration of each topic (config/topics.json), and the contents of its queues."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -45,14 +45,14 @@ _SYSTEM_PREFIX = "rmq_sys_"
 _REPLIES = "_REPLY_TOPIC"  # after the cluster's name (MixAll.getReplyTopic)
 _INHERIT = 1  # org.apache.rocketmq.common.constant.PermName: topics that a broker makes of its own name and cluster
 _PERMISSIONS = ((4, "R"), (2, "W"), (_INHERIT, "X"))
-_ALL = 6  # of a topic whose entry does not say (TopicConfig)
+_ALL = 6  # the default if an entry does not say (TopicConfig)
 
 
 def kind_of(topic: str, entry: dict[str, Any] | None) -> str:
     """`user`, `retry`, `dlq` or `system`.
 
     Args:
-        entry: what config/topics.json says of it.
+        entry: the topic's entry in config/topics.json.
     """
     if topic.startswith(RETRY_PREFIX):
         return "retry"
@@ -89,7 +89,7 @@ def _row(topic: str, entry: dict[str, Any] | None, queues: list[QueueFacts]) -> 
 
 
 def _configured(entry: dict[str, Any]) -> tuple[Any, ...]:
-    """The columns from readQueueNums to attributes; where the entry does not say, what a broker takes instead."""
+    """The columns from readQueueNums to attributes, with a broker's defaults for what the entry does not say."""
     counts = (entry.get(name, DEFAULT_QUEUES) for name in ("readQueueNums", "writeQueueNums"))
     permission = entry.get("perm", _ALL)
     attributes = attributes_of(entry)

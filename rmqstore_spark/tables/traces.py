@@ -1,8 +1,8 @@
-"""Table `traces`: what clients tell of sending and consuming, from the trace topic.
+"""Table `traces`: the clients' records of sending and consuming, from the trace topic.
 
-A message of it has records, each ended by 0x02, of fields with 0x01 between them; which fields depends on the first
-one, the type. What a record does not have is null; `null` is how clients write nothing. The columns are filled for a
-batch at a time, without a look at single rows.
+A trace message has records, each ended by 0x02, of fields with 0x01 between them. The first field, the type, decides
+which fields follow. Fields that a record lacks are null; clients write `null` for nothing. The columns are filled for a
+batch at a time, without a loop over rows.
 Source: org.apache.rocketmq.client.trace.TraceDataEncoder (encoderFromContextBean, decoderFromTraceDataString).
 """
 
@@ -26,8 +26,8 @@ from rmqstore_spark.tables.table import Part, Table
 
 _READ = ["body", "bornHost", "storeTimestamp", "commitLogOffset"]
 
-# The number of each field in a record of a type. Pub has had more fields from version to version: what stands in the
-# middle of the newest ones is told apart by how many there are.
+# The number of each field in a record of a type. Pub has gained fields from version to version: the number of fields
+# tells what the middle ones of the newest records are.
 _FIELDS = {
     "Pub": {
         "timestamp": 1,
@@ -75,7 +75,7 @@ _FIELDS = {
 _OLD_PUB = {name: number for name, number in _FIELDS["Pub"].items() if number < 12} | {"success": 12}
 _OLD_PUB_SIZE = 13
 _TYPES = pa.array(list(_FIELDS), TEXT)
-_LAYOUTS = [*_FIELDS.values(), _OLD_PUB, {}]  # the last one is of types that are not known
+_LAYOUTS = [*_FIELDS.values(), _OLD_PUB, {}]  # the last layout is for unknown types
 
 
 def _parts(store: Snapshot, options: ReadOptions) -> Sequence[Part]:
@@ -83,7 +83,7 @@ def _parts(store: Snapshot, options: ReadOptions) -> Sequence[Part]:
 
 
 def _selection(options: ReadOptions) -> Selection:
-    """The messages that options select; where they name no topic, those of the usual one."""
+    """The messages that the options select; if they name no topic, those of the usual trace topic."""
     selection = options.selection
     names_topics = selection.topic != EVERYTHING.topic or selection.assigned is not None
     return selection if names_topics else selection.narrowed(of_topics(TRACE_TOPIC))
@@ -100,7 +100,7 @@ def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Reco
 
 
 def _is_about(records: pa.RecordBatch, word: str) -> pa.Array:
-    """Which records have a word as their msgId or among their keys; a message of the topic has those of many."""
+    """True for records with a word as their msgId or among their keys; a trace message has records of many messages."""
     keys = pc.binary_join_element_wise("", pc.fill_null(records.column("keys"), ""), "", " ")
     is_key = pc.match_substring(keys, f" {word} ")
     return pc.or_(pc.fill_null(pc.equal(records.column("msgId"), word), False), is_key)
@@ -137,7 +137,7 @@ def _texts(bodies: pa.Array) -> pa.Array:
 
 
 def _by_name(fields: pa.ListArray) -> dict[str, pa.Array]:
-    """The columns as texts, of records that are lists of fields."""
+    """The columns as texts, from records that are lists of fields."""
     values = pc.if_else(pc.equal(fields.flatten(), "null"), pa.scalar(None, pa.string()), fields.flatten())
     sizes = fields.value_lengths().to_numpy(zero_copy_only=False)
     starts = np.cumsum(sizes) - sizes
@@ -154,7 +154,7 @@ def _by_name(fields: pa.ListArray) -> dict[str, pa.Array]:
 
 
 def _typed(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
-    """A column of texts in its own type; null where the text does not fit it."""
+    """A column of texts converted to the column's type; null where a text does not fit."""
     if arrow == TIME:
         return times(texts)
     if arrow == BOOL:

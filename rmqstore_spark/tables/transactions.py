@@ -1,10 +1,10 @@
-"""Table `transactions`: what became of each half message.
+"""Table `transactions`: the fate of each half message.
 
-A half message waits in a topic of the broker's, and is appended again each time its producer is asked. What ends it is
-a message in its own topic with sysFlag COMMIT, which names the half message's physical offset, or without one an op
-message that names its queue offset (newer brokers write it late, and several in one; 4.9 one each). A broker that keeps
-transactions in RocksDB (transRocksDBEnable) writes no half message twice, and op messages with the physical offset; how
-often a producer was asked is in RocksDB alone.
+A half message waits in a topic of the broker, and is appended again each time its producer is asked. The transaction
+ends with a message in its own topic with sysFlag COMMIT, which names the half message's physical offset, or, without a
+commit, with an op message that names the half message's queue offset (4.9 writes one op message for each; newer brokers
+write them late, and several in one). A broker that keeps transactions in RocksDB (transRocksDBEnable) writes no half
+message twice, and op messages with the physical offset; only RocksDB has the number of times that a producer was asked.
 Source: org.apache.rocketmq.broker.transaction.queue.TransactionalMessageServiceImpl (check, deletePrepareMessage),
 transaction.rocksdb.TransactionalMessageRocksDBService.
 """
@@ -43,7 +43,7 @@ from rmqstore_spark.tables.picked import (
 )
 from rmqstore_spark.tables.table import Part, Table
 
-_CHECK_GROUP = "CID_RMQ_SYS_TRANS"  # its offset is how far the broker has got with asking producers (MixAll)
+_CHECK_GROUP = "CID_RMQ_SYS_TRANS"  # its offset is the broker's progress in asking producers (MixAll)
 _ROWS_AT_ONCE = 16 * 1024
 
 Bools = npt.NDArray[np.bool_]
@@ -68,7 +68,7 @@ def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Reco
     columns = [
         pa.array(states, TEXT),
         column(first, "PGROUP"),
-        pc.coalesce(column(first, "__transactionId__"), column(first, "msgId")),  # 4.x stores it only once
+        pc.coalesce(column(first, "__transactionId__"), column(first, "msgId")),  # 4.x stores the id only once
         column(first, "realTopic"),
         column(first, "msgId"),
         column(first, "keys"),
@@ -83,10 +83,10 @@ def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.Reco
 
 @dataclass(frozen=True)
 class _Groups:
-    """Which half messages are of one transaction.
+    """The half messages grouped by transaction.
 
     Attributes:
-        of_half: the number of each one's transaction; they are numbered in the order of the log.
+        of_half: the number of each half message's transaction; transactions are numbered in the order of the log.
         first, last: the row of the first and the last half message of each transaction.
     """
 
@@ -107,7 +107,7 @@ class _Groups:
         return cls(of_half, first, last)
 
     def any(self, halves: Bools) -> Bools:
-        """For which transactions something holds, of what it holds of half messages."""
+        """True for transactions with a half message for which `halves` is true."""
         found = np.zeros(len(self.first), bool)
         found[self.of_half[halves]] = True
         return found
@@ -122,8 +122,8 @@ def _states(store: Snapshot, options: ReadOptions, halves: pa.Table, groups: _Gr
 
 
 def _are_committed(store: Snapshot, options: ReadOptions, halves: pa.Table) -> Bools:
-    """Which half messages a message of their topic names, and has their msgId: 0, which is a physical offset, too, may
-    also stand there for none."""
+    """True for half messages that a message of their topic names and whose msgId it has. The msgId is compared because
+    0, a valid physical offset, may also stand for none."""
     topics = [topic for topic in column(halves, "realTopic").unique().to_pylist() if topic]
     offsets = column(halves, "commitLogOffset").to_numpy()
     ids = column(halves, "msgId").unique().drop_null().to_pylist()
@@ -144,7 +144,7 @@ def _are_committed(store: Snapshot, options: ReadOptions, halves: pa.Table) -> B
 
 
 def _have_op(store: Snapshot, options: ReadOptions, halves: pa.Table) -> Bools:
-    """Which half messages op messages name."""
+    """True for half messages that op messages name."""
     queues, offsets, positions = [], [], [np.zeros(0, np.int64)]
     columns = ["topic", "queueId", "body", "commitLogOffset"]
     for batch in picked(store, options, of_topics(OP_TOPIC, ROCKSDB_OP_TOPIC), columns, ["TRANS_OFFSET"]):
@@ -161,7 +161,7 @@ def _have_op(store: Snapshot, options: ReadOptions, halves: pa.Table) -> Bools:
     is_plain = _true(pc.equal(column(halves, "topic"), HALF_TOPIC))
     by_position = np.isin(column(halves, "commitLogOffset").to_numpy(), np.concatenate(positions)) & ~is_plain
     queue_ids = integers(column(halves, "queueId"), 0)
-    before = integers(numbers(column(halves, "TRAN_PREPARED_QUEUE_OFFSET")), -1)  # where it stood before it was asked
+    before = integers(numbers(column(halves, "TRAN_PREPARED_QUEUE_OFFSET")), -1)  # before the producer was asked
     found = _pairs_in(queue_ids, integers(column(halves, "queueOffset"), 0), named) | _pairs_in(
         queue_ids, before, named
     )
@@ -169,7 +169,7 @@ def _have_op(store: Snapshot, options: ReadOptions, halves: pa.Table) -> Bools:
 
 
 def _pairs_in(queue_ids: Indices, offsets: Indices, named: pa.Table) -> Bools:
-    """Which queues and offsets are among those that are named."""
+    """True for (queue, offset) pairs that are among the named ones."""
     found = np.zeros(len(offsets), bool)
     queues, numbers_named = named.column("queue").to_numpy(), named.column("offset").to_numpy()
     for queue_id in np.unique(queue_ids).tolist():
@@ -179,8 +179,8 @@ def _pairs_in(queue_ids: Indices, offsets: Indices, named: pa.Table) -> Bools:
 
 
 def _are_given_up(store: Snapshot, options: ReadOptions, halves: pa.Table, groups: _Groups) -> Bools:
-    """Which transactions the broker asks for no more: their last half message is before the next one that it looks at,
-    or there is a copy among those that were given up."""
+    """True for transactions that the broker no longer asks about: their last half message is before the next one that
+    the broker looks at, or a copy is in the topic of those given up."""
     last = halves.take(pa.array(groups.last))
     if not store.consumer_offsets:
         say_if_unread(store, "consumerOffset.json", TRANSACTIONS.name)
@@ -197,7 +197,7 @@ def _are_given_up(store: Snapshot, options: ReadOptions, halves: pa.Table, group
 
 
 def _ascii(bodies: pa.Array) -> pa.Array:
-    """Bodies as text; an empty one in the place of what cannot be an op message's."""
+    """Bodies as text; empty for a body that cannot be that of an op message."""
     texts = [body.decode("ascii") if body is not None and body.isascii() else "" for body in bodies.to_pylist()]
     return pa.array(texts, pa.string())
 

@@ -1,8 +1,9 @@
-"""Messages that are in no queue file: of queues that were lost, or lag, or are in a RocksDB. The log has them.
+"""Messages in the log that no queue file has: of queues that are lost, lag behind, or are in a RocksDB.
 
-The proof that queues tile the log tells which parts of it none of them knows (store/queue_coverage.py). It costs 20
-bytes a message, and then these parts are read. Messages of a deleted topic stand in no queue, too, and are nobody's; so
-only topics count that the configuration, a directory or a group's offset names, or any where there is no configuration.
+The proof that queues tile the log shows the parts of the log that no queue knows (store/queue_coverage.py). The proof
+reads 20 bytes for each message, and then these parts are read. Messages of a deleted topic are in no queue either, and
+belong to nobody. So a topic counts only if the configuration, a directory or a group's offset names it; without a
+configuration every topic counts.
 """
 
 import logging
@@ -26,14 +27,14 @@ from rmqstore_spark.store.snapshot import Snapshot
 logger = logging.getLogger(__name__)
 
 _COLUMNS = ["topic", "queueId", "queueOffset", "sysFlag", "commitLogOffset", "storeTimestamp"]
-# What is looked at without a sign that something is missing: more than these take longer than about a second.
+# Limits of a search without a sign that something is missing: more would take longer than about a second.
 _MOST_UNITS = 10_000_000
 _MOST_STRETCHES = 5000  # of a queue in a segment
 _MOST_BYTES = 256 * 1024 * 1024  # of the log
 
 
 class Unqueued(NamedTuple):
-    """A message that no queue file has; its store time in microseconds."""
+    """A message that no queue file has; the store time is in microseconds."""
 
     topic: str
     queue_id: int
@@ -46,7 +47,7 @@ def unqueued(store: Snapshot, selection: Selection, found: list[QueueBounds]) ->
     """The messages of selected topics and queues that queue files do not have, in the order of the log.
 
     Args:
-        found: the selected queues that there are, with what their files have.
+        found: the existing selected queues, with the bounds that their files have.
     """
     known = {(bounds.queue.topic, bounds.queue.queue_id): bounds for bounds in found}
     ranges = list(_unknown(store, selection, known))
@@ -65,8 +66,8 @@ def unqueued(store: Snapshot, selection: Selection, found: list[QueueBounds]) ->
 
 
 def _is_news(message: Unqueued, bounds: QueueBounds | None) -> bool:
-    """Does a queue lack it? Only at its end: a queue says where it begins, and what is before that no broker gives, nor
-    what stands in the log of a topic that was deleted and made anew."""
+    """Does a queue lack a message at its end? A queue says where it begins; a broker serves neither messages before
+    that, nor older messages of a topic that was deleted and made anew."""
     if bounds is None or not has_units(bounds):
         return True
     if bounds.queue.is_batch:
@@ -75,12 +76,12 @@ def _is_news(message: Unqueued, bounds: QueueBounds | None) -> bool:
 
 
 def has_units(bounds: QueueBounds) -> bool:
-    """Does a queue's file say anything at all?"""
+    """Do a queue's files have any units?"""
     return bounds.last is not None or bounds.queue.last() is not None
 
 
 def _unknown(store: Snapshot, selection: Selection, known: Mapping[tuple[str, int], QueueBounds]) -> Iterator[Range]:
-    """The parts of the log that no queue knows, as far as they are to be read."""
+    """The parts of the log that no queue knows, limited to those that are worth a read."""
     ranges = ranges_of(store)
     queues = store.queues.with_batch
     if not any(queue.last() is not None for queue in queues):
@@ -94,7 +95,7 @@ def _unknown(store: Snapshot, selection: Selection, known: Mapping[tuple[str, in
     ):
         return
     found = coverage(store, store.log.extents, lambda queue: True)
-    # Where queues contradict each other, none of them counts.
+    # Where queues contradict each other, no queue counts.
     gaps = [[(r.start, r.stop)] if each.gaps is None else each.gaps for each, r in zip(found, ranges, strict=True)]
     size = sum(stop - start for some in gaps for start, stop in some)
     if size > _MOST_BYTES:
@@ -108,7 +109,7 @@ def _unknown(store: Snapshot, selection: Selection, known: Mapping[tuple[str, in
 
 
 def _is_something_missing(store: Snapshot, selection: Selection, known: Mapping[tuple[str, int], QueueBounds]) -> bool:
-    """Is there a directory of a queue without a unit in it, or a group that is farther than the queue is?"""
+    """Is there a queue's directory without units, or a group whose offset is beyond its queue's end?"""
     if not all(map(has_units, known.values())):
         return True
     return any(
