@@ -73,7 +73,7 @@ def say_if_unread(store: Snapshot, name: str, table: str) -> None:
 
 
 def offsets_elsewhere(store: Snapshot) -> Elsewhere | None:
-    """Where a RocksDB has the consumers' offsets that cannot be read; None where none has."""
+    """The RocksDB whose consumers' offsets cannot be read; None where there is none."""
     kind = kind_with(store.root, store.files, "offsets")
     return None if kind is None or _is_read(store, kind) else _place(store, kind)
 

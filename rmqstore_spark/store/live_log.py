@@ -65,7 +65,7 @@ class _Proved(NamedTuple):
 
 @dataclass
 class _Seen:
-    """What was read of a queue.
+    """The units of a queue that were read.
 
     Attributes:
         queue: the queue, with its files as they were then; None where there is none.
@@ -413,7 +413,7 @@ class LiveLog:
         return (queue, header.queue_offset - 1, unit) if is_known and is_in_it else None
 
     def _seen_of(self, topic: str, queue_id: int) -> _Seen:
-        """What was last read of a queue."""
+        """The units of a queue that were last read."""
         seen = self._seen.get((topic, queue_id))
         if seen is None:
             if len(self._seen) >= _QUEUES_TO_KEEP:

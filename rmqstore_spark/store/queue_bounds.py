@@ -1,4 +1,4 @@
-"""Where the messages of queues begin and end, as the log confirms it, with few requests for each queue.
+"""The bounds of queues: where their messages begin and end, confirmed by the log, with few requests for each queue.
 
 The units of the first and the last message are looked up in the queue, and both messages in the log, for many queues at
 once in the order of the log. Mostly the log has the message of a queue's last unit, and the queue ends after it.
@@ -32,7 +32,7 @@ _UNITS_TO_TRY = 1024  # units from the first one on, until the log confirms one
 
 @dataclass(frozen=True)
 class QueueBounds:
-    """Where the messages of a queue begin and end.
+    """The bounds of a queue's messages.
 
     Attributes:
         least: queue offset of the first message that exists; `end` where there is none.

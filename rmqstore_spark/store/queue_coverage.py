@@ -272,8 +272,8 @@ def _together(extents: Sequence[Extent], doubtful: list[int], counts: _Array) ->
 
 
 def _units(store: Snapshot, queues: Sequence[Queue], start: int, stop: int, most: int) -> tuple[_Array, _Array]:
-    """Where the units of queues in [start, stop) begin and end, in the order of the log: all of them, if there are no
-    more than `most`."""
+    """The physical offsets where the units of queues in [start, stop) begin and end, in the order of the log: all
+    units, if there are no more than `most`."""
     positions, queue_offsets = np.empty((2, most + 1), np.int64)
     sizes = np.empty(most + 1, np.int32)
     walk = QueueWalk()

@@ -114,7 +114,7 @@ class Snapshot(StoreRef):
 
     @property
     def faults(self) -> list[Damage]:
-        """What is wrong with the names and sizes of the segments.
+        """The faults in the names and sizes of the segments.
 
         Raises:
             DamagedStoreError: two files claim the same physical offsets.

@@ -348,7 +348,7 @@ class OpenFile(Protocol):
         """The parts of [start, stop) that are not holes."""
 
     def data_end(self) -> int:
-        """Where the last data ends; after it there is only a hole."""
+        """The offset after the last data; only a hole follows."""
 
     def used_end(self) -> int:
         """The offset after which there are only zeros, also where holes cannot be seen. The call may cost as much as
@@ -452,7 +452,7 @@ class ReadFile:
         return extents(self._fd, start, stop)
 
     def data_end(self) -> int:
-        """Where the last data ends; after it there is only a hole. Few calls find it, however many holes there are."""
+        """The offset after the last data; only a hole follows. Few calls find it, however many holes there are."""
         size = self.size
         first = next_extent(self._fd, 0, size)
         end = 0 if first is None else first[1]

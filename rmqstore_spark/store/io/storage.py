@@ -77,7 +77,7 @@ _HIDDEN_BY_SPARK = re.compile("secret|password|token|access[.]?key|url", re.IGNO
 
 
 class Location(NamedTuple):
-    """What a URI names.
+    """The parts of a remote store's URI.
 
     Attributes:
         kind: S3, GCS, AZURE or HDFS.

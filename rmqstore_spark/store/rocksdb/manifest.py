@@ -71,7 +71,7 @@ class Family:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a database has.
+    """The column families and tables of a database.
 
     Attributes:
         path: the file.
@@ -126,7 +126,7 @@ def current_manifest(directory: str, files: Files) -> str:
 
 
 def read_manifest(directory: str, files: Files) -> Manifest:
-    """What a database has now.
+    """The Manifest of a database as it is now.
 
     Args:
         directory: of the database.

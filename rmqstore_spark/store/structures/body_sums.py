@@ -1,4 +1,4 @@
-"""CRC-32 of bodies that may stand in each other, for little more than to read the segment once.
+"""CRC-32 of bodies that may stand in each other, at little more than the cost of reading the segment once.
 
 Crafted bytes can look like a message at every offset, each message with all the others in its body: to sum up each body
 by itself would take hours. So once the summed bytes exceed the passed bytes several times over, the sums up to each

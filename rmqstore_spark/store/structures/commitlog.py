@@ -113,7 +113,7 @@ class SegmentReader:
         return self._window.data_extents(start, stop)
 
     def data_end(self) -> int:
-        """Where the last data of the file ends; all bytes after it are zeros."""
+        """The physical offset after the last data of the file; only zeros follow."""
         return self._window.data_end()
 
     @contextlib.contextmanager

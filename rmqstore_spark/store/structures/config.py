@@ -99,8 +99,8 @@ def read(root: str, name: str, files: Files) -> tuple[Table, str | None]:
 
 
 def backup_instead(root: str, name: str, files: Files) -> tuple[str, str] | None:
-    """Where a broker takes a file's backup in config/: the state of the file itself, and the backup's age, both as
-    text. None where the file itself is taken.
+    """The state of a file in config/ whose backup a broker takes, and the backup's age, both as text. None where the
+    file itself is taken.
 
     Args:
         root: the store directory.
@@ -114,7 +114,7 @@ def backup_instead(root: str, name: str, files: Files) -> tuple[str, str] | None
 
 
 class _Taken(NamedTuple):
-    """What was read of a file in config/.
+    """The result of reading a file in config/.
 
     Attributes:
         path: the file or its backup, whichever was read; None where neither could be read.

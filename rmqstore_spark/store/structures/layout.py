@@ -86,7 +86,7 @@ class SegmentFile:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the parts of one store are.
+    """The places of the parts of one store.
 
     Attributes:
         root: the store directory, absolute.

@@ -45,7 +45,7 @@ _Answer = TypeVar("_Answer")
 
 
 class Entry(NamedTuple):
-    """What is in a directory.
+    """An entry of a directory.
 
     Attributes:
         key: its key.
