@@ -232,7 +232,10 @@ class LiveLog:
 
     def last_live_unit(self, queue: Queue) -> tuple[int, int] | None:
         """The last unit of a simple queue that points into the log, as its number and its physical offset; None where
-        its message is not proved live. Earlier units of the queue are live if the log has their messages."""
+        its message is not proved live. Earlier units of the queue are live if the log has their messages.
+
+        The answer is kept: whoever goes along a queue asks once for the queue, where evidence() would be asked for each
+        unit, with a look into the log each time."""
         seen = self._seen_of(queue.topic, queue.queue_id)
         if seen.last_live is None:
             number = QueueCursor(queue).seek(self._end) - 1
@@ -354,6 +357,9 @@ class LiveLog:
             yield number + used - 1, units[used - 1]
             yield number + beyond, units[beyond]
         elif used == _UNITS_TO_LOOK_AT:
+            # Two single units are guessed at before the queue is searched for the first one after `end`: one that is far
+            # behind `end` is kept in _Seen.later, and answers for all segments before it, where the first one after
+            # `end` answers for this segment alone.
             start, passed = units[0].position, max(units[-1].position - units[0].position, 1)
             for distance in ((self._end - start) // 2, _GUESS * (end - start)):
                 guess = number + int(used * distance / passed)

@@ -2,7 +2,7 @@
 
 The new log begins at the second segment: everything before counts as expired, as in a store that has been used for
 long. So a queue may begin at any offset. Where messages between two of a queue are lost, the log goes on in a new
-segment, and the queue has a unit for each lost message that no broker can read (store.queue_block.lost_unit).
+segment, and the queue has a unit for each lost message that no broker can read (queue_block.lost_unit).
 """
 
 import os

@@ -161,9 +161,11 @@ def _units_of(store: Snapshot, queue: Queue, numbers: list[int]) -> list[QueueUn
         unit = queue.unit(number)
         if unit is None or (found and unit.position + unit.size > found[-1].position):
             return None
-        if not store.log.has_message(queue, number, unit):
-            return None
-        if not found and store.log.liveness(unit.position, may_walk_far=True) is not Evidence.LIVE:
+        if found:
+            agrees = store.log.has_message(queue, number, unit)
+        else:
+            agrees = store.log.evidence(queue, number, unit, may_walk_far=True) is Evidence.LIVE
+        if not agrees:
             return None
         found.append(unit)
     return found[::-1]

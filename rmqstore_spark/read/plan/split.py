@@ -109,7 +109,7 @@ def _message_at(whole: Range, position: int, reader: SegmentReader) -> Range | N
     header = reader.header(position)
     if header is None or not whole.store.queues.vouch_for(header):
         return None
-    if as_snapshot(whole.store).log.liveness(position) is not Evidence.LIVE:
+    if as_snapshot(whole.store).log.liveness(position, header.size) is not Evidence.LIVE:
         return None
     return replace(whole, start=position, stop=position + header.size)
 
@@ -171,7 +171,11 @@ class _Along:
 
     def is_live(self, unit: QueueUnit, whole: Range) -> bool:
         """Is a unit of the queue live, provided that the log confirms it? Only a part of the queue's units is of the
-        present log; an old unit can begin in the last live bytes, but then it ends after them."""
+        present log; an old unit can begin in the last live bytes, but then it ends after them.
+
+        LiveLog.evidence() would answer this and holds() at once, but looks up each unit in the log and may walk. A
+        split point is chosen among many units, of which these answers cost nothing once the queue's last live unit is
+        known (LiveLog.last_live_unit); the log is read for the chosen one alone."""
         if self._last_live is not None and unit.number <= self._last_live[0]:
             return unit.position <= self._last_live[1]
         return unit.position + unit.size <= self._log.live_end(whole)

@@ -31,13 +31,12 @@ class Serial:
         """
         return [function(item) for item in items]
 
-    def partition_point(self, least: int, most: int, holds: Callable[[int], bool], guess: int | None = None) -> int:
+    def partition_point(self, least: int, most: int, holds: Callable[[int], bool]) -> int:
         """The first number in [least, most) for which `holds` is false, else `most`. `holds` is true before that
         number, and false from there on.
 
         Args:
             holds: makes one request at most.
-            guess: a number that may be near the answer.
         """
         return bisect.bisect_left(range(most), True, lo=least, key=lambda number: not holds(number))
 
@@ -64,12 +63,10 @@ class Concurrent(Serial):
             for future in futures:
                 future.cancel()
 
-    def partition_point(self, least: int, most: int, holds: Callable[[int], bool], guess: int | None = None) -> int:
-        """See Serial. Many numbers are tried at a time; a search inside a mapped function tries one at a time, from
-        `guess` on."""
+    def partition_point(self, least: int, most: int, holds: Callable[[int], bool]) -> int:
+        """See Serial. Many numbers are tried at a time; a search inside a mapped function tries one at a
+        time."""
         at_once = 1 if _is_inside.get() else _PROBES
-        if guess is not None and at_once == 1 and least < most:
-            least, most = _narrowed(least, most, holds, min(max(guess, least), most - 1))
         while most - least > 1:
             step = -(-(most - least) // (at_once + 1))
             tried = range(least + step - 1, most, step)
@@ -96,23 +93,3 @@ def _inside(function: Callable[[_Item], _Answer], item: _Item) -> _Answer:
         return function(item)
     finally:
         _is_inside.reset(token)
-
-
-def _narrowed(least: int, most: int, holds: Callable[[int], bool], guess: int) -> tuple[int, int]:
-    """The bounds, both included, of partition_point()'s answer, found in growing steps from `guess` on."""
-    step = 1
-    if holds(guess):
-        least = guess + 1
-        while least < most:
-            at = min(least + step, most) - 1
-            if not holds(at):
-                return least, at
-            least, step = at + 1, 4 * step
-    else:
-        most = guess
-        while least < most:
-            at = max(most - step, least)
-            if holds(at):
-                return at + 1, most
-            most, step = at, 4 * step
-    return least, most

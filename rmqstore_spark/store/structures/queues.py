@@ -94,7 +94,11 @@ class ConsumeQueues:
 
     def vouch_for(self, header: Header) -> bool | None:
         """Do the queues know this message? True or False; None when there is no unit at its queue offset. A BatchCQ has
-        one unit for a batch, so it is searched for the message's position."""
+        one unit for a batch, so it is searched for the message's position.
+
+        The question is the reverse of SegmentReader.has_message(): the message was read, and its queue is asked, not
+        the log. The log's end and what follows damage are found with this answer, before there is a LiveLog to ask for
+        evidence()."""
         queue = self.queue(header.topic, header.queue_id)
         unit = None if queue is None else queue.unit(header.queue_offset)
         found = None if unit is None else (unit.position, unit.size) == (header.position, header.size)

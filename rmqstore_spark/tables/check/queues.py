@@ -160,7 +160,7 @@ def _gaps(view: LogView, holes: list[tuple[Queue, int, int]]) -> Iterator[Findin
 
 
 def _are_passed(queue: Queue, first: int, stop: int) -> bool:
-    """Has a salvage filled these offsets with units that lead consumers over lost messages (consumequeue.lost_unit)?"""
+    """Has a salvage filled these offsets with units that lead consumers over lost messages (queue_block.lost_unit)?"""
     for units in queue.blocks(first, stop):
         if (units.kinds != UnitKind.LOST).any():
             return False
