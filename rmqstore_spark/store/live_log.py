@@ -357,9 +357,9 @@ class LiveLog:
             yield number + used - 1, units[used - 1]
             yield number + beyond, units[beyond]
         elif used == _UNITS_TO_LOOK_AT:
-            # Two single units are guessed at before the queue is searched for the first one after `end`: one that is far
-            # behind `end` is kept in _Seen.later, and answers for all segments before it, where the first one after
-            # `end` answers for this segment alone.
+            # Two single units are guessed at before the queue is searched for the first one after `end`: one far behind
+            # `end` is kept in _Seen.later and answers for all segments before that one, where the first one after `end`
+            # answers for this segment alone.
             start, passed = units[0].position, max(units[-1].position - units[0].position, 1)
             for distance in ((self._end - start) // 2, _GUESS * (end - start)):
                 guess = number + int(used * distance / passed)
