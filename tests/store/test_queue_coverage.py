@@ -8,7 +8,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from oracle import stores
+from oracle import damage, reference, stores
+from oracle.worn_stores import LIGHT, worn_store
 from support import reading
 
 from rmqstore_spark.store.io.files import Files
@@ -115,3 +116,54 @@ def test_what_a_queue_costs(count: int, tmp_path: Path) -> None:
     segments = len(store.log.extents)
     assert store.files.requests < 3 * queues + segments + 30  # and to open the store
     assert store.files.bytes < 1.2 * 20 * len(builder.messages) + 4096 * queues + 64 * 1024
+
+
+_LOSSES = ("no ConsumeQueue", "a queue lost", "a file lost", "a zeroed tail", "old units")
+_LIES = ("a file cut", "noise", "wrong units", "wrong units", "queues swapped", "a queue copied")
+
+
+def _named(root: Path) -> set[tuple[int, int]]:
+    """Position and size of all units in files of queues, light ones left out."""
+    files = [path.read_bytes() for path in root.glob("consumequeue/*/*/*") if path.parts[-3] != LIGHT]
+    units = [reference.decode_queue_unit(data[at : at + 20]) for data in files for at in range(0, len(data) - 19, 20)]
+    return {(unit.physical_offset, unit.size) for unit in units if unit.size > 0}
+
+
+def _without(parts: list[tuple[int, int]], start: int, stop: int) -> list[tuple[int, int]]:
+    """Parts of the log, and of each what is not in [start, stop)."""
+    cut = [((one, min(other, start)), (max(one, stop), other)) for one, other in parts]
+    return [part for pair in cut for part in pair if part[0] < part[1]]
+
+
+def test_no_message_is_covered_that_no_queue_names(tmp_path: Path, rng: random.Random) -> None:
+    """Of logs that were cut and damaged, whose queues are robbed, cut, overwritten, mixed up and left over. Where a
+    queue lies of a message's place or size, at least the bytes that no unit reaches are in a gap."""
+    unnamed = covered = refused = 0
+    for number in range(60):
+        root = tmp_path / str(number)
+        worn = worn_store(root, rng)
+        harms = _LIES if number % 2 else _LOSSES
+        for _ in range(rng.choice((0, 0, 1, 1, 2))):
+            damage.DAMAGES[rng.choice(harms)](root, rng)
+        named = _named(root)
+        whole = [m for m in worn.store.messages if m in worn.whole or not m.queued]
+        store = _opened(root)
+        pieces = _pieces(store, [message.position for message in whole], rng)
+        for piece, known in zip(pieces, coverage(store, pieces, lambda queue: True), strict=True):
+            here = [message for message in whole if piece.start <= message.position < piece.stop]
+            hidden = [message for message in here if message[:2] not in named]
+            unnamed += len(hidden)
+            if known.gaps is None:
+                refused += 1
+                continue
+            assert all(piece.start <= start < stop <= piece.stop for start, stop in known.gaps)
+            assert all(one[1] <= other[0] for one, other in itertools.pairwise(known.gaps))
+            for message in hidden:
+                left = [(message.position, message.end)]
+                for at, size in named if harms is _LIES else ():
+                    left = _without(left, at, at + size)
+                for part in left:
+                    assert all(any(start <= at < stop for start, stop in known.gaps) for at in range(*part)), message
+            covered += sum(not any(start <= m.position < stop for start, stop in known.gaps) for m in here)
+        shutil.rmtree(root)
+    assert min(unnamed, covered, refused) > 8, (unnamed, covered, refused)
