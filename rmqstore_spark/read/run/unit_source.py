@@ -81,7 +81,7 @@ class UnitSource:
         say_mended(damage.place, replica.segment.path)
         stop = min(damage.stop, replica.stop)
         yield from self._read(Scanned(replica.segment, damage.start, stop, replica.store), others, emitted)
-        if stop < damage.stop:
+        if stop < damage.stop and not _is_closed(replica, stop, damage.stop):
             yield from self.replaced(piece, damage.after(stop), others, emitted)
 
     def _read(self, piece: Range, replicas: Sequence[Range], emitted: Positions) -> Iterator[Step]:
@@ -122,6 +122,15 @@ class UnitSource:
             found.only(slice(free)).add_to(self._builder)
             found = found.only(slice(free, None))
             yield None
+
+
+def _is_closed(replica: Range, start: int, stop: int) -> bool:
+    """Does a closing blank of the replica stand in [start, stop)? The log of a copy that has lost its later segments
+    ends before it."""
+    if stop < replica.segment.end:
+        return False
+    with replica.store.reader(replica.segment) as reader:
+        return reader.is_closed_at(start)
 
 
 def replica_at(position: int, replicas: Sequence[Range]) -> Range | None:
