@@ -2,12 +2,12 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Unpack
 
 import pyarrow as pa
 
-from rmqstore_spark.errors import OptionError, quoted
+from rmqstore_spark.errors import OptionError, RmqStoreError, quoted
 from rmqstore_spark.query.option_texts import (
     PATH,
     TIME,
@@ -45,7 +45,7 @@ from rmqstore_spark.tables.methods import TableMethods
 
 if TYPE_CHECKING:
     from rmqstore_spark.jobs.copy import Copied
-    from rmqstore_spark.jobs.glance import Glance
+    from rmqstore_spark.jobs.summary import Summary
     from rmqstore_spark.writing import WriteMode
 
 
@@ -276,16 +276,22 @@ class Store(TableMethods):
         return copy(CopyJob(self._open(understood), understood, place, is_salvage, written["messageIndexEnable"]))
 
     def __repr__(self) -> str:
-        return "\n".join(glance.text for glance in self._glances())
+        from rmqstore_spark.jobs.summary_text import as_text
+
+        return "\n".join(as_text(root, summary) for root, summary in self._summaries())
 
     def _repr_html_(self) -> str:
-        return "\n".join(glance.html for glance in self._glances())
+        from rmqstore_spark.jobs.summary_text import as_html
 
-    def _glances(self) -> "list[Glance]":
-        from rmqstore_spark.jobs.glance import glance
+        return "\n".join(as_html(root, summary) for root, summary in self._summaries())
+
+    def _summaries(self) -> Iterator[tuple[str, "Summary | RmqStoreError"]]:
+        """Of each store its root and what is in it, at a glance; or why that cannot be read."""
+        from rmqstore_spark.jobs.summary import glance
 
         options = self._options({})
-        return [glance(store, options) for store in self._open(options)]
+        for store in self._open(options):
+            yield store.root, glance(store, options.store_path_commit_log)
 
     def _options(self, given: Mapping[str, object], table: str = MESSAGES) -> ReadOptions:
         """The given options parsed, together with this Store's own options that the table takes."""

@@ -1,5 +1,5 @@
 """Work on whole stores, by way of tables, reads and writes.
 
 copy has `CopyJob`, for copies and salvages (its parts are in copying). history tells what happened to one message;
-summary and glance show a store on one screen.
+summary tells what is in a store, for `rmqstore show` and the repr of a Store (summary_text).
 """

@@ -1,4 +1,8 @@
-"""A store on one screen: its size, its time span, the largest topics, and the groups that lag."""
+"""A store on one screen: its size, its time span, the largest topics, and the groups that lag.
+
+`rmqstore show` looks closely. A Store's repr has to come at once: it looks at the ends of queues in at most MOST_TOPICS
+topics, not at messages within them, and not at how far groups are.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -7,10 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from rmqstore_spark.errors import RmqStoreError
+from rmqstore_spark.read.plan.again import again
 from rmqstore_spark.store.elsewhere import Elsewhere, elsewhere
 from rmqstore_spark.store.format.message import Header
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.structures.config import topic_entries
+from rmqstore_spark.store.structures.config import group_entries, topic_entries
 from rmqstore_spark.tables.offsets import progress
 from rmqstore_spark.tables.queues import QueueFacts, queue_facts
 from rmqstore_spark.tables.topics import kind_of
@@ -20,6 +26,7 @@ _TOPICS_SAMPLED = 20  # the topics with most messages
 _QUEUES_SAMPLED = 2  # the largest queues of a topic
 _SAMPLES = 16  # messages of a queue
 IN_SUMMARIES = {"messages", "topics", "queues", "groups", "offsets"}  # the tables that a summary shows in short
+MOST_TOPICS = 300  # in a repr: to look at the queues of more takes longer than a glance
 RATES = 24  # parts of the store's time span, with a rate for each
 
 
@@ -28,6 +35,8 @@ class TopicSummary:
     """A topic with messages.
 
     Attributes:
+        queues: the number of queues with messages.
+        last_time: the store time of the last message (microseconds); None if no queue tells.
         nbytes: estimated from some messages; None if the topic was not sampled.
         rates: estimated messages in each of RATES equal parts of the store's time span; empty if not sampled.
     """
@@ -36,6 +45,7 @@ class TopicSummary:
     kind: str
     queues: int
     messages: int
+    last_time: int | None
     nbytes: float | None
     rates: list[float]
 
@@ -63,16 +73,23 @@ class Summary:
 
     Attributes:
         nbytes: the size of all messages.
+        has_abort: whether a broker runs on the store, or did not stop cleanly.
+        is_locked: whether a broker runs on the store.
+        known_topics, known_groups: the number of those that the configuration, a queue or a group's offset names.
         messages: the number of messages in queues.
-        topics: the topics with messages, the one with most messages first.
+        topics: the topics with messages, the one with most messages first; empty if queues were not looked at.
         empty_topics: the number of other topics in the configuration.
-        groups: the group that lags most first.
+        groups: the group that lags most first; empty in a repr.
         unknown: the places that the tables of messages, topics, queues, groups and offsets do not know.
     """
 
     root: str
     nbytes: int
     segments: int
+    has_abort: bool
+    is_locked: bool
+    known_topics: int
+    known_groups: int
     first_time: int | None
     last_time: int | None
     messages: int
@@ -83,35 +100,80 @@ class Summary:
     unknown: list[Elsewhere]
 
 
-def summarize(store: Snapshot) -> Summary:
-    """Summarize a store, with a few requests for each queue."""
+def summarize(store: Snapshot, is_close: bool = True) -> Summary:
+    """Summarize a store, with a few requests for each queue.
+
+    Args:
+        is_close: whether messages within queues are looked at for sizes, rates and lags, and all that is not read is
+            named. Else it is for a repr: of a store of more than MOST_TOPICS topics with queues, or of one without
+            queues in files, queues are not looked at either.
+    """
     entries = topic_entries(store.root, store.files)
-    facts = [queue for queue in queue_facts(store) if queue.kind != "lmq"]
+    facts = _queues(store) if is_close or _are_quick(store) else []
+    first, last = _span(store, facts)
     by_topic: dict[str, list[QueueFacts]] = defaultdict(list)
     for queue in facts:
         if queue.end > queue.least:
             by_topic[queue.topic].append(queue)
-    first = min((queue.first_time for queue in facts if queue.first_time is not None), default=None)
-    last = max((queue.last_time for queue in facts if queue.last_time is not None), default=None)
     topics: list[TopicSummary] = []
     for topic, queues in sorted(by_topic.items(), key=lambda each: (-_count(each[1]), each[0])):
-        samples = _Samples(store, queues if len(topics) < _TOPICS_SAMPLED else [])
-        rates = samples.rates(first or 0, last or 0)
-        kind = kind_of(topic, entries.get(topic))
-        topics.append(TopicSummary(topic, kind, len(queues), _count(queues), samples.nbytes(), rates))
+        samples = _Samples(store, queues if is_close and len(topics) < _TOPICS_SAMPLED else [])
+        topics.append(_topic(topic, kind_of(topic, entries.get(topic)), queues, samples, (first or 0, last or 0)))
+    groups = {*group_entries(store.root, store.files), *(group for group, _ in store.consumer_offsets)}
     return Summary(
         root=store.root,
         nbytes=store.log.size,
         segments=len(store.log.extents),
+        has_abort=store.layout.abort,
+        is_locked=store.layout.abort and store.files.is_locked(store.layout.lock),
+        known_topics=len(store.known_topics),
+        known_groups=len(groups),
         first_time=first,
         last_time=last,
         messages=_count(facts),
         queues=len(facts),
         topics=topics,
         empty_topics=len(entries.keys() - by_topic.keys()),
-        groups=_groups(store, facts),
-        unknown=[place for place in elsewhere(store) if place.tables & IN_SUMMARIES],
+        groups=_groups(store, facts) if is_close else [],
+        unknown=[place for place in elsewhere(store) if place.tables & IN_SUMMARIES] if is_close else [],
     )
+
+
+def glance(store: Snapshot, commitlogs: list[str] | None) -> Summary | RmqStoreError:
+    """What is in a store as it is now, not closely; why it cannot be read, if so.
+
+    Args:
+        commitlogs: the commitlog's directories where they are not <root>/commitlog.
+    """
+    try:
+        return again(lambda: summarize(Snapshot.find(store.root, store.files, commitlogs), is_close=False))
+    except RmqStoreError as why:
+        return why
+
+
+def _are_quick(store: Snapshot) -> bool:
+    """Does it take no longer than a glance to look at the queues?"""
+    return len(store.queues.topics) <= MOST_TOPICS and store.layout.consumequeue is not None
+
+
+def _queues(store: Snapshot) -> list[QueueFacts]:
+    """All but the light queues, whose messages have a queue of their topic as well."""
+    return [queue for queue in queue_facts(store) if queue.kind != "lmq"]
+
+
+def _span(store: Snapshot, facts: list[QueueFacts]) -> tuple[int | None, int | None]:
+    """The first and the last store time in queues; of the log's first and last message where no queue tells."""
+    times = [time for queue in facts for time in (queue.first_time, queue.last_time) if time is not None]
+    extents = store.log.extents
+    if not times and extents:
+        ends = [store.log.timestamp(at) for at in (extents[0].start, extents[-1].stop)]
+        times = [time * 1000 for time in ends if time is not None]
+    return min(times, default=None), max(times, default=None)
+
+
+def _topic(topic: str, kind: str, queues: list[QueueFacts], samples: "_Samples", span: tuple[int, int]) -> TopicSummary:
+    last = max((queue.last_time for queue in queues if queue.last_time is not None), default=None)
+    return TopicSummary(topic, kind, len(queues), _count(queues), last, samples.nbytes(), samples.rates(*span))
 
 
 def _count(queues: list[QueueFacts]) -> int:

@@ -19,11 +19,13 @@ import pyarrow as pa
 import pytest
 from oracle import stores
 from support import reading
+from support.command import run
 from support.patience import HANG
 
 import rmqstore_spark
 from rmqstore_spark import NotAStoreError, OptionError, Store
 from rmqstore_spark.columns import DEFAULT_COLUMNS
+from rmqstore_spark.jobs.summary import MOST_TOPICS
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "sample_store"
@@ -228,6 +230,30 @@ def test_glance() -> None:
         assert shown in html
     assert "Plain                     60 messages, last 2026-11-21 00:45:57" in text
     assert "<td style='text-align:left'>Plain</td><td>user</td><td>4</td><td>60</td>" in html
+
+
+@pytest.mark.parametrize("topics", [MOST_TOPICS, MOST_TOPICS + 1])
+def test_glance_is_bounded(tmp_path: Path, topics: int) -> None:
+    """Of many topics only the number is told; `rmqstore show` tells the largest ones in any case."""
+    builder = stores.StoreBuilder(tmp_path)
+    for number in range(topics):
+        builder.append(f"T{number}")
+    builder.close()
+    head, facts, counts, *rest = repr(Store(tmp_path)).splitlines()
+    assert head == f"Store('{tmp_path}')"
+    assert re.fullmatch(r"  \d+ commitlog files, [0-9.]+ KiB of messages, (.*) to (.*) UTC", facts)
+    assert counts.startswith(f"  {topics} topics, ")
+    assert len(rest) == (11 if topics == MOST_TOPICS else 0)
+    assert rest[-1:] == ([f"  and {topics - 10} more topics with messages"] if rest else [])
+    assert ("<table>" in Store(tmp_path)._repr_html_()) == bool(rest)
+    assert f"{topics} messages in {topics} queues of {topics} topics" in run("show", tmp_path).out
+
+
+def test_glance_and_show_tell_the_same() -> None:
+    facts, span = (line.strip() for line in run("show", SAMPLE).out.splitlines()[1:3])
+    size, first, last = re.search(r"files, (.*) of messages, (.*) to (.*) UTC", repr(Store(SAMPLE))).groups()  # type: ignore[union-attr]
+    assert facts.startswith(f"{size} of messages in 2 segments")
+    assert span.startswith(f"stored from {first} to {last} UTC: ")
 
 
 def test_glance_at_hostile_names_and_damage(tmp_path: Path) -> None:
