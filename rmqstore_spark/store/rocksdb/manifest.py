@@ -21,7 +21,7 @@ _NAMED = re.compile(rb"MANIFEST-([0-9]{1,19})\n")
 _COMPARATOR = b"leveldb.BytewiseComparator"
 _MOST_LEVEL = 100
 _IGNORED = 1 << 13  # a tag with this bit may be passed over: its field has its length before it
-_IGNORED_OF_FILE = 1 << 6  # a field of a file with this bit must not be passed over
+_REQUIRED_OF_FILE = 1 << 6  # a field of a file with this bit must not be passed over
 _COMPARE, _LOG, _NEXT_FILE, _LAST_SEQUENCE, _CURSOR, _DELETED, _NEW_1, _PREVIOUS_LOG, _LEAST_LOG = *range(1, 8), 9, 10
 _NEW_2, _NEW_3, _NEW_4, _FAMILY, _ADD, _DROP, _MOST_FAMILY, _GROUP = 100, 102, 103, 200, 201, 202, 203, 300
 _END_OF_FILE, _PATH_ID = 1, 65
@@ -253,7 +253,7 @@ def _more_of_file(fields: Fields, path: str) -> int:
         value = fields.text()
         if tag == _PATH_ID:
             path_id = int.from_bytes(value, "little")
-        elif tag & _IGNORED_OF_FILE:
+        elif tag & _REQUIRED_OF_FILE:
             raise not_read(path, f"a table with field {tag}")
     return path_id
 

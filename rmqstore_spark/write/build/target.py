@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError, RmqStoreError
 from rmqstore_spark.store.io.files import ignore_unreadable
 from rmqstore_spark.store.geometry import index_geometry, queue_file_size, segment_size
-from rmqstore_spark.store.structures.kinds import refuse_to_write
+from rmqstore_spark.store.structures.kinds import KINDS, refuse_to_write
 from rmqstore_spark.store.structures.layout import dledger_directory, find_store, refuse_dledger
 from rmqstore_spark.store.queue_ends import queue_ends
 from rmqstore_spark.store.structures.segments import Segment
@@ -21,11 +21,11 @@ from rmqstore_spark.write.fs.workshop import transactions_path
 
 # The entries that brokers of any version put into a store directory. A directory with any other entry is never deleted.
 _BROKERS_OWN = {
-    *("commitlog", "consumequeue", "consumequeue_ext", "consumequeue_rocksdb", "batchconsumequeue", "index"),
-    *("checkpoint", "abort"),
-    *("abort.bak", "lock", "config", "timerwheel", "timerlog", "compaction", "kvStore", "epochFileCheckpoint"),
+    *("commitlog", "consumequeue", "consumequeue_ext", "batchconsumequeue", "index", "checkpoint", "abort"),
+    *("abort.bak", "lock", "config", "timerwheel", "timerlog", "epochFileCheckpoint"),
     *("epochFileCheckpoint.bak", "brokerIdentity", "brokerIdentity-temp", "tiered_index_file", "transaction"),
-    *("rocksdbstore", WORKSHOP),
+    *(kind.path.partition("/")[0] for kind in KINDS),
+    WORKSHOP,
 }
 _TOPICS = ("topics.json", "topics.json.bak")
 # Entries allowed in a directory that is to become a store. Where only the commitlog is missing, it is elsewhere.
