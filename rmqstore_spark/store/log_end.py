@@ -322,6 +322,8 @@ class LogEnd:
                 extents = reader.data_extents(at, at + _LOOK_SIZE)
                 if not any(reader.read(start, end - start).strip(b"\0") for start, end in extents):
                     return None  # only zeros, whatever a queue unit says
+                if at > stop.at and reader.header(at) is not None:
+                    return None  # a whole unit, which no queue unit proves lost: _later_unit() tells whether it is live
                 found = reader.read(at, _LOOK_SIZE)
                 after = None
                 for claim in self._claims(at, Head.of(found)):
