@@ -3,6 +3,7 @@
 #ifndef RMQ_LZ4_SIZE_H
 #define RMQ_LZ4_SIZE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* A length whose first four bits are known: 15 means that bytes to be added follow, the last one below 255. */
