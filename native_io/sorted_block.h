@@ -89,6 +89,7 @@ static void rmq_walk_block(rmq_sorted_block *b, const rmq_entries *into, int64_t
     const int64_t stop = rmq_entries_end(b->bytes, b->size);
     b->entries = b->key_bytes = b->position = 0;
     b->status = stop < 0 ? RMQ_BLOCK_RESTARTS : RMQ_BLOCK_SOUND;
+    if (stop <= 0) return; /* there may be no bytes at all */
     const uint8_t *const end = b->bytes + stop;
     const uint8_t *p = b->bytes;
     int64_t before = 0, start = 0, finish = 0; /* length of the key before, and its value */
