@@ -45,7 +45,7 @@ typedef struct {
 } rmq_newest;
 
 static inline int rmq_compare(const uint8_t *a, int64_t m, const uint8_t *b, int64_t n) {
-    const int first = memcmp(a, b, (size_t)(m < n ? m : n));
+    const int first = m > 0 && n > 0 ? memcmp(a, b, (size_t)(m < n ? m : n)) : 0;
     return first != 0 ? first : (m > n) - (m < n);
 }
 
@@ -129,8 +129,9 @@ static void rmq_copy_newest(const rmq_newest *w, uint8_t *keys, int64_t *key_sta
         const rmq_run *const r = &w->runs[w->from_run[i]];
         const int64_t n = w->from_entry[i], k = r->key_starts[n], v = r->value_starts[n];
         const int64_t key = r->key_starts[n + 1] - k - RMQ_SEQUENCE, value = r->value_ends[n] - v;
-        memcpy(keys + key_starts[i], r->keys + k, (size_t)key);
-        memcpy(values + value_starts[i], r->values + v, (size_t)value);
+        /* Where all of them are empty there may be no memory at either end. */
+        if (key > 0) memcpy(keys + key_starts[i], r->keys + k, (size_t)key);
+        if (value > 0) memcpy(values + value_starts[i], r->values + v, (size_t)value);
         key_starts[i + 1] = key_starts[i] + key;
         value_starts[i + 1] = value_starts[i] + value;
     }

@@ -109,7 +109,7 @@ static void rmq_walk_block(rmq_sorted_block *b, const rmq_entries *into, int64_t
         if (b->key_bytes + key > RMQ_MOST_REPEATED * (b->size + 64)) b->status = RMQ_BLOCK_REPEATED;
         if (b->status != RMQ_BLOCK_SOUND) return;
         const uint8_t *const value = p + unshared;
-        if (into != NULL) {
+        if (into != NULL && key > 0) { /* else there may be no memory for keys */
             uint8_t *const to = into->keys + b->key_bytes;
             memmove(to, to - before, (size_t)shared);
             memcpy(to + shared, p, (size_t)unshared);
