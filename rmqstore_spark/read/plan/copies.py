@@ -8,7 +8,6 @@ at the last place where they can be compared: if two logs have one message in co
 import itertools
 from dataclasses import dataclass, replace
 
-from native_io import Status
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.read.pieces.task import Range
 from rmqstore_spark.read.plan.compared import Log, Region, are_one, is_proof, regions, unequal, verdicts_in
@@ -78,7 +77,7 @@ def _hole(before: Range, stop: int, told: list[tuple[str, Damage]]) -> tuple[str
     start, segment = before.stop, before.segment
     if start < segment.end:
         with before.store.reader(segment) as reader:
-            if reader.status_at(start, segment.end) is Status.BLANK:
+            if reader.is_closed_at(start):
                 start = segment.end
     if start >= stop:
         return None
