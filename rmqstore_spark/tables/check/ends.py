@@ -1,5 +1,6 @@
 """Questions about the whole log: is the checkpoint ahead of the log, and does the log need queues at all?"""
 
+import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,10 +25,24 @@ def check_ends(store: Snapshot, view: LogView, part: Ends) -> Iterator[Finding]:
     if part.newest is not None and not view.moment.is_unsettled:  # a broker that recovers, or runs, makes it anew
         yield from checkpoint_ahead(store, view, part.newest)
     are_elsewhere = kind_with(store.root, store.files, "queues") is not None
-    if not are_elsewhere and not has_queue_files(store) and view.is_queued_anywhere():
-        directory = os.path.join(store.root, "consumequeue")
-        found = "directories without files" if store.files.exists(directory) else "none"
-        yield Finding("noQueues", directory, expected="a directory with the ConsumeQueues", found=found)
+    if not are_elsewhere and not has_queue_files(store):
+        yield from no_queues(store, view)
+
+
+def no_queues(store: Snapshot, view: LogView) -> Iterator[Finding]:
+    """Messages without any ConsumeQueue. A broker that has just begun, and is running, was copied or killed, has yet to
+    put its first messages into queues."""
+    queued = list(itertools.islice(view.queued(), 1))
+    if not queued:
+        return
+    directory = os.path.join(store.root, "consumequeue")
+    found = "directories without files" if store.files.exists(directory) else "none"
+    expected = "a directory with the ConsumeQueues"
+    if queued[0].position >= view.moment.dispatched_from:
+        position, count = queued[0].position, sum(1 for _ in view.queued())
+        yield Finding("notDispatched", directory, position=position, expected=expected, found=found, count=count)
+    else:
+        yield Finding("noQueues", directory, expected=expected, found=found)
 
 
 def checkpoint_ahead(store: Snapshot, view: LogView, newest: int) -> Iterator[Finding]:

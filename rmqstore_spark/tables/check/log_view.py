@@ -125,13 +125,10 @@ class LogView:
             )
         return key_hash in dispatcher.finish().key_hash
 
-    def is_queued_anywhere(self) -> bool:
-        """Has the log a message that belongs in a queue?"""
-        return any(
-            header.is_queued and queue_path(header.topic, header.queue_id) is not None
-            for run in self._runs(Filter())
-            for header in run.headers()
-        )
+    def queued(self) -> Iterator[Header]:
+        """The messages that belong in a queue."""
+        headers = (header for run in self._runs(Filter()) for header in run.headers())
+        return filter(_is_queued, headers)
 
     def has_time_from(self, timestamp: int) -> bool:
         """Has the log a message that was stored at a time (ms) or later? Store times need not ascend."""
@@ -149,6 +146,10 @@ def commitlogs_of(store: Snapshot) -> list[str]:
     """The directories of a store's commitlog."""
     found = dict.fromkeys(os.path.dirname(segment.path) for segment in store.layout.segments)
     return list(found) or [os.path.join(store.root, "commitlog")]
+
+
+def _is_queued(header: Header) -> bool:
+    return header.is_queued and queue_path(header.topic, header.queue_id) is not None
 
 
 def _nothing() -> Filter:
