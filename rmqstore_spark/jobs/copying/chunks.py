@@ -80,11 +80,10 @@ def _renumbered(rows: Rows, offsets: Counter[QueueName]) -> Rows:
         offsets: the next queue offset of each queue that begins anew, in all sources.
     """
     for code, topic in enumerate(rows.topics):
-        here = np.flatnonzero(rows.codes == code).tolist()
-        if not here or not rows.source.waiting.begins_anew(topic):
+        if not rows.source.waiting.begins_anew(topic):
             continue
         new = rows.queue_offsets.copy()
-        for row in here:
+        for row in np.flatnonzero(rows.codes == code).tolist():
             queue = topic, int(rows.queue_ids[row])
             new[row] = offsets[queue]
             offsets[queue] += 1

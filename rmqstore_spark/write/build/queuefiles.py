@@ -21,12 +21,17 @@ Queue = tuple[str, int]  # topic, queueId
 
 class _Tail:
     """The end of a queue: units that are not written yet; `start`, the byte offset in the queue where they go; and
-    `position`, the physical offset of the queue's last message, -1 where there is none."""
+    `last`, the unit of the queue's last message, empty where there is none."""
 
     def __init__(self, start: int) -> None:
         self.start = start
         self.pending = bytearray()
-        self.position = -1
+        self.last = bytearray()
+
+    @property
+    def position(self) -> int:
+        """The physical offset of the queue's last message; -1 where there is none."""
+        return QueueBlock.of(self.last)[0].position if self.last else -1
 
     @property
     def next_offset(self) -> int:
@@ -91,7 +96,7 @@ class QueueWriter:
         taken += len(units) // UNIT_SIZE
         self._append(tail, units)
         if taken:
-            tail.position = QueueBlock.of(tail.pending[-UNIT_SIZE:])[0].position
+            tail.last = tail.pending[-UNIT_SIZE:]
         if self._pending > _MOST_PENDING:
             self._flush()
         return taken
