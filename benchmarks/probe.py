@@ -5,7 +5,8 @@ anything is timed, so that all code is imported by then. Either
 
 * {"root": ..., "options": ..., "commitLogOffset": ..., "rows": ...}: plans a read of a store with these options, and of
   one physical offset if that is given; where `rows` is given, reads the tasks as well, which have to find so many; or
-* {"root": ..., "append": [topic, queueId]}: writes one message into a store.
+* {"root": ..., "append": [topic, queueId]}: writes one message into a store; or
+* {"root": ..., "first": options}: takes the first batch of Store.messages().
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))  # as in measure.py
 
 import pyarrow as pa
 
+from rmqstore_spark import Store
 from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
 from rmqstore_spark.query.options import parse_options, parse_write_options
 from rmqstore_spark.query.selection import EVERYTHING, Numbers
@@ -99,6 +101,16 @@ def append(given: dict[str, Any]) -> dict[str, Any]:
     return {"planning": meter.read()}
 
 
+def first(given: dict[str, Any]) -> dict[str, Any]:
+    """`planning` is until the first batch is there: to plan is a part of that."""
+    meter = Meter()
+    batches = Store(given["root"]).messages(**given["first"])
+    assert batches.read_next_batch().num_rows
+    found = {"planning": meter.read()}
+    batches.close()
+    return found
+
+
 def peak() -> int:
     """VmHWM, the most memory that this process ever had, in bytes."""
     status = Path("/proc/self/status").read_text().splitlines()
@@ -109,7 +121,7 @@ def main() -> None:
     Meter.install()
     given = json.loads(sys.argv[1])
     for what in (given["warm_up"], given["measured"]):
-        found = append(what) if "append" in what else read(what)
+        found = append(what) if "append" in what else first(what) if "first" in what else read(what)
     print(json.dumps({**found, "peak": peak()}))
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from generate import START_TIME
 from measure import HERE, MIB, Row
 from wide import QUEUES_OF_TOPIC, SMALL_COUNT, SMALL_TOPIC, Shape, WideStore, wide_store
 
@@ -101,8 +102,26 @@ MSG_ID = Work(
 KEY_ALONE = Work("key without topic", lambda store: _selecting(1, key=store.message.key), {"200 index files": 3})
 SMALL = Work(f"a topic of {SMALL_COUNT} messages", lambda store: _selecting(SMALL_COUNT, subscribe=SMALL_TOPIC))
 APPEND = Work("append of 1 message", None, {"100,000 queues": 2})
+FIRST = Work("first batch of Store.messages()", lambda store: {"first": {}}, {"5,000 segments": 0.3})
+FIRST_TIMED = Work(
+    "first batch from a time on",
+    lambda store: {"first": {"startingTimestamp": START_TIME}},
+    {"5,000 segments": 0.5},
+)
 
-EVERY_WORK = (FULL_SCAN, COMMIT_LOG_OFFSET, OFFSET_MSG_ID, ASSIGN, KEY, MSG_ID, KEY_ALONE, SMALL, APPEND)
+EVERY_WORK = (
+    FULL_SCAN,
+    FIRST,
+    FIRST_TIMED,
+    COMMIT_LOG_OFFSET,
+    OFFSET_MSG_ID,
+    ASSIGN,
+    KEY,
+    MSG_ID,
+    KEY_ALONE,
+    SMALL,
+    APPEND,
+)
 
 
 def scale_rows(directory: Path, repeat: int, most_queues: int, most_segments: int) -> Iterator[Row]:

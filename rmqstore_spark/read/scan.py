@@ -5,7 +5,8 @@ Spark's tasks come from the same planner; each of them is read by read_task().
 """
 
 import functools
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from rmqstore_spark.progress import Progress
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.read.pieces.task import Task
 from rmqstore_spark.read.plan.again import begun_again
-from rmqstore_spark.read.plan.planner import plan, plan_stores
+from rmqstore_spark.read.plan.planner import Plan, plan, plan_stores
 from rmqstore_spark.read.plan.stores import files_of
 from rmqstore_spark.read.run.batches import ReadSettings, TaskReaders, read_task
 from rmqstore_spark.read.run.parallel import BATCH_BYTES, Job, in_order
@@ -77,35 +78,39 @@ class Scan:
         if options.max_partition_bytes is None:
             waits = files.is_slow or (threads > 1 and not are_cut)
             options = replace(options, max_partition_bytes=task_bytes if waits else _LARGE_TASK)
+        puts_off = not files.is_slow
         if self.stores is None:
-            tasks = plan(options, files, columns=self.columns).tasks
+            planned = plan(options, files, self.columns, puts_off=puts_off)
         else:
-            tasks = plan_stores(list(self.stores), options, files, self.columns).tasks
+            planned = plan_stores(list(self.stores), options, files, self.columns, puts_off=puts_off)
         settings = ReadSettings.of(options, self.schema, BATCH_BYTES if threads > 1 else 0)
         # Where little is decoded, larger parts give larger batches.
         part_bytes = (PART_BYTES if "body" in self.columns else task_bytes) if are_cut else 0
-        return _read_all(tasks, settings, threads, part_bytes)
+        return _read_all(planned, settings, threads, part_bytes)
 
 
-def _read_all(tasks: list[Task], settings: ReadSettings, threads: int, part_bytes: int) -> Batches:
-    """The batches of all tasks.
+def _read_all(planned: Plan, settings: ReadSettings, threads: int, part_bytes: int) -> Batches:
+    """The batches of all tasks of a plan.
 
     Args:
         part_bytes: bytes of the log in a part of a task; 0: no task is cut.
     """
+    tasks = planned.tasks
     progress = Progress("messages", sum(task.nbytes for task in tasks), is_said=False)
-    if len(tasks) == 1 and not part_bytes:
-        yield from read_task(tasks[0], settings)
-        progress.add(tasks[0].nbytes)
+    ready = planned.ready()
+    first = list(itertools.islice(ready, 2))
+    if len(first) == 1 and not part_bytes:
+        yield from read_task(first[0], settings)
+        progress.add(first[0].nbytes)
         return
     readers = TaskReaders(settings, tasks)
     try:
-        yield from in_order(_jobs(tasks, readers, progress, part_bytes), threads)
+        yield from in_order(_jobs(itertools.chain(first, ready), readers, progress, part_bytes), threads)
     finally:
         readers.close()
 
 
-def _jobs(tasks: list[Task], readers: TaskReaders, progress: Progress, part_bytes: int) -> Iterator[Job]:
+def _jobs(tasks: Iterable[Task], readers: TaskReaders, progress: Progress, part_bytes: int) -> Iterator[Job]:
     """The jobs of a read, in order. Arguments as of _read_all()."""
     for task in tasks:
         if not part_bytes or not Parts.is_worth(task, part_bytes):

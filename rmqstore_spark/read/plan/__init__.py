@@ -3,7 +3,8 @@
 planner is the pipeline, from top to bottom: stores (opened), asked with check_names and groups (the options as they are
 for each store), twins with compared (no two stores are copies of one), copies (several copies read as one log), prune
 (parts that cannot hold selected messages are left out), access_path (the cheapest way: a scan, the queues, or the
-index), split (where the log may be cut), pack (how large a task is).
+index), split (where the log may be cut), pack (how large a task is), later (what a process that reads its own tasks
+puts off until their turn comes).
 
 The index is asked in three steps: index_evidence (a look-up in one file), index_join (conclusions from one file to the
 next), index_path (the cost). again repeats a read when a broker has deleted files meanwhile; lost_end and unqueued find

@@ -1,6 +1,6 @@
 """From options to tasks. Run once for a read, so that the tasks are of a snapshot of the stores."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from rmqstore_spark.errors import DamagedStoreError, OptionError
@@ -13,6 +13,7 @@ from rmqstore_spark.read.plan.again import again
 from rmqstore_spark.read.plan.asked import asked_of
 from rmqstore_spark.read.plan.copies import Copies, alone, copies_of, in_order
 from rmqstore_spark.read.plan.index_evidence import Begun, begin_look_up
+from rmqstore_spark.read.plan.later import Later, WholeSegments
 from rmqstore_spark.read.plan.lost_end import say_if_lost
 from rmqstore_spark.read.plan.pack import pack, target_size
 from rmqstore_spark.read.plan.prune import in_time, pruned
@@ -36,20 +37,31 @@ class Plan:
         accesses: each store, with the way to its messages.
         files: counts the cost of planning.
         target: the most bytes that a partition should have, where there are units to cut the log at.
+        later: what is yet to be done with a task before it is read; None: nothing.
     """
 
     tasks: list[Task]
     accesses: list[tuple[Snapshot, Access]]
     files: Files
     target: int
+    later: Later | None = None
+
+    def ready(self) -> Iterator[Task]:
+        """The tasks as they are read, in order: each is cut and pinned when it is asked for, if that was put off."""
+        for task in self.tasks:
+            yield from (task,) if self.later is None else self.later.ready(task)
 
 
-def plan(options: ReadOptions, files: Files | None = None, columns: Collection[str] | None = None) -> Plan:
+def plan(
+    options: ReadOptions, files: Files | None = None, columns: Collection[str] | None = None, *, puts_off: bool = False
+) -> Plan:
     """Plan a read.
 
     Args:
         files: access to the stores' files; made from the options by default.
         columns: the requested columns of a message; None for all columns.
+        puts_off: whether what is scanned is cut and pinned only when its turn comes (Plan.ready): for a process that
+            reads the tasks itself.
 
     Raises:
         NotAStoreError: a path is no store.
@@ -58,10 +70,10 @@ def plan(options: ReadOptions, files: Files | None = None, columns: Collection[s
         DamagedStoreError: mode FAILFAST, and names or sizes of segments are wrong.
     """
     reached = files or files_of(options)
-    return again(lambda: _plan(options, reached, columns))
+    return again(lambda: _plan(options, reached, columns, puts_off))
 
 
-def _plan(options: ReadOptions, files: Files, columns: Collection[str] | None) -> Plan:
+def _plan(options: ReadOptions, files: Files, columns: Collection[str] | None, puts_off: bool) -> Plan:
     stores = open_stores(options, files)
     begun = {store: begin_look_up(store, options.selection) for store in stores}
     for store in stores:
@@ -72,7 +84,8 @@ def _plan(options: ReadOptions, files: Files, columns: Collection[str] | None) -
     faults = _faults(logs, options)
     asked = asked_of(options, stores)
     if options.starting_group is None:
-        return _with_faults(_planned(logs, options, files, columns, begun=begun), faults)
+        planned = _planned(logs, options, files, columns, begun=begun, puts_off=puts_off and not options.deduplicate)
+        return _with_faults(planned, faults)
     if len(logs) < len(stores):
         raise OptionError(
             f"option 'startingOffsets': group:{options.starting_group} cannot be used with replicas "
@@ -84,13 +97,18 @@ def _plan(options: ReadOptions, files: Files, columns: Collection[str] | None) -
 
 
 def plan_stores(
-    stores: list[Snapshot], options: ReadOptions, files: Files, columns: Collection[str] | None = None
+    stores: list[Snapshot],
+    options: ReadOptions,
+    files: Files,
+    columns: Collection[str] | None = None,
+    *,
+    puts_off: bool = False,
 ) -> Plan:
     """plan() for stores that are open, no two of them copies of one. Paths and a consumer group in the options do not
     count, and no name in the options is checked."""
     logs = alone(stores)
     faults = _faults(logs, options)
-    return _with_faults(_planned(logs, options, files, columns), faults)
+    return _with_faults(_planned(logs, options, files, columns, puts_off=puts_off), faults)
 
 
 def _faults(logs: list[Copies], options: ReadOptions) -> list[tuple[str, Damage]]:
@@ -140,12 +158,14 @@ def _planned(
     columns: Collection[str] | None,
     own: Selection | None = None,
     begun: Mapping[Snapshot, Begun] | None = None,
+    puts_off: bool = False,
 ) -> Plan:
     """The plan without faults in names and sizes.
 
     Args:
         own: the selection of the tasks, where it is not the same for all stores of the read.
         begun: look-ups in index files that were begun before.
+        puts_off: as of plan(); not where several copies are read as one log.
     """
     stores = [store for log in logs for store in log.stores]
     points = SplitPoints()
@@ -160,14 +180,18 @@ def _planned(
     }
     target = target_size(sum(map(_size, ranges.values())), options)
     splitter = Splitter(target, _may_walk(options, stores), points)
+    chosen = WholeSegments(target, points) if puts_off else splitter
     accesses = [
-        (store, choose(store, ranges[store], selection, splitter, options.trust, columns, (begun or {}).get(store)))
+        (store, choose(store, ranges[store], selection, chosen, options.trust, columns, (begun or {}).get(store)))
         if store in ranges
         else (store, unread(log.stores[0]))
         for log in logs
         for store in log.stores
     ]
     pieces = in_order(logs, {store: access.pieces for store, access in accesses})
+    if puts_off:
+        later = Later(splitter, selection)
+        return Plan(later.begun(pack(pieces, options)), accesses, files, target, later)
     tasks = [replace(task, selection=own) for task in pinned(pack(pieces, options), selection)]
     return Plan(tasks, accesses, files, target)
 
