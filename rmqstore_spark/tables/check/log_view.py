@@ -57,12 +57,14 @@ class LogView:
         return self.moment.end
 
     def header(self, position: int) -> Header | None:
-        """The header of the unit at a physical offset; None if there is no unit."""
+        """The header of the unit at a physical offset; None if there is no unit. After the log's end there is none,
+        whatever a truncation has left there."""
         extent = self.store.log.extent_at(position)
         if extent is None:
             return None
         with self.store.reader(extent.segment) as reader:
-            return reader.header(position)
+            header = reader.header(position)
+        return header if header is not None and position + header.size <= self.end else None
 
     def is_of(self, queue: Queue, queue_offset: int, unit: QueueUnit) -> bool:
         """Is the message at a unit's physical offset that of this queue and offset? In a light queue any message is."""
