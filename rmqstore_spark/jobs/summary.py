@@ -153,7 +153,7 @@ def glance(store: Snapshot, commitlogs: list[str] | None) -> Summary | RmqStoreE
 
 def _are_quick(store: Snapshot) -> bool:
     """Does it take no longer than a glance to look at the queues?"""
-    return len(store.queues.topics) <= MOST_TOPICS and store.layout.consumequeue is not None
+    return len(store.queues.topics) <= MOST_TOPICS and store.layout.queues is not None
 
 
 def _queues(store: Snapshot) -> list[QueueFacts]:

@@ -6,11 +6,10 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rmqstore_spark.errors import counted, one_line
+from rmqstore_spark.errors import one_line
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import why_unread
 from rmqstore_spark.store.structures.kinds import KINDS, Kind, kind_with, kinds_in
-from rmqstore_spark.store.structures.layout import queue_id_of
 from rmqstore_spark.store.structures.rocksdb_config import config_in_rocksdb
 
 log = logging.getLogger(__name__)
@@ -42,17 +41,22 @@ def elsewhere(store: Snapshot, table: str | None = None) -> Iterator[Elsewhere]:
     for kind in kinds_in(store.root, store.files, (kind for kind in KINDS if table in (None, *kind.hides))):
         if not _is_read(store, kind):
             yield _place(store, kind)
+        elif table is None and "queues" in kind.instead and store.queues.are_twice:
+            beside = f"{kind.what} beside those in files: of each queue, only the one that goes further is taken"
+            yield Elsewhere(os.path.join(store.root, kind.path), beside, frozenset())
 
 
 def _is_read(store: Snapshot, kind: Kind) -> bool:
-    """Is this kind a configuration in RocksDB, and can the store's one be read?"""
+    """Is this kind a RocksDB with queues or configuration, and can the store's one be read?"""
+    if "queues" in kind.instead:
+        return os.path.join(store.root, kind.path) == store.layout.queues_in_rocksdb and store.queues.why_not is None
     parts = kind.instead - {"queues"}
     found = [config_in_rocksdb(store.root, part, store.files) for part in parts]
     return bool(found) and all(one is not None and one.table is not None for one in found)
 
 
 def _place(store: Snapshot, kind: Kind) -> Elsewhere:
-    return Elsewhere(os.path.join(store.root, kind.path), kind.what + _beside(store, kind), kind.hides)
+    return Elsewhere(os.path.join(store.root, kind.path), kind.what, kind.hides)
 
 
 def say_what_is_unknown(store: Snapshot, table: str) -> None:
@@ -76,23 +80,3 @@ def offsets_elsewhere(store: Snapshot) -> Elsewhere | None:
     """The RocksDB whose consumers' offsets cannot be read; None where there is none."""
     kind = kind_with(store.root, store.files, "offsets")
     return None if kind is None or _is_read(store, kind) else _place(store, kind)
-
-
-def _beside(store: Snapshot, kind: Kind) -> str:
-    """A note on ConsumeQueues stored twice (rocksdbCQDoubleWriteEnable): the copies in files are not read either."""
-    if kind.path != "consumequeue":
-        return ""
-    directory = os.path.join(store.root, kind.path)
-    topics = [name for name in _names(store, directory) if _has_queues(store, os.path.join(directory, name))]
-    return f", and beside it files of queues of {counted(len(topics), 'topic')}" if topics else ""
-
-
-def _has_queues(store: Snapshot, topic: str) -> bool:
-    return any(queue_id_of(name) is not None for name in _names(store, topic))
-
-
-def _names(store: Snapshot, directory: str) -> list[str]:
-    try:
-        return sorted(store.files.names(directory))
-    except OSError:
-        return []

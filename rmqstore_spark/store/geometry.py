@@ -58,7 +58,7 @@ def usual_queue_file(queues: Iterable[Queue], is_batch: bool = False) -> int:
     """The size in bytes that each file of these queues should have (simple queues, or with `is_batch` those of BatchCQ
     topics); 0 if unknown."""
     some = [queue for queue in queues if queue.is_batch == is_batch]
-    rows = ([(file.first * queue.unit_size, file.size) for file in queue.in_files] for queue in some)
+    rows = ([(file.first * queue.unit_size, file.size) for file in queue.on_disk] for queue in some)
     return usual_size(rows, some[0].unit_size if some else 1)
 
 

@@ -42,7 +42,8 @@ class StoreRef:
     @kept
     def queues(self) -> ConsumeQueues:
         """The store's ConsumeQueues."""
-        return ConsumeQueues(self.layout.consumequeue, self.files, self.layout.batchconsumequeue)
+        layout = self.layout
+        return ConsumeQueues(layout.consumequeue, self.files, layout.batchconsumequeue, layout.queues_in_rocksdb)
 
     def reader(self, segment: Segment, verify_crc: bool = False) -> SegmentReader:
         """A reader of a segment. The caller closes it."""

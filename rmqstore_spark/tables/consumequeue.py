@@ -81,7 +81,7 @@ def rows(store: Snapshot, options: ReadOptions, part: list[QueuePart]) -> Iterat
         selected = options.selection.queue(piece.topic, piece.queue_id)
         if queue is None or selected is None:
             continue
-        for units in used_units(queue, piece.first, piece.stop, selected, store.files):
+        for units in used_units(queue, piece.first, piece.stop, selected):
             waiting.append(units)
             count += len(units.units)
             if count >= _BATCH_UNITS:
@@ -99,7 +99,7 @@ class FileUnits(NamedTuple):
     units: QueueBlock
 
 
-def used_units(queue: Queue, first: int, stop: int, selected: Numbers, files: Files) -> Iterator[FileUnits]:
+def used_units(queue: Queue, first: int, stop: int, selected: Numbers) -> Iterator[FileUnits]:
     """The used units with the numbers [first, stop), file by file, some at a time.
 
     Args:
@@ -112,7 +112,7 @@ def used_units(queue: Queue, first: int, stop: int, selected: Numbers, files: Fi
         if begin >= end:
             continue
         size = queue.unit_size
-        with files.file(file.path) as opened:
+        with queue.opened(file) as opened:
             end = min(end, file.first - (-opened.data_end() // size))
             for at in range(begin, end, _BATCH_UNITS):
                 data = opened.read((at - file.first) * size, min(_BATCH_UNITS, end - at) * size)
@@ -148,7 +148,7 @@ def _batch(store: Snapshot, some: list[FileUnits]) -> pa.RecordBatch:
         pa.array(units.sizes.astype(np.int32)),
         pa.array(units.tags_codes),
         of_queue([each.file.path for each in some], pa.string()),
-        pa.array(np.concatenate(inside)),
+        pa.array(np.concatenate(inside), mask=np.repeat([not each.file.has_positions for each in some], counts)),
         pa.array(units.messages.astype(np.int32)),
         hashes,
         timestamps(times, is_known),
@@ -194,8 +194,8 @@ CONSUMEQUEUE = Table(
             "hash of the tags; in SCHEDULE_TOPIC_XXXX the time at which the message is due; or an address in "
             "consumequeue_ext/",
         ),
-        Column("file", TEXT, "path of the ConsumeQueue file"),
-        Column("filePosition", LONG, "position of the unit in this file"),
+        Column("file", TEXT, "path of the ConsumeQueue file, or of the RocksDB's directory"),
+        Column("filePosition", LONG, "position of the unit in this file; null in a RocksDB"),
         Column("messages", INT, "number of messages in the unit; above 1 only in a BatchCQ"),
         Column("tagsHash", LONG, "tagsCode, or the hash at the address that it is"),
         Column("storeTimestamp", TIME, "store time, in a BatchCQ or from consumequeue_ext/; else null"),

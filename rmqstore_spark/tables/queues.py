@@ -1,7 +1,7 @@
 """Table `queues`: the contents of each queue, as RocketMQ's topicStatus shows them for a running broker.
 
-Offsets are those that the log confirms (store/queue_bounds.py). For queues that are lost, lack messages, or are only in
-RocksDB, which is not read, the log itself is read, message by message (unqueued.py).
+Offsets are those that the log confirms (store/queue_bounds.py). For queues that are lost or lack messages, the log
+itself is read, message by message (unqueued.py).
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,6 @@ from rmqstore_spark.query.selection import EVERYTHING, Selection
 from rmqstore_spark.read.pieces.queue_claims import selected_queues
 from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.kinds import kind_with
 from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.table import Part, Table
@@ -87,22 +86,16 @@ def _facts(bounds: QueueBounds) -> QueueFacts:
     return QueueFacts(
         topic=queue.topic,
         queue_id=queue.queue_id,
-        kind=_kind(queue),
+        kind=queue.kind,
         least=bounds.least,
         end=bounds.end,
         first_position=None if first is None else first.position,
         last_position=None if last is None else last.position,
         first_time=None if first is None else first.store_timestamp,
         last_time=None if last is None else last.store_timestamp,
-        files=len(queue.in_files),
-        nbytes=sum(file.allocated for file in queue.in_files),
+        files=len(queue.on_disk),
+        nbytes=sum(file.allocated for file in queue.on_disk),
     )
-
-
-def _kind(queue: Queue) -> str:
-    if queue.is_batch:
-        return "batch"
-    return "lmq" if queue.is_lmq else "simple"
 
 
 def _rows(store: Snapshot, options: ReadOptions, part: Part) -> Iterator[pa.RecordBatch]:

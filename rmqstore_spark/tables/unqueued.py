@@ -1,4 +1,4 @@
-"""Messages in the log that no queue file has: of queues that are lost, lag behind, or are in a RocksDB.
+"""Messages in the log that no queue file has: of queues that are lost or lag behind.
 
 The proof that queues tile the log shows the parts of the log that no queue knows (store/queue_coverage.py). The proof
 reads 20 bytes for each message, and then these parts are read. Messages of a deleted topic are in no queue either, and

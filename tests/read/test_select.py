@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import aged_stores, damage, reference
+from oracle import aged_stores, damage, reference, rocksdb
 from oracle.random_stores import UNUSUAL_TIMES
 from oracle.stores import StoreBuilder
 from support import reading, selecting
@@ -40,6 +40,7 @@ COLUMNS = ["topic", "queueId", "queueOffset", "tags", "keys", "msgId", "offsetMs
 COLUMNS += ["storeTimestamp", "bodyCRC"]
 EXAMPLES = 200
 OBJECT_EXAMPLES = 12
+ROCKSDB_EXAMPLES = 40
 
 
 @dataclass
@@ -90,7 +91,13 @@ def _options(root: Path, rng: random.Random, parts: list[Wanted]) -> ReadOptions
 
 
 def _check(
-    seed: int, damages: list[str], kinds: list[list[str]], is_pushed: list[bool], paths: Paths, prices: Prices | None
+    seed: int,
+    damages: list[str],
+    kinds: list[list[str]],
+    is_pushed: list[bool],
+    paths: Paths,
+    prices: Prices | None,
+    in_rocksdb: bool = False,
 ) -> None:
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as directory:
@@ -98,6 +105,8 @@ def _check(
         store, is_cut = aged_stores.aged_store(root, rng)
         for name in damages:
             damage.DAMAGES[name](root, rng)
+        if in_rocksdb:
+            _put_into_rocksdb(root, rng)
         if reading.STORAGE == "objects" and not any((root / "commitlog").iterdir()):
             return  # a bucket has no empty directories, so that is no store
         try:
@@ -120,6 +129,14 @@ def _check(
                 assert topic not in {row["topic"] for row in rows}
                 continue
             assert found == expected, (options, _explain(found, expected))
+
+
+def _put_into_rocksdb(root: Path, rng: random.Random) -> None:
+    place = rng.choice(("consumequeue", "consumequeue", "consumequeue_rocksdb"))
+    lacks = rng.choice(("", "", "end", "middle"))
+    rocksdb.put_queues(root, rng, keeps_files=rng.random() < 0.3, place=place, lacks=lacks)
+    if rng.random() < 0.3:
+        rocksdb.damage(root / place, rng)
 
 
 def _narrow(row: Row) -> Row:
@@ -158,6 +175,19 @@ def test_rows_are_those_of_the_filtered_full_scan(prices: str, pushed: bool, pat
         assert paths.pieces["Indexed"] > 10
         assert paths.fruitful["Indexed"] > 2
         assert paths.contradictions > 5
+
+
+@pytest.mark.parametrize("pushed", [False, True], ids=["options", "filters"])
+def test_queues_in_rocksdb(pushed: bool, paths: Paths) -> None:
+    kinds = selecting.PUSHED_KINDS if pushed else selecting.OPTION_KINDS
+
+    @settings(max_examples=ROCKSDB_EXAMPLES)
+    @given(seeds, damages_of, _some(kinds))
+    def check(seed: int, damages: list[str], some: list[list[str]]) -> None:
+        _check(seed, damages, some, [pushed] * len(some), paths, reading.FREE, in_rocksdb=True)
+
+    check()
+    assert paths.fruitful["Queued"] > 10
 
 
 # ---- what random stores hardly ever have

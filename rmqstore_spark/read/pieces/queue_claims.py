@@ -103,7 +103,7 @@ class QueueClaims:
             self._cursors[piece.store] = QueueCursors(piece.store, self._selection)
         cursors = self._cursors[piece.store]
         found = cursors.units(piece.start, piece.stop)
-        where = piece.store.layout.consumequeue
+        where = piece.store.layout.queues
         if piece.expected is not None:
             positions = np.concatenate([np.empty(0, np.int64), *(units.positions for units in found)])
             if (len(positions), fingerprint(positions)) != piece.expected:

@@ -199,7 +199,7 @@ class _QueuePath:
         if contradicted:
             log.warning(
                 "%s: units contradict each other or the log; reading %d of %d stretches from end to end",
-                *(self.store.layout.consumequeue, contradicted, len(parts)),
+                *(self.store.layout.queues, contradicted, len(parts)),
             )
         return pieces
 

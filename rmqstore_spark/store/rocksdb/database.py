@@ -21,6 +21,7 @@ from rmqstore_spark.store.rocksdb.tombstones import RangeDeletion, fragments
 from rmqstore_spark.store.rocksdb.write_ahead import WriteAheadLog, read_logs
 
 _MOST_OPENINGS = 5  # attempts to open a changing database
+_LAST_BLOCKS = 64  # blocks of each table in which the last key of a range is looked for, before the whole range is
 _TYPES = {2: "a merge operand", 0x11: "a blob", 0x16: "a wide column"}
 
 
@@ -94,6 +95,31 @@ class Database:
         sources = [self._of_log(log, found, start, stop) for log in logs]
         sources += [self._of_tables(run, start, stop) for run in self._sorted_runs(tables)]
         return self._merged(sources, deletions)
+
+    def blocks_in(self, family: str, start: bytes, stop: bytes | None) -> int:
+        """The number of blocks of tables that keys in [start, stop) may be in: a bound of the work that scan() is, as
+        long as the logs have little. Arguments and errors as of scan()."""
+        tables = self._tables_with(family, start, stop)
+        return sum(self._opened(table).blocks_in(start, stop) for table in tables)
+
+    def last(self, family: str, start: bytes, stop: bytes) -> tuple[bytes, bytes] | None:
+        """The last key in [start, stop), with its value; None where there is none. Arguments and errors as of
+        scan()."""
+        bounds = {start}
+        for table in self._tables_with(family, start, stop):
+            bounds.update(self._opened(table).last_bounds(start, stop, _LAST_BLOCKS))
+        step, ordered = 1, sorted(bounds)
+        while True:
+            step = min(2 * step, len(ordered))
+            last = None
+            for entries in self.scan(family, ordered[-step], stop):
+                last = entries.pair(len(entries) - 1)
+            if last is not None or step == len(ordered):
+                return last
+
+    def _tables_with(self, family: str, start: bytes, stop: bytes | None) -> list[TableFile]:
+        found = {one.name: one for one in self.manifest.families.values()}[family]
+        return [table for table in found.tables.values() if _overlaps(table, start, stop)]
 
     def _opened(self, table: TableFile) -> Table:
         if table.number not in self._tables:

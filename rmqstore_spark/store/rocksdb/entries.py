@@ -25,6 +25,11 @@ class Entries:
     def __len__(self) -> int:
         return len(self.key_starts) - 1
 
+    def pair(self, number: int) -> tuple[bytes, bytes]:
+        """One of the keys, with its value."""
+        key, value = self.key_starts[number : number + 2], self.value_starts[number : number + 2]
+        return self.keys[key[0] : key[1]].tobytes(), self.values[value[0] : value[1]].tobytes()
+
     def pairs(self) -> Iterator[tuple[bytes, bytes]]:
         """The keys with their values, one by one."""
         keys, values = self.keys.tobytes(), self.values.tobytes()

@@ -53,9 +53,10 @@ class _Index:
 
     def first_with(self, key: bytes) -> int:
         """The first block that may have this key or a later one."""
-        return bisect.bisect_left(range(len(self.starts)), key, key=self._key)
+        return bisect.bisect_left(range(len(self.starts)), key, key=self.key)
 
-    def _key(self, number: int) -> bytes:
+    def key(self, number: int) -> bytes:
+        """A key that is not below any in a block, and below all in the next one."""
         return self.keys[int(self.key_starts[number]) : int(self.key_starts[number + 1]) - self.suffix]
 
 
@@ -96,6 +97,18 @@ class Table:
                         end = number
                     yield run
                 number = after
+
+    def blocks_in(self, start: bytes, stop: bytes | None) -> int:
+        """The number of blocks that may have keys in [start, stop)."""
+        count = len(self.index.starts)
+        end = count if stop is None else min(count, self.index.first_with(stop) + 1)
+        return max(0, end - self.index.first_with(start))
+
+    def last_bounds(self, start: bytes, stop: bytes, count: int) -> Iterator[bytes]:
+        """Keys between blocks, within [start, stop): the last ones, up to `count`."""
+        end = min(len(self.index.starts), self.index.first_with(stop))
+        bounds = (self.index.key(number) for number in range(max(0, end - count), end))
+        return (bound for bound in bounds if start <= bound < stop)
 
     def _chunk_end(self, number: int, end: int) -> int:
         """The number after the last block of a single read: the blocks of a read are adjacent."""

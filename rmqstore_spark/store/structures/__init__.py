@@ -9,7 +9,8 @@ The room answers: what do these files say? It believes nothing; what can be prov
   past_damage (where reading goes on after damage), body_sums (checksums of bodies that overlap), proofs (bytes that
   tell a store from another one).
 * ConsumeQueues: consumequeue (`Queue`), queues (`ConsumeQueues`, all of a store), queue_cursor (`QueueCursor`, the one
-  search along a queue), queue_sizes, consumequeue_ext.
+  search along a queue), queue_sizes, consumequeue_ext. Those in RocksDB: rocksdb_units (keys and values),
+  rocksdb_queues (`RocksDBQueue`, a `Queue` of the same form).
 * Index files: indexfile (`IndexReader`).
 * Small files: config (topics, groups, offsets), rocksdb_config (the same in RocksDB), checkpoint, timer.
 """

@@ -7,13 +7,13 @@ Source: org.apache.rocketmq.store.ConsumeQueue, queue.BatchConsumeQueue.
 import itertools
 import os
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
 from rmqstore_spark.kept import kept
 from rmqstore_spark.store.format.queue_block import BATCH_UNIT_SIZE, UNIT_SIZE, QueueBlock, QueueUnit
-from rmqstore_spark.store.io.files import Files, OpenFile, allocated, file_status, ignore_unreadable
+from rmqstore_spark.store.io.files import Files, allocated, file_status, ignore_unreadable
 from rmqstore_spark.store.structures.layout import start_in
 
 UNITS_AT_ONCE = 16 * 1024  # units per read, where all units are read
@@ -29,11 +29,30 @@ class QueueFile(NamedTuple):
     capacity: int  # units
     size: int  # bytes
     allocated: int  # bytes that it takes on the disk: files are made at their full size, as a hole
+    has_positions: bool = True  # whether units have a place in a file; else `path` is a database's directory
 
     @property
     def end(self) -> int:
         """The number after that of its last unit."""
         return self.first + self.capacity
+
+
+class Units(Protocol):
+    """A file of a queue, open: a context manager with some methods of io.files.OpenFile."""
+
+    def __enter__(self) -> "Units": ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def read(self, offset: int, size: int) -> bytes: ...
+
+    def read_into(self, buffer: memoryview, offset: int) -> int: ...
+
+    def data_end(self) -> int: ...
+
+    def used_end(self) -> int: ...
+
+    def likely_data_end(self) -> int: ...
 
 
 class Queue:
@@ -42,11 +61,16 @@ class Queue:
     Units are numbered from the queue's beginning; in a simple queue that number is the queue offset. Its files are
     listed when they are first needed.
 
+    Large because units are asked for in many ways, and a queue that is not in files answers all of them as well.
+
     Attributes:
         directory: the directory of its files.
         is_batch: whether it is a BatchCQ.
         files: how to reach files, and where requests and bytes are counted.
+        is_in_files: whether its units are in files.
     """
+
+    is_in_files: ClassVar[bool] = True
 
     def __init__(self, directory: str, topic: str, queue_id: int, files: Files, is_batch: bool = False) -> None:
         self.topic = topic
@@ -74,6 +98,15 @@ class Queue:
         return found
 
     @property
+    def on_disk(self) -> list[QueueFile]:
+        """Those of in_files that are files."""
+        return self.in_files
+
+    def opened(self, file: QueueFile) -> Units:
+        """One of in_files, open."""
+        return self.files.file(file.path)
+
+    @property
     def first(self) -> int:
         """The number of the unit that its first file begins with."""
         return self.in_files[0].first if self.in_files else 0
@@ -94,9 +127,14 @@ class Queue:
         return is_light(self.topic)
 
     @property
+    def kind(self) -> str:
+        """What kind of queue it is, as table `queues` shows it."""
+        return "batch" if self.is_batch else "lmq" if self.is_lmq else "simple"
+
+    @property
     def sizes(self) -> list[tuple[str, int]]:
         """The queue's files, in order, with their sizes in bytes."""
-        return [(file.path, file.size) for file in self.in_files]
+        return [(file.path, file.size) for file in self.on_disk]
 
     # ---- units
 
@@ -109,7 +147,7 @@ class Queue:
         """The unit with this number, whatever the unit stands for; None where the files have no space for it."""
         for file in self.in_files:
             if file.first <= number < file.end:
-                with ignore_unreadable(), self.files.file(file.path) as opened:
+                with ignore_unreadable(), self.opened(file) as opened:
                     data = opened.read((number - file.first) * self.unit_size, self.unit_size)
                     return QueueBlock.of(data, number, self.is_batch)[0] if len(data) == self.unit_size else None
         return None
@@ -164,7 +202,7 @@ class Queue:
             number = max(number, file.first)
             if stop is not None and number >= stop:
                 return
-            with ignore_unreadable(), self.files.file(file.path) as opened:
+            with ignore_unreadable(), self.opened(file) as opened:
                 end = file.end if stop is None else min(file.end, stop)
                 if stop is None:
                     end = min(end, file.first - (-opened.used_end() // self.unit_size))
@@ -178,7 +216,7 @@ class Queue:
             if number < file.end and not over_gaps:
                 return
 
-    def _read(self, file: OpenFile, index: int, count: int, buffer: memoryview | None) -> bytes | memoryview:
+    def _read(self, file: Units, index: int, count: int, buffer: memoryview | None) -> bytes | memoryview:
         """Whole units of one of the queue's files."""
         size = self.unit_size
         if buffer is None:
@@ -205,7 +243,7 @@ class Queue:
         Args:
             likely: believe the apparent end of the file's data.
         """
-        with ignore_unreadable(), self.files.file(file.path) as opened:
+        with ignore_unreadable(), self.opened(file) as opened:
             data_end = opened.likely_data_end() if likely else opened.used_end()
             stop, count = min(file.capacity, -(-data_end // self.unit_size)), FEW_UNITS
             while stop > 0:

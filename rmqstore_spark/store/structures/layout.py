@@ -1,7 +1,7 @@
 """Directories and names: what lies where in a store, and what only looks like one.
 
     <root>/commitlog/<20 digits>                       all messages; the name is the physical offset of the first byte
-    <root>/consumequeue/<topic>/<queueId>/<20 digits>  accelerator; or a RocksDB, which is not read
+    <root>/consumequeue/<topic>/<queueId>/<20 digits>  accelerator; a RocksDB may be here or in consumequeue_rocksdb/
     <root>/batchconsumequeue/...                       the same for topics whose batches stay together
     <root>/index/<17 digits>                           accelerator; the name is when the file was made
     <root>/checkpoint, <root>/abort                    timestamps; a mark that the broker runs or crashed
@@ -88,16 +88,19 @@ class SegmentFile:
 class Layout:
     """The places of the parts of one store.
 
+    Large because each part is a field.
+
     Attributes:
         root: the store directory, absolute.
         segments: the commitlog's files of all its directories, by start.
         strays: entries of the commitlog directories that no broker writes.
-        consumequeue: the directory of that name, or None when queues are not in files (missing, or in RocksDB).
+        consumequeue: the directory of that name with queues in files; None where there are none.
         batchconsumequeue: the directory of that name, or None.
         index: the directory of that name, or None.
         abort: whether the broker runs, or did not stop cleanly.
         dledger: the directory of a DLedger log that has the messages instead of the commitlog, or None. Such a store
             has no segments.
+        queues_in_rocksdb: the directory of a RocksDB with queues, beside those in files or instead of them; or None.
     """
 
     root: str
@@ -108,6 +111,12 @@ class Layout:
     index: str | None
     abort: bool
     dledger: str | None = None
+    queues_in_rocksdb: str | None = None
+
+    @property
+    def queues(self) -> str | None:
+        """A directory of queues, for texts."""
+        return self.consumequeue or self.queues_in_rocksdb
 
     def refuse_dledger(self) -> None:
         """Refuse a store whose messages are in a log of DLedger.
@@ -337,6 +346,7 @@ def _layout(
         segments=segments,
         strays=strays,
         consumequeue=_consumequeue(root, entries, files),
+        queues_in_rocksdb=_queues_in_rocksdb(root, entries, files),
         batchconsumequeue=os.path.join(root, "batchconsumequeue") if "batchconsumequeue" in entries else None,
         index=os.path.join(root, "index") if "index" in entries else None,
         abort="abort" in entries,
@@ -376,7 +386,16 @@ def _consumequeue(root: str, entries: list[str], files: Files) -> str | None:
         names = files.names(directory)
     except OSError:  # an accelerator that cannot be read is as good as missing
         return None
-    return None if "CURRENT" in names and is_rocksdb(directory, files) else directory
+    if "CURRENT" not in names or not is_rocksdb(directory, files):
+        return directory
+    has_topics = any(files.is_directory(os.path.join(directory, name)) for name in names)
+    return directory if has_topics else None
+
+
+def _queues_in_rocksdb(root: str, entries: list[str], files: Files) -> str | None:
+    names = ("consumequeue_rocksdb", "consumequeue")  # a broker has one of them
+    places = (os.path.join(root, name) for name in names if name in entries)
+    return next((path for path in places if is_rocksdb(path, files)), None)
 
 
 def dledger_directory(root: str, entries: Iterable[str], files: Files) -> str | None:

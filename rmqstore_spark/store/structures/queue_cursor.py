@@ -9,8 +9,8 @@ the answer against the log.
 import numpy as np
 
 from rmqstore_spark.store.format.queue_block import QueueBlock, QueueUnit
-from rmqstore_spark.store.io.files import OpenFile, ignore_unreadable
-from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, Queue, QueueFile
+from rmqstore_spark.store.io.files import ignore_unreadable
+from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, Queue, QueueFile, Units
 
 _GUESSES = 4  # guesses of a search, before the range is halved
 
@@ -132,7 +132,7 @@ class QueueCursor:
         schedule = self.queue.files.schedule
         file = files[schedule.partition_point(1, len(files), lambda n: self._begins_before(files[n], position)) - 1]
         low, end = max(least, file.first), min(most, file.end)
-        with ignore_unreadable(), self.queue.files.file(file.path) as opened:
+        with ignore_unreadable(), self.queue.opened(file) as opened:
             # Where there is no data no unit is used.
             end = max(low, min(end, file.first - (-opened.data_end() // self.queue.unit_size)))
             at_once = max(FEW_UNITS, self.queue.files.prices.linear_below)
@@ -147,11 +147,11 @@ class QueueCursor:
         return low, low
 
     def _begins_before(self, file: QueueFile, position: int) -> bool:
-        with ignore_unreadable(), self.queue.files.file(file.path) as opened:
+        with ignore_unreadable(), self.queue.opened(file) as opened:
             return self._is_before(opened, 0, position)
         return False
 
-    def _is_before(self, file: OpenFile, index: int, position: int) -> bool:
+    def _is_before(self, file: Units, index: int, position: int) -> bool:
         data = file.read(index * self.queue.unit_size, self.queue.unit_size)
         block = QueueBlock.of(data, is_batch=self.queue.is_batch)
         return len(block) > 0 and bool(block.are_before(position)[0])

@@ -1,7 +1,12 @@
-"""All ConsumeQueues of a store, simple ones and those of BatchCQ topics: which exist, and what they know."""
+"""All ConsumeQueues of a store, simple ones and those of BatchCQ topics: which exist, and what they know.
+
+A broker that writes its queues twice (rocksdbCQDoubleWriteEnable) has them in files and in RocksDB. Of each queue the
+one that goes further is taken; light queues are mostly in RocksDB only.
+"""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from rmqstore_spark.kept import kept
 from rmqstore_spark.progress import Progress
@@ -11,6 +16,9 @@ from rmqstore_spark.store.structures.consumequeue import Queue, is_light, names_
 from rmqstore_spark.store.structures.layout import queue_id_of, queue_path
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
 
+if TYPE_CHECKING:
+    from rmqstore_spark.store.structures.rocksdb_queues import QueuesInRocksDB
+
 
 class ConsumeQueues:
     """All queues of a store.
@@ -19,10 +27,18 @@ class ConsumeQueues:
         directory: `consumequeue/`, or None where a store has none.
         files: how to reach files, and where requests and bytes are counted.
         batch_directory: `batchconsumequeue/`, or None.
+        database: the directory of a RocksDB that has simple queues, or None. It may be `directory`.
     """
 
-    def __init__(self, directory: str | None, files: Files, batch_directory: str | None = None) -> None:
+    def __init__(
+        self,
+        directory: str | None,
+        files: Files,
+        batch_directory: str | None = None,
+        database: str | None = None,
+    ) -> None:
         self._directory = directory
+        self._database = database
         self._batch_directory = batch_directory
         self._files = files
         self._topics: dict[tuple[str, bool], list[Queue]] = {}
@@ -39,11 +55,14 @@ class ConsumeQueues:
     def of_topic(self, topic: str, is_batch: bool = False) -> list[Queue]:
         """The simple queues of a topic, or its batch queues; only the topic's directory is listed, and only once."""
         path, above = queue_path(topic, 0), self._batch_directory if is_batch else self._directory
-        if above is None or path is None:
+        if path is None:
             return []
         if (topic, is_batch) not in self._topics:
-            directory = os.path.join(above, os.path.dirname(path))
-            self._topics[topic, is_batch] = list(_queues_of(directory, topic, self._files, is_batch))
+            directory = None if above is None else os.path.join(above, os.path.dirname(path))
+            found = [] if directory is None else list(_queues_of(directory, topic, self._files, is_batch))
+            if self._in_rocksdb is not None and not is_batch:
+                found = _furthest(found, self._in_rocksdb.of_topic(topic))
+            self._topics[topic, is_batch] = found
         return self._topics[topic, is_batch]
 
     def all_of_topic(self, topic: str) -> list[Queue]:
@@ -51,32 +70,62 @@ class ConsumeQueues:
         return self.of_topic(topic) + self.of_topic(topic, is_batch=True)
 
     def some(self) -> Iterator[Queue]:
-        """The simple queues, listed lazily: a few of many cost little."""
-        return _queues(self._directory, self._files, is_batch=False)
+        """The simple queues, listed lazily: a few of many cost little. Those that are stored twice come twice."""
+        yield from _queues(self._directory, self._files, is_batch=False)
+        yield from self._in_rocksdb or ()
 
     def queue(self, topic: str, queue_id: int, is_batch: bool = False) -> Queue | None:
         """A simple queue, or a BatchCQ, whether it has files or not; None where there can be none
         (layout.queue_path)."""
         path, above = queue_path(topic, queue_id), self._batch_directory if is_batch else self._directory
-        if above is None or path is None:
+        if path is None:
             return None
-        return Queue(os.path.join(above, path), topic, queue_id, self._files, is_batch)
+        found = None if above is None else Queue(os.path.join(above, path), topic, queue_id, self._files, is_batch)
+        other = None if self._in_rocksdb is None or is_batch else self._in_rocksdb.queue(topic, queue_id)
+        return found if other is None else other if found is None else _further(found, other)
 
     @kept
     def topics(self) -> set[str]:
         """The names that can be topics with a queue, light message queues left out. No topic's own directory is
         listed."""
-        return {name for name in self._names if not is_light(name)}
+        in_rocksdb = set() if self._in_rocksdb is None else self._in_rocksdb.topics
+        return {name for name in self._names | in_rocksdb if not is_light(name)}
 
     @property
     def is_empty(self) -> bool:
-        """Is there nothing that can be a topic's directory?"""
-        return not self._names
+        """Is there nothing that can be a topic with a queue?"""
+        return not self._names and next(iter(self._in_rocksdb or ()), None) is None
 
     @kept
     def _names(self) -> set[str]:
         directories = (self._directory, self._batch_directory)
-        return {name for directory in directories if directory for name in names_in(directory, self._files)}
+        return {name for directory in directories if directory for name in self.topics_in(directory)}
+
+    def topics_in(self, directory: str) -> list[str]:
+        """The names in a directory that can be topics: not the files of a database."""
+        names = names_in(directory, self._files)
+        if directory != self._database:
+            return names
+        return [name for name in names if self._files.is_directory(os.path.join(directory, name))]
+
+    @kept
+    def _in_rocksdb(self) -> "QueuesInRocksDB | None":
+        if self._database is None:
+            return None
+        # Imported here, as most stores have no such database, and each task has ConsumeQueues.
+        from rmqstore_spark.store.structures.rocksdb_queues import QueuesInRocksDB
+
+        return QueuesInRocksDB(self._database, self._files)
+
+    @property
+    def are_twice(self) -> bool:
+        """Is there a database of queues, and something that can be the directory of queues in files?"""
+        return self._database is not None and bool(self._names)
+
+    @property
+    def why_not(self) -> str | None:
+        """Why queues in RocksDB cannot be read; None where they can, or there are none."""
+        return None if self._in_rocksdb is None else self._in_rocksdb.why_not
 
     @kept
     def in_use(self) -> bool:
@@ -85,7 +134,8 @@ class ConsumeQueues:
 
     @kept
     def _simple(self) -> list[Queue]:
-        return list(_queues(self._directory, self._files, is_batch=False))
+        found = list(_queues(self._directory, self._files, is_batch=False))
+        return found if self._in_rocksdb is None else _furthest(found, self._in_rocksdb)
 
     @kept
     def batch(self) -> list[Queue]:
@@ -108,6 +158,20 @@ class ConsumeQueues:
             if unit is not None and (unit.position, unit.size) == (header.position, header.size):
                 return True
         return found
+
+
+def _furthest(some: Iterable[Queue], others: Iterable[Queue]) -> list[Queue]:
+    """The queues of both, each once: the one that goes further."""
+    found = {(queue.topic, queue.queue_id): queue for queue in some}
+    for queue in others:
+        name = queue.topic, queue.queue_id
+        found[name] = _further(found[name], queue) if name in found else queue
+    return list(found.values())
+
+
+def _further(one: Queue, other: Queue) -> Queue:
+    """The one of two that goes further; `one` if they are equal."""
+    return other if other.in_files and (not one.in_files or other.end > one.end) else one
 
 
 def _queues(directory: str | None, files: Files, is_batch: bool) -> Iterator[Queue]:

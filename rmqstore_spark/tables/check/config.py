@@ -18,7 +18,7 @@ from rmqstore_spark.store.structures.config import (
 from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.kinds import kind_with
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
-from rmqstore_spark.tables.check.layout import has_queue_files
+from rmqstore_spark.tables.check.layout import has_queues
 from rmqstore_spark.tables.check.problems import Finding
 
 # A broker makes these topics itself when it starts (TopicConfigManager), or serves them without an entry.
@@ -43,7 +43,7 @@ def check_config(store: Snapshot, log_start: int) -> Iterator[Finding]:
             found, age = backup
             path = os.path.join(store.root, "config", name)
             yield Finding("oldConfig", path, expected="a file", found=f"{found}; a broker takes {name}.bak, {age}")
-    if not has_queue_files(store):
+    if not has_queues(store):
         return  # only a RocksDB knows the queues
     if "topics.json" not in broken:
         yield from _topics(store)

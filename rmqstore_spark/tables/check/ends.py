@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures import checkpoint
-from rmqstore_spark.store.structures.kinds import kind_with
-from rmqstore_spark.tables.check.layout import has_queue_files
+from rmqstore_spark.tables.check.layout import has_queues
 from rmqstore_spark.tables.check.log_view import LogView
 from rmqstore_spark.tables.check.problems import Finding
 
@@ -24,8 +23,7 @@ def check_ends(store: Snapshot, view: LogView, part: Ends) -> Iterator[Finding]:
     """Check the checkpoint and the ConsumeQueues as a whole. The log is searched only where something seems wrong."""
     if part.newest is not None and not view.moment.is_unsettled:  # a broker that recovers, or runs, makes it anew
         yield from checkpoint_ahead(store, view, part.newest)
-    are_elsewhere = kind_with(store.root, store.files, "queues") is not None
-    if not are_elsewhere and not has_queue_files(store):
+    if not has_queues(store):
         yield from no_queues(store, view)
 
 

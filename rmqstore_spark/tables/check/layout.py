@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from rmqstore_spark.store.elsewhere import elsewhere
 from rmqstore_spark.store.io.files import kind_of
 from rmqstore_spark.store.snapshot import Snapshot
-from rmqstore_spark.store.structures.kinds import kind_with
 from rmqstore_spark.store.structures.layout import queue_id_of, start_in
 from rmqstore_spark.tables.check.moment import RECOVERED_SEGMENTS
 from rmqstore_spark.tables.check.problems import Finding
@@ -20,11 +19,9 @@ _FILES = ("checkpoint", "abort", "lock")
 _LONG_TOPIC = 127  # bytes that version 1 of a unit has room for
 
 
-def has_queue_files(store: Snapshot) -> bool:
-    """Are the store's ConsumeQueues in files, not only in a RocksDB? Empty directories are no queues."""
-    if store.layout.consumequeue is None or not any(queue.in_files for queue in store.queues.with_batch):
-        return False
-    return kind_with(store.root, store.files, "queues") is None
+def has_queues(store: Snapshot) -> bool:
+    """Has the store ConsumeQueues? Empty directories are no queues."""
+    return store.layout.queues is not None and any(queue.in_files for queue in store.queues.with_batch)
 
 
 def check_layout(store: Snapshot) -> Iterator[Finding]:

@@ -185,7 +185,7 @@ class QueueStretch:
         missing = ~np.isin(positions, actual.positions)
         if missing.any():  # the search fails in a queue that is not in order; and a broker may have written meanwhile
             queue = self._store.queues.queue(queue.topic, queue.queue_id, is_batch=True) or queue
-            actual = QueueBlock.joined([each.units for each in used_units(queue, 0, 1 << 62, ALL, self._store.files)])
+            actual = QueueBlock.joined([each.units for each in used_units(queue, 0, 1 << 62, ALL)])
             missing = ~np.isin(positions, actual.positions)
         if missing.any() and self._view.moment.is_unsettled:
             newest = int(actual.positions.max(initial=-1))

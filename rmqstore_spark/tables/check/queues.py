@@ -55,7 +55,7 @@ def check_queues(store: Snapshot, view: LogView, part: QueuesPart) -> Iterator[F
                 yield from _files(queue, part.sizes[piece.is_batch], view.moment.is_unsettled)
             _look_along(store, view, queue, piece, seen)
         except RmqStoreError as why:
-            if not any(view.moment.is_gone(why, file.path, store.files) for file in queue.in_files):
+            if not any(view.moment.is_gone(why, file.path, store.files) for file in queue.on_disk):
                 raise
     extra = [each for each in seen.extra if _stands(each)] if view.moment.is_unsettled else seen.extra
     yield from extra_units(view, extra, view.end)
@@ -94,7 +94,7 @@ class _Seen:
 
 def _look_along(store: Snapshot, view: LogView, queue: Queue, piece: QueuePart, seen: _Seen) -> None:
     units: list[QueueBlock] = []
-    for found in used_units(queue, piece.first, piece.stop, ALL, store.files):
+    for found in used_units(queue, piece.first, piece.stop, ALL):
         units.append(found.units)
         if queue.is_lmq:
             seen.extra += _of_light(view, queue, found.units)
@@ -173,9 +173,9 @@ def _files(queue: Queue, size: int, is_unsettled: bool) -> Iterator[Finding]:
     making when it was killed, may still be empty."""
     of_queue = partial(Finding, topic=queue.topic, queue_id=queue.queue_id)
     end = None
-    for file in queue.in_files:
+    for file in queue.on_disk:
         start = file.first * queue.unit_size
-        is_new = is_unsettled and file.size == 0 and file is queue.in_files[-1]
+        is_new = is_unsettled and file.size == 0 and file is queue.on_disk[-1]
         if (file.size != size or not size) and not is_new:
             expected = f"{size} bytes" if size else "units"
             yield of_queue("wrongQueueFileSize", file.path, expected=expected, found=f"{file.size} bytes")

@@ -29,8 +29,7 @@ from rmqstore_spark.tables.check.index_items import IndexSpan
 from rmqstore_spark.tables.check.layout import (
     check_layout,
     check_queue_directories,
-    has_queue_files,
-    names_in,
+    has_queues,
     not_looked_at,
 )
 from rmqstore_spark.tables.check.log import Block, LogPart, check_log
@@ -86,7 +85,7 @@ def parts(store: Snapshot, options: ReadOptions) -> list[Part]:
     queues = store.queues.with_batch
     work: list[_Work] = [*_log_parts(store, options, spans), *_queue_parts(store, queues), *spans]
     for is_batch, directory in ((False, store.layout.consumequeue), (True, store.layout.batchconsumequeue)):
-        topics = names_in(store, directory)
+        topics = [] if directory is None else store.queues.topics_in(directory)
         work += [_Directories(tuple(topics[at : at + _TOPICS]), is_batch) for at in range(0, len(topics), _TOPICS)]
     extents = store.log.extents
     last = store.last_message
@@ -98,12 +97,12 @@ def parts(store: Snapshot, options: ReadOptions) -> list[Part]:
 def _log_parts(store: Snapshot, options: ReadOptions, spans: list[IndexSpan]) -> Iterator[LogPart]:
     growing = next((span for span in spans if span.is_growing), spans[-1] if spans else None)
     covered = (spans[0].first, growing.last) if growing is not None else None
-    has_queues = has_queue_files(store)
+    are_queues = has_queues(store)
     for blocks in _packed(_blocks(store), target_size(store.log.size, options)):
         start, stop = blocks[0][0].start, blocks[-1][-1].stop
         index = tuple(span for span in spans if span.last >= start and span.first < stop)
         # A part of the log between two files is in none of them.
-        yield LogPart(_pinned(store, blocks), has_queues, index or tuple(spans[:1]), covered)
+        yield LogPart(_pinned(store, blocks), are_queues, index or tuple(spans[:1]), covered)
 
 
 def _pinned(store: Snapshot, blocks: tuple[Block, ...]) -> tuple[Block, ...]:

@@ -1,0 +1,281 @@
+"""ConsumeQueues in RocksDB, as a broker keeps them with storeType=defaultRocksDB or rocksdbCQDoubleWriteEnable.
+
+A queue here has the form of a queue in files: each row of consecutive queue offsets is one file, or several if it is
+long, and holds the same bytes. So whoever reads queues need not know where they are. The records are read when they are
+needed, those of many short queues at once.
+
+What is trusted does not differ either: records are hints. A broker's writes to this database have no write-ahead log,
+so a killed broker's queues end early, and some versions leave holes for good.
+"""
+
+import functools
+import itertools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqstore_spark.kept import kept
+from rmqstore_spark.store.format.queue_block import UNIT_SIZE
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.structures.consumequeue import FEW_UNITS, Queue, QueueFile
+from rmqstore_spark.store.structures.layout import queue_path
+from rmqstore_spark.store.structures.rocksdb_units import (
+    Page,
+    QueueKey,
+    Records,
+    UnitPages,
+    after,
+    key_of,
+    queue_of,
+    queue_prefix,
+    topic_prefix,
+)
+
+_FILE_UNITS = 300_000  # units of what is shown as a file: a broker's files have as many
+_MOST_RUNS = 256  # rows of consecutive queue offsets; shorter holes between them are filled with unused units
+_UNITS_OF_A_BLOCK = 1024  # more than a block of 32 KiB has
+_LEAST_FILLED = 64 * 1024  # units, of which any share may be unused
+_MOST_FILLED = 4  # times as many units as there are records
+_FEW_BLOCKS = 256  # of a database that is read rather than asked for its topics
+_KEY_OF_BOUNDS = len(b"\1max\1") + 4  # bytes after the topic, in column family `offset`
+
+
+class RocksDBQueue(Queue):
+    """The ConsumeQueue of one topic and queue in a RocksDB.
+
+    Args:
+        limit: the key after those that are asked for soon; None: all are.
+        bounds: the first queue offset and the one after the last, if the queue is known to have each between them.
+    """
+
+    def __init__(
+        self,
+        pages: UnitPages,
+        name: QueueKey,
+        files: Files,
+        limit: bytes | None,
+        bounds: tuple[int, int] | None = None,
+    ) -> None:
+        super().__init__(pages.directory, name.topic, name.queue_id, files)
+        self._pages = pages
+        self._prefix = queue_prefix(*name)
+        self._limit = limit
+        self._bounds = bounds
+
+    is_in_files = False
+
+    @property
+    def kind(self) -> str:
+        """What kind of queue it is, as table `queues` shows it."""
+        return "lmq" if self.is_lmq else "rocksdb"
+
+    @kept
+    def in_files(self) -> list[QueueFile]:
+        """The rows of consecutive queue offsets, in order."""
+        return [
+            QueueFile(self.directory, first, min(stop - first, _FILE_UNITS), size, size, has_positions=False)
+            for begin, stop in self._runs
+            for first in range(begin, stop, _FILE_UNITS)
+            if (size := UNIT_SIZE * min(stop - first, _FILE_UNITS))
+        ]
+
+    @property
+    def on_disk(self) -> list[QueueFile]:
+        """The queue's files: none."""
+        return []
+
+    @kept
+    def end(self) -> int:
+        """The queue offset after the last record."""
+        return self.stop
+
+    def place_of(self, number: int) -> tuple[str, int] | None:
+        """No file has a unit."""
+        return None
+
+    def opened(self, file: QueueFile) -> "_Opened":
+        """The units of one of in_files."""
+        return _Opened(self, file)
+
+    def records(self, start: int, stop: int) -> Iterator[Records]:
+        """The records with the queue offsets [start, stop), a part at a time."""
+        key, end = key_of(self._prefix, start), key_of(self._prefix, stop)
+        is_small = stop - start <= FEW_UNITS and self._is_long
+        while key < end:
+            page = self._pages.page(key, end if is_small else self._limit, is_small)
+            found = page.of(self._prefix)
+            if found is not None:
+                yield found.within(start, stop)
+            if page.stop is None:
+                return
+            key = page.stop
+
+    @kept
+    def _is_long(self) -> bool:
+        """Are the records on several pages?"""
+        return self._bounds is None and not self._first_page.has_all(self._prefix)
+
+    @property
+    def _first_page(self) -> Page:
+        return self._pages.page(self._prefix, self._limit)
+
+    @kept
+    def _runs(self) -> list[tuple[int, int]]:
+        """The rows [first, stop) of queue offsets with few holes."""
+        if self._bounds is not None:
+            return [self._bounds]
+        page = self._first_page
+        found = page.of(self._prefix)
+        if page.has_all(self._prefix):
+            return [] if found is None else _filled(_rows(found.numbers), len(found.numbers))
+        first, last = None if found is None else int(found.numbers[0]), self._pages.last(self._prefix)
+        if first is not None and last is not None:
+            blocks = self._pages.blocks_in(self._prefix, after(self._prefix))
+            if 0 <= last - first <= _UNITS_OF_A_BLOCK * blocks:
+                return [(first, last + 1)]  # what holes there are is read as unused units
+        runs: list[tuple[int, int]] = []
+        count = 0
+        for records in self.records(0, 1 << 62):
+            runs = _filled([*runs, *_rows(records.numbers)], count := count + len(records.numbers))
+        return runs
+
+
+def _rows(numbers: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    """The rows [first, stop) of consecutive numbers, joined where there are very many."""
+    holes = np.flatnonzero(np.diff(numbers) > 1)
+    if len(holes) >= _MOST_RUNS:
+        sizes = numbers[holes + 1] - numbers[holes]
+        holes = np.sort(holes[np.argsort(sizes, kind="stable")[1 - _MOST_RUNS :]])
+    firsts = [int(numbers[0]), *numbers[holes + 1].tolist()] if len(numbers) else []
+    lasts = [*numbers[holes].tolist(), int(numbers[-1])] if len(numbers) else []
+    return [(first, last + 1) for first, last in zip(firsts, lasts, strict=True)]
+
+
+def _filled(runs: list[tuple[int, int]], count: int) -> list[tuple[int, int]]:
+    """So few rows that looking for one is no work: shorter holes are filled, as long as there are not very many units
+    without a record; what comes after is left out.
+
+    Args:
+        count: the records in the rows.
+    """
+    joined: list[tuple[int, int]] = []
+    holes = sorted((after[0] - before[1] for before, after in itertools.pairwise(runs)), reverse=True)
+    least = holes[_MOST_RUNS - 1] + 1 if len(holes) >= _MOST_RUNS else 1
+    for first, stop in runs:
+        if joined and first - joined[-1][1] < least:
+            joined[-1] = joined[-1][0], stop
+        else:
+            joined.append((first, stop))
+    most, kept_runs = max(_LEAST_FILLED, _MOST_FILLED * count), []
+    for first, stop in joined:
+        most -= stop - first
+        if most < 0:
+            break
+        kept_runs.append((first, stop))
+    return kept_runs
+
+
+class _Opened:
+    """Units of a queue with the bytes and in the places that a file would have them."""
+
+    def __init__(self, queue: RocksDBQueue, file: QueueFile) -> None:
+        self._queue = queue
+        self._file = file
+
+    def __enter__(self) -> "_Opened":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Bytes from an offset on, which is that of a unit; fewer only at the end."""
+        start = self._file.first + offset // UNIT_SIZE
+        count = max(0, min(self._file.end - start, size // UNIT_SIZE))
+        found = np.zeros((count, UNIT_SIZE), np.uint8)
+        for records in self._queue.records(start, start + count):
+            found[records.numbers - start] = records.units
+        return found.tobytes()
+
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        """Fill a buffer with read(); answers the number of bytes."""
+        data = self.read(offset, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def data_end(self) -> int:
+        """The offset after the last unit."""
+        return self._file.size
+
+    used_end = likely_data_end = data_end
+
+
+@dataclass(frozen=True)
+class QueuesInRocksDB:
+    """The ConsumeQueues in a RocksDB.
+
+    Attributes:
+        directory: the database's directory.
+        files: how to reach files, and where requests and bytes are counted.
+    """
+
+    directory: str
+    files: Files
+
+    @functools.cached_property
+    def _pages(self) -> UnitPages:
+        return UnitPages(self.directory, self.files)
+
+    def __iter__(self) -> Iterator[RocksDBQueue]:
+        """Every queue, in the order of keys: that of the lengths of topics, then by topic and queueId."""
+        return self._between(b"", None)
+
+    def of_topic(self, topic: str) -> list[RocksDBQueue]:
+        """The queues of a topic, by queueId."""
+        prefix = topic_prefix(os.fsencode(topic))
+        return [queue for queue in self._between(prefix, after(prefix)) if queue.topic == topic]
+
+    def queue(self, topic: str, queue_id: int) -> RocksDBQueue | None:
+        """A queue, whether it has records or not; None where there can be none (layout.queue_path)."""
+        if queue_path(topic, queue_id) is None:
+            return None
+        return RocksDBQueue(self._pages, QueueKey(topic, queue_id), self.files, after(queue_prefix(topic, queue_id)))
+
+    @property
+    def why_not(self) -> str | None:
+        """Why the database cannot be read; None where it could until now."""
+        return self._pages.why_not
+
+    @functools.cached_property
+    def topics(self) -> set[str]:
+        """The topics that have a queue. In a large database, those whose queues have bounds there, which a broker
+        writes together with their units."""
+        keys = None if self._pages.blocks_in(b"", None) <= _FEW_BLOCKS else self._pages.offset_keys()
+        if keys is None:
+            return {queue.topic for queue in self}
+        names = {os.fsdecode(key[5:-_KEY_OF_BOUNDS]) for key in keys if _names_a_queue(key)}
+        return {name for name in names if queue_path(name, 0) is not None}
+
+    def _between(self, key: bytes, limit: bytes | None) -> Iterator[RocksDBQueue]:
+        """The queues with keys in a range. Most of a long queue's records are passed over."""
+        at: bytes | None = key
+        while at is not None and (limit is None or at < limit):
+            page = self._pages.page(at, limit)
+            for prefix, records in zip(page.prefixes, page.records, strict=True):
+                name = queue_of(prefix)
+                if name is None or prefix < at or (limit is not None and prefix >= limit):
+                    continue
+                first, stop = int(records.numbers[0]), int(records.numbers[-1]) + 1
+                is_plain = page.has_all(prefix) and stop - first == len(records.numbers)
+                yield RocksDBQueue(self._pages, name, self.files, limit, (first, stop) if is_plain else None)
+            at = page.stop
+            if at is not None and page.prefixes and not page.has_all(page.prefixes[-1]):
+                at = after(page.prefixes[-1])
+
+
+def _names_a_queue(key: bytes) -> bool:
+    """Is a key one of column family `offset`, of a queue that was written to?"""
+    size = int.from_bytes(key[:4], "big")
+    return len(key) == 5 + size + _KEY_OF_BOUNDS and key[5 + size :].startswith(b"\1max\1")

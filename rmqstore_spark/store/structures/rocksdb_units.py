@@ -1,0 +1,279 @@
+"""ConsumeQueue units as a broker keeps them in RocksDB: keys and values, and pages of them.
+
+Column family `default` has a record for each message of a queue:
+
+    key    i32 bytes of the topic, 01, topic, 01, i32 queueId, 01, i64 queue offset
+    value  the 20 bytes of a unit in a queue's file (store/format/queue_block.py), then i64 storeTimestamp
+
+So the records of a queue are one range of keys, in the order of queue offsets, and so are those of a topic. Records of
+another form are passed over: units are hints.
+Source: org.apache.rocketmq.store.queue.RocksDBConsumeQueueTable.
+"""
+
+import bisect
+import functools
+import itertools
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqstore_spark.errors import DeletedMeanwhileError, RmqStoreError, StorageError, one_line
+from rmqstore_spark.store.format.queue_block import MOST_OFFSETS, UNIT_SIZE
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.rocksdb.database import Database
+from rmqstore_spark.store.rocksdb.entries import Entries
+from rmqstore_spark.store.structures.layout import queue_path
+
+log = logging.getLogger(__name__)
+
+OFFSETS = "offset"  # the column family with each queue's bounds
+_UNITS = "default"
+_VALUE_SIZE = 28
+_NUMBER_SIZE = 8
+_LEAST_KEY = 4 + 1 + 1 + 1 + 4 + 1 + _NUMBER_SIZE
+_PAGE_RECORDS = 16 * 1024
+_PAGES = 16  # kept: walks along queues with names of different lengths go on in different places
+_MOST_TRIES = 5  # to read a range of a database whose files come and go
+_LAST = 0xFF
+
+_Answer = TypeVar("_Answer")
+_Longs = npt.NDArray[np.int64]
+_Bytes = npt.NDArray[np.uint8]
+
+
+class QueueKey(NamedTuple):
+    """The queue that a key's first bytes name."""
+
+    topic: str
+    queue_id: int
+
+
+class Records(NamedTuple):
+    """Records of one queue.
+
+    Attributes:
+        numbers: queue offsets, ascending.
+        units: a row of 20 bytes for each.
+    """
+
+    numbers: _Longs
+    units: _Bytes
+
+    def within(self, start: int, stop: int) -> "Records":
+        """Those with the numbers [start, stop)."""
+        first, after = np.searchsorted(self.numbers, [start, stop]).tolist()
+        return Records(self.numbers[first:after], self.units[first:after])
+
+
+def topic_prefix(topic: bytes) -> bytes:
+    """The bytes that all keys of a topic begin with, and no others."""
+    return len(topic).to_bytes(4, "big") + b"\1" + topic + b"\1"
+
+
+def queue_prefix(topic: str, queue_id: int) -> bytes:
+    """The bytes that all keys of a queue begin with, and no others."""
+    return topic_prefix(os.fsencode(topic)) + queue_id.to_bytes(4, "big") + b"\1"
+
+
+def after(prefix: bytes) -> bytes | None:
+    """The first key after all that begin with these bytes; None where there is no such key."""
+    kept = prefix.rstrip(bytes([_LAST]))
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+
+
+def key_of(prefix: bytes, number: int) -> bytes:
+    """The key of a queue's record."""
+    return prefix + min(number, (1 << 63) - 1).to_bytes(_NUMBER_SIZE, "big")
+
+
+@functools.lru_cache(maxsize=1024)
+def queue_of(prefix: bytes) -> QueueKey | None:
+    """The queue that a key begins with; None where no broker can have such a queue."""
+    size = int.from_bytes(prefix[:4], "big")
+    if len(prefix) != _LEAST_KEY - _NUMBER_SIZE - 1 + size or {prefix[4], prefix[5 + size], prefix[-1]} != {1}:
+        return None
+    topic, queue_id = os.fsdecode(prefix[5 : 5 + size]), int.from_bytes(prefix[-5:-1], "big")
+    return None if queue_path(topic, queue_id) is None else QueueKey(topic, queue_id)
+
+
+class Page(NamedTuple):
+    """All records with keys in [start, stop), or up to the end of the database where `stop` is None.
+
+    Attributes:
+        prefixes: of the queues, ascending.
+        records: of each queue.
+        size: the number of records.
+    """
+
+    start: bytes
+    stop: bytes | None
+    prefixes: list[bytes]
+    records: list[Records]
+    size: int
+
+    def has(self, key: bytes) -> bool:
+        """Is a key in the page's range?"""
+        return self.start <= key and (self.stop is None or key < self.stop)
+
+    def of(self, prefix: bytes) -> Records | None:
+        """The page's records of a queue; None where there are none."""
+        at = bisect.bisect_left(self.prefixes, prefix)
+        return self.records[at] if at < len(self.prefixes) and self.prefixes[at] == prefix else None
+
+    def has_all(self, prefix: bytes) -> bool:
+        """Are all records of a queue in the page's range?"""
+        end = after(prefix)
+        return self.has(prefix) and (self.stop is None or (end is not None and end <= self.stop))
+
+
+class UnitPages:
+    """The records of a database, a page at a time; the last pages are kept. Several threads may ask at once.
+
+    A database that cannot be read, or not to its end, has no records there: one message says so. Its files may come and
+    go, as with a running broker: then the database is opened anew.
+
+    Args:
+        directory: the database's directory.
+        files: how to reach files, and where requests and bytes are counted.
+    """
+
+    def __init__(self, directory: str, files: Files) -> None:
+        self.directory = directory
+        self._files = files
+        self._database: Database | None = None
+        self._lock = threading.RLock()
+        self._pages: list[Page] = []
+        self._why_not: str | None = None
+
+    def page(self, key: bytes, limit: bytes | None, is_small: bool = False) -> Page:
+        """A page with a key in its range.
+
+        Args:
+            limit: the page need not go beyond this key.
+            is_small: the page is hardly asked again: it goes to `limit`, and is not kept.
+        """
+        with self._lock:
+            for page in reversed(self._pages):
+                if page.has(key):
+                    return page
+            page = self._read(key, limit)
+            if not is_small:
+                self._pages = [*self._pages[1 - _PAGES :], page]
+            return page
+
+    def last(self, prefix: bytes) -> int | None:
+        """The last queue offset of a queue; None where it has no record."""
+        with self._lock:
+            found = self._tried(lambda database: database.last(_UNITS, prefix, after(prefix) or prefix))
+        return None if found is None else int.from_bytes(found[0][len(prefix) :][:_NUMBER_SIZE], "big")
+
+    def blocks_in(self, start: bytes, stop: bytes | None) -> int:
+        """A bound of the blocks that keys in [start, stop) are in."""
+        with self._lock:
+            return self._tried(lambda database: database.blocks_in(_UNITS, start, stop)) or 0
+
+    @property
+    def why_not(self) -> str | None:
+        """Why the database cannot be read; None where it could until now."""
+        self._tried(lambda database: database.families)
+        return self._why_not
+
+    def offset_keys(self) -> list[bytes] | None:
+        """The keys that name the queues that have bounds; None where they cannot be read."""
+        with self._lock:
+            return self._tried(
+                lambda database: [key for entries in database.scan(OFFSETS) for key, _ in entries.pairs()]
+            )
+
+    def _read(self, key: bytes, limit: bytes | None) -> Page:
+        def read(database: Database) -> Page:
+            return _page(database, key, limit)
+
+        return self._tried(read) or Page(key, limit, [], [], 0)
+
+    def _tried(self, look: Callable[[Database], _Answer]) -> _Answer | None:
+        """An answer of the database; None where it cannot be read."""
+        try:
+            for _ in range(_MOST_TRIES):
+                try:
+                    if self._database is None:
+                        self._database = Database.open(self.directory, self._files)
+                    return look(self._database)
+                except DeletedMeanwhileError:
+                    self._database, self._files = None, self._files.fresh()
+            raise DeletedMeanwhileError(f"{self.directory}: its files come and go while they are read")
+        except KeyError:  # no such column family
+            return None
+        except StorageError:
+            raise
+        except RmqStoreError as why:
+            if self._why_not is None:
+                log.warning("%s; queues have no units where it cannot be read, so the log is", one_line(str(why)))
+            self._why_not = str(why)
+            return None
+
+
+def _page(database: Database, key: bytes, limit: bytes | None) -> Page:
+    found: dict[bytes, list[Records]] = {}
+    count = 0
+    stop = limit
+    for entries in database.scan(_UNITS, key, limit):
+        for prefix, records in _by_queue(entries):
+            found.setdefault(prefix, []).append(records)
+        count += len(entries)
+        if count >= _PAGE_RECORDS:
+            stop = entries.pair(len(entries) - 1)[0] + b"\0"
+            break
+    return Page(key, stop, list(found), [_joined(parts) for parts in found.values()], count)
+
+
+def _joined(parts: list[Records]) -> Records:
+    if len(parts) == 1:
+        return parts[0]
+    return Records(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+
+def _by_queue(entries: Entries) -> Iterator[tuple[bytes, Records]]:
+    """The records of each queue, with the first bytes of its keys."""
+    sizes = np.diff(entries.key_starts)
+    edges = [0, *(np.flatnonzero(np.diff(sizes)) + 1).tolist(), len(sizes)]
+    are_right = np.diff(entries.value_starts) == _VALUE_SIZE
+    for first, end in itertools.pairwise(edges):
+        size = int(sizes[first]) if end > first else 0
+        if size >= _LEAST_KEY:
+            which = slice(first, end) if are_right[first:end].all() else first + np.flatnonzero(are_right[first:end])
+            yield from _of_one_size(entries, size, first, end, which)
+
+
+def _of_one_size(
+    entries: Entries, size: int, first: int, end: int, which: slice | _Longs
+) -> Iterator[tuple[bytes, Records]]:
+    """_by_queue() for entries [first, end), whose keys are equally long, as far as they are among `which`."""
+    starts = entries.value_starts
+    if isinstance(which, slice):
+        keys = entries.keys[entries.key_starts[first] : entries.key_starts[end]].reshape(-1, size)
+        units = entries.values[starts[first] : starts[end]].reshape(-1, _VALUE_SIZE)[:, :UNIT_SIZE]
+    else:
+        keys = entries.keys[entries.key_starts[which][:, None] + np.arange(size)]
+        units = entries.values[starts[which][:, None] + np.arange(UNIT_SIZE)]
+    if not len(keys):
+        return
+    numbers = np.ascontiguousarray(keys[:, -_NUMBER_SIZE:]).view(">i8")[:, 0].astype(np.int64)
+    prefixes = np.ascontiguousarray(keys[:, :-_NUMBER_SIZE])
+    whole = prefixes.view(f"V{size - _NUMBER_SIZE}")[:, 0]
+    edges = [0, *(np.flatnonzero(whole[1:] != whole[:-1]) + 1).tolist(), len(whole)]
+    for begin, stop in itertools.pairwise(edges):
+        prefix = prefixes[begin].tobytes()
+        if queue_of(prefix) is None:
+            continue
+        records = Records(numbers[begin:stop], units[begin:stop])
+        if records.numbers[0] < 0 or records.numbers[-1] >= MOST_OFFSETS:  # bytes order negative ones last
+            fit = (records.numbers >= 0) & (records.numbers < MOST_OFFSETS)
+            records = Records(records.numbers[fit], records.units[fit])
+        if len(records.numbers):
+            yield prefix, records
