@@ -109,6 +109,7 @@ class MessageOptions(TableOptions, total=False):
 
     decompress: Flag
     deduplicate: Flag
+    compacted: Flag
 
 
 class RebuildOptions(TypedDict, total=False):

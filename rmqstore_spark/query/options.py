@@ -235,6 +235,18 @@ _READ_TABLE = (
         refused={Use.STREAMS: "a stream follows each store separately, so name one replica"},
     ),
     Option(
+        "compacted",
+        "false",
+        types.FLAG,
+        "of compaction topics (`cleanup.policy=COMPACTION`) the last value of each key, from the compaction log and "
+        "the commitlog together, and of other topics nothing; without it the commitlog as it is",
+        _EVERYWHERE & ~Use.TAIL,
+        refused={
+            Use.STREAMS: "a later message of a key takes back a row that a stream has already given",
+            Use.COPIES: "a copy keeps what the commitlog has",
+        },
+    ),
+    Option(
         "verifyCrc", "true", types.FLAG, "check each body against its `bodyCRC`", _EVERYWHERE | Use.STORE | Use.PICKED
     ),
     Option(
@@ -510,6 +522,7 @@ class ReadOptions:
     pushdown: Pushdown = "auto"
     trust: Trust = "log"
     deduplicate: bool = False
+    compacted: bool = False
     table: str = MESSAGES
     starting_group: str | None = None
     given: frozenset[str] = frozenset()

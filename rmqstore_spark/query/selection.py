@@ -132,6 +132,15 @@ class Selection:
             store_timestamp=self.store_timestamp & other.store_timestamp,
         )
 
+    def without_offsets(self) -> "Selection":
+        """The same selection of messages whose commitLogOffset and offsetMsgId are null."""
+        chosen = self.msg_id
+        for message_id in self.ids:
+            chosen = _both(chosen, frozenset([message_id]))
+        if self.commit_log_offset != ALL or self.offset_msg_id is not None:
+            chosen = frozenset()
+        return replace(self, msg_id=chosen, ids=frozenset(), offset_msg_id=None, commit_log_offset=ALL)
+
     @property
     def is_everything(self) -> bool:
         """True when no message is left out."""

@@ -23,11 +23,13 @@ class Elsewhere:
         path: the place.
         what: a few words on the data there.
         tables: the tables that lack the data kept only there.
+        is_checked: whether table check looks at it nevertheless.
     """
 
     path: str
     what: str
     tables: frozenset[str]
+    is_checked: bool = False
 
 
 def elsewhere(store: Snapshot, table: str | None = None) -> Iterator[Elsewhere]:
@@ -56,7 +58,7 @@ def _is_read(store: Snapshot, kind: Kind) -> bool:
 
 
 def _place(store: Snapshot, kind: Kind) -> Elsewhere:
-    return Elsewhere(os.path.join(store.root, kind.path), kind.what, kind.hides)
+    return Elsewhere(os.path.join(store.root, kind.path), kind.what, kind.hides, kind.is_checked)
 
 
 def say_what_is_unknown(store: Snapshot, table: str) -> None:

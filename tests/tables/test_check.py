@@ -16,7 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from oracle import aged_stores, damage, golden, reference
+from oracle import aged_stores, compaction, damage, golden, reference
+from oracle.compaction import LogWriter, Value
 from oracle.stores import StoreBuilder, Stored
 from support import reading
 from support.reading import options_of
@@ -437,6 +438,39 @@ def planted_offsets(store: Planted) -> Iterator[tuple[Any, ...]]:
     yield "offsetAheadOfQueue", None, 1, end + 9, 1
 
 
+def compaction_log(root: Path) -> LogWriter:
+    """The log of a compaction topic, in two files: sound where nothing else is written to it."""
+    shutil.rmtree(root / "compaction", ignore_errors=True)
+    writer = LogWriter(root, "TopicA", 0, 1024)
+    values = [Value(0, 3 * number, f"key{number}", b"body", 1_700_000_000_000 + number) for number in range(4)]
+    writer.write_all(values[2:], writer.write_all(values[:2], 0))
+    return writer
+
+
+def planted_compaction_log(store: Planted) -> Iterator[tuple[Any, ...]]:
+    """A flipped bit in a body."""
+    writer = compaction_log(store.root)
+    (first, *_) = compaction.read_log(store.root, "TopicA", 0)
+    store.change(writer.log / f"{0:020d}", 88, b"\xff")
+    yield "damagedCompactionLog", None, 0, None, first["storeSize"]
+
+
+def planted_compaction_queue(store: Planted) -> Iterator[tuple[Any, ...]]:
+    writer = compaction_log(store.root)
+    store.change(writer.queue / f"{1024:020d}", 20, b"\x01")
+    yield "wrongCompactionQueue", None, 0, 6, 1
+
+
+def planted_compaction_order(store: Planted) -> Iterator[tuple[Any, ...]]:
+    compaction_log(store.root).write_all([Value(0, 5, "key", b"body", 1_700_000_000_009)], 2048)
+    yield "unorderedQueueLog", None, 0, 5, 1
+
+
+def planted_foreign_in_compaction_log(store: Planted) -> Iterator[tuple[Any, ...]]:
+    compaction_log(store.root).write_all([Value(1, 50, "key", b"body", 1_700_000_000_009)], 2048)
+    yield "foreignInQueueLog", None, 0, None, 1
+
+
 PLANTED = [value for name, value in sorted(globals().items()) if name.startswith("planted_")]
 
 
@@ -458,6 +492,10 @@ def bring_back(row: Row, root: Path) -> None:
     path.unlink(missing_ok=True)
     if path.parent.name == "commitlog":
         shutil.copyfile(ORIGINAL / "commitlog" / path.name, path)
+
+
+def bring_back_compaction_log(row: Row, root: Path) -> None:
+    compaction_log(root)
 
 
 def salvage(row: Row, root: Path) -> None:
@@ -509,6 +547,10 @@ ADVICE: dict[str, Callable[[Row, Path], None]] = {
     **{name: rebuild for name, problem in PROBLEMS.items() if "rmqstore_spark.rebuild(store)" in problem.advice},
     **{name: salvage for name, problem in PROBLEMS.items() if "rmqstore salvage" in problem.advice},
     **dict.fromkeys(["missingSegment", "wrongFileSize", "brokenConfig"], bring_back),
+    **dict.fromkeys(
+        ["damagedCompactionLog", "wrongCompactionQueue", "unorderedQueueLog", "foreignInQueueLog"],
+        bring_back_compaction_log,
+    ),
     "extraQueueUnit": drop_or_salvage,
     "strayFile": move_out,
     "harmlessStray": move_out,

@@ -44,11 +44,6 @@ PLACES = {
         {"messages", "topics", "queues", "offsets", "index"},
     ),
     "rocksdbstore": ("000013.sst", "an index, timers or transactions in RocksDB", {"index"}),
-    "compaction": (
-        "compactionLog",
-        "the compacted copy of topics, which may outlive the commitlog's messages",
-        {"messages"},
-    ),
 }
 
 
@@ -83,6 +78,16 @@ def test_place(store: Path, place: str, caplog: pytest.LogCaptureFixture) -> Non
     for table in ["messages", *TABLES]:
         expected = [f"{path}: {what}: not read, so table {table!r} lacks what is only there"]
         assert warnings(store, table, caplog) == (expected if table in tables else [])
+
+
+def test_compaction_logs(store: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """check looks at them; messages without the option `compacted` do not."""
+    (store / "compaction" / "compactionLog").mkdir(parents=True)
+    assert not_looked_at(store) == []
+    what = "the compacted copy of topics, which may outlive the commitlog's messages (option compacted reads it)"
+    assert warnings(store, "messages", caplog) == [
+        f"{store / 'compaction'}: {what}: not read, so table 'messages' lacks what is only there"
+    ]
 
 
 def test_copies_say_what_stays_behind(store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -125,12 +130,11 @@ def test_config_in_rocksdb_is_not_missed(store: Path) -> None:
 _BESIDE = "beside those in files: of each queue, only the one that goes further is taken"
 _STORE = ("rocksdbstore", "an index, timers or transactions in RocksDB")
 _POP = ("kvStore", "popped messages in flight, in RocksDB")
-_COMPACTED = ("compaction", "the compacted copy of topics, which may outlive the commitlog's messages")
 FLAVOURS: dict[str, Rows] = {
     "batchcq": [],
     "combined": [("consumequeue", f"ConsumeQueues in RocksDB {_BESIDE}")],
-    "compaction": [_COMPACTED],
-    "compaction2": [_COMPACTED],
+    "compaction": [],
+    "compaction2": [],
     "dledger": [("dledger-n0", "all messages, in a log of DLedger")],
     "recover": [],
     "retry": [],
@@ -251,7 +255,8 @@ def test_screens(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_every_kind_has_a_place() -> None:
-    assert {kind.path for kind in KINDS} == {"consumequeue", *PLACES}, "a new kind has a line in PLACES, above"
+    of_their_own = {"consumequeue", "compaction"}
+    assert {kind.path for kind in KINDS} == of_their_own | PLACES.keys(), "a new kind has a line in PLACES, above"
 
 
 def test_kinds_hide_tables_that_there_are() -> None:

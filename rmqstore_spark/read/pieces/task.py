@@ -90,6 +90,12 @@ class Indexed(Range):
     positions: npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True, eq=False)
+class Chosen(Indexed):
+    """A range of which only the messages at these physical offsets are read, as the plan has read all of them and chose
+    these. There is no other way to them: where one is not there any more, the store is not that of the plan."""
+
+
 @dataclass(frozen=True)
 class Task:
     """The work of one partition.

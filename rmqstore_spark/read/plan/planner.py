@@ -11,6 +11,7 @@ from rmqstore_spark.read.pieces.task import Range, Task
 from rmqstore_spark.read.plan.access_path import Access, choose, scanned, unread
 from rmqstore_spark.read.plan.again import again
 from rmqstore_spark.read.plan.asked import asked_of
+from rmqstore_spark.read.plan.compacted import compacted
 from rmqstore_spark.read.plan.copies import Copies, alone, copies_of, in_order
 from rmqstore_spark.read.plan.index_evidence import Begun, begin_look_up
 from rmqstore_spark.read.plan.later import Later, WholeSegments
@@ -76,13 +77,16 @@ def plan(
 def _plan(options: ReadOptions, files: Files, columns: Collection[str] | None, puts_off: bool) -> Plan:
     stores = open_stores(options, files)
     begun = {store: begin_look_up(store, options.selection) for store in stores}
-    for store in stores:
+    for store in () if options.compacted else stores:  # what else a compaction topic has is in the compaction log
         say_what_is_unknown(store, MESSAGES)
     if not options.deduplicate and not options.selection.is_nothing:
         refuse_twins(stores, "name one of them, or give deduplicate=true to have each message once")
     logs = copies_of(stores) if options.deduplicate else alone(stores)
     faults = _faults(logs, options)
     asked = asked_of(options, stores)
+    if options.compacted:
+        tasks, accesses = compacted(stores, options)
+        return _with_faults(Plan(pinned(tasks, options.selection), accesses, files, 0), faults)
     if options.starting_group is None:
         planned = _planned(logs, options, files, columns, begun=begun, puts_off=puts_off and not options.deduplicate)
         return _with_faults(planned, faults)

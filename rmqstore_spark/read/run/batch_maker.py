@@ -18,6 +18,7 @@ from rmqstore_spark.store.structures.segments import Damage, damage_in
 BATCH_BYTES = 1024 * 1024
 BATCH_ROWS = 16 * 1024
 FIRST_BATCH_ROWS = 64
+_OF_THE_COMMITLOG = frozenset({"commitLogOffset", "offsetMsgId"})  # null where the commitlog's offset is not known
 
 
 class BadBody(NamedTuple):
@@ -57,6 +58,7 @@ class BatchMaker:
         columns = of_units + [name for name in helpers if name not in of_units]
         self.builder = BatchBuilder(columns, Budget(BATCH_ROWS, self._nbytes), FIRST_BATCH_ROWS)
         self._is_plain = self.builder.decoder.columns == tuple(names) and schema.equals(self.builder.schema)
+        self._has_offsets = not _OF_THE_COMMITLOG.isdisjoint(names)
 
     def finish(self, piece: Range) -> Iterator[pa.RecordBatch | BadBody]:
         """The rows of all units that the builder holds.
@@ -71,7 +73,7 @@ class BatchMaker:
         batch = self.builder.finish()
         if any_compressed:
             yield from self._decompressed(batch, piece)
-        elif self._is_plain:
+        elif self._is_plain and not (self._has_offsets and piece.segment.of_queue):
             yield batch
         else:
             yield self._arranged(batch, piece, None)
@@ -82,7 +84,8 @@ class BatchMaker:
 
     def lost(self, damage: Damage, store: str) -> pa.RecordBatch:
         """The row for something damaged in a store."""
-        known = {"commitLogOffset": damage.start, "file": damage.path, "store": store, "corrupt": damage.reason}
+        start = None if damage.of_queue else damage.start
+        known = {"commitLogOffset": start, "file": damage.path, "store": store, "corrupt": damage.reason}
         return batch_of([pa.array([known.get(field.name)], field.type) for field in self._schema], 1, self._schema)
 
     def _arranged(self, batch: pa.RecordBatch, piece: Range, corrupt: pa.Array | None) -> pa.RecordBatch:
@@ -97,6 +100,8 @@ class BatchMaker:
                     arrays.append(pa.repeat(pa.scalar(piece.store.root), batch.num_rows))
                 case "corrupt":
                     arrays.append(pa.nulls(batch.num_rows, field.type) if corrupt is None else corrupt)
+                case name if piece.segment.of_queue and name in _OF_THE_COMMITLOG:
+                    arrays.append(pa.nulls(batch.num_rows, field.type))
                 case name if origins is not None and name in ORIGIN_COLUMNS:
                     arrays.append(origins.column(name))
                 case name:

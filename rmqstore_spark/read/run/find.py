@@ -10,10 +10,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from native_io import Filter, Status
+from rmqstore_spark.errors import StorageError
 from rmqstore_spark.query.selection import Selection
 from rmqstore_spark.read.pieces.kernel_filter import kernel_filter
 from rmqstore_spark.read.pieces.queue_claims import ContradictedError, QueueClaims, no_message
-from rmqstore_spark.read.pieces.task import Indexed, Queued, Range
+from rmqstore_spark.read.pieces.task import Chosen, Indexed, Queued, Range
 from rmqstore_spark.store.format.units import Claims, Positions, Run
 from rmqstore_spark.store.structures.commitlog import SegmentReader
 from rmqstore_spark.store.structures.segments import Damage
@@ -53,6 +54,8 @@ class SelectedUnits:
                         yield run
                     return
                 except ContradictedError as why:
+                    if isinstance(piece, Chosen):
+                        raise StorageError(f"{why}; this store is not the one that the read was planned on") from None
                     log.warning("%s; reading %d bytes of the commitlog instead", why, piece.stop - piece.start)
             emitted = np.concatenate(named) if named else None
             for found in self._scanned(piece, piece.start, piece.stop, reader):

@@ -7,7 +7,7 @@ import numpy as np
 
 from native_io import Filter
 from rmqstore_spark.query.selection import Selection
-from rmqstore_spark.read.pieces.task import Indexed, Queued, Range, Scanned
+from rmqstore_spark.read.pieces.task import Chosen, Indexed, Queued, Range, Scanned
 from rmqstore_spark.read.run.find import SelectedUnits
 from rmqstore_spark.read.run.told import say_mended
 from rmqstore_spark.store.format.units import BatchBuilder, Positions, Run
@@ -45,7 +45,8 @@ class UnitSource:
     def __init__(self, selection: Selection, verify_crc: bool, builder: BatchBuilder) -> None:
         self._verify_crc = verify_crc
         self._builder = builder
-        self._selected = None if selection.is_everything else SelectedUnits(selection, verify_crc)
+        self._selects = not selection.is_everything
+        self._selected = SelectedUnits(selection, verify_crc)
 
     def read(self, piece: Range) -> Iterator[Step]:
         """Read all of a piece."""
@@ -101,7 +102,7 @@ class UnitSource:
 
     def _found(self, piece: Range, emitted: Positions) -> Iterator[Run | Damage | None]:
         """The selected units of a piece, without those that came already; None where the units went to the builder."""
-        if self._selected is None:
+        if not self._selects and not isinstance(piece, Chosen):
             return self._decoded(piece, None)
         chosen = self._selected.filter_of(piece)
         if chosen is not None and not len(emitted):

@@ -33,6 +33,7 @@ class Kind:
         hides: this package's tables that lack the data kept only there.
         instead: parts of a store that the broker keeps there instead of in files. The broker ignores files of these
             parts.
+        is_checked: whether table check looks at it nevertheless.
         sign: the file in `path`, or the ending of its name, that shows that data is there; None: `path` itself shows
             it.
     """
@@ -42,6 +43,7 @@ class Kind:
     hides: frozenset[str]
     instead: frozenset[Part] = frozenset()
     sign: str | None = _ROCKSDB
+    is_checked: bool = False
 
     def is_in(self, root: str, files: Files) -> bool:
         """Does a store have this kind?"""
@@ -85,9 +87,10 @@ KINDS = (
     ),
     Kind(
         "compaction",
-        "the compacted copy of topics, which may outlive the commitlog's messages",
+        "the compacted copy of topics, which may outlive the commitlog's messages (option compacted reads it)",
         frozenset({"messages"}),
         sign="compactionLog",
+        is_checked=True,
     ),
     Kind("rocksdbstore", "an index, timers or transactions in RocksDB", frozenset({"index"}), sign=_TABLES),
 )

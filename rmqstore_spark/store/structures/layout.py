@@ -101,6 +101,8 @@ class Layout:
         dledger: the directory of a DLedger log that has the messages instead of the commitlog, or None. Such a store
             has no segments.
         queues_in_rocksdb: the directory of a RocksDB with queues, beside those in files or instead of them; or None.
+        queue: the topic and queueId of the only queue that has messages in this log, which is that queue's own
+            (store/queue_log.py); None for a commitlog.
     """
 
     root: str
@@ -112,6 +114,7 @@ class Layout:
     abort: bool
     dledger: str | None = None
     queues_in_rocksdb: str | None = None
+    queue: tuple[str, int] | None = None
 
     @property
     def queues(self) -> str | None:

@@ -113,7 +113,7 @@ class PastDamage:
             after = self._after(at, stopped.status, stop)
             yield damage_in(segment, at, after, failed_check(stopped.status, stopped.expected, stopped.found))
             at = after
-        if stop == file_end < segment.end and start < stop and at <= last:
+        if stop == file_end < segment.end and start < stop and at <= last and not segment.of_queue:
             missing = segment.end - stop
             yield damage_in(segment, stop, segment.end, f"the file ends without a blank: {missing} bytes are missing")
 

@@ -19,7 +19,9 @@ class Segment:
 
     `end` is where the segment should end: `size` differs from `end - start` where the file was cut or padded. `pin` is
     the remote object, where the file is one. `wrapping` is the bytes before each unit; None: the unit before. `proofs`
-    are what a plan saw in the store: they have to hold when the segment is opened.
+    are what a plan saw in the store: they have to hold when the segment is opened. `of_queue`: a file of one queue's
+    own log (store/queue_log.py). Its offsets are of that log, so they are no commitLogOffset, and it may end after any
+    unit, without a blank.
     """
 
     path: str
@@ -29,6 +31,7 @@ class Segment:
     pin: Pin | None = None
     wrapping: Wrapping | None = None
     proofs: tuple[Proof, ...] = field(default=(), compare=False, repr=False)
+    of_queue: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,19 +45,21 @@ class Extent:
 
 @dataclass(frozen=True)
 class Damage:
-    """The physical offsets [start, stop) of a file are not what the format demands."""
+    """The physical offsets [start, stop) of a file are not what the format demands. `of_queue`: as of Segment."""
 
     path: str
     start: int
     stop: int
     position: int  # of `start`, in the file (bytes)
     reason: str
+    of_queue: bool = False
 
     @property
     def place(self) -> str:
         """A text that says where the damage is, and what is wrong there."""
+        where = "" if self.of_queue else f" (commitLogOffset {self.start})"
         return one_line(
-            f"{self.path}: position {self.position} (commitLogOffset {self.start}): {self.reason}; "
+            f"{self.path}: position {self.position}{where}: {self.reason}; "
             f"{self.stop - self.start} bytes cannot be read"
         )
 
@@ -68,7 +73,7 @@ class Damage:
 
 def damage_in(segment: Segment, start: int, stop: int, reason: str) -> Damage:
     """A damage of the physical offsets [start, stop) in a segment."""
-    return Damage(segment.path, start, stop, start - segment.start, reason)
+    return Damage(segment.path, start, stop, start - segment.start, reason, segment.of_queue)
 
 
 def segments_of(files: tuple[SegmentFile, ...]) -> tuple[list[Segment], list[Damage]]:

@@ -152,6 +152,36 @@ PROBLEMS = {
     "queueFileGap": Problem("error", "queue", f"files of this queue are missing: {_REBUILD}"),
     "wrongQueueFileSize": Problem("error", "queue", f"brokers do not start with this file: {_REBUILD}"),
     "impossibleTopic": Problem("info", "queue", "no queue can have this name: read its messages from the log"),
+    # ---- logs of single queues: of compaction topics, and of a tiered store
+    "damagedCompactionLog": Problem(
+        "error",
+        "log",
+        "consumers of this compaction topic miss what was here: restore the file from a replica or a backup. Newer "
+        "messages are in the commitlog as well, and option compacted=true finds them there",
+    ),
+    "unorderedQueueLog": Problem(
+        "error",
+        "log",
+        "consumers search this log by queueOffset and may miss messages: restore its files from a replica or a backup",
+    ),
+    "foreignInQueueLog": Problem(
+        "error",
+        "log",
+        "consumers of this queue get a message of another one: the file was moved or copied here; restore the queue's "
+        "own from a replica or a backup",
+    ),
+    "unfinishedQueueLog": Problem(
+        "info",
+        "log",
+        "a broker was killed while it wrote here, or the file was copied meanwhile; a broker that starts drops these "
+        "bytes",
+    ),
+    "wrongCompactionQueue": Problem(
+        "error",
+        "queue",
+        "consumers of this compaction topic miss messages: restore this file and its log from a replica or a backup. "
+        "Option compacted=true needs the log alone",
+    ),
     # ---- index
     "brokenIndexFile": Problem("error", "index", f"look-ups by key do not use this file: {_REBUILD}"),
     "misplacedIndexFile": Problem("error", "index", f"a broker's look-ups by key miss messages: {_REBUILD}"),

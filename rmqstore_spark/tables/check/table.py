@@ -22,6 +22,7 @@ from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.proofs import Proof
 from rmqstore_spark.store.structures.segments import Extent, Segment
+from rmqstore_spark.tables.check.compaction import CompactionLogs, check_compaction_logs
 from rmqstore_spark.tables.check.config import check_config
 from rmqstore_spark.tables.check.ends import Ends, check_ends
 from rmqstore_spark.tables.check.index_files import beyond, check_index_file, spans_of
@@ -61,7 +62,7 @@ class _Config:
     log_start: int
 
 
-_Work = LogPart | QueuesPart | IndexSpan | _Directories | _Config | Ends | tuple[Finding, ...]
+_Work = LogPart | QueuesPart | IndexSpan | _Directories | _Config | Ends | CompactionLogs | tuple[Finding, ...]
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def parts(store: Snapshot, options: ReadOptions) -> list[Part]:
     extents = store.log.extents
     last = store.last_message
     newest = None if last is None or last.store_timestamp is None else last.store_timestamp // 1000
-    work += [_Config(extents[0].start if extents else store.end), Ends(newest), tuple(told)]
+    work += [_Config(extents[0].start if extents else store.end), Ends(newest), CompactionLogs(), tuple(told)]
     return [Part(commitlogs_of(store), moment, each) for each in work]
 
 
@@ -175,6 +176,8 @@ def _findings(store: Snapshot, part: Part) -> Iterator[Finding]:
             yield from check_config(store, work.log_start)
         case Ends() as work:
             yield from check_ends(store, view, work)
+        case CompactionLogs():
+            yield from check_compaction_logs(store, part.moment)
         case work:
             yield from work
 

@@ -1,0 +1,70 @@
+"""compaction/: the logs of compaction topics, which a consumer of such a topic is served from.
+
+    <root>/compaction/compactionLog/<topic>/<queueId>/<20 digits>  units as in the commitlog, whose physicalOffset is
+                                                                   the position in this log; the name is the first one
+    <root>/compaction/compactionCq/<topic>/<queueId>/<same name>   46-byte units of them, as of a BatchCQ
+
+A pass rewrites all files but the last: they become one file or more that keep the name of the first, so names have
+gaps. A file that a pass has written ends with zeros, one that was full with a blank. Directories of work in progress
+(compacting/, replicating/) and files to be deleted do not count.
+Source: org.apache.rocketmq.store.kv.CompactionStore, CompactionLog.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+
+from rmqstore_spark.errors import NotAStoreError
+from rmqstore_spark.store.io.files import Files, cannot_read
+from rmqstore_spark.store.structures.config import topic_entries
+from rmqstore_spark.store.structures.consumequeue import names_in
+from rmqstore_spark.store.structures.layout import Layout, SegmentFile, queue_id_of, queue_path, start_in
+
+_LOGS, _QUEUES = os.path.join("compaction", "compactionLog"), os.path.join("compaction", "compactionCq")
+
+
+def compaction_topics(root: str, files: Files) -> set[str]:
+    """The topics that a broker compacts, or has compacted: by the configuration, or by their directories."""
+    configured = {topic for topic, entry in topic_entries(root, files).items() if _is_compacted(entry)}
+    return configured | {topic for topic in names_in(os.path.join(root, _LOGS), files) if queue_path(topic, 0)}
+
+
+def _is_compacted(entry: dict[str, object]) -> bool:
+    attributes = entry.get("attributes")
+    return isinstance(attributes, dict) and attributes.get("cleanup.policy") == "COMPACTION"
+
+
+def compaction_logs(root: str, files: Files) -> Iterator[Layout]:
+    """The compaction logs of a store, by topic and queueId, each as the layout of a log of its own."""
+    above = os.path.join(root, _LOGS)
+    for topic in sorted(names_in(above, files)):
+        if queue_path(topic, 0) is None:
+            continue
+        directory = os.path.join(above, topic)
+        queue_ids = sorted(n for n in map(queue_id_of, names_in(directory, files)) if n is not None)
+        for queue_id in queue_ids:
+            yield _layout(root, topic, queue_id, os.path.join(directory, str(queue_id)), files)
+
+
+def compaction_queue_file(root: str, queue: tuple[str, int], name: str) -> str:
+    """The path of the file with the units of a compaction log's file of this name."""
+    topic, queue_id = queue
+    return os.path.join(root, _QUEUES, topic, str(queue_id), name)
+
+
+def _layout(root: str, topic: str, queue_id: int, directory: str, files: Files) -> Layout:
+    segments: list[SegmentFile] = []
+    for name in sorted(names_in(directory, files)):
+        path, start = os.path.join(directory, name), start_in(name)
+        if start is None:
+            continue
+        try:
+            found = files.status(path)
+        except FileNotFoundError:
+            continue  # a pass has just replaced it
+        except OSError as why:
+            raise cannot_read(path, why) from None
+        if not stat.S_ISREG(found.st_mode):
+            raise NotAStoreError(f"{path}: expected a file of a compaction log, found something else; move it away")
+        segments.append(SegmentFile(path, start, found.st_size, files.pin(path)))
+    return Layout(root, tuple(segments), (), None, None, None, abort=False, queue=(topic, queue_id))

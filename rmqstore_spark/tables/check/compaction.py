@@ -1,0 +1,242 @@
+"""The logs of compaction topics, and the units that lead a consumer along them.
+
+In a compaction log queue offsets ascend, with gaps where messages were superseded. Each message has a unit in the file
+of the same name in compactionCq/, with its position, size, hash of the tag, store time and queue offset. Gaps between
+files are no fault: a pass leaves them.
+Source: org.apache.rocketmq.store.kv.CompactionLog, store.queue.SparseConsumeQueue.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from native_io import java_hashes
+from rmqstore_spark.errors import DamagedStoreError, DeletedMeanwhileError
+from rmqstore_spark.store.format.units import BatchBuilder, Budget
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.queue_log import QueueLog, compaction_logs_of
+from rmqstore_spark.store.snapshot import StoreRef
+from rmqstore_spark.store.structures.compaction import compaction_queue_file
+from rmqstore_spark.store.structures.segments import Damage, Extent
+from rmqstore_spark.tables.check.moment import Moment
+from rmqstore_spark.tables.check.problems import Finding
+
+_COLUMNS = ["topic", "queueId", "queueOffset", "commitLogOffset", "storeSize", "storeTimestamp", "tags"]
+_BUDGET = Budget(16 * 1024, 16 * 1024 * 1024)
+_FIELDS = {
+    "position": ">i8",
+    "size": ">i4",
+    "tagsCode": ">i8",
+    "store time": ">i8",
+    "queueOffset": ">i8",
+    "messages": ">i2",
+    "reserved": ">i8",
+}
+_UNIT = np.dtype(list(_FIELDS.items()))
+_COMPARED = [name for name in _FIELDS if name != "reserved"]
+_END = -1  # the position in a unit that ends a file
+
+
+@dataclass(frozen=True)
+class CompactionLogs:
+    """The part of a check that is about compaction logs."""
+
+
+class _Units(NamedTuple):
+    """The messages of a file, as its units should be, and its damage."""
+
+    expected: npt.NDArray[np.void]
+    damages: list[Damage]
+
+
+def check_compaction_logs(store: StoreRef, moment: Moment) -> Iterator[Finding]:
+    """Check all compaction logs of a store. A file that a pass replaces meanwhile is not judged."""
+    for log in compaction_logs_of(store):
+        try:
+            yield from list(_check_log(log, moment))
+        except DeletedMeanwhileError:
+            continue
+        except DamagedStoreError as why:
+            topic, queue_id = log.queue
+            yield Finding("damagedCompactionLog", topic=topic, queue_id=queue_id, expected="one log", found=str(why))
+
+
+def _check_log(log: QueueLog, moment: Moment) -> Iterator[Finding]:
+    topic, queue_id = log.queue
+    before = -1
+    extents = log.log.extents
+    for extent in extents:
+        path, damages, found = extent.segment.path, list[Damage](), list[npt.NDArray[np.void]]()
+        for each in _read(log, extent):
+            if isinstance(each, Damage):
+                damages.append(each)
+                yield Finding(
+                    "damagedCompactionLog",
+                    path,
+                    each.position,
+                    topic=topic,
+                    queue_id=queue_id,
+                    expected="a message",
+                    found=each.reason,
+                    count=each.stop - each.start,
+                )
+                continue
+            yield from _of_others(log, extent, each)
+            units = _expected(each)
+            if (finding := _order(log, extent, before, units)) is not None:
+                yield finding
+            before = int(units["queueOffset"][-1])
+            found.append(units)
+        units = np.concatenate(found) if found else np.empty(0, _UNIT)
+        may_lag = moment.is_unsettled and extent is extents[-1]
+        yield from _check_queue(log, extent, _Units(units, damages), may_lag)
+    if extents:
+        yield from _after_end(log, extents[-1])
+
+
+def _read(log: QueueLog, extent: Extent) -> Iterator[pa.RecordBatch | Damage]:
+    builder = BatchBuilder(_COLUMNS, _BUDGET)
+    with log.reader(extent.segment, verify_crc=True) as reader:
+        for damage in log.past_damage(reader).decode(extent.start, extent.stop, builder):
+            if damage is not None:
+                if builder.decoder.rows:
+                    yield builder.finish()
+                yield damage
+            elif builder.is_full:
+                yield builder.finish()
+        if builder.decoder.rows:
+            yield builder.finish()
+
+
+def _expected(batch: pa.RecordBatch) -> npt.NDArray[np.void]:
+    units = np.zeros(batch.num_rows, _UNIT)
+    units["queueOffset"], units["position"], units["size"] = (batch.column(at).to_numpy() for at in (2, 3, 4))
+    units["store time"] = batch.column(5).cast(pa.int64()).fill_null(0).to_numpy() // 1000
+    tags = batch.column(6).fill_null("")
+    units["tagsCode"] = java_hashes(tags)
+    units["messages"] = 1
+    return units
+
+
+def _of_others(log: QueueLog, extent: Extent, batch: pa.RecordBatch) -> Iterator[Finding]:
+    topic, queue_id = log.queue
+    names = zip(*(batch.column(at).to_pylist() for at in (0, 1, 3)), strict=True)
+    wrong = [(of, number, position) for of, number, position in names if (of, number) != log.queue]
+    if wrong:
+        of, number, position = wrong[0]
+        yield Finding(
+            "foreignInQueueLog",
+            extent.segment.path,
+            position - extent.segment.start,
+            topic=topic,
+            queue_id=queue_id,
+            expected=f"messages of topic {topic!r}, queue {queue_id}",
+            found=f"one of topic {of!r}, queue {number}",
+            count=len(wrong),
+        )
+
+
+def _order(log: QueueLog, extent: Extent, before: int, units: npt.NDArray[np.void]) -> Finding | None:
+    """Queue offsets that do not ascend."""
+    bases = units["queueOffset"].astype(np.int64)
+    steps = np.diff(bases, prepend=before)
+    wrong = np.flatnonzero(steps <= 0)
+    if not len(wrong):
+        return None
+    at = int(wrong[0])
+    last = before if at == 0 else int(bases[at - 1])
+    return Finding(
+        "unorderedQueueLog",
+        extent.segment.path,
+        int(units["position"][at]) - extent.segment.start,
+        topic=log.queue[0],
+        queue_id=log.queue[1],
+        queue_offset=int(bases[at]),
+        expected=f"a queueOffset after {last}",
+        found=f"{bases[at]}",
+        count=len(wrong),
+    )
+
+
+def _check_queue(log: QueueLog, extent: Extent, units: _Units, may_lag: bool) -> Iterator[Finding]:
+    """Compare the messages of a file with the units that lead to them."""
+    path = compaction_queue_file(log.root, log.queue, os.path.basename(extent.segment.path))
+    claims = _claims(path, log.files)
+    if claims is None:
+        if len(units.expected):
+            yield _queue_finding(log, path, None, units.expected[0], "no file", len(units.expected))
+        return
+    used = np.flatnonzero((claims["size"] != 0) & (claims["position"] != _END))
+    known = claims[used]
+    at = np.searchsorted(units.expected["position"], known["position"])
+    is_there = np.zeros(len(known), bool)
+    inside = at < len(units.expected)
+    is_there[inside] = units.expected["position"][at[inside]] == known["position"][inside]
+    is_right = is_there.copy()
+    for name in _COMPARED:
+        is_right[is_there] &= units.expected[name][at[is_there]] == known[name][is_there]
+    for damage in units.damages:
+        is_right |= ~is_there & (known["position"] >= damage.start) & (known["position"] < damage.stop)
+    wrong = np.flatnonzero(~is_right)
+    if len(wrong):
+        first = int(wrong[0])
+        here = units.expected[at[first]] if is_there[first] else None
+        yield _queue_finding(log, path, int(used[first]), here, _text(known[first]), len(wrong))
+    missing = np.flatnonzero(~np.isin(units.expected["position"], known["position"]))
+    if may_lag:  # a broker writes the unit after the message
+        missing = missing[units.expected["position"][missing] < known["position"].max(initial=-1)]
+    if len(missing):
+        yield _queue_finding(log, path, None, units.expected[int(missing[0])], "none", len(missing))
+
+
+def _queue_finding(
+    log: QueueLog, path: str, number: int | None, unit: np.void | None, found: str, count: int
+) -> Finding:
+    return Finding(
+        "wrongCompactionQueue",
+        path,
+        None if number is None else number * _UNIT.itemsize,
+        topic=log.queue[0],
+        queue_id=log.queue[1],
+        queue_offset=None if unit is None else int(unit["queueOffset"]),
+        expected="a unit of a message in the compaction log" if unit is None else _text(unit),
+        found=found,
+        count=count,
+    )
+
+
+def _text(unit: np.void) -> str:
+    fields = ", ".join(f"{name} {int(unit[name])}" for name in _COMPARED)
+    return f"a unit with {fields}"
+
+
+def _claims(path: str, files: Files) -> npt.NDArray[np.void] | None:
+    """The units of a file of compactionCq/; None where there is no such file."""
+    if not files.exists(path):
+        return None
+    with files.file(path) as file:
+        data = file.read(0, file.size // _UNIT.itemsize * _UNIT.itemsize)
+    return np.frombuffer(data[: len(data) // _UNIT.itemsize * _UNIT.itemsize], _UNIT)
+
+
+def _after_end(log: QueueLog, extent: Extent) -> Iterator[Finding]:
+    """Bytes after a log's last message that are no message: half of one, of a broker that was killed."""
+    with log.reader(extent.segment) as reader:
+        if extent.stop >= reader.file_end or reader.is_closed_at(extent.stop):
+            return
+        head = reader.read(extent.stop, min(4096, reader.file_end - extent.stop))
+    if any(head):
+        yield Finding(
+            "unfinishedQueueLog",
+            extent.segment.path,
+            extent.stop - extent.segment.start,
+            topic=log.queue[0],
+            queue_id=log.queue[1],
+            expected="only zeros after the last message",
+            found="other bytes",
+        )
