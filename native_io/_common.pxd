@@ -13,7 +13,7 @@ cdef extern from "unit.h" nogil:
         RMQ_AT_SYSFLAG, RMQ_AT_BORN_TIMESTAMP, RMQ_AT_BORN_HOST
         RMQ_OK, RMQ_LIMIT, RMQ_FULL, RMQ_MORE, RMQ_BLANK, RMQ_NO_BLANK, RMQ_BAD_MAGIC, RMQ_BAD_BLANK
         RMQ_BAD_TOTAL_SIZE, RMQ_BAD_PHYSICAL_OFFSET, RMQ_BAD_BODY_LENGTH, RMQ_BAD_TOPIC_LENGTH
-        RMQ_BAD_PROPERTIES_LENGTH, RMQ_BAD_LENGTH_SUM, RMQ_BAD_BODY_CRC, RMQ_CROSSES_STOP, RMQ_CONTRADICTED, RMQ_ASK
+        RMQ_BAD_PROPERTIES_LENGTH, RMQ_BAD_LENGTH_SUM, RMQ_BAD_BODY_CRC, RMQ_CROSSES_STOP, RMQ_CONTRADICTED, RMQ_NO_ENTRY, RMQ_BAD_ENTRY, RMQ_ASK
     ctypedef struct rmq_unit:
         const uint8_t *start
         const uint8_t *topic
@@ -26,6 +26,7 @@ cdef extern from "walk.h" nogil:
         int64_t header
         int64_t at_size
         int64_t at_position
+        int64_t at_body
     ctypedef struct rmq_walk:
         const uint8_t *window
         int64_t size

@@ -36,6 +36,8 @@ class Status(enum.IntEnum):
     BAD_BODY_CRC = ...
     CROSSES_STOP = ...  # a unit reaches over the stop, so the stop is not a unit's start
     CONTRADICTED = ...  # a unit, but not the claimed one (Filter.pick only)
+    NO_ENTRY = ...  # neither a unit nor an entry that wraps one; only with a Wrapping, as the next one
+    BAD_ENTRY = ...  # an entry that is not as long as its unit and its header
 
 class Wrapping:
     """The bytes before each unit of a log whose entries wrap units.
@@ -44,14 +46,21 @@ class Wrapping:
         header: the number of bytes before a unit, 16 or more; an entry without a unit has no other bytes.
         at_size: the offset in the header of the whole entry's size (int32).
         at_position: the offset in the header of the physical offset of the entry's first byte (int64).
+        at_body: the offset in the header of the unit's size (int32); -1: the header does not say it.
+        at_order: the offsets in the header of the entry's index and term (int64), by which entries are ordered; None:
+            they have no such order. The walk does not look at them.
 
     Raises:
         ValueError: the fields do not fit into the header.
     """
 
-    def __init__(self, header: int, at_size: int, at_position: int) -> None: ...
+    def __init__(
+        self, header: int, at_size: int, at_position: int, at_body: int = -1, at_order: tuple[int, int] | None = None
+    ) -> None: ...
     @property
     def header(self) -> int: ...
+    @property
+    def at_order(self) -> tuple[int, int] | None: ...
     def entry_size(self, header: Buffer, position: int) -> int | None:
         """The size in bytes of the entry at a physical offset that begins with this header; None where no entry begins
         so."""

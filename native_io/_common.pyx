@@ -71,6 +71,8 @@ class Status(enum.IntEnum):
     BAD_BODY_CRC = RMQ_BAD_BODY_CRC
     CROSSES_STOP = RMQ_CROSSES_STOP
     CONTRADICTED = RMQ_CONTRADICTED
+    NO_ENTRY = RMQ_NO_ENTRY
+    BAD_ENTRY = RMQ_BAD_ENTRY
 
 
 cdef tuple _STATUS = tuple(Status)  # by value: an enum look-up by number costs more than a whole unit
@@ -100,15 +102,21 @@ cdef int check_offsets(int64_t size, int64_t base, int64_t position, int64_t seg
 
 
 cdef class Wrapping:
-    def __cinit__(self, int64_t header, int64_t at_size, int64_t at_position):
+    def __cinit__(self, int64_t header, int64_t at_size, int64_t at_position, int64_t at_body=-1, at_order=None):
         if not (16 <= header < 1 << 16 and 0 <= at_size <= header - 4 and 0 <= at_position <= header - 8):
             raise ValueError(f"no header of {header} bytes has a size at {at_size} and a position at {at_position}")
-        self.wrapping = rmq_wrapping(header, at_size, at_position)
-        self.fields = (header, at_size, at_position)
+        if at_body > header - 4 or (at_order is not None and not 0 <= min(at_order) <= max(at_order) <= header - 8):
+            raise ValueError(f"no header of {header} bytes has a body's size at {at_body}, and its order at {at_order}")
+        self.wrapping = rmq_wrapping(header, at_size, at_position, at_body)
+        self.fields = (header, at_size, at_position, at_body, at_order)
 
     @property
     def header(self):
         return self.wrapping.header
+
+    @property
+    def at_order(self):
+        return self.fields[4]
 
     def entry_size(self, const uint8_t[::1] header not None, int64_t position):
         if header.shape[0] < self.wrapping.header or rmq_i64(&header[0] + self.wrapping.at_position) != position:

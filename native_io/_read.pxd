@@ -92,6 +92,7 @@ cdef extern from "tiling.h" nogil:
         const int64_t *starts
         const int64_t *stops
         const int64_t *segments
+        const int64_t *headers
         int64_t stretches
         uint64_t *open_ends
         int64_t *furthest

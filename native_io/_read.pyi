@@ -193,6 +193,7 @@ class Tiling:
         starts, stops: the physical offsets of the stretches, ascending, none within another.
         segments: the start of each stretch's segment.
         found: filled with TILING_ROWS, a column for each stretch. All values have to be 0 before the first queue.
+        headers: the bytes before each unit of a stretch that wrap it; None: units follow each other everywhere.
     """
 
     def __init__(
@@ -201,6 +202,7 @@ class Tiling:
         stops: npt.NDArray[np.int64],
         segments: npt.NDArray[np.int64],
         found: npt.NDArray[np.int64],
+        headers: npt.NDArray[np.int64] | None = None,
     ) -> None: ...
     def begin(self, number: int, *, unit_size: int, asked: bool) -> None:
         """Begin a queue whose units come next, from this number on.

@@ -263,17 +263,23 @@ cdef class QueueWalk(OneAtATime):
 
 cdef class Tiling(OneAtATime):
     cdef rmq_tiling tiling
-    cdef const int64_t[::1] starts, stops, segments
+    cdef const int64_t[::1] starts, stops, segments, headers
     cdef int64_t[:, ::1] found
 
     def __cinit__(self, const int64_t[::1] starts not None, const int64_t[::1] stops not None,
-                  const int64_t[::1] segments not None, int64_t[:, ::1] found not None):
+                  const int64_t[::1] segments not None, int64_t[:, ::1] found not None,
+                  const int64_t[::1] headers=None):
         cdef int64_t n = starts.shape[0]
         if n == 0 or stops.shape[0] != n or segments.shape[0] != n or found.shape[1] != n:
             raise ValueError(f"{n} starts need as many stops, segments and columns")
         if found.shape[0] != len(TILING_ROWS):
             raise ValueError(f"{len(TILING_ROWS)} rows are filled, found {found.shape[0]}")
-        self.starts, self.stops, self.segments, self.found = starts, stops, segments, found
+        if headers is not None and headers.shape[0] != n:
+            raise ValueError(f"{n} starts need as many headers, found {headers.shape[0]}")
+        self.starts, self.stops, self.segments, self.found, self.headers = starts, stops, segments, found, headers
+        self.tiling.headers = NULL
+        if headers is not None:
+            self.tiling.headers = &headers[0]
         self.tiling.starts, self.tiling.stops, self.tiling.stretches = &starts[0], &stops[0], n
         self.tiling.segments = &segments[0]
         self.tiling.open_ends = <uint64_t *>&found[0, 0]

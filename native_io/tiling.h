@@ -16,9 +16,10 @@ typedef struct {
 typedef struct {
     const int64_t *starts, *stops; /* of the stretches, ascending, none within another */
     const int64_t *segments;       /* where the segment of each begins */
+    const int64_t *headers;        /* the bytes before each of its units that belong to the unit (walk.h); NULL: none */
     int64_t stretches;
     /* Of each stretch: */
-    uint64_t *open_ends;    /* fingerprint of where units end, without those where others begin */
+    uint64_t *open_ends;    /* fingerprint of where units end and have a header behind, without those where others begin */
     int64_t *furthest;      /* where the last unit ends */
     int64_t *counts;        /* units */
     int64_t *crossed;       /* not 0: a unit reaches over its stop */
@@ -85,6 +86,7 @@ static int rmq_add_units(rmq_tiling *t, const uint8_t *units, int64_t count) {
     int64_t i = 0;
     while (i < count && t->at < t->stretches) {
         const int64_t start = t->starts[t->at], stop = t->stops[t->at];
+        const uint64_t header = t->headers == NULL ? 0 : (uint64_t)t->headers[t->at];
         rmq_tiles tiles = {0};
         int64_t end = t->end;
         int goes_on = 1;
@@ -102,7 +104,7 @@ static int rmq_add_units(rmq_tiling *t, const uint8_t *units, int64_t count) {
             tiles.count += 1;
             tiles.bytes += size;
             tiles.begins += rmq_fingerprint(begin);
-            tiles.ends += rmq_fingerprint(end);
+            tiles.ends += rmq_fingerprint((int64_t)((uint64_t)end + header));
         }
         t->end = end;
         rmq_add_tiles(t, &tiles, units);

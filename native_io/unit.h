@@ -63,6 +63,8 @@ enum {
     RMQ_BAD_BODY_CRC,
     RMQ_CROSSES_STOP,        /* a unit that begins before the stop and ends after it */
     RMQ_CONTRADICTED,        /* a unit, but not the one that an accelerator says is here */
+    RMQ_NO_ENTRY,            /* neither a unit nor an entry that wraps one (walk.h) */
+    RMQ_BAD_ENTRY,           /* an entry that is not as long as its unit and its header */
     RMQ_ASK,                 /* a queue that the filter has not judged yet; never leaves the kernel */
 };
 

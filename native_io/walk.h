@@ -12,7 +12,8 @@
 typedef struct {
     int64_t header;      /* bytes, 16 or more */
     int64_t at_size;     /* offset in the header of the whole entry's size (i32), */
-    int64_t at_position; /* and of the physical offset of the entry's first byte (i64) */
+    int64_t at_position; /* of the physical offset of the entry's first byte (i64), */
+    int64_t at_body;     /* and of the size of what is wrapped (i32); -1: the header does not have it */
 } rmq_wrapping;
 
 /* Offsets are physical ones. The code that begins a walk has checked that 0 <= base <= position <= base + size <=
@@ -32,9 +33,9 @@ typedef struct {
 } rmq_walk;
 
 /* Pass the header of the entry at `*at`, and before it those of entries that have no unit: RMQ_OK, and a unit is to be at
- * `*at`. Or RMQ_LIMIT, RMQ_CROSSES_STOP, RMQ_MORE as of rmq_next, or RMQ_BLANK: such a log's file ends with i32 -1, i32 bytes
- * left. */
-static int rmq_unwrap(const rmq_walk *w, int64_t *at, rmq_finding *why) {
+ * `*at`, in an entry of `*entry` bytes; 0: no entry begins here, but a unit may, whose entry began before. Or RMQ_LIMIT,
+ * RMQ_CROSSES_STOP, RMQ_MORE as of rmq_next, or RMQ_BLANK: such a log's file ends with i32 -1, i32 bytes left. */
+static int rmq_unwrap(const rmq_walk *w, int64_t *at, int64_t *entry, rmq_finding *why) {
     const rmq_wrapping *const f = w->wrapping;
     int64_t position = *at;
     int status = RMQ_OK;
@@ -52,10 +53,37 @@ static int rmq_unwrap(const rmq_walk *w, int64_t *at, rmq_finding *why) {
         if (size < f->header || size > left || rmq_i64(p + f->at_position) != position) break; /* no entry */
         if (position + f->header > w->stop) return rmq_fail(why, RMQ_CROSSES_STOP, w->stop, position + f->header);
         position += f->header;
-        if (size > f->header) break;
+        if (size > f->header) {
+            *entry = size;
+            break;
+        }
     }
     *at = position;
     return status == RMQ_OK && position >= w->stop ? RMQ_LIMIT : status;
+}
+
+/* The unit at `*at`, in an entry of `entry` bytes, or 0 where no entry begins before it: as of rmq_next. An entry must be as
+ * long as its header and its unit; if it is not, `*at` goes back to where it begins. Where neither an entry nor anything like
+ * a unit is, an entry is missed, not a unit. */
+static __attribute__((noinline)) int rmq_unit_in_entry(const rmq_walk *w, int64_t *at, int64_t entry, int verify_crc,
+                                                       rmq_unit *u, rmq_finding *why) {
+    const rmq_wrapping *const f = w->wrapping;
+    const uint8_t *const p = w->window + (*at - w->base);
+    const int64_t available = w->size - (*at - w->base);
+    const int status = rmq_unit_at(p, available, *at, w->segment_end - *at, verify_crc, u, why);
+    if (entry != 0) {
+        if (status != RMQ_OK) return status;
+        const int64_t due = f->header + u->total;
+        const int64_t said = f->at_body < 0 ? due : f->header + rmq_i32(p - f->header + f->at_body);
+        if (entry == due && said == due) return RMQ_OK;
+        *at -= f->header;
+        return rmq_fail(why, RMQ_BAD_ENTRY, due, entry == due ? said : entry);
+    }
+    if (status == RMQ_OK || status == RMQ_MORE || status == RMQ_NO_BLANK) return status;
+    const int32_t first = rmq_i32(p), second = rmq_i32(p + 4);
+    if (second == RMQ_MAGIC_V1 || second == RMQ_MAGIC_V2) return status;
+    if (first == -1) return rmq_fail(why, RMQ_BAD_BLANK, w->segment_end - *at, second);
+    return rmq_fail(why, RMQ_NO_ENTRY, *at, available < f->header ? 0 : rmq_i64(p + f->at_position));
 }
 
 /* The unit at `*at`, or after what wraps it there; then `*at` is where it begins. RMQ_OK, or why there is none before the
@@ -63,13 +91,17 @@ static int rmq_unwrap(const rmq_walk *w, int64_t *at, rmq_finding *why) {
 static inline int rmq_next(const rmq_walk *w, int64_t *at, int verify_crc, rmq_unit *u, rmq_finding *why) {
     if (*at >= w->stop) return RMQ_LIMIT;
     const int64_t began = *at;
-    if (__builtin_expect(w->wrapping != NULL, 0)) {
-        const int unwrapped = rmq_unwrap(w, at, why);
-        if (unwrapped != RMQ_OK) return unwrapped;
+    int status;
+    if (__builtin_expect(w->wrapping == NULL, 1)) {
+        const int64_t in_window = *at - w->base;
+        status =
+            rmq_unit_at(w->window + in_window, w->size - in_window, *at, w->segment_end - *at, verify_crc, u, why);
+    } else {
+        int64_t entry = 0;
+        status = rmq_unwrap(w, at, &entry, why);
+        if (status != RMQ_OK) return status;
+        status = rmq_unit_in_entry(w, at, entry, verify_crc, u, why);
     }
-    const int64_t in_window = *at - w->base;
-    const int status =
-        rmq_unit_at(w->window + in_window, w->size - in_window, *at, w->segment_end - *at, verify_crc, u, why);
     if (status == RMQ_OK && *at + u->total > w->stop) return rmq_fail(why, RMQ_CROSSES_STOP, w->stop, *at + u->total);
     if (status == RMQ_MORE && *at > began) { /* so that the caller shows the header once more */
         why->expected += *at - began;

@@ -38,8 +38,6 @@ def elsewhere(store: Snapshot, table: str | None = None) -> Iterator[Elsewhere]:
     Args:
         table: yield only the places that this table needs.
     """
-    if store.layout.dledger is not None and table is None:
-        yield Elsewhere(store.layout.dledger, "all messages, in a log of DLedger", frozenset())
     for kind in kinds_in(store.root, store.files, (kind for kind in KINDS if table in (None, *kind.hides))):
         if not _is_read(store, kind):
             yield _place(store, kind)

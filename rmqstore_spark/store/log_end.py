@@ -11,6 +11,11 @@ proves that a message was lost there:
   * the bytes are such as no broker leaves there: a header that reaches over the end of its file, no space for a blank,
     or a blank that does not reach to the end. The file was cut.
 In any earlier segment all bytes that are neither a unit nor the closing blank are damage.
+
+In a log of entries (structures/entries.py) their order tells what no time can, as each of several nodes has its own
+clock: an entry that does not go on from the one before it ends the log, unless its ConsumeQueue knows its message. (A
+broker puts a message there only once it can no longer be rolled back.) And an entry that is later in that order proves
+that the log goes on.
 """
 
 import bisect
@@ -27,6 +32,7 @@ from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.checkpoint import logics_timestamp
 from rmqstore_spark.store.structures.commitlog import SegmentReader
 from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.entries import Entry, EntryOrder
 from rmqstore_spark.store.structures.layout import Layout
 from rmqstore_spark.store.structures.past_damage import PastDamage
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
@@ -42,6 +48,7 @@ _LOOK_SIZE = 64 * 1024  # bytes that are read where a message may be lost, to se
 _TAIL_SIZE = 16 * 1024  # bytes before the end of the data that are searched for a unit
 _UNITS_TO_TRY = 16
 _QUEUES_TO_ASK = 64
+_BEFORE_HEADER = (Status.NO_ENTRY, Status.BAD_ENTRY)  # a walk that stopped so is where an entry would begin
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,7 @@ class _Stop:
         status: why the walk stopped there.
         last: the last unit before the stop; None when there is none or that unit is damaged.
         newest: store time (us) that messages after the stop are not older than; None if unknown.
+        entry: where entries wrap units: the last one before the stop; None if unknown.
         is_damage: units follow that would prove that the log goes on if they were not older than the damaged message
             here: either these units are left over from a truncated log, or the damaged message's time is damaged, too.
     """
@@ -84,6 +92,7 @@ class _Stop:
     status: Status
     last: Header | None
     newest: int | None
+    entry: Entry | None = None
     is_damage: bool = False
 
 
@@ -169,27 +178,36 @@ class LogEnd:
 
     def _last_started(self) -> int:
         """The last segment that begins with a unit; the first one when none does."""
+        began: tuple[int, Entry | None] | None = None  # the last one so far, and its first entry
         for index in reversed(range(len(self._segments))):
             with self._open(index) as reader:
-                if reader.header(self._segments[index].start) is not None:
-                    return index
-        return 0
+                first = reader.header(self._segments[index].start)
+                entry = None if first is None else reader.entry(first)
+            if began is not None and (entry is None or began[1] is None or entry.is_before(began[1])):
+                break
+            if first is not None:
+                began = index, entry  # a file that begins with an older entry is left over
+                if entry is None:
+                    break
+        return 0 if began is None else began[0]
 
     def _walk(self, index: int, at: int, newest: int | None = None) -> _Stop:
-        last = None
+        last, order = None, EntryOrder()
         while True:
             segment = self._segments[index]
             with self._open(index) as reader:
-                position, walked = reader.walk(at, segment.end)
+                position, walked = reader.walk(at, segment.end, order)
                 at, status = walked.at, walked.status
                 if position is not None:
                     last = reader.header(position)
             newest = newest if last is None or last.store_timestamp is None else last.store_timestamp
             following = index + 1
             if status is not Status.BLANK or following == len(self._segments) or not self._is_begun(following):
-                return _Stop(index, at, status, last, newest)
+                return _Stop(index, at, status, last, newest, order.last)
             if self._segments[following].start != segment.end:
-                return _Stop(index, at, status, last, newest)
+                return _Stop(index, at, status, last, newest, order.last)
+            if segment.wrapping is not None:
+                order.skip(at, segment.end, segment.wrapping)
             index, at = following, segment.end
 
     def _is_begun(self, index: int) -> bool:
@@ -292,6 +310,8 @@ class LogEnd:
         damaged = min(stop.at + FORMAT["SMALLEST_UNIT"], file_end)
         if stop.is_damage or stop.status in (Status.NO_BLANK, Status.MORE, Status.BAD_BLANK):
             return damaged
+        if stop.status in _BEFORE_HEADER and self._is_cut_entry(stop):
+            return damaged
         with self._open(stop.segment) as reader:
             data = reader.read(stop.at, HEAD_SIZE)
         if stop.status is Status.BAD_TOTAL_SIZE:
@@ -307,6 +327,16 @@ class LogEnd:
         is_empty = stop.last is None and stop.at == self._segments[0].start and stop.status is not Status.BLANK
         return file_end if is_empty and any(data[: FORMAT["BLANK_SIZE"]]) and not self._layout.abort else None
 
+    def _is_cut_entry(self, stop: _Stop) -> bool:
+        """Does an entry begin at a stop that reaches over the end of its file? Or does it not even have its header?"""
+        segment = self._segments[stop.segment]
+        with self._open(stop.segment) as reader:
+            data = reader.read(stop.at, _header(segment))
+        if segment.wrapping is None or len(data) < _header(segment):
+            return any(data)
+        size = segment.wrapping.entry_size(data, stop.at)
+        return size is not None and stop.at + size + FORMAT["BLANK_SIZE"] > segment.end
+
     def _lost_unit(self, stop: _Stop) -> _Stop | None:
         """The stop after a lost message, proved by a ConsumeQueue unit that points exactly to bytes that are no unit.
         Where there are only zeros the message never came here: the queues of a copy may have been copied later than its
@@ -316,13 +346,15 @@ class LogEnd:
         the queue unit."""
         if stop.status is Status.BLANK:
             return None
-        segment, at = self._segments[stop.segment], stop.at
+        segment = self._segments[stop.segment]
+        header = _header(segment)
+        at = first = stop.at + header if stop.status in _BEFORE_HEADER else stop.at
         with self._open(stop.segment) as reader:
             while at + FORMAT["SMALLEST_UNIT"] + FORMAT["BLANK_SIZE"] <= segment.end:
                 extents = reader.data_extents(at, at + _LOOK_SIZE)
                 if not any(reader.read(start, end - start).strip(b"\0") for start, end in extents):
                     return None  # only zeros, whatever a queue unit says
-                if at > stop.at and reader.header(at) is not None:
+                if at > first and reader.header(at) is not None:
                     return None  # a whole unit, which no queue unit proves lost: _later_unit() tells whether it is live
                 found = reader.read(at, _LOOK_SIZE)
                 after = None
@@ -338,7 +370,7 @@ class LogEnd:
                         return self._walk(stop.segment, at + size, _later(stop.newest, self._time_at(stop, at)))
                 if after is None:
                     return None
-                at = after
+                at = after + header
         return None
 
     def _has_known(self, reader: SegmentReader, start: int, end: int, newest: int | None) -> bool:
@@ -406,6 +438,10 @@ class LogEnd:
         is_older = False
         joined: set[int] | None = None
         for number, (index, header) in enumerate(self._units_after(stop)):
+            if self._has_order(index):
+                if self._is_later_entry(index, header, stop):
+                    return self._walk(index, header.position)
+                continue
             if number == 0 and self._is_written(stop):
                 stop, damaged = replace(stop, newest=None), None
             if not _not_older(header, stop.newest):
@@ -427,6 +463,18 @@ class LogEnd:
                     continue
             return self._walk(index, header.position)
         return replace(stop, is_damage=True) if is_older else None
+
+    def _has_order(self, index: int) -> bool:
+        wrapping = self._segments[index].wrapping
+        return wrapping is not None and wrapping.at_order is not None
+
+    def _is_later_entry(self, index: int, header: Header, stop: _Stop) -> bool:
+        """Does the order of entries, or a ConsumeQueue, prove that a unit after a stop belongs to the log?"""
+        with self._open(index) as reader:
+            entry = reader.entry(header)
+        is_later = entry is not None and (stop.entry is None or stop.entry.is_before(entry))
+        known = self._queues.vouch_for(header) if header.is_queued else None
+        return (known or is_later) and (known is True or self._is_whole(index, header))
 
     def _is_written(self, stop: _Stop) -> bool:
         """Was everything after a stop written by our writer, and none of it cut off by a broker that went on there? If
@@ -536,6 +584,11 @@ class LogEnd:
                     seen[queue] = max(seen.get(queue, -1), header.queue_offset)
         self._seen_in[stop.segment] = at, seen
         return seen
+
+
+def _header(segment: Segment) -> int:
+    """The bytes before each unit of a segment."""
+    return 0 if segment.wrapping is None else segment.wrapping.header
 
 
 def _agrees(head: Head, claim: tuple[int, int, int]) -> bool:

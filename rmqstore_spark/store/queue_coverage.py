@@ -94,9 +94,8 @@ def coverage(store: Snapshot, extents: Sequence[Extent], asked: Callable[[Queue]
     ]
     # Without gaps and overlaps each unit begins where another ends, all but the first and the last.
     is_tiled = [
-        int(found[_OPEN_ENDS, at])
-        == _wrapped(fingerprint(furthest[at : at + 1]) - fingerprint(np.array([extent.start])))
-        for at, extent in enumerate(extents)
+        int(found[_OPEN_ENDS, at]) in _closed(extent, end)
+        for at, (extent, end) in enumerate(zip(extents, furthest.tolist(), strict=True))
     ]
     doubtful = [at for at, tiled in enumerate(is_tiled) if is_sound[at] and not tiled]
     for at, parts in _sorted_out(store, extents, doubtful, found, queues):
@@ -105,7 +104,7 @@ def coverage(store: Snapshot, extents: Sequence[Extent], asked: Callable[[Queue]
     sound = np.flatnonzero(is_sound).tolist()
     lives = _live_ends(store, extents, sound, found)
     for at, live in zip(sound, lives, strict=True):
-        gaps[at] = _with_what_is_not_live(extents[at], gaps[at], live)
+        gaps[at] = _without_headers(extents[at], _with_what_is_not_live(extents[at], gaps[at], live))
     # The last gap may be no more than the segment's closing blank; but not where a queue still has units after it.
     last = {at: gaps[at][-1][0] for at in sound if gaps[at] and furthest[at] <= gaps[at][-1][0]}
     for at, is_blank in zip(last, _are_blank(store, [(extents[at], last[at]) for at in last]), strict=True):
@@ -136,12 +135,13 @@ def _walk(
     starts = np.array([extent.start for extent in extents], np.int64)
     stops = np.array([extent.stop for extent in extents], np.int64)
     segments = np.array([extent.segment.start for extent in extents], np.int64)
+    headers = np.array(list(map(_header, extents)), np.int64)
     threads = max(min(_THREADS, cores()), min(store.files.prices.concurrency, len(queues)))
     done = [0] * threads
 
     def walk(thread: int) -> _Walked:
         found = np.zeros((len(TILING_ROWS), len(extents)), np.int64)
-        tiling = Tiling(starts, stops, segments, found)
+        tiling = Tiling(starts, stops, segments, found, headers)
         ends: list[_End] = []
         for queue, first, chunks in _all_chunks(store, queues[thread::threads], begin):
             tiling.begin(first, unit_size=queue.unit_size, asked=asked(queue))
@@ -346,10 +346,30 @@ def _from(store: Snapshot, start: int) -> int | None:
 
 def _gaps(begins: _Array, ends: _Array, extent: Extent) -> Gaps | None:
     """The parts of an extent between the units; None when two units overlap."""
+    begins = np.maximum(begins - _header(extent), extent.start)
     begins, ends = np.append(begins, extent.stop), np.insert(ends, 0, extent.start)
     if (begins < ends).any():
         return None
     return [(int(ends[i]), int(begins[i])) for i in np.flatnonzero(begins > ends)]
+
+
+def _header(extent: Extent) -> int:
+    """The bytes before each unit of an extent that wrap it."""
+    wrapping = extent.segment.wrapping
+    return 0 if wrapping is None else wrapping.header
+
+
+def _closed(extent: Extent, end: int) -> set[int]:
+    """What the open ends of units come to that follow each other from the start of an extent to an end. Where units are
+    wrapped, an extent begins with a unit or with what wraps it."""
+    header = _header(extent)
+    behind = fingerprint(np.array([end + header]))
+    return {_wrapped(behind - fingerprint(np.array([extent.start + passed]))) for passed in (0, header)}
+
+
+def _without_headers(extent: Extent, gaps: Gaps) -> Gaps:
+    """The gaps without those that have space for a header only, and for no message."""
+    return [(start, stop) for start, stop in gaps if stop - start != _header(extent)]
 
 
 def _live_ends(store: Snapshot, extents: Sequence[Extent], sound: list[int], found: _Array) -> list[int]:

@@ -100,7 +100,6 @@ class Snapshot(StoreRef):
 
     @kept
     def _segments_of(self) -> tuple[list[Segment], list[Damage]]:
-        self.layout.refuse_dledger()
         return segments_of(self.layout.segments)
 
     @property
@@ -109,7 +108,6 @@ class Snapshot(StoreRef):
 
         Raises:
             DamagedStoreError: two files claim the same physical offsets.
-            NotAStoreError: the messages are in a log of DLedger.
         """
         return self._segments_of[0]
 
@@ -119,7 +117,6 @@ class Snapshot(StoreRef):
 
         Raises:
             DamagedStoreError: two files claim the same physical offsets.
-            NotAStoreError: the messages are in a log of DLedger.
         """
         return self._segments_of[1]
 

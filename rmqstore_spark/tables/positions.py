@@ -14,7 +14,6 @@ def positions_at(store: Snapshot, time: int) -> Positions:
     """For each queue the first offset with a store time (microseconds) of `time` or later, else the queue's end. Light
     queues are left out, as their messages are in other queues. Messages that no queue file has are found in the log, as
     in the table `queues`."""
-    store.layout.refuse_dledger()
     times = QueueTimes(store)
     bounds = list(queue_bounds(store, (queue for queue in store.queues.with_batch if not queue.is_lmq)))
     first: dict[tuple[str, int], int] = {}

@@ -54,12 +54,7 @@ class QueueFacts:
 
 
 def queue_facts(store: Snapshot, selection: Selection = EVERYTHING) -> Iterator[QueueFacts]:
-    """The queues of a store whose topic and queueId are selected, by topic and queueId.
-
-    Raises:
-        NotAStoreError: the messages are in a log of DLedger.
-    """
-    store.layout.refuse_dledger()
+    """The queues of a store whose topic and queueId are selected, by topic and queueId."""
     bounds = list(queue_bounds(store, selected_queues(store, selection)))
     found = list(map(_facts, bounds))
     by_name = {(facts.topic, facts.queue_id): facts for facts in found}

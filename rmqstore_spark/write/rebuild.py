@@ -24,6 +24,7 @@ from rmqstore_spark.store.queue_bounds import queue_bounds
 from rmqstore_spark.store.queue_ends import WITH_A_BROKER
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import Table
+from rmqstore_spark.store.structures.kinds import refuse_to_write
 from rmqstore_spark.store.structures.layout import find_store, queue_path
 from rmqstore_spark.store.structures.segments import Extent
 from rmqstore_spark.write.build import topics
@@ -71,7 +72,7 @@ def rebuild(root: str, sizes: Sizes, index: bool) -> int:
         DamagedStoreError: the commitlog is damaged. The store is unchanged, here and in all other cases.
     """
     if disk.kind_at(os.path.join(root, "commitlog")) != "a directory":
-        find_store(root, None, Files()).refuse_dledger()  # a path that is no store gives the same error as when read
+        refuse_to_write(find_store(root, None, Files()).root, Files())  # no store: the same error as when read
     with disk.Tree(root) as tree:
         check_kinds(tree)
         with StoreLock(tree):

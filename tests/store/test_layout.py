@@ -186,20 +186,25 @@ def test_where_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_dledger(tmp_path: Path) -> None:
     data = tmp_path / "dledger-n0" / "data"
     data.mkdir(parents=True)
-    assert _refusal(tmp_path).startswith(f"{tmp_path}/dledger-n0: a DLedger commitlog (enableDLegerCommitLog)")
-    _store(tmp_path)  # a broker that was switched to DLedger keeps its old commitlog
-    assert "DLedger" in _refusal(tmp_path)
+    assert reading.read(tmp_path) == []
+    expected = _store(tmp_path)  # a broker that was switched to DLedger keeps its old commitlog
+    assert len(reading.read(tmp_path)) == len(expected) > 0
 
 
-def test_dledger_file(tmp_path: Path) -> None:
-    (tmp_path / "commitlog").mkdir()
-    path = tmp_path / "commitlog" / ("0" * 20)
+@pytest.mark.parametrize("place", ["commitlog", "elsewhere"])
+def test_dledger_file(tmp_path: Path, place: str) -> None:
+    """storePathDLedgerCommitLog may name any directory."""
+    (tmp_path / place).mkdir()
+    path = tmp_path / place / ("0" * 20)
     # i32 magic, i32 size, i64 index, i64 term, i64 position, i32 channel, i32 chainCrc, i32 bodyCrc, i32 bodySize
     unit = reference.encode_unit(physical_offset=48, body=b"x")
     entry = struct.pack(">iiqqqiiii", 1, 48 + len(unit), 0, 1, 0, 0, 0, 0, len(unit)) + unit
     path.write_bytes(entry.ljust(4096, b"\0"))
+    named = {} if place == "commitlog" else {"storePathCommitLog": str(tmp_path / place)}
     for mode in reading.MODES:
-        assert _refusal(tmp_path, mode=mode).startswith(f"{path}: a DLedger commitlog (enableDLegerCommitLog)")
+        assert [row["commitLogOffset"] for row in reading.read(tmp_path, mode=mode, **named)] == [48]
+    with pytest.raises(NotAStoreError, match="a log of DLedger" if place == "commitlog" else "not a RocketMQ store"):
+        rmqstore_spark.rebuild(tmp_path)
 
 
 @pytest.mark.parametrize("depth", range(5))

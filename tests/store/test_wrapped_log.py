@@ -38,6 +38,9 @@ class ToyLog:
     def directories(self, root: str, names: Iterable[str], files: Files) -> list[str]:
         return [os.path.join(root, name) for name in names if name == DIRECTORY]
 
+    def begins(self, head: bytes, start: int) -> bool:
+        return False
+
 
 @pytest.fixture(autouse=True)
 def _toy_kind(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,8 @@
-"""Of what lies in RocksDB, in a log of DLedger or in a tiered store, check and tables say that they do not know it."""
+"""Of what lies in RocksDB or in a tiered store, check and tables say that they do not know it."""
 
 from __future__ import annotations
 
 import logging
-import re
 import shutil
 from pathlib import Path
 
@@ -11,8 +10,7 @@ import pytest
 from support import flavours
 from support.tables import rows_of
 
-import rmqstore_spark
-from rmqstore_spark import NotAStoreError, OptionError, Store
+from rmqstore_spark import OptionError, Store
 from rmqstore_spark.cli.findings import show_findings
 from rmqstore_spark.cli.show import show_summary
 from rmqstore_spark.jobs.copying.config import NEEDED_BY_COPIES
@@ -135,7 +133,7 @@ FLAVOURS: dict[str, Rows] = {
     "combined": [("consumequeue", f"ConsumeQueues in RocksDB {_BESIDE}")],
     "compaction": [],
     "compaction2": [],
-    "dledger": [("dledger-n0", "all messages, in a log of DLedger")],
+    "dledger": [],
     "recover": [],
     "retry": [],
     "rocksdb-all": [_POP, _STORE],
@@ -172,70 +170,6 @@ def test_groups_in_rocksdb(store: Path, place: str, caplog: pytest.LogCaptureFix
     (warned,) = caplog.messages
     assert warned.startswith(f"{directory}: ")
     assert warned.endswith("consumers' offsets in RocksDB: not read; consumerOffset.json is, and may be older")
-
-
-# ---- DLedger
-
-
-@pytest.fixture
-def dledger(store: Path) -> Path:
-    """A store as a broker leaves it that was switched to DLedger."""
-    (store / "dledger-n0" / "data").mkdir(parents=True)
-    return store
-
-
-def test_check_of_dledger(dledger: Path) -> None:
-    """Nothing else is said: what queues and index say of messages cannot be compared with them."""
-    (row,) = Store(dledger).check().to_pylist()
-    assert (row["problem"], row["file"]) == ("notLookedAt", f"{dledger}/dledger-n0")
-    assert row["found"] == "all messages, in a log of DLedger"
-
-
-def files(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
-
-
-NEED_NO_MESSAGE = {"check", "groups", "checkpoint", "consumequeue", "indexfiles", "index"}
-NEED_MESSAGES = {"topics", "queues", "offsets", "segments", "delayed", "transactions", "inflight", "traces"}
-
-
-@pytest.mark.parametrize("table", TABLES)
-def test_tables_of_dledger(dledger: Path, table: str) -> None:
-    """Those that need no message are read, the others say why not. Of a new table it may be either."""
-    told = None
-    try:
-        assert Store(dledger).table(table).num_columns
-    except NotAStoreError as why:
-        told = str(why)
-    if told is None:
-        assert table not in NEED_MESSAGES
-    else:
-        assert re.fullmatch(r".*dledger-n0: a DLedger commitlog .*, which is not supported.*", told)  # one line
-        assert table not in NEED_NO_MESSAGE
-
-
-def test_nothing_else_is_done_with_dledger(dledger: Path, tmp_path: Path) -> None:
-    before = files(dledger)
-    store, target = Store(dledger), tmp_path / "new"
-    rows = Store(ROOT / "tests" / "data" / "rocketmq-5.3.3").messages().read_all()
-    for work in (
-        lambda: store.messages().read_all(),
-        lambda: store.get("0" * 32),
-        lambda: store.history("key"),
-        lambda: store.explain(),
-        lambda: store.offsets_at(0),
-        lambda: store.copy(target),
-        lambda: store.salvage(target),
-        lambda: store.rebuild(),
-        lambda: store.write(rows),
-        lambda: store.write(rows, "overwrite"),
-        lambda: rmqstore_spark.rebuild(dledger),
-    ):
-        with pytest.raises(NotAStoreError, match="a DLedger commitlog"):
-            work()
-    assert not target.exists()
-    assert files(dledger).items() - before.items() <= {("lock", b"")}
-    assert "DLedger" in repr(store)
 
 
 # ---- on a terminal

@@ -30,7 +30,7 @@ FLAVOURS = {
     "rocksdb-all-v2": "consumequeue: ConsumeQueues in RocksDB",
     "rocksdb-metadata": "consumequeue_rocksdb: ConsumeQueues in RocksDB",
     "rocksdb-trans": "consumequeue: ConsumeQueues in RocksDB",
-    "dledger": "dledger-n0: a DLedger commitlog",
+    "dledger": "dledger-n0/data: a log of DLedger",
 }
 
 
@@ -71,7 +71,7 @@ def test_what_a_broker_made(tmp_path: Path, name: str, how: str) -> None:
 def test_a_log_of_dledger(tmp_path: Path, how: str) -> None:
     (tmp_path / "dledger-n0" / "data").mkdir(parents=True)
     (tmp_path / "config").mkdir()
-    assert_refused(tmp_path, how, "dledger-n0: a DLedger commitlog")
+    assert_refused(tmp_path, how, "dledger-n0/data: a log of DLedger: expected messages in commitlog/")
 
 
 def test_a_topic_may_be_called_like_a_rocksdb(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ The room answers: what do these files say? It believes nothing; what can be prov
 * Directories: layout (which file is what), kinds (what a broker may keep in another form), written (our writer's
   record).
 * The log: segments, window (the part of a segment that is in memory), commitlog (`SegmentReader`: from unit to unit),
+  dledger (a log of DLedger's entries), entries (the order of entries that wrap units),
   past_damage (where reading goes on after damage), body_sums (checksums of bodies that overlap), proofs (bytes that
   tell a store from another one).
 * compaction: the logs of compaction topics.

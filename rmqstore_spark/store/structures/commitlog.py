@@ -19,6 +19,7 @@ from rmqstore_spark.store.format.units import BatchBuilder, Claims, Positions, R
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.body_sums import BodySums
 from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.entries import Entry, EntryOrder, entry_in
 from rmqstore_spark.store.structures.segments import Segment
 from rmqstore_spark.store.structures.window import FIRST_WINDOW, WINDOW_SIZE, Window
 
@@ -159,8 +160,12 @@ class SegmentReader:
         step = functools.partial(chosen.scan, positions=self._positions)
         return self._steps(start, stop, lambda at: self._scan(at, stop, step), self._run_of, last)
 
-    def walk(self, start: int, stop: int) -> tuple[int | None, Walked]:
+    def walk(self, start: int, stop: int, order: EntryOrder | None = None) -> tuple[int | None, Walked]:
         """Step over the units from `start` on, up to `stop`.
+
+        Args:
+            order: where units are wrapped, follows their entries. The first one that does not go on from the one before
+                it ends the walk with NO_ENTRY.
 
         Returns:
             the start of the last unit, or None; and where and why the walk stopped (`units` counts the last window's
@@ -169,11 +174,30 @@ class SegmentReader:
         last, at = None, start
         while True:
             run, walked = self._run(at, stop)
-            if run is not None:
-                last = int(run.positions[-1])
+            count = 0 if run is None else self._in_order(run, order)
+            if run is not None and count > 0:
+                last = int(run.positions[count - 1])
+            if run is not None and count < len(run.positions) and self._wrapping is not None:
+                left = int(run.positions[count]) - self._wrapping.header
+                return last, Walked(count, left, Status.NO_ENTRY, left, left)
             if walked.status is not Status.FULL:
                 return last, walked
             at = walked.at
+
+    def _in_order(self, run: Run, order: EntryOrder | None) -> int:
+        """The number of units of a run whose entries are in order."""
+        if order is None or self._wrapping is None:
+            return len(run.positions)
+        header = self._wrapping.header
+        begin = max(int(run.positions[0]) - header, self.segment.start)
+        return order.take(run, self._wrapping, self.seen(begin, header))
+
+    def entry(self, unit: Header) -> Entry | None:
+        """The place of a unit's entry in the order of its log; None where units are not wrapped, or it has no entry."""
+        if self._wrapping is None or unit.position - self._wrapping.header < self.segment.start:
+            return None
+        begin = unit.position - self._wrapping.header
+        return entry_in(bytes(self.seen(begin, self._wrapping.header)), self._wrapping, begin, unit.size)
 
     def run_at(self, start: int, stop: int, size: int = 0) -> Run | None:
         """The units from `start` on, as many as a window shows; None when there is none.
@@ -416,12 +440,17 @@ class SegmentReader:
                     return outlined._replace(units=0, at=at)
 
     def _past_header(self, at: int, stop: int, wrapping: Wrapping) -> int:
-        """The start of the unit whose entry begins at a physical offset; the offset itself where no entry begins there,
-        or where the entry's unit does not begin before `stop`."""
-        self._window.show(at, wrapping.header, min(at + _PEEK_SIZE, self.segment.end))
-        size = wrapping.entry_size(bytes(self._window.seen(at, wrapping.header)), at)
-        after = at + wrapping.header
-        return after if size is not None and size > wrapping.header and after < stop else at
+        """The start of the unit whose entry begins at a physical offset, or behind entries without a unit there; the
+        place of the first that is no entry, or whose unit does not begin before `stop`."""
+        while True:
+            self._window.show(at, wrapping.header, min(at + _PEEK_SIZE, self.segment.end))
+            size = wrapping.entry_size(bytes(self._window.seen(at, wrapping.header)), at)
+            after = at + wrapping.header
+            if size is None or after >= stop:
+                return at
+            at = after
+            if size > wrapping.header:
+                return at
 
     def _picked(
         self, claims: Claims, offsets: Positions, lengths: Positions, chosen: Filter

@@ -1,8 +1,7 @@
 """Kinds of stores: what a broker may keep in another form than the files that are read and written here.
 
 A RocksDB has a file CURRENT. (A topic may have that name, too, but as a directory.) Since 5.4.0 every broker makes an
-empty RocksDB in rocksdbstore/; only a RocksDB with tables (.sst) holds data there. A log of DLedger is found by
-layout.py.
+empty RocksDB in rocksdbstore/; only a RocksDB with tables (.sst) holds data there.
 Source: docs/format.md (Directory); org.apache.rocketmq.store.config.StorePathConfigHelper,
 broker.config.v1.RocksDBConfigManager, broker.config.v2.ConfigStorage, store.rocksdb.MessageRocksDBStorage,
 tieredstore.metadata.DefaultMetadataStore.
@@ -16,6 +15,7 @@ from typing import Literal, Protocol
 from native_io import Wrapping
 from rmqstore_spark.errors import NotAStoreError
 from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.structures.dledger import DLEDGER
 
 Part = Literal["queues", "topics", "groups", "offsets"]
 
@@ -120,14 +120,24 @@ class WrappedLog(Protocol):
             names: the entries of the root.
         """
 
+    def begins(self, head: bytes, start: int) -> bool:
+        """Do these bytes begin a file of this kind, whose first byte has this physical offset? For directories that are
+        only named by storePathCommitLog."""
 
-WRAPPED_LOGS: tuple[WrappedLog, ...] = ()  # a module for each
+
+HEAD = 64  # bytes of a file that tell its kind
+WRAPPED_LOGS: tuple[WrappedLog, ...] = (DLEDGER,)  # a module for each
 
 
 def wrapped_logs(root: str, names: Iterable[str], files: Files) -> dict[str, WrappedLog]:
     """The directories of a store that have segments of wrapped units; arguments as in WrappedLog.directories()."""
     entries = list(names)
     return {path: kind for kind in WRAPPED_LOGS for path in kind.directories(root, entries, files)}
+
+
+def wrapped_log_of(head: bytes, start: int) -> WrappedLog | None:
+    """The kind of a file that begins with these bytes (HEAD of them, or all), at a physical offset."""
+    return next((kind for kind in WRAPPED_LOGS if kind.begins(head, start)), None)
 
 
 def kinds_in(root: str, files: Files, among: Iterable[Kind] = KINDS) -> Iterator[Kind]:
@@ -140,13 +150,24 @@ def kind_with(root: str, files: Files, *parts: Part) -> Kind | None:
     return next(kinds_in(root, files, (kind for kind in KINDS if kind.instead & {*parts})), None)
 
 
+def _wrapped_in_commitlog(root: str, files: Files) -> Iterator[tuple[str, WrappedLog]]:
+    """The first file in commitlog/, and its kind, if it has wrapped units (storePathDLedgerCommitLog)."""
+    directory = os.path.join(root, "commitlog")
+    names = sorted(files.names(directory)) if files.is_directory(directory) else []
+    for name in (name for name in names[:1] if name.isascii() and name.isdigit()):
+        with files.file(os.path.join(directory, name)) as file:
+            kind = wrapped_log_of(file.read(0, HEAD), int(name))
+        if kind is not None:
+            yield os.path.join(directory, name), kind
+
+
 def refuse_to_write(root: str, files: Files) -> None:
     """Refuse to write to a store whose broker ignores the files that would be written.
 
     Raises:
         NotAStoreError: the store is of such a kind.
     """
-    for path, wrapped in wrapped_logs(root, files.names(root), files).items():
+    for path, wrapped in (*wrapped_logs(root, files.names(root), files).items(), *_wrapped_in_commitlog(root, files)):
         raise NotAStoreError(
             f"{path}: {wrapped.what}: expected messages in commitlog/, as this store cannot be written to otherwise; "
             "make a copy of it (Store.copy, rmqstore copy), and write to that"

@@ -1,6 +1,7 @@
 """Directories and names: what lies where in a store, and what only looks like one.
 
     <root>/commitlog/<20 digits>                       all messages; the name is the physical offset of the first byte
+    <root>/dledger-<id>/data/<20 digits>               the same in a log of DLedger (dledger.py)
     <root>/consumequeue/<topic>/<queueId>/<20 digits>  accelerator; a RocksDB may be here or in consumequeue_rocksdb/
     <root>/batchconsumequeue/...                       the same for topics whose batches stay together
     <root>/index/<17 digits>                           accelerator; the name is when the file was made
@@ -12,9 +13,8 @@ import contextlib
 import os
 import re
 import stat
-import struct
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from urllib.parse import unquote, urlsplit
 
 from native_io import Wrapping
@@ -28,7 +28,7 @@ from rmqstore_spark.errors import (
 )
 from rmqstore_spark.store.io.files import Files, Pin, cannot_read, kind_of
 from rmqstore_spark.store.io.storage import location, plain_uri, scheme_of
-from rmqstore_spark.store.structures.kinds import WrappedLog, is_rocksdb, wrapped_logs
+from rmqstore_spark.store.structures.kinds import HEAD, WrappedLog, is_rocksdb, wrapped_log_of, wrapped_logs
 
 SEGMENT_NAME = re.compile(r"[0-9]{20}")
 _MOST_START = 1 << 62  # so that a file's end fits an i64, too
@@ -41,7 +41,6 @@ _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip", ".gz", ".zst", ".bz2", ".xz", ".
 _LAST_SEGMENTS, _INDEX_FILES = 3, 64  # files that are read early
 _GLOB = re.compile(r"[*?\[]")
 _TIERED_NAME = re.compile(r"[0-9a-f]{8}[0-9]{20}")
-_DLEDGER_ENTRY = struct.Struct(">iiqqq")  # magic 1..3, size, index, term, pos (io.openmessaging.storage.dledger.entry)
 
 
 def name_of(start: int) -> str:
@@ -98,8 +97,6 @@ class Layout:
         batchconsumequeue: the directory of that name, or None.
         index: the directory of that name, or None.
         abort: whether the broker runs, or did not stop cleanly.
-        dledger: the directory of a DLedger log that has the messages instead of the commitlog, or None. Such a store
-            has no segments.
         queues_in_rocksdb: the directory of a RocksDB with queues, beside those in files or instead of them; or None.
         queue: the topic and queueId of the only queue that has messages in this log, which is that queue's own
             (store/queue_log.py); None for a commitlog.
@@ -112,7 +109,6 @@ class Layout:
     batchconsumequeue: str | None
     index: str | None
     abort: bool
-    dledger: str | None = None
     queues_in_rocksdb: str | None = None
     queue: tuple[str, int] | None = None
 
@@ -120,14 +116,6 @@ class Layout:
     def queues(self) -> str | None:
         """A directory of queues, for texts."""
         return self.consumequeue or self.queues_in_rocksdb
-
-    def refuse_dledger(self) -> None:
-        """Refuse a store whose messages are in a log of DLedger.
-
-        Raises:
-            NotAStoreError: the messages are in such a log.
-        """
-        refuse_dledger(self.dledger)
 
     @property
     def checkpoint(self) -> str:
@@ -244,19 +232,6 @@ def local_path(path: str, files: Files) -> str:
     return path
 
 
-def refuse_dledger(directory: str | None) -> None:
-    """Refuse a directory with a log of DLedger, if given.
-
-    Raises:
-        NotAStoreError: the directory is one.
-    """
-    if directory is not None:
-        raise NotAStoreError(
-            f"{directory}: a DLedger commitlog (enableDLegerCommitLog), which is not supported; "
-            "read the store of a broker without DLedger, or consume from the broker itself"
-        )
-
-
 def read_first(root: str, files: Files, is_indexed: object) -> Iterator[str]:
     """The files whose beginning a plan reads, as far as they are in a broker's usual places.
 
@@ -286,9 +261,6 @@ def find_store(root: str, commitlogs: list[str] | None, files: Files) -> Layout:
         DamagedStoreError: an entry with the name of a commitlog file is no file.
     """
     entries = _entries(root, files)
-    dledger = dledger_directory(root, entries, files)
-    if dledger is not None:
-        return _layout(root, entries, files, dledger=dledger)
     option = None if commitlogs is None else "storePathCommitLog"
     wanted = _STORE if option is None else f"in option {option!r} the directories of a commitlog"
     wrapped = wrapped_logs(root, entries, files)
@@ -299,6 +271,7 @@ def find_store(root: str, commitlogs: list[str] | None, files: Files) -> Layout:
     segments: list[SegmentFile] = []
     strays: list[str] = []
     for directory in (_as_text(each, option) for each in commitlogs):
+        found_here: list[SegmentFile] = []
         for name in sorted(_entries(directory, files, wanted)):
             path, start = os.path.join(directory, name), start_in(name)
             if start is None:
@@ -315,20 +288,30 @@ def find_store(root: str, commitlogs: list[str] | None, files: Files) -> Layout:
                 continue
             if not stat.S_ISREG(found.st_mode):
                 raise DamagedStoreError(f"{path}: expected a commitlog file, found {kind_of(found)}; move it away")
-            segments.append(SegmentFile(path, start, found.st_size, files.pin(path), _wrapping(wrapped.get(directory))))
+            wrapping = _wrapping(wrapped.get(directory))
+            found_here.append(SegmentFile(path, start, found.st_size, files.pin(path), wrapping))
+        segments += _told_by_head(found_here, files)
     segments.sort(key=lambda segment: segment.start)
-    while segments:
-        try:
-            if segments[0].wrapping is None and _is_dledger_file(segments[0], files):
-                return _layout(root, entries, files, dledger=segments[0].path)
-            break
-        except DeletedMeanwhileError:
-            del segments[0]
     return _layout(root, entries, files, tuple(segments), tuple(strays))
 
 
 def _wrapping(kind: WrappedLog | None) -> Wrapping | None:
     return None if kind is None else kind.wrapping
+
+
+def _told_by_head(segments: list[SegmentFile], files: Files) -> list[SegmentFile]:
+    """The segments of one directory, with what wraps their units. Only the first file is looked into, where the
+    directory's name does not tell. Leading segments that a broker has deleted meanwhile are left out."""
+    for at, first in enumerate(segments):
+        if first.wrapping is not None:
+            return segments[at:]
+        try:
+            with files.file(first.path) as file:
+                wrapping = _wrapping(wrapped_log_of(file.read(0, HEAD), first.start))
+        except DeletedMeanwhileError:
+            continue
+        return [replace(segment, wrapping=wrapping) for segment in segments[at:]] if wrapping else segments[at:]
+    return []
 
 
 def _is_deleted(path: str, files: Files) -> bool:
@@ -342,7 +325,6 @@ def _layout(
     files: Files,
     segments: tuple[SegmentFile, ...] = (),
     strays: tuple[str, ...] = (),
-    dledger: str | None = None,
 ) -> Layout:
     return Layout(
         root=root,
@@ -353,7 +335,6 @@ def _layout(
         batchconsumequeue=os.path.join(root, "batchconsumequeue") if "batchconsumequeue" in entries else None,
         index=os.path.join(root, "index") if "index" in entries else None,
         abort="abort" in entries,
-        dledger=dledger,
     )
 
 
@@ -399,23 +380,6 @@ def _queues_in_rocksdb(root: str, entries: list[str], files: Files) -> str | Non
     names = ("consumequeue_rocksdb", "consumequeue")  # a broker has one of them
     places = (os.path.join(root, name) for name in names if name in entries)
     return next((path for path in places if is_rocksdb(path, files)), None)
-
-
-def dledger_directory(root: str, entries: Iterable[str], files: Files) -> str | None:
-    """The directory of a DLedger log in a store with these entries; None where the log is in the commitlog's place, or
-    there is no such log."""
-    directories = (os.path.join(root, name) for name in entries if name.startswith("dledger-"))
-    return next((path for path in directories if files.is_directory(os.path.join(path, "data"))), None)
-
-
-def _is_dledger_file(segment: SegmentFile, files: Files) -> bool:
-    """Is a file one of DLedger's, which storePathDLedgerCommitLog has put in the commitlog's place?"""
-    with files.file(segment.path) as file:
-        head = file.read(0, _DLEDGER_ENTRY.size)
-    if len(head) < _DLEDGER_ENTRY.size:
-        return False
-    magic, size, _index, _term, position = _DLEDGER_ENTRY.unpack(head)
-    return magic in (1, 2, 3) and size >= 48 and position == segment.start
 
 
 def _not_a_store(root: str, entries: list[str], files: Files) -> str:

@@ -125,7 +125,13 @@ class PastDamage:
         total = Head.of(reader.read(at, HEAD_SIZE)).size
         if status is Status.BAD_BLANK or (status is Status.BAD_MAGIC and total == reader.segment.end - at):
             return stop  # a blank; the bytes after it are not part of the log
-        least = at + FORMAT["SMALLEST_UNIT"]
+        wrapping = reader.segment.wrapping
+        if wrapping is not None and status in (Status.NO_ENTRY, Status.BAD_ENTRY):
+            if Head.of(reader.read(at, HEAD_SIZE)).magic == reader.segment.end - at:
+                return stop  # a blank of such a log: the size comes last
+            least = at + wrapping.header  # the unit of a damaged entry may be whole
+        else:
+            least = at + FORMAT["SMALLEST_UNIT"]
         first = self._next(least, stop).unit
         if not self._claimed(at, stop) and (first is None or self._is_known(first)):
             after = stop if first is None else first.position  # the damaged message needs no search in queues
@@ -230,12 +236,15 @@ class PastDamage:
 
     def _has_blank(self, start: int, stop: int) -> bool:
         """Does a blank that reaches exactly to the segment's end begin in [start, stop)?"""
-        magic = struct.pack(">i", FORMAT["MAGIC_BLANK"])
+        is_wrapped = self._reader.segment.wrapping is not None
+        magic = b"\xff\xff\xff\xff" if is_wrapped else struct.pack(">i", FORMAT["MAGIC_BLANK"])
+        at_magic, at_size = (0, 4) if is_wrapped else (4, 0)
         for base in range(start, stop, _BLOCK):
             data = self._reader.read(base, min(_BLOCK, stop - base) + FORMAT["BLANK_SIZE"] - 1)
-            hit = data.find(magic, 4)
+            hit = data.find(magic, at_magic, len(data) - FORMAT["BLANK_SIZE"] + at_magic + len(magic))
             while hit >= 0:
-                if struct.unpack_from(">i", data, hit - 4)[0] == self._reader.segment.end - (base + hit - 4):
+                begin = hit - at_magic
+                if struct.unpack_from(">i", data, begin + at_size)[0] == self._reader.segment.end - (base + begin):
                     return True
-                hit = data.find(magic, hit + 1)
+                hit = data.find(magic, hit + 1, len(data) - FORMAT["BLANK_SIZE"] + at_magic + len(magic))
         return False

@@ -171,7 +171,7 @@ def check_queue_directories(store: Snapshot, topics: list[str], is_batch: bool) 
 
 
 def not_looked_at(store: Snapshot) -> Iterator[Finding]:
-    """A row for each part that only RocksDB, DLedger or a tiered store has."""
+    """A row for each part that only RocksDB or a tiered store has."""
     for place in elsewhere(store):
         if not place.is_checked:
             yield Finding("notLookedAt", place.path, expected="nothing that only this has", found=place.what)

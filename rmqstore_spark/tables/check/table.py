@@ -31,7 +31,6 @@ from rmqstore_spark.tables.check.layout import (
     check_layout,
     check_queue_directories,
     has_queues,
-    not_looked_at,
 )
 from rmqstore_spark.tables.check.log import Block, LogPart, check_log
 from rmqstore_spark.tables.check.log_view import LogView, commitlogs_of
@@ -75,10 +74,7 @@ class Part:
 
 
 def parts(store: Snapshot, options: ReadOptions) -> list[Part]:
-    """The parts of a check; the log comes first, as it takes longest. A store whose messages are in a log of DLedger
-    gets one finding that says so."""
-    if store.layout.dledger is not None:
-        return [Part([], Moment(0, False, False, 0), tuple(not_looked_at(store)))]
+    """The parts of a check; the log comes first, as it takes longest."""
     moment = moment_of(store)  # before anything else is looked at
     told = list(check_layout(store))
     spans = spans_of(store, moment, told)
@@ -188,10 +184,9 @@ def nbytes(part: Part) -> int:
 
 
 def _seen(store: Snapshot, options: ReadOptions) -> Iterator[Proof | None]:
-    if store.layout.dledger is None:
-        yield from queue_proofs(store, store.queues.with_batch)
-        with ignore_unreadable():
-            yield from index_proofs(store)
+    yield from queue_proofs(store, store.queues.with_batch)
+    with ignore_unreadable():
+        yield from index_proofs(store)
 
 
 CHECK = Table(

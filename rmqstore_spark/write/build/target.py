@@ -9,7 +9,7 @@ from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError
 from rmqstore_spark.store.io.files import ignore_unreadable
 from rmqstore_spark.store.geometry import index_geometry, queue_file_size, segment_size
 from rmqstore_spark.store.structures.kinds import KINDS, refuse_to_write
-from rmqstore_spark.store.structures.layout import dledger_directory, find_store, refuse_dledger
+from rmqstore_spark.store.structures.layout import find_store
 from rmqstore_spark.store.queue_ends import queue_ends
 from rmqstore_spark.store.structures.segments import Segment
 from rmqstore_spark.store.format.sizes import FileSizes, Sizes
@@ -104,7 +104,6 @@ def check_kinds(tree: Tree, with_queues: bool = True) -> None:
             f"user {workshop.st_uid}; delete it if no write is under way"
         )
     refuse_to_write(tree.path, tree.files)
-    refuse_dledger(dledger_directory(tree.path, tree.names(tree.path), tree.files))
     if with_queues:
         _check_kinds_of_queues(tree)
 
@@ -174,7 +173,6 @@ def refuse_foreign_files(tree: Tree) -> None:
     """
     foreign = sorted(set(tree.names(tree.path)) - _BROKERS_OWN)
     layout = find_store(tree.path, None, tree.files)
-    layout.refuse_dledger()
     foreign += layout.strays
     if foreign:
         raise NotAStoreError(

@@ -1,0 +1,51 @@
+"""A commitlog of DLedger (enableDLegerCommitLog): entries of a Raft log, each with one message unit.
+
+    <root>/dledger-<id>/data/<20 digits>    the entries; storePathDLedgerCommitLog may name another directory
+    <root>/dledger-<id>/index/<20 digits>   where each entry is; not read: the entries themselves say it
+    <root>/dledger-<id>/checkpoint          committedIndex and endIndex, as of some time ago
+    <root>/commitlog/<20 digits>            messages from before the broker was switched to DLedger, if any
+
+An entry is i32 magic, i32 size of the entry, i64 index, i64 term, i64 physical offset of its first byte, i32 channel,
+i32 chainCrc, i32 bodyCrc, i32 bodyLength, body: 48 bytes before the body. The body is a message unit; entries that only
+make a new leader known, or change the members, have none.
+Source: docs/format.md (DLedger); io.openmessaging.storage.dledger.store.file.DLedgerMmapFileStore,
+entry.DLedgerEntryCoder; org.apache.rocketmq.store.dledger.DLedgerCommitLog.
+"""
+
+import os
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from native_io import Wrapping
+from rmqstore_spark.store.io.files import Files
+
+_DIRECTORY = "dledger-"
+_HEADER = struct.Struct(">iiqqqiiii")
+_MAGICS = (1, 2, 3)  # a message; an entry without one; a change of the members
+
+
+_WRAPPING = Wrapping(_HEADER.size, 4, 24, 44, (8, 16))
+
+
+@dataclass(frozen=True)
+class DLedgerLog:
+    """The kind of store; see kinds.WrappedLog."""
+
+    what: str = "a log of DLedger"
+    wrapping: Wrapping = _WRAPPING
+
+    def directories(self, root: str, names: Iterable[str], files: Files) -> list[str]:
+        """The directories with entries, of each DLedger node that has been in this store."""
+        found = (os.path.join(root, name, "data") for name in sorted(names) if name.startswith(_DIRECTORY))
+        return [path for path in found if files.is_directory(path)]
+
+    def begins(self, head: bytes, start: int) -> bool:
+        """Does a file that starts at a physical offset begin with an entry?"""
+        if len(head) < _HEADER.size:
+            return False
+        magic, size, *_, position, _channel, _chain, _crc, body = _HEADER.unpack_from(head)
+        return magic in _MAGICS and size == _HEADER.size + body and body >= 0 and position == start
+
+
+DLEDGER = DLedgerLog()
