@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
-from support import distribution, failed_draws, jvm
+from support import distribution, failed_draws, jvm, sweeps
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,6 +75,7 @@ def pytest_report_header() -> list[str]:
     return [f"RMQ_TEST_SEED={SEED}", f"kernel: {kernel[0].parent}{'' if plain else ' (sanitized)'}"]
 
 
+@pytest.hookimpl(tryfirst=True)  # before those who deselect by marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Quick tests first, those that use the shared session last: the others that start a Spark of their own are then
     through, so that there is never one beside another in a worker. With several workers, what belongs together first
@@ -86,6 +87,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             return 3
         return 2 if item.get_closest_marker("spark") else 1 if item.get_closest_marker("interop") else 0
 
+    for item in sweeps.slow_cases(items):
+        item.add_marker(pytest.mark.slow)
     items.sort(key=order)
     if hasattr(config, "workerinput"):
         groups = list(dict.fromkeys(TOGETHER.values()))

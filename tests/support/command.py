@@ -29,9 +29,14 @@ _HANGS = 300  # seconds after which a command is ended
 # Standard input is a socket. Over it comes a request, with what is to be standard input, output and error; what goes
 # back is the exit code.
 _WAITING = """
-import json, os, runpy, signal, socket, sys
+import gc, importlib, json, os, pkgutil, runpy, signal, socket, sys
 sys.path[:0] = json.loads(sys.argv[1])
-import rmqstore_spark.cli.commands
+import pyarrow.compute, pyarrow.csv, pyarrow.parquet
+import rmqstore_spark
+for module in pkgutil.walk_packages(rmqstore_spark.__path__, "rmqstore_spark."):
+    if not module.name.startswith("rmqstore_spark.spark") and not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+gc.freeze()  # a copy shares the memory of what is not touched
 requests = socket.socket(fileno=0)
 while True:
     text, fds, *_ = socket.recv_fds(requests, 1 << 20, 3)
