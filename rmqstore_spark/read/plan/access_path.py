@@ -35,6 +35,7 @@ _PROOF_REQUESTS = 3  # for a queue: its units, and the first and the last of the
 # The samples from which the sizes of large stores are estimated:
 _TOPICS_TO_LOOK_AT = 256
 _QUEUES_TO_LOOK_AT = 256
+_QUEUES_AT_ONCE = 256  # queues to ask before the price is looked at again; as many remote requests go side by side
 _PLACES_TO_LOOK_AT = 8
 _MESSAGES_TO_LOOK_AT = 8
 
@@ -282,7 +283,9 @@ class _Without:
         known.queues, known.asked = max(known.queues, len(asked)), len(asked)
         if known.price(store, selection, trust) > price:
             return False
-        for count in store.files.schedule.mapped(lambda queue: _selected_in(queue, selection), asked):
+        for at in range(0, len(asked), _QUEUES_AT_ONCE):
+            some = asked[at : at + _QUEUES_AT_ONCE]
+            count = sum(store.files.schedule.mapped(lambda queue: _selected_in(queue, selection), some))
             known.messages += count
             known.selected += count
             if known.price(store, selection, trust) > price:
