@@ -32,10 +32,10 @@ _WHOLE = 1 << 62
 _MUCH = 64 * 1024 * 1024  # bytes to read in a segment, above which several tasks share the segment
 TAG_SELECTIVITY = 4  # one message in so many is assumed to have a selected tag
 _PROOF_REQUESTS = 3  # for a queue: its units, and the first and the last of their messages in the log
+_QUEUES_AT_ONCE = 256  # queues to ask before the price is looked at again; as many remote requests go side by side
 # The samples from which the sizes of large stores are estimated:
 _TOPICS_TO_LOOK_AT = 256
 _QUEUES_TO_LOOK_AT = 256
-_QUEUES_AT_ONCE = 256  # queues to ask before the price is looked at again; as many remote requests go side by side
 _PLACES_TO_LOOK_AT = 8
 _MESSAGES_TO_LOOK_AT = 8
 
