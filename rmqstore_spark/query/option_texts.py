@@ -110,6 +110,7 @@ class MessageOptions(TableOptions, total=False):
     decompress: Flag
     deduplicate: Flag
     compacted: Flag
+    committed: Flag
 
 
 class RebuildOptions(TypedDict, total=False):

@@ -247,6 +247,15 @@ _READ_TABLE = (
         },
     ),
     Option(
+        "committed",
+        "false",
+        types.FLAG,
+        "in the store of a DLedger node, end with the last message that the node had noted as committed; without it "
+        "with the last one that a broker keeps that starts on the store. Other stores are read whole",
+        _EVERYWHERE & ~Use.TAIL | Use.GET,
+        refused={Use.STREAMS: "what a node notes lags behind its log"},
+    ),
+    Option(
         "verifyCrc", "true", types.FLAG, "check each body against its `bodyCRC`", _EVERYWHERE | Use.STORE | Use.PICKED
     ),
     Option(
@@ -523,6 +532,7 @@ class ReadOptions:
     trust: Trust = "log"
     deduplicate: bool = False
     compacted: bool = False
+    committed: bool = False
     table: str = MESSAGES
     starting_group: str | None = None
     given: frozenset[str] = frozenset()

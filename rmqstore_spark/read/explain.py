@@ -67,6 +67,8 @@ def _lines(planned: Plan) -> Iterator[str]:
 def _of_store(store: Snapshot, access: Access) -> Iterator[str]:
     pieces = [piece for piece, _ in access.pieces]
     yield f"store {store.root}: {_files(store.log.extents)}, {size_text(store.log.size)} of messages"
+    if store.uncommitted is not None:
+        yield f"  may be taken back: {store.uncommitted}"
     yield f"  access: {access.name}: {access.why}"
     size = size_text(sum(size for _, size in access.pieces))
     yield f"  reads:  {', '.join(_parts(pieces)) or 'nothing'}; about {size} in all"

@@ -60,11 +60,13 @@ class End:
         segments: the segments; a segment that was cut, where its neighbours do not show the cut, is a little longer
             than its file.
         last: the last message; None if unknown.
+        entry: the last entry, in a log of such; None if unknown.
     """
 
     position: int
     segments: list[Segment]
     last: Header | None = None
+    entry: Entry | None = None
 
     @property
     def timestamp(self) -> int | None:
@@ -146,7 +148,7 @@ class LogEnd:
             stop = beyond
         position = self._settled(stop) if self._layout.abort else stop.at
         last = stop.last if position == stop.at else None  # else the last unit was torn
-        return End(self._cut(stop) or position, self._segments, last)
+        return End(self._cut(stop) or position, self._segments, last, stop.entry)
 
     def onward(self, known: int) -> End:
         """How far the log goes on, unit by unit, from a physical offset in one of the segments, at which a live unit

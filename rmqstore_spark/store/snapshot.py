@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from rmqstore_spark.errors import RmqStoreError, StorageError
 from rmqstore_spark.kept import kept
+from rmqstore_spark.store.committed import Uncommitted, end_of_entry, has_order
 from rmqstore_spark.store.format.message import MARK_SIZE, Header, Mark, mark_of
 from rmqstore_spark.store.io.files import Files, ignore_unreadable
 from rmqstore_spark.store.live_log import LiveLog
@@ -11,6 +12,8 @@ from rmqstore_spark.store.log_end import End, LogEnd
 from rmqstore_spark.store.log_times import LogTimes
 from rmqstore_spark.store.structures.commitlog import SegmentReader
 from rmqstore_spark.store.structures.config import ConsumerOffsets, consumer_offsets, offset_topics, topic_queues
+from rmqstore_spark.store.structures.entries import Entry, Marks
+from rmqstore_spark.store.structures.kinds import marks_of
 from rmqstore_spark.store.structures.layout import Layout, find_store
 from rmqstore_spark.store.structures.past_damage import PastDamage
 from rmqstore_spark.store.structures.proofs import PROOF_SIZE, Proof, proof_of
@@ -87,16 +90,29 @@ class Snapshot(StoreRef):
 
     Args:
         end: the physical offset where the log is to end, if known: a unit's end. Nothing after it is read.
+        committed: whether the log is to end with the last entry that a node says to be committed, where it has such.
     """
 
-    def __init__(self, layout: Layout, files: Files, end: int | None = None) -> None:
+    def __init__(self, layout: Layout, files: Files, end: int | None = None, committed: bool = False) -> None:
         super().__init__(layout, files)
         self._known_end = end
+        self._committed = committed
 
     @classmethod
-    def find(cls, root: str, files: Files, commitlogs: list[str] | None = None, end: int | None = None) -> "Snapshot":
+    def find(
+        cls,
+        root: str,
+        files: Files,
+        commitlogs: list[str] | None = None,
+        end: int | None = None,
+        committed: bool = False,
+    ) -> "Snapshot":
         """The store in a directory; arguments and errors are those of layout.find_store()."""
-        return cls(find_store(root, commitlogs, files), files, end)
+        return cls(find_store(root, commitlogs, files), files, end, committed)
+
+    def ending_at(self, end: int) -> "Snapshot":
+        """The same store, with a log that ends there."""
+        return Snapshot(self.layout, self.files, end)
 
     @kept
     def _segments_of(self) -> tuple[list[Segment], list[Damage]]:
@@ -124,7 +140,29 @@ class Snapshot(StoreRef):
     def _end(self) -> End:
         if self._known_end is not None:
             return End(self._known_end, self.segments)
-        return self._log_end().find()
+        found = self._log_end().find()
+        if not self._committed or self._marks is None:
+            return found
+        end = end_of_entry(found.segments, self._marks.committed, found.position, self.reader)
+        return found if end >= found.position else End(end, found.segments)
+
+    @kept
+    def _marks(self) -> Marks | None:
+        """What a node had written down of its log; None in other stores."""
+        return marks_of(self.root, self.files) if any(map(has_order, self.segments)) else None
+
+    @property
+    def last_entry(self) -> Entry | None:
+        """The last entry of a log of entries; None if unknown, or in other logs."""
+        return self._end.entry
+
+    @kept
+    def uncommitted(self) -> Uncommitted | None:
+        """The last entries, where a node has some that it does not say to be committed. None if it has none, or the log
+        is no log of entries."""
+        entry, marks = self.last_entry, self._marks
+        found = None if entry is None or marks is None else Uncommitted(marks, entry.number)
+        return found if found is not None and (found.behind_committed or found.behind_end) else None
 
     def _log_end(self) -> LogEnd:
         return LogEnd(self.layout, self.segments, self.queues, self.files)

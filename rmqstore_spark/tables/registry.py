@@ -184,7 +184,7 @@ def read_part(
 def _found(task: TableTask, options: ReadOptions) -> Snapshot:
     files = files_of(options)
     try:
-        return Snapshot.find(task.root, files, options.store_path_commit_log)
+        return Snapshot.find(task.root, files, options.store_path_commit_log, committed=options.committed)
     except NotAStoreError:
         task.hold(files)  # its error tells what the plan saw
         raise

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from oracle import reference
-from oracle.stores import StoreBuilder
+from oracle.stores import StoreBuilder, Stored
 
 HEADER = struct.Struct(">iiqqqiiii")
 NAME = "dledger-n0"
@@ -84,6 +84,19 @@ class DLedgerStoreBuilder(StoreBuilder):
         if self._left() < 8:
             self._roll(0)
         self._write(b"", magic)
+
+    def take(self, entry: Entry) -> None:
+        """An entry of another node, as a follower gets it."""
+        if entry.position != self.end - HEADER.size:
+            self._roll(0)
+        assert (entry.position, entry.number) == (self.end - HEADER.size, self.index)
+        self.term = entry.term
+        at = self.end
+        self._write(entry.unit)
+        unit = reference.parse_unit(entry.unit, at)
+        topic, place = unit.topic.decode(), (unit.queue_offset, unit.store_timestamp)
+        self.messages.append(Stored(at, len(entry.unit), topic, unit.queue_id, *place, True))
+        self._queue(topic, unit.queue_id).next_offset += 1
 
     def checkpoint(self, committed: int, end: int) -> None:
         """What the node had written down some time ago."""

@@ -15,6 +15,7 @@ from support import flavours
 from support.reading import FREE, make_plan, read
 
 from rmqstore_spark import Store
+from rmqstore_spark.read.explain import explanation
 from rmqstore_spark.read.pieces.task import Queued
 
 TOPICS = ("Orders", "Payments", "Mails")
@@ -82,7 +83,7 @@ def recovered(root: Path) -> list[int]:
 @pytest.mark.parametrize("queues", [True, False])
 def test_what_a_node_takes_for_its_log(tmp_path: Path, rng: random.Random, queues: bool) -> None:
     more = 0
-    for number in range(30):
+    for number in range(12):
         builder = random_store(rng, tmp_path / str(number))
         if not queues:
             builder.drop_queues()
@@ -121,3 +122,97 @@ def test_the_queues_prove_the_log(tmp_path: Path, rng: random.Random) -> None:
         assert positions(rows) == [m.position for m in builder.messages if m.topic == "A"]
         plans.append([(access.name, len(access.pieces)) for _, access in planned.accesses])
     assert plans[0] == plans[1]
+
+
+def test_what_a_node_had_noted(tmp_path: Path, rng: random.Random, caplog: pytest.LogCaptureFixture) -> None:
+    """All that a broker keeps is read, and what may be taken back is told; committed=true ends before it."""
+    for number in range(12):
+        builder = random_store(rng, tmp_path / str(number))
+        entries = list(dledger.entries(builder.root))
+        committed, end = sorted(rng.randrange(-1, entries[-1].number + 1) for _ in range(2))
+        builder.checkpoint(committed, end)
+        caplog.clear()
+        everything = positions(read(builder.root))
+        assert everything == recovered(builder.root)
+        told = [text for text in caplog.messages if "behind committedIndex" in text]
+        last = max(entry.number for entry in entries if entry.unit)
+        (row,) = [row for row in Store(builder.root).check().to_pylist() if row["problem"] == "uncommitted"] or [None]
+        if last == committed == end:
+            assert (told, row) == ([], None)
+        elif last > committed:
+            assert f"{last - committed} behind committedIndex {committed}, {max(last - end, 0)} behind" in told[0]
+            assert row is not None
+            assert (row["severity"], row["count"]) == ("info", last - committed)
+            assert "may be taken back" in str(explanation(str(builder.root), {}))
+        kept = {e.position + dledger.HEADER.size for e in entries if e.unit and e.number <= committed}
+        kept |= {position for position in everything if position < entries[0].position}
+        assert positions(read(builder.root, committed=True)) == sorted(kept)
+
+
+@pytest.mark.parametrize("text", ["", "committedIndex=x\nendIndex=3\n", "endIndex=3", "\xff" * 5000])
+def test_notes_that_cannot_be_understood(tmp_path: Path, text: str) -> None:
+    builder = DLedgerStoreBuilder(tmp_path)
+    builder.append()
+    builder.close()
+    (tmp_path / dledger.NAME / "checkpoint").write_text(text, "latin-1")
+    assert len(read(tmp_path)) == len(read(tmp_path, committed=True)) == 1
+
+
+def nodes_of(rng: random.Random, root: Path) -> list[DLedgerStoreBuilder]:
+    """Three nodes of one log: entries that all have, then what the leaders of several terms brought to some of them. A
+    node that comes to a later leader first gives up what this one does not have."""
+    size = rng.choice((8192, 65536))
+    seed = rng.random()
+    nodes = []
+    for number in range(3):
+        builder, same = DLedgerStoreBuilder(root / f"n{number}", size), random.Random(seed)
+        for count in range(same.randrange(1, 40)):
+            builder.append(**message(same, count))
+        builder.flush()
+        builder.holding = True
+        nodes.append(builder)
+    for term in range(1, rng.randrange(1, 4)):
+        leader, *others = rng.sample(nodes, 3)
+        followers, seed, count = others[: rng.randrange(3)], rng.random(), rng.randrange(1, 8)
+        for node in (leader, *followers):
+            node.flush()
+        log = list(dledger.entries(leader.root))
+        for follower in followers:
+            their = list(dledger.entries(follower.root))
+            differ = (n for n, entry in enumerate(their) if n >= len(log) or log[n][:4] != entry[:4])
+            cut = next(differ, None)
+            if cut is not None:
+                follower.cut(cut)
+            for entry in log[follower.index :]:  # bytes as the leader has them
+                follower.take(entry)
+        for node in (leader, *followers):
+            same, node.term = random.Random(seed), term
+            for number in range(count):
+                node.append(**message(same, 100 * term + number))
+    for node in nodes:
+        node.holding = False
+        node.close(clean=rng.random() < 0.5)
+    return nodes
+
+
+def test_nodes_together(tmp_path: Path, rng: random.Random, caplog: pytest.LogCaptureFixture) -> None:
+    """The log ends with the last entry that two of three have; each message comes once."""
+    some_differ = 0
+    for number in range(15):
+        nodes = nodes_of(rng, tmp_path / str(number))
+        logs = [{(e.number, e.term): e for e in dledger.entries(node.root)} for node in nodes]
+        shared = {name for log in logs for name in log if sum(name in other for other in logs) >= 2}
+        best = next(log for log in logs if max(shared) in log)
+        expected = {e.position + dledger.HEADER.size: e.unit for name, e in best.items() if name <= max(shared)}
+        caplog.clear()
+        rows = read(*(node.root for node in nodes), deduplicate=True)
+        assert positions(rows) == list(expected)
+        assert all(
+            row["body"] == reference.decode_unit(expected[at], at)["body"]
+            for row in rows
+            for at in [row["commitLogOffset"]]
+        )
+        beyond = sum(not set(log) <= set(best) or max(log) > max(shared) for log in logs)
+        assert sum("are left out" in text for text in caplog.messages) == beyond
+        some_differ += beyond > 0
+    assert some_differ > 2

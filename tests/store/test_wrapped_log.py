@@ -41,6 +41,9 @@ class ToyLog:
     def begins(self, head: bytes, start: int) -> bool:
         return False
 
+    def marks(self, root: str, names: Iterable[str], files: Files) -> None:
+        return None
+
 
 @pytest.fixture(autouse=True)
 def _toy_kind(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from rmqstore_spark.errors import OptionError
 from rmqstore_spark.read.pieces.task import Range
 from rmqstore_spark.read.plan.compared import Log, Region, are_one, is_proof, regions, unequal, verdicts_in
+from rmqstore_spark.read.plan.nodes import agreed
 from rmqstore_spark.read.plan.pack import Pieces
 from rmqstore_spark.read.plan.prune import ranges_of
-from rmqstore_spark.read.plan.twins import Kinship, cannot_tell, kin
+from rmqstore_spark.read.plan.twins import Kinship, Twins, cannot_tell, kin
 from rmqstore_spark.store.snapshot import Snapshot, as_snapshot
 from rmqstore_spark.store.structures.segments import Damage, Segment, damage_in
 
@@ -98,15 +99,20 @@ def copies_of(stores: list[Snapshot]) -> list[Copies]:
             damage hides whether they are copies.
     """
     groups = {store: [store] for store in stores}
+    pairs: list[Twins] = []
     for twins in kin(stores):
         if twins.kinship in (Kinship.UNSURE, Kinship.NOTHING):
             raise cannot_tell(twins, "leave one out, or read them separately")
-        one, other, kinship = twins
-        _compare(one, other, kinship is Kinship.IN_PLACE)
+        pairs.append(twins)
+        one, other, _ = twins
         if groups[one] is not groups[other]:
             joined = groups[one] + groups[other]
             groups.update(dict.fromkeys(joined, joined))
-    return [_merged(group) for group in {id(group): group for group in groups.values()}.values()]
+    distinct = list({id(group): group for group in groups.values()}.values())
+    read = {store: as_read for group in distinct for store, as_read in agreed(group).items()}
+    for one, other, kinship in pairs:
+        _compare(read[one], read[other], kinship is Kinship.IN_PLACE)
+    return [_merged([read[store] for store in group]) for group in distinct]
 
 
 def _merged(stores: list[Snapshot]) -> Copies:

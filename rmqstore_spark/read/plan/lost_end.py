@@ -15,7 +15,15 @@ log = logging.getLogger(__name__)
 
 
 def say_if_lost(store: Snapshot) -> None:
-    """Warn where a store's log ends before the last message that its broker has flushed."""
+    """Warn where a store's log ends before the last message that its broker has flushed, or where some of its last
+    messages may be taken back."""
+    if store.uncommitted is not None:
+        log.warning(
+            "%s: %s: other nodes may have the log take them back; they are read, as a broker that starts on this store "
+            "keeps them; committed=true leaves them out",
+            one_line(store.root),
+            store.uncommitted,
+        )
     if store.files.is_locked(store.layout.lock):
         return
     said = fields(store.layout.checkpoint, store.files)

@@ -45,7 +45,7 @@ def open_stores(options: ReadOptions, files: Files) -> list[Snapshot]:
             )
     if options.store_path_commit_log and len(roots) > 1:
         raise OptionError(f"option 'storePathCommitLog' belongs to one store, but the path gives {len(roots)}")
-    stores = [Snapshot.find(root, files, options.store_path_commit_log) for root in roots]
+    stores = [Snapshot.find(root, files, options.store_path_commit_log, committed=options.committed) for root in roots]
     for store in stores:
         for stray in store.layout.strays:
             log.warning("%s: not a commitlog file, ignored; a broker would not start with it", one_line(stray))

@@ -13,14 +13,18 @@ entry.DLedgerEntryCoder; org.apache.rocketmq.store.dledger.DLedgerCommitLog.
 """
 
 import os
+import re
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from native_io import Wrapping
 from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.structures.entries import Marks
 
 _DIRECTORY = "dledger-"
+_MARK = re.compile(r"^\s*(committedIndex|endIndex)\s*[=:]\s*(-?[0-9]{1,19})\s*$", re.MULTILINE | re.ASCII)
+_MOST_TEXT = 4096  # bytes
 _HEADER = struct.Struct(">iiqqqiiii")
 _MAGICS = (1, 2, 3)  # a message; an entry without one; a change of the members
 
@@ -46,6 +50,18 @@ class DLedgerLog:
             return False
         magic, size, *_, position, _channel, _chain, _crc, body = _HEADER.unpack_from(head)
         return magic in _MAGICS and size == _HEADER.size + body and body >= 0 and position == start
+
+    def marks(self, root: str, names: Iterable[str], files: Files) -> Marks | None:
+        """What the node had written down; None where it has not, or in no form that can be understood."""
+        for name in sorted(names):
+            path = os.path.join(root, name, "checkpoint")
+            if name.startswith(_DIRECTORY) and files.exists(path):
+                with files.file(path) as file:
+                    text = file.read(0, _MOST_TEXT).decode("latin-1")
+                found = {key: int(number) for key, number in _MARK.findall(text)}
+                if found.keys() >= {"committedIndex", "endIndex"}:
+                    return Marks(found["committedIndex"], found["endIndex"])
+        return None
 
 
 DLEDGER = DLedgerLog()

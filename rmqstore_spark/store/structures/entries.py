@@ -42,6 +42,18 @@ def entry_in(header: bytes | memoryview, wrapping: Wrapping, position: int, size
     return Entry(index, term)
 
 
+class Marks(NamedTuple):
+    """What a node has written down of its log, some time ago.
+
+    Attributes:
+        committed: the number of the last entry that it knew to be committed: that most nodes had; -1: none.
+        end: the number of its last entry then; -1: none.
+    """
+
+    committed: int
+    end: int
+
+
 class EntryOrder:
     """Follows the entries of a log, run by run.
 

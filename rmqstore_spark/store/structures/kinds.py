@@ -16,6 +16,7 @@ from native_io import Wrapping
 from rmqstore_spark.errors import NotAStoreError
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.dledger import DLEDGER
+from rmqstore_spark.store.structures.entries import Marks
 
 Part = Literal["queues", "topics", "groups", "offsets"]
 
@@ -124,6 +125,10 @@ class WrappedLog(Protocol):
         """Do these bytes begin a file of this kind, whose first byte has this physical offset? For directories that are
         only named by storePathCommitLog."""
 
+    def marks(self, root: str, names: Iterable[str], files: Files) -> Marks | None:
+        """What a node of several had written down of its log; None for a log of another kind. Arguments as in
+        directories()."""
+
 
 HEAD = 64  # bytes of a file that tell its kind
 WRAPPED_LOGS: tuple[WrappedLog, ...] = (DLEDGER,)  # a module for each
@@ -138,6 +143,12 @@ def wrapped_logs(root: str, names: Iterable[str], files: Files) -> dict[str, Wra
 def wrapped_log_of(head: bytes, start: int) -> WrappedLog | None:
     """The kind of a file that begins with these bytes (HEAD of them, or all), at a physical offset."""
     return next((kind for kind in WRAPPED_LOGS if kind.begins(head, start)), None)
+
+
+def marks_of(root: str, files: Files) -> Marks | None:
+    """What a node had written down of its log of entries; None if nothing."""
+    names = files.names(root)
+    return next((found for kind in WRAPPED_LOGS if (found := kind.marks(root, names, files)) is not None), None)
 
 
 def kinds_in(root: str, files: Files, among: Iterable[Kind] = KINDS) -> Iterator[Kind]:

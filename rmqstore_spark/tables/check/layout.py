@@ -27,6 +27,7 @@ def has_queues(store: Snapshot) -> bool:
 def check_layout(store: Snapshot) -> Iterator[Finding]:
     """Problems of names, sizes, kinds and owners of files; and abort."""
     yield from _segments(store)
+    yield from _uncommitted(store)
     yield from _marks(store)
     yield from _parts(store)
     yield from _index_directory(store)
@@ -61,6 +62,18 @@ def _segments(store: Snapshot) -> Iterator[Finding]:
         yield Finding("strayFile", path, expected="a segment", found="a directory" if is_directory else "a file")
     if len(store.segments) > RECOVERED_SEGMENTS:
         yield Finding("longRecovery", expected=f"at most {RECOVERED_SEGMENTS} segments", found=f"{len(store.segments)}")
+
+
+def _uncommitted(store: Snapshot) -> Iterator[Finding]:
+    found = store.uncommitted
+    if found is not None:
+        yield Finding(
+            "uncommitted",
+            store.segments[-1].path,
+            expected=f"committedIndex {found.last}",
+            found=str(found),
+            count=found.behind_committed,
+        )
 
 
 def _marks(store: Snapshot) -> Iterator[Finding]:

@@ -85,6 +85,12 @@ PROBLEMS = {
         "error", "layout", "copy the file again from its source: most brokers do not start with a file of another size"
     ),
     "expiredMeanwhile": Problem("info", "log", "the broker deleted this segment during the check"),
+    "uncommitted": Problem(
+        "info",
+        "log",
+        "the node had not noted that these entries are committed, and mostly they are: its notes lag. Read all nodes "
+        "together (deduplicate=true) to see which entries most nodes have",
+    ),
     "longTopic": Problem(
         "info",
         "log",
