@@ -173,22 +173,21 @@ def nodes_of(rng: random.Random, root: Path) -> list[DLedgerStoreBuilder]:
         nodes.append(builder)
     for term in range(1, rng.randrange(1, 4)):
         leader, *others = rng.sample(nodes, 3)
-        followers, seed, count = others[: rng.randrange(3)], rng.random(), rng.randrange(1, 8)
-        for node in (leader, *followers):
-            node.flush()
+        followers = others[: rng.randrange(3)]
+        leader.term = term
+        for number in range(rng.randrange(1, 8)):
+            leader.append(**message(rng, 100 * term + number))
+        leader.flush()
         log = list(dledger.entries(leader.root))
         for follower in followers:
+            follower.flush()
             their = list(dledger.entries(follower.root))
             differ = (n for n, entry in enumerate(their) if n >= len(log) or log[n][:4] != entry[:4])
             cut = next(differ, None)
             if cut is not None:
                 follower.cut(cut)
-            for entry in log[follower.index :]:  # bytes as the leader has them
+            for entry in log[follower.index :]:
                 follower.take(entry)
-        for node in (leader, *followers):
-            same, node.term = random.Random(seed), term
-            for number in range(count):
-                node.append(**message(same, 100 * term + number))
     for node in nodes:
         node.holding = False
         node.close(clean=rng.random() < 0.5)
