@@ -171,7 +171,7 @@ def test_rows_are_those_of_the_filtered_full_scan(prices: str, pushed: bool, pat
     check()
     if prices == "none":
         assert paths.fruitful["Scanned"] > 100
-        assert paths.fruitful["Queued"] > 30
+        assert paths.fruitful["Queued"] > 100
         assert paths.pieces["Indexed"] > 10
         assert paths.fruitful["Indexed"] > 2
         assert paths.contradictions > 5
