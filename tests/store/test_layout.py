@@ -70,6 +70,12 @@ def test_not_a_store(tmp_path: Path, names: list[str], found: str) -> None:
     assert text.endswith("give the directory that the broker's storePathRootDir names")
 
 
+def test_a_store_one_directory_below(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "store" / "commitlog").mkdir(parents=True)
+    assert _refusal(tmp_path).endswith(f"found logs, store; did you mean {tmp_path / 'store'}?")
+
+
 @pytest.mark.parametrize("inside", ["commitlog", "consumequeue/T0/0"])
 def test_a_directory_inside_a_store(tmp_path: Path, inside: str) -> None:
     _store(tmp_path)

@@ -30,6 +30,7 @@ from rmqstore_spark.store.io.files import Files, Pin, cannot_read, kind_of
 from rmqstore_spark.store.io.storage import location, plain_uri, scheme_of
 from rmqstore_spark.store.structures.kinds import HEAD, WrappedLog, is_rocksdb, wrapped_log_of, wrapped_logs
 
+_ENTRIES_TO_TRY = 20  # entries of a directory that is no store, to find one below
 SEGMENT_NAME = re.compile(r"[0-9]{20}")
 _MOST_START = 1 << 62  # so that a file's end fits an i64, too
 _QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -393,9 +394,10 @@ def _not_a_store(root: str, entries: list[str], files: Files) -> str:
             f"{root}: files of RocketMQ's tiered store, which are not supported; give the broker's own store directory"
         )
     shown = ", ".join(sorted(entries)[:5]) + (", ..." if len(entries) > 5 else "") if entries else "nothing"
-    return (
-        f"{root}: not a RocketMQ store: expected a directory commitlog/ in it, found {shown}; "
-        "give the directory that the broker's storePathRootDir names"
+    below = (os.path.join(root, name) for name in sorted(entries)[:_ENTRIES_TO_TRY])
+    likely = next((path for path in below if files.is_directory(os.path.join(path, "commitlog"))), None)
+    return f"{root}: not a RocketMQ store: expected a directory commitlog/ in it, found {shown}; " + (
+        "give the directory that the broker's storePathRootDir names" if likely is None else f"did you mean {likely}?"
     )
 
 
