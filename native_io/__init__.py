@@ -4,6 +4,7 @@ try:
     from native_io._common import FORMAT, Status, Walked, Wrapping, crc32, crc32_between, java_hash, java_hashes
     from native_io._io import Slide, exchange, follow_chains, gather, mount_of, read_short_queues, resident
     from native_io._read import (
+        BATCH_INDEX,
         COLUMNS,
         QUEUE_COLUMNS,
         QUEUE_FORMAT,
@@ -60,6 +61,7 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 __all__ = [
+    "BATCH_INDEX",
     "BLOCK_TRAILER",
     "COLUMNS",
     "ENCODE_COLUMNS",

@@ -31,6 +31,7 @@ cdef extern from "select.h" nogil:
         rmq_bounds store_timestamp
         rmq_bounds physical_offset
         int any_queue
+        int explodes
         rmq_list conditions
     ctypedef struct rmq_claims:
         const uint8_t *window
@@ -120,9 +121,17 @@ cdef extern from "decode.h" nogil:
         uint32_t asked
         int64_t rows
         int64_t compressed
+        int explodes
+    ctypedef struct rmq_places:
+        const uint8_t *window
+        int64_t size
+        int64_t base
+        const int64_t *positions
+        const int64_t *window_offsets
+        int64_t count
+        int64_t taken
     rmq_decoder *rmq_new_decoder()
-    int rmq_append(rmq_decoder *d, const uint8_t *window, int64_t size, int64_t base, const int64_t *positions,
-                   const int64_t *window_offsets, int64_t count, int64_t *wrong)
+    int rmq_append(rmq_decoder *d, rmq_filter *f, rmq_places *places, int64_t full, rmq_unit *asked)
     int rmq_decode(rmq_decoder *d, rmq_filter *f, rmq_walk *w, int64_t most, rmq_unit *asked)
     int64_t rmq_decoded_bytes(const rmq_decoder *d)
     int rmq_not_ascii(const rmq_decoder *d)

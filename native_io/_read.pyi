@@ -10,6 +10,7 @@ import numpy.typing as npt
 from native_io._common import Buffer, Walked, Wrapping
 
 COLUMNS: tuple[str, ...]
+BATCH_INDEX: str  # one more column: the number of a message in its batch, from 0 on; null for any other message
 
 def scan(
     window: Buffer,
@@ -60,6 +61,8 @@ class Filter:
             times in milliseconds), and tags, keys, msgId and offsetMsgId (texts); `word` stands for each of the
             space-separated words of keys. Conditions are tested in the given order: those on tags, keys and msgId cost
             most.
+        explodes: whether each message of a batch (sysFlag 0xC0) is looked at: a batch is selected if one of its
+            messages is. Without, the unit counts as one message.
 
     Raises:
         ValueError: a condition names no column, or one that is not in this list.
@@ -72,6 +75,7 @@ class Filter:
         commit_log_offset: tuple[int, int] = ...,
         judge: Callable[[bytes, int], tuple[int, int] | None] | None = None,
         conditions: Sequence[Mapping[str, Collection[Any]]] = (),
+        explodes: bool = False,
     ) -> None: ...
     def scan(
         self,
@@ -241,11 +245,12 @@ class Decoder:
     Calls raise RuntimeError while another thread uses the decoder, and always after a failure in it.
 
     Args:
-        columns: names out of COLUMNS, each once, in the order of the batch.
+        columns: names out of COLUMNS, and BATCH_INDEX, each once, in the order of the batch.
+        explodes: whether a batch of messages (sysFlag 0xC0) gives a row for each of them, else one for the unit.
     """
 
     columns: tuple[str, ...]
-    def __init__(self, columns: Sequence[str]) -> None: ...
+    def __init__(self, columns: Sequence[str], *, explodes: bool = False) -> None: ...
     @property
     def rows(self) -> int:
         """Rows since the last finish()."""
@@ -265,11 +270,18 @@ class Decoder:
         *,
         base: int,
         window_offsets: npt.NDArray[np.int64] | None = None,
-    ) -> None:
-        """Decode the units at `positions`. Bounds are checked again; the CRC is not.
+        chosen: Filter | None = None,
+        most: int = 1 << 40,
+    ) -> int:
+        """Decode the units at `positions`, up to `most` rows. Bounds are checked again; the CRC is not.
 
         Args:
+            chosen: the filter that chose the units; it also chooses among the messages of a batch.
             window_offsets: where the units begin in the window, when that is not their distance from `base`.
+
+        Returns:
+            the number of units that are done. If `most` ended inside a batch, that is the next one, and the next call
+            goes on in it.
 
         Raises:
             ValueError: there is no unit at one of the positions.
@@ -290,7 +302,7 @@ class Decoder:
         """The function scan and append() in one, and faster than the two: walk from `position` and decode the units.
 
         Args:
-            most: the most units to decode.
+            most: the most rows to decode; a batch with more of them goes on in the next call, with the same position.
 
         Returns:
             Walked, as from the function scan; the units are decoded, not listed.

@@ -24,7 +24,8 @@ COLUMNS = (
     "bornTimestamp", "bornHost", "storeTimestamp", "storeHost", "reconsumeTimes", "preparedTransactionOffset",
     "commitLogOffset", "storeSize", "bodyCRC",
 )
-assert len(COLUMNS) == RMQ_COLUMNS
+BATCH_INDEX = "batchIndex"  # the column after them
+assert len(COLUMNS) + 1 == RMQ_COLUMNS
 # Of the array that a Tiling fills.
 TILING_ROWS = ("open_ends", "furthest", "counts", "crossed", "asked_counts", "asked_prints", "asked_bytes", "latest",
                "followed")
@@ -98,7 +99,8 @@ def _as_stored(int field, values):
 
 
 cdef class Filter(OneAtATime):
-    def __cinit__(self, *, store_timestamp=_ANY, commit_log_offset=_ANY, judge=None, conditions=()):
+    def __cinit__(self, *, store_timestamp=_ANY, commit_log_offset=_ANY, judge=None, conditions=(), bint explodes=False):
+        self.filter.explodes = explodes
         self.filter.store_timestamp = _bounds(store_timestamp)
         self.filter.physical_offset = _bounds(commit_log_offset)
         self.filter.any_queue = judge is None
@@ -344,17 +346,19 @@ def array_address(capsule):
 
 
 cdef class Decoder(OneAtATime):
-    def __cinit__(self, columns):
+    def __cinit__(self, columns, *, bint explodes=False):
         self.columns = tuple(columns)
-        unknown = [name for name in self.columns if name not in COLUMNS]
+        known = (*COLUMNS, BATCH_INDEX)
+        unknown = [name for name in self.columns if name not in known]
         if unknown or len(set(self.columns)) != len(self.columns):
-            raise ValueError(f"columns must be different names out of {COLUMNS}, found {self.columns}")
+            raise ValueError(f"columns must be different names out of {known}, found {self.columns}")
         self.decoder = rmq_new_decoder()
         self.order = <int *>PyMem_Malloc((len(self.columns) + 1) * sizeof(int))
         if self.decoder == NULL or self.order == NULL:
             raise MemoryError()
+        self.decoder.explodes = explodes
         for i, name in enumerate(self.columns):
-            self.order[i] = COLUMNS.index(name)
+            self.order[i] = known.index(name)
             self.decoder.asked |= <uint32_t>1 << self.order[i]
 
     def __dealloc__(self):
@@ -393,20 +397,38 @@ cdef class Decoder(OneAtATime):
         return found
 
     def append(self, const uint8_t[::1] window not None, const int64_t[::1] positions not None, *, int64_t base,
-               const int64_t[::1] window_offsets=None):
-        cdef int64_t size = window.shape[0], count = positions.shape[0], wrong = 0
-        cdef const uint8_t *bytes_ = address(window)
-        cdef const int64_t *at = &positions[0] if count else NULL
-        cdef const int64_t *in_window = NULL
-        cdef int status
+               const int64_t[::1] window_offsets=None, Filter chosen=None, int64_t most=1 << 40):
+        cdef int64_t count = positions.shape[0]
+        cdef rmq_filter *filter = NULL
+        cdef rmq_places places
+        cdef rmq_unit asked
+        cdef int status = RMQ_ASK
+        if window_offsets is not None and window_offsets.shape[0] < count:
+            raise ValueError(f"{count} positions need as many window_offsets")
+        if count == 0 or most <= 0:
+            self.enter()
+            self.leave()
+            return 0
+        places = rmq_places(address(window), window.shape[0], base, &positions[0], NULL, count, 0)
         if window_offsets is not None:
-            if window_offsets.shape[0] < count:
-                raise ValueError(f"{count} positions need as many window_offsets")
-            in_window = &window_offsets[0] if count else NULL
-        self.enter()
-        with nogil:
-            status = rmq_append(self.decoder, bytes_, size, base, at, in_window, count, &wrong)
-        self.done(status, wrong)
+            places.window_offsets = &window_offsets[0]
+        if chosen is not None:
+            chosen.enter()
+            filter = &chosen.filter
+        try:
+            self.enter()
+            most = self.decoder.rows + min(most, 1 << 40)
+            while True:
+                with nogil:
+                    status = rmq_append(self.decoder, filter, &places, most, &asked)
+                if status != RMQ_ASK:
+                    break
+                chosen.ask(&asked)
+        finally:
+            if chosen is not None:
+                chosen.leave()
+        self.done(status, positions[places.taken] if status == 1 else 0)
+        return places.taken
 
     def scan(self, const uint8_t[::1] window not None, *, int64_t base, int64_t position, int64_t stop,
              int64_t segment_end, bint verify_crc, int64_t most, Wrapping wrapping=None):

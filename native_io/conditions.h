@@ -120,7 +120,9 @@ static inline int rmq_has_value(const rmq_values *v, const rmq_unit *u, rmq_labe
         *known = 1;
     }
     switch (v->field) {
-    case RMQ_BY_QUEUE_OFFSET: return rmq_is_value(v, u->start + RMQ_AT_QUEUE_OFFSET, 8);
+    case RMQ_BY_QUEUE_OFFSET:
+        rmq_put_i64(id, u->queue_offset);
+        return rmq_is_value(v, id, 8);
     case RMQ_BY_PHYSICAL_OFFSET: return rmq_is_value(v, u->start + RMQ_AT_PHYSICAL_OFFSET, 8);
     case RMQ_BY_STORE_TIMESTAMP: return rmq_is_value(v, u->store_timestamp, 8);
     case RMQ_BY_OFFSET_MSG_ID:

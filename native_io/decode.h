@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "inner.h"
 #include "memory.h"
 #include "properties.h"
 #include "select.h"
@@ -35,6 +36,7 @@ enum {
     RMQ_PHYSICAL_OFFSET,
     RMQ_TOTAL_SIZE,
     RMQ_BODY_CRC,
+    RMQ_BATCH_INDEX,
     RMQ_COLUMNS
 };
 
@@ -62,6 +64,7 @@ static const uint8_t rmq_layout[RMQ_COLUMNS] = {
     [RMQ_PHYSICAL_OFFSET] = RMQ_INT64,
     [RMQ_TOTAL_SIZE] = RMQ_INT32,
     [RMQ_BODY_CRC] = RMQ_INT32,
+    [RMQ_BATCH_INDEX] = RMQ_INT32,
 };
 
 typedef struct {
@@ -99,6 +102,9 @@ typedef struct {
     int64_t compressed;  /* rows whose body says it is compressed */
     rmq_column columns[RMQ_COLUMNS];
     rmq_column names, contents; /* the map's entries */
+    int explodes;        /* a row for each message of a batch; else one for the unit */
+    rmq_inner inner;     /* the last message whose batch goes on in the next call, */
+    int64_t position;    /* and the batch's physical offset; -1: there is none */
     rmq_host hosts[RMQ_HOSTS]; /* at the index that rmq_see_host's hash gives */
     rmq_splitter splitter;
 } rmq_decoder;
@@ -117,6 +123,7 @@ static rmq_decoder *rmq_new_decoder(void) {
         free(pool);
         return NULL;
     }
+    d->position = -1;
     for (int i = 0; i < RMQ_COLUMNS + 2; i++) {
         rmq_column *c = rmq_any_column(d, i);
         c->validity.pool = c->values.pool = c->data.pool = pool;
@@ -313,8 +320,8 @@ static inline int rmq_put_entries(rmq_decoder *d, const uint8_t *p, int32_t size
     return 0;
 }
 
-static inline int rmq_put_properties(rmq_decoder *d, const rmq_unit *u, const uint8_t *readable_end,
-                                     rmq_machine machine) {
+static inline __attribute__((always_inline)) int rmq_put_properties(rmq_decoder *d, const rmq_unit *u,
+                                                                    const uint8_t *readable_end, rmq_machine machine) {
     const uint8_t *p = u->properties;
     const int32_t size = u->properties_length;
     const rmq_known_names *known, *names;
@@ -354,8 +361,9 @@ __attribute__((noinline, cold)) static int rmq_make_room(rmq_decoder *d, int64_t
     return rmq_reserve_rows(d, rows < most ? rows : most);
 }
 
-static inline int rmq_append_unit(rmq_decoder *d, const rmq_unit *u, const uint8_t *readable_end,
-                                  rmq_machine machine) {
+/* The row of a unit. `inner`: u is a message of a batch; NULL: it is not. */
+static inline __attribute__((always_inline)) int rmq_append_row(rmq_decoder *d, const rmq_unit *u, const rmq_inner *inner,
+                                                                const uint8_t *readable_end, rmq_machine machine) {
     rmq_column *const c = d->columns;
     const uint8_t *const p = u->start;
     const uint8_t *const store_host = u->store_timestamp + 8;
@@ -364,7 +372,7 @@ static inline int rmq_append_unit(rmq_decoder *d, const rmq_unit *u, const uint8
     const uint32_t asked = d->asked; /* unlike d, not reloaded after every store of bytes */
     if (rmq_asks(asked, RMQ_TOPIC)) RMQ_TRY(rmq_set_text(&c[RMQ_TOPIC], row, u->topic, u->topic_length, readable_end));
     if (rmq_asks(asked, RMQ_QUEUE_ID)) rmq_set_i32(&c[RMQ_QUEUE_ID], row, rmq_i32(p + RMQ_AT_QUEUE_ID));
-    if (rmq_asks(asked, RMQ_QUEUE_OFFSET)) rmq_set_i64(&c[RMQ_QUEUE_OFFSET], row, rmq_i64(p + RMQ_AT_QUEUE_OFFSET));
+    if (rmq_asks(asked, RMQ_QUEUE_OFFSET)) rmq_set_i64(&c[RMQ_QUEUE_OFFSET], row, u->queue_offset);
     if (asked & (1u << RMQ_OFFSET_MSG_ID | 1u << RMQ_STORE_HOST)) {
         const rmq_host *host = rmq_see_host(d, store_host, u->store_host_size);
         if (rmq_asks(asked, RMQ_OFFSET_MSG_ID))
@@ -375,7 +383,7 @@ static inline int rmq_append_unit(rmq_decoder *d, const rmq_unit *u, const uint8
         RMQ_TRY(rmq_set_text(&c[RMQ_BODY], row, u->body, u->body_length, readable_end));
         d->compressed += u->sys_flag & RMQ_SYSFLAG_COMPRESSED;
     }
-    if (rmq_asks(asked, RMQ_FLAG)) rmq_set_i32(&c[RMQ_FLAG], row, rmq_i32(p + RMQ_AT_FLAG));
+    if (rmq_asks(asked, RMQ_FLAG)) rmq_set_i32(&c[RMQ_FLAG], row, inner ? inner->flag : rmq_i32(p + RMQ_AT_FLAG));
     if (rmq_asks(asked, RMQ_SYSFLAG)) rmq_set_i32(&c[RMQ_SYSFLAG], row, u->sys_flag);
     if (rmq_asks(asked, RMQ_BORN_TIMESTAMP))
         RMQ_TRY(rmq_set_timestamp(&c[RMQ_BORN_TIMESTAMP], row, rmq_i64(p + RMQ_AT_BORN_TIMESTAMP)));
@@ -385,52 +393,130 @@ static inline int rmq_append_unit(rmq_decoder *d, const rmq_unit *u, const uint8
     }
     if (rmq_asks(asked, RMQ_STORE_TIMESTAMP))
         RMQ_TRY(rmq_set_timestamp(&c[RMQ_STORE_TIMESTAMP], row, rmq_i64(u->store_timestamp)));
-    if (rmq_asks(asked, RMQ_RECONSUME_TIMES)) rmq_set_i32(&c[RMQ_RECONSUME_TIMES], row, rmq_i32(after_hosts));
+    if (rmq_asks(asked, RMQ_RECONSUME_TIMES))
+        rmq_set_i32(&c[RMQ_RECONSUME_TIMES], row, inner ? 0 : rmq_i32(after_hosts));
     if (rmq_asks(asked, RMQ_PREPARED_TRANSACTION_OFFSET))
-        rmq_set_i64(&c[RMQ_PREPARED_TRANSACTION_OFFSET], row, rmq_i64(after_hosts + 4));
+        rmq_set_i64(&c[RMQ_PREPARED_TRANSACTION_OFFSET], row, inner ? 0 : rmq_i64(after_hosts + 4));
     if (rmq_asks(asked, RMQ_PHYSICAL_OFFSET))
         rmq_set_i64(&c[RMQ_PHYSICAL_OFFSET], row, rmq_i64(p + RMQ_AT_PHYSICAL_OFFSET));
     if (rmq_asks(asked, RMQ_TOTAL_SIZE)) rmq_set_i32(&c[RMQ_TOTAL_SIZE], row, u->total);
-    if (rmq_asks(asked, RMQ_BODY_CRC)) rmq_set_i32(&c[RMQ_BODY_CRC], row, rmq_i32(p + RMQ_AT_BODY_CRC));
+    if (rmq_asks(asked, RMQ_BODY_CRC)) rmq_set_i32(&c[RMQ_BODY_CRC], row, inner ? 0 : rmq_i32(p + RMQ_AT_BODY_CRC));
+    if (rmq_asks(asked, RMQ_BATCH_INDEX)) {
+        rmq_set_i32(&c[RMQ_BATCH_INDEX], row, inner ? inner->index : 0);
+        if (!inner) RMQ_TRY(rmq_set_null(&c[RMQ_BATCH_INDEX], row));
+    }
     const uint32_t from_properties = 1u << RMQ_TAGS | 1u << RMQ_KEYS | 1u << RMQ_UNIQ_KEY | 1u << RMQ_PROPERTIES;
     if (asked & from_properties) RMQ_TRY(rmq_put_properties(d, u, readable_end, machine));
     d->rows += 1;
     return 0;
 }
 
-/* Decode the units at positions[0 .. count), which lie in the window at window_offsets[i], or at their distance from
- * `base` when that is NULL. They are checked again (all but the CRC), as positions may come from anywhere. 0, or
- * -1 / -2 of rmq_reserve, or 1 when there is no unit at *wrong. */
-static int rmq_append(rmq_decoder *d, const uint8_t *window, int64_t size, int64_t base, const int64_t *positions,
-                      const int64_t *window_offsets, int64_t count, int64_t *wrong) {
-    RMQ_TRY(rmq_reserve_rows(d, d->rows + count));
-    for (int64_t i = 0; i < count; i++) {
+static inline int rmq_append_unit(rmq_decoder *d, const rmq_unit *u, const uint8_t *readable_end, rmq_machine machine) {
+    return rmq_append_row(d, u, NULL, readable_end, machine);
+}
+
+/* A batch repeats its topic and hosts in each row: a call ends after so many bytes of them, so that a batch never takes much more
+ * memory than its bytes. */
+enum { RMQ_MOST_REPEATED = 4 * 1024 * 1024, RMQ_REPEATED_IN_ROW = 256 };
+
+/* The rows of the messages in a batch, up to `full` rows in all, from the one on at which an earlier call stopped: only those that
+ * a filter selects, which has judged the queue (RMQ_ASK: it has not). RMQ_OK: the batch is done; RMQ_FULL: it goes on in the next
+ * call; RMQ_NOT_A_BATCH; or -1 / -2 of rmq_reserve. */
+static inline int rmq_append_batch_on(rmq_decoder *d, rmq_filter *f, const rmq_unit *batch, int64_t position, int64_t full,
+                                      const uint8_t *readable_end, rmq_finding *why, rmq_machine machine) {
+    const rmq_bounds *judged = NULL;
+    const int64_t most = RMQ_MOST_REPEATED / (RMQ_REPEATED_IN_ROW + batch->topic_length) + 1;
+    const int64_t enough = full - d->rows < most ? full : d->rows + most;
+    rmq_inner inner = rmq_before_first(batch);
+    if (f != NULL && !f->any_queue && (judged = rmq_judged_of(f, batch)) == NULL) return RMQ_ASK;
+    if (d->position == position) {
+        inner.index = d->inner.index;
+        inner.end = d->inner.end;
+        if (inner.end > batch->body_length) return rmq_fail(why, RMQ_NOT_A_BATCH, batch->body_length, inner.end);
+    }
+    d->position = -1;
+    while (d->rows < enough) {
+        const int status = rmq_next_inner(batch, &inner, why);
+        if (status != RMQ_OK) return status == RMQ_LIMIT ? RMQ_OK : status;
+        if (f != NULL && !rmq_selects_inner(f, judged, &inner)) continue;
+        if (d->rows >= d->room) RMQ_TRY(rmq_make_room(d, full));
+        RMQ_TRY(rmq_append_row(d, &inner.unit, &inner, readable_end, machine));
+    }
+    if (inner.end == batch->body_length) return RMQ_OK;
+    d->inner = inner;
+    d->position = position;
+    return RMQ_FULL;
+}
+
+/* By itself, as what decodes other units should stay small. */
+__attribute__((noinline)) static int rmq_append_batch(rmq_decoder *d, rmq_filter *f, const rmq_unit *batch, int64_t position,
+                                                      int64_t full, const uint8_t *readable_end, rmq_finding *why);
+
+RMQ_FOR_MACHINES(int, rmq_append_batch,
+                 (rmq_decoder *d, rmq_filter *f, const rmq_unit *batch, int64_t position, int64_t full,
+                  const uint8_t *readable_end, rmq_finding *why),
+                 d, f, batch, position, full, readable_end, why)
+
+/* Units in a window, to be decoded: positions[0 .. count), at window_offsets[i], or at their distance from `base` when that is
+ * NULL. */
+typedef struct {
+    const uint8_t *window;
+    int64_t size, base;
+    const int64_t *positions, *window_offsets;
+    int64_t count;
+    int64_t taken; /* how many units are decoded so far; where none is, the next one */
+} rmq_places;
+
+/* Decode units from places->taken on, until there are `full` rows in all. They are checked again (all but the CRC), as positions
+ * may come from anywhere. 0, or -1 / -2 of rmq_reserve, or 1 when there is no unit at the next place, or RMQ_ASK. */
+static int rmq_append(rmq_decoder *d, rmq_filter *f, rmq_places *places, int64_t full, rmq_unit *asked) {
+    const uint8_t *const end = places->window + places->size;
+    const int64_t left = places->count - places->taken, more = full - d->rows;
+    RMQ_TRY(rmq_reserve_rows(d, d->rows + (left < more ? left : more)));
+    for (; places->taken < places->count && d->rows < full; places->taken++) {
+        const int64_t position = places->positions[places->taken];
         rmq_unit u;
         rmq_finding why;
-        *wrong = positions[i];
-        if (base < 0 || positions[i] < base) return 1; /* as the difference might not fit */
-        const int64_t at = window_offsets != NULL ? window_offsets[i] : positions[i] - base;
-        if (at < 0 || at > size) return 1;
-        if (rmq_unit_at(window + at, size - at, positions[i], INT64_MAX, 0, &u, &why) != RMQ_OK) return 1;
-        RMQ_TRY(rmq_append_unit(d, &u, window + size, RMQ_ANY_MACHINE));
+        if (places->base < 0 || position < places->base) return 1; /* as the difference might not fit */
+        const int64_t at =
+            places->window_offsets != NULL ? places->window_offsets[places->taken] : position - places->base;
+        if (at < 0 || at > places->size) return 1;
+        if (rmq_unit_at(places->window + at, places->size - at, position, INT64_MAX, 0, &u, &why) != RMQ_OK) return 1;
+        if (d->explodes && rmq_is_batch(&u)) {
+            if (d->position != position && rmq_check_inner(&u, &why) != RMQ_OK) return 1;
+            const int status = rmq_append_batch(d, f, &u, position, full, end, &why);
+            if (status == RMQ_FULL) break;
+            if (status == RMQ_ASK) *asked = u;
+            if (status != RMQ_OK) return status < 0 || status == RMQ_ASK ? status : 1;
+            continue;
+        }
+        if (d->rows >= d->room) RMQ_TRY(rmq_make_room(d, full));
+        RMQ_TRY(rmq_append_unit(d, &u, end, RMQ_ANY_MACHINE));
     }
     return 0;
 }
 
-/* Walk and decode in one, at most `most` units: all of them, or those that a filter selects, and then only their CRC is
- * checked (RMQ_ASK: see rmq_select). Returns 0, or -1 / -2 of rmq_reserve. */
+/* Walk and decode in one, up to `most` rows: of all units, or of those that a filter selects, and then only their CRC is
+ * checked (RMQ_ASK: see rmq_select). RMQ_FULL with the walk's position at a batch: the batch goes on in the next call.
+ * Returns 0, or -1 / -2 of rmq_reserve. */
 static inline int rmq_decode_on(rmq_decoder *d, rmq_filter *f, rmq_walk *w, int64_t most, rmq_unit *asked,
                                 rmq_machine machine) {
     const int64_t before = d->rows, shown = (w->base + w->size - w->position) / RMQ_SMALLEST_UNIT + 1;
-    const int64_t full = before + (most < shown ? most : shown);
+    const int64_t full = before + (most < shown || d->explodes ? most : shown);
+    const int explodes = d->explodes;
+    int64_t begun = d->position; /* of a batch that goes on: all checks were made */
     w->status = RMQ_FULL;
     while (d->rows < full) {
         rmq_unit u;
-        w->status = rmq_next(w, &w->position, w->verify_crc && f == NULL, &u, &w->why);
-        if (w->status != RMQ_OK) break;
+        const int goes_on = begun == w->position;
+        w->status = rmq_next(w, &w->position, w->verify_crc && f == NULL && !goes_on, &u, &w->why);
+        if (w->status != RMQ_OK) {
+            if (w->status != RMQ_MORE) d->position = -1;
+            break;
+        }
         rmq_prefetch_next(&u);
-        if (f != NULL) {
-            const int verdict = rmq_verdict(f, &u, w->position);
+        if (f != NULL && !goes_on) {
+            const int verdict = rmq_verdict(f, &u, w->position, w->verify_crc, &w->why);
             if (verdict == RMQ_REFUSED) {
                 w->position += u.total;
                 w->status = RMQ_FULL;
@@ -441,7 +527,23 @@ static inline int rmq_decode_on(rmq_decoder *d, rmq_filter *f, rmq_walk *w, int6
                 w->status = RMQ_ASK;
                 break;
             }
+            if (verdict == RMQ_DAMAGED) {
+                w->status = f->status;
+                break;
+            }
             if (w->verify_crc && (w->status = rmq_check_crc(&u, &w->why)) != RMQ_OK) break;
+        }
+        begun = -1;
+        if (__builtin_expect(explodes && rmq_is_batch(&u), 0)) {
+            if (!goes_on && f == NULL && (w->status = rmq_check_inner(&u, &w->why)) != RMQ_OK) break;
+            const int status = rmq_append_batch(d, f, &u, w->position, full, w->window + w->size, &w->why);
+            if (status < 0) return status;
+            w->status = status;
+            if (status == RMQ_ASK) *asked = u;
+            if (status != RMQ_OK) break;
+            w->status = RMQ_FULL;
+            w->position += u.total;
+            continue;
         }
         w->status = RMQ_FULL;
         if (d->rows >= d->room) RMQ_TRY(rmq_make_room(d, full));

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "conditions.h"
+#include "inner.h"
 #include "queues.h"
 #include "unit.h"
 #include "walk.h"
@@ -28,10 +29,12 @@ typedef struct {
     rmq_list judged;   /* of rmq_bounds: which queueOffsets are selected, by the queue's number */
     int32_t last;      /* the number that was found last: in a log of one busy queue the next one is the same */
     rmq_list conditions; /* of rmq_values */
+    int explodes;        /* queueOffset and conditions are about the messages in a batch */
+    int status;          /* what is wrong with a batch, after RMQ_DAMAGED */
 } rmq_filter;
 
 /* The decision on a unit. */
-enum { RMQ_REFUSED, RMQ_SELECTED, RMQ_UNKNOWN };
+enum { RMQ_REFUSED, RMQ_SELECTED, RMQ_UNKNOWN, RMQ_DAMAGED };
 
 static void rmq_free_filter(rmq_filter *f) {
     rmq_free_queues(&f->queues);
@@ -65,14 +68,36 @@ static int rmq_judge(rmq_filter *f, const uint8_t *topic, int32_t n, int32_t que
     return 0;
 }
 
-static inline int rmq_verdict(rmq_filter *f, const rmq_unit *u, int64_t position) {
+/* Is a message of a batch selected, where its topic and store time are? `judged`: of its queue, or NULL: any queueOffset. */
+static inline int rmq_selects_inner(const rmq_filter *f, const rmq_bounds *judged, const rmq_inner *inner) {
+    return (judged == NULL || rmq_within(*judged, inner->unit.queue_offset)) && rmq_all_hold(&f->conditions, &inner->unit);
+}
+
+/* Is any message of a batch selected? What decides is in the body, so the body is checked first. */
+__attribute__((noinline)) static int rmq_batch_verdict(rmq_filter *f, const rmq_bounds *judged, const rmq_unit *batch,
+                                                       int verify_crc, rmq_finding *why) {
+    rmq_inner inner = rmq_before_first(batch);
+    f->status = verify_crc ? rmq_check_crc(batch, why) : RMQ_OK;
+    if (f->status == RMQ_OK) f->status = rmq_check_inner(batch, why);
+    if (f->status != RMQ_OK) return RMQ_DAMAGED;
+    while (rmq_next_inner(batch, &inner, why) == RMQ_OK)
+        if (rmq_selects_inner(f, judged, &inner)) return RMQ_SELECTED;
+    return RMQ_REFUSED;
+}
+
+/* The decision on a unit; RMQ_DAMAGED: f->status says what is wrong with it. */
+static inline int rmq_verdict(rmq_filter *f, const rmq_unit *u, int64_t position, int verify_crc, rmq_finding *why) {
+    const rmq_bounds *judged = NULL;
+    const int is_batch = f->explodes && rmq_is_batch(u);
     if (!rmq_within(f->store_timestamp, rmq_i64(u->store_timestamp))) return RMQ_REFUSED;
     if (!rmq_within(f->physical_offset, position)) return RMQ_REFUSED;
     if (!f->any_queue) {
-        const rmq_bounds *judged = rmq_judged_of(f, u);
+        judged = rmq_judged_of(f, u);
         if (judged == NULL) return RMQ_UNKNOWN;
-        if (!rmq_within(*judged, rmq_i64(u->start + RMQ_AT_QUEUE_OFFSET))) return RMQ_REFUSED;
+        if (!is_batch && !rmq_within(*judged, u->queue_offset)) return RMQ_REFUSED;
+        if (judged->least > judged->most) return RMQ_REFUSED;
     }
+    if (__builtin_expect(is_batch, 0)) return rmq_batch_verdict(f, judged, u, verify_crc, why);
     return rmq_all_hold(&f->conditions, u) ? RMQ_SELECTED : RMQ_REFUSED;
 }
 
@@ -86,7 +111,11 @@ static void rmq_select(rmq_filter *f, rmq_walk *w, int64_t *positions, int64_t c
         status = rmq_next(w, &at, 0, &u, &w->why);
         if (status != RMQ_OK) break;
         __builtin_prefetch(u.start + u.total); /* the next unit's head */
-        const int verdict = rmq_verdict(f, &u, at);
+        const int verdict = rmq_verdict(f, &u, at, w->verify_crc, &w->why);
+        if (verdict == RMQ_DAMAGED) {
+            status = f->status;
+            break;
+        }
         if (verdict == RMQ_UNKNOWN) {
             *asked = u;
             status = RMQ_ASK;
@@ -133,11 +162,10 @@ static int rmq_pick(rmq_filter *f, rmq_claims *c, int64_t *selected, rmq_unit *a
             return rmq_fail(&c->why, RMQ_CONTRADICTED, c->segment_end, at);
         const int status = rmq_unit_at(c->window + in_window, length, at, c->segment_end - at, 0, &u, &c->why);
         if (status != RMQ_OK) return status;
-        const int64_t queue_offset = rmq_i64(u.start + RMQ_AT_QUEUE_OFFSET);
         if (c->sizes != NULL && c->sizes[i] != u.total)
             return rmq_fail(&c->why, RMQ_CONTRADICTED, c->sizes[i], u.total);
-        if (c->queue_offsets != NULL && c->queue_offsets[i] != queue_offset)
-            return rmq_fail(&c->why, RMQ_CONTRADICTED, c->queue_offsets[i], queue_offset);
+        if (c->queue_offsets != NULL && c->queue_offsets[i] != u.queue_offset)
+            return rmq_fail(&c->why, RMQ_CONTRADICTED, c->queue_offsets[i], u.queue_offset);
         if (!f->any_queue) {
             const rmq_bounds *judged = rmq_judged_of(f, &u);
             if (judged == NULL) {
@@ -145,10 +173,13 @@ static int rmq_pick(rmq_filter *f, rmq_claims *c, int64_t *selected, rmq_unit *a
                 return RMQ_ASK;
             }
             /* Only selected queues make claims: another queue here is a contradiction, not a message to pass over. */
-            if (c->queue_offsets != NULL && !rmq_within(*judged, queue_offset))
-                return rmq_fail(&c->why, RMQ_CONTRADICTED, c->queue_offsets[i], queue_offset);
+            const int is_wrong = f->explodes && rmq_is_batch(&u) ? judged->least > judged->most : !rmq_within(*judged, u.queue_offset);
+            if (c->queue_offsets != NULL && is_wrong)
+                return rmq_fail(&c->why, RMQ_CONTRADICTED, c->queue_offsets[i], u.queue_offset);
         }
-        if (rmq_verdict(f, &u, at) == RMQ_SELECTED) {
+        const int verdict = rmq_verdict(f, &u, at, c->verify_crc, &c->why);
+        if (verdict == RMQ_DAMAGED) return f->status;
+        if (verdict == RMQ_SELECTED) {
             if (c->verify_crc && rmq_check_crc(&u, &c->why) != RMQ_OK) return RMQ_BAD_BODY_CRC;
             selected[c->selected++] = i;
         }

@@ -33,6 +33,7 @@ enum {
     RMQ_SYSFLAG_TRANSACTION_ROLLBACK = 0xC,
     RMQ_SYSFLAG_BORNHOST_V6 = 0x10,
     RMQ_SYSFLAG_STOREHOST_V6 = 0x20,
+    RMQ_SYSFLAG_NEED_UNWRAP = 0x40, /* with the next one: a client takes the messages out */
     RMQ_SYSFLAG_INNER_BATCH = 0x80, /* the body holds several messages; of a BatchConsumeQueue only */
     RMQ_AT_BODY_CRC = 8,
     RMQ_AT_QUEUE_ID = 12,
@@ -61,6 +62,7 @@ enum {
     RMQ_BAD_PROPERTIES_LENGTH,
     RMQ_BAD_LENGTH_SUM,      /* the parts do not add up to totalSize */
     RMQ_BAD_BODY_CRC,
+    RMQ_NOT_A_BATCH,     /* messages do not fill the body of a batch (inner.h) */
     RMQ_CROSSES_STOP,        /* a unit that begins before the stop and ends after it */
     RMQ_CONTRADICTED,        /* a unit, but not the one that an accelerator says is here */
     RMQ_NO_ENTRY,            /* neither a unit nor an entry that wraps one (walk.h) */
@@ -88,6 +90,7 @@ static inline void rmq_put_i64(uint8_t *p, int64_t v) { const uint64_t u = RMQ_B
 typedef struct {
     int32_t total, sys_flag, body_length, topic_length, properties_length;
     int32_t born_host_size, store_host_size;
+    int64_t queue_offset;
     const uint8_t *start, *store_timestamp, *body, *topic, *properties;
 } rmq_unit;
 
@@ -163,6 +166,7 @@ static inline int rmq_unit_at(const uint8_t *p, int64_t available, int64_t posit
         return rmq_fail(why, RMQ_BAD_LENGTH_SUM, total - spare + properties_length, total);
 
     u->start = p;
+    u->queue_offset = rmq_i64(p + RMQ_AT_QUEUE_OFFSET);
     u->total = (int32_t)total;
     u->sys_flag = sys_flag;
     u->born_host_size = born;

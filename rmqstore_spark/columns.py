@@ -102,6 +102,13 @@ _TABLE = (
         default=False,
         derived=True,
     ),
+    Column(
+        "batchIndex",
+        INT,
+        "number of a message in its batch (BatchCQ topics), from 0 on; null for any other message",
+        default=False,
+        derived=True,
+    ),
     Column("file", TEXT, "path of the segment", default=False, derived=True),
     Column("store", TEXT, "path of the store", default=False, derived=True),
     Column(

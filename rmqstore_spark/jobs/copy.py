@@ -247,7 +247,7 @@ def _queue_counts(store: Snapshot) -> dict[str, int]:
 
 def _batches(job: CopyJob, log: Copies) -> Batches:
     """The messages of a log. Bodies are read only where a body that cannot be decompressed matters: the message is
-    lost, or another replica has it."""
+    lost, or another replica has it. A batch stays one unit, selected if any of its messages is."""
     has_replicas = len(log.stores) > 1
     columns = [
         *COLUMNS,
@@ -255,7 +255,8 @@ def _batches(job: CopyJob, log: Copies) -> Batches:
         *(BODY_COLUMNS if job.is_salvage or has_replicas else []),
         *(["store"] if has_replicas else []),
     ]
-    return Scan(replace(job.options, paths=[store.root for store in log.stores]), columns).batches()
+    options = replace(job.options, paths=[store.root for store in log.stores], explode_batches=False)
+    return Scan(options, columns).batches()
 
 
 def _new_store(job: CopyJob, logs: list[Copies], bounds: Sequence[Bounds]) -> NewStore:

@@ -108,6 +108,7 @@ class MessageOptions(TableOptions, total=False):
     """Options of a read of messages."""
 
     decompress: Flag
+    explodeBatches: Flag
     deduplicate: Flag
     compacted: Flag
     committed: Flag

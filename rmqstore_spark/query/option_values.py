@@ -261,6 +261,7 @@ def selection_of(values: Mapping[str, Any]) -> Selection:
         ids=values["msgId"] or frozenset(),
         offset_msg_id=values["offsetMsgId"],
         store_timestamp=_times(values["startingTimestamp"], values["endingTimestamp"]),
+        explodes=values["explodeBatches"],
     )
     starts = values["startingOffsets"]
     starts = {} if isinstance(starts, GroupOffsets) else starts

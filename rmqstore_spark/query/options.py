@@ -267,6 +267,15 @@ _READ_TABLE = (
         refused=_WHOLE,
     ),
     Option(
+        "explodeBatches",
+        "true",
+        types.FLAG,
+        "a row for each message of a batch (BatchCQ topics), as consumers get them; `false`: a row for the whole "
+        "batch, as stored",
+        _EVERYWHERE,
+        refused=_WHOLE,
+    ),
+    Option(
         "maxPartitionBytes",
         "auto",
         types.PARTITION_SIZE,
@@ -523,6 +532,7 @@ class ReadOptions:
     mode: Mode
     verify_crc: bool
     decompress: bool
+    explode_batches: bool
     max_partition_bytes: int | None
     min_partitions: int | None
     manners: Manners

@@ -99,6 +99,7 @@ class Selection:
         offsets: the values that queueOffset may have in some queues, by (topic, queueId); other queues are not limited.
         words: each must be a word of KEYS, or the UNIQ_KEY.
         ids: each must be the UNIQ_KEY or the offsetMsgId.
+        explodes: whether each message of a batch counts as one; else the whole batch does, with what its unit says.
     """
 
     topic: Texts = ANY
@@ -114,6 +115,7 @@ class Selection:
     ids: frozenset[str] = frozenset()
     commit_log_offset: Numbers = ALL
     store_timestamp: Numbers = ALL
+    explodes: bool = True
 
     def narrowed(self, other: "Selection") -> "Selection":
         """The messages that both select; `other` has no `assigned` and no `offsets`, which only options give."""
@@ -144,7 +146,7 @@ class Selection:
     @property
     def is_everything(self) -> bool:
         """True when no message is left out."""
-        return self == EVERYTHING
+        return replace(self, explodes=True) == EVERYTHING
 
     @property
     def is_nothing(self) -> bool:

@@ -11,7 +11,15 @@ from rmqstore_spark.store.live_log import LiveLog
 from rmqstore_spark.store.log_end import End, LogEnd
 from rmqstore_spark.store.log_times import LogTimes
 from rmqstore_spark.store.structures.commitlog import SegmentReader
-from rmqstore_spark.store.structures.config import ConsumerOffsets, consumer_offsets, offset_topics, topic_queues
+from rmqstore_spark.store.structures.config import (
+    ConsumerOffsets,
+    Table,
+    batch_topics,
+    consumer_offsets,
+    offset_topics,
+    topic_entries,
+    topic_queues,
+)
 from rmqstore_spark.store.structures.entries import Entry, Marks
 from rmqstore_spark.store.structures.kinds import marks_of
 from rmqstore_spark.store.structures.layout import Layout, find_store
@@ -57,9 +65,18 @@ class StoreRef:
         return PastDamage(reader, self.queues)
 
     @kept
+    def _topic_entries(self) -> dict[str, Table]:
+        return topic_entries(self.root, self.files)
+
+    @kept
     def topics(self) -> dict[str, int]:
         """The topics that the broker was told of, each with its number of queues."""
-        return topic_queues(self.root, self.files)
+        return topic_queues(self._topic_entries)
+
+    @kept
+    def batch_topics(self) -> set[str]:
+        """The topics that the broker was told to keep producers' batches of as they are."""
+        return batch_topics(self._topic_entries)
 
     @kept
     def known_topics(self) -> set[str]:

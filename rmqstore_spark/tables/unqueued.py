@@ -54,7 +54,9 @@ def unqueued(store: Snapshot, selection: Selection, found: list[QueueBounds]) ->
     if not ranges:
         return
     wanted = Selection(topic=selection.topic, assigned=selection.assigned)
-    settings = ReadSettings(arrow_schema(_COLUMNS), "DROPMALFORMED", False, False, wanted)
+    settings = ReadSettings(
+        arrow_schema(_COLUMNS), "DROPMALFORMED", verify_crc=False, decompress=False, selection=wanted
+    )
     topics = {*store.known_topics, *store.consumed_topics} if store.topics else None
     for batch in read_task(Task(tuple(ranges)), settings):
         columns = [*batch.columns[:5], batch.column(5).cast(pa.int64())]

@@ -156,7 +156,7 @@ def append_one(builder: StoreBuilder, rng: random.Random, kinds: Kinds, time: in
             properties["KEYS"] = " ".join(rng.choice(WORDS) for _ in range(rng.randrange(1, 4)))
     if rng.random() < 0.7:
         properties["TAGS"] = rng.choice(TAGS)
-    hosts = rng.choice(({}, {}, {}, {"born_host": "[::1]:1"}))
+    hosts: dict[str, Any] = rng.choice(({}, {}, {}, {"born_host": "[::1]:1"}))
     builder.append(
         topic,
         rng.randbytes(rng.choice(kinds.bodies)),

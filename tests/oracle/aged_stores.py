@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import struct
 from pathlib import Path
+from typing import Any
 
 from oracle import reference, stores
 
@@ -30,12 +32,13 @@ BATCH_UNIT = struct.Struct(">qiqqqhii")
 CLOCK_STEP = 60_000  # milliseconds, at most, that a broker's clock goes back
 
 
-def aged_store(root: Path, rng: random.Random) -> tuple[stores.StoreBuilder, bool]:
+def aged_store(root: Path, rng: random.Random, batches: bool = False) -> tuple[stores.StoreBuilder, bool]:
     """A closed store with sound accelerators, of a few hundred messages in a few segments; and whether its log was cut.
 
     Its messages are never more than CLOCK_STEP older than one before them. ROLLBACK messages, which brokers do not
-    index, have neither KEYS nor UNIQ_KEY.
+    index, have neither KEYS nor UNIQ_KEY. With `batches` many units of BATCHES hold several messages.
     """
+    append = _append_batch if batches else _append
     segment_size = rng.choice((4096, 8192, 65536))
     # What is written after a cut is in no index before the log is as long as it was; an index does not tell.
     is_cut = rng.random() < 0.3
@@ -52,12 +55,12 @@ def aged_store(root: Path, rng: random.Random) -> tuple[stores.StoreBuilder, boo
         store.start_queue(PLAIN, 0, rng.randrange(40))
     newest = store.now
     for number in range(rng.choice((0, 1, 20, 150, 300))):
-        newest = max(newest, _append(store, rng, number, newest))
+        newest = max(newest, append(store, rng, number, newest))
     if is_cut and len(store.messages) > 30:
         store.forget_last(rng.randrange(1, 25))
         store.append(HALF, body=b"x" * rng.randrange(700, 900), store_timestamp=newest)
         for number in range(rng.choice((0, 5, 20))):
-            newest = max(newest, _append(store, rng, 1000 + number, newest))
+            newest = max(newest, append(store, rng, 1000 + number, newest))
     if rng.random() < 0.3:
         segments = len(reference.segment_files(root))
         if segments > 3:
@@ -89,7 +92,7 @@ def _append(store: stores.StoreBuilder, rng: random.Random, number: int, newest:
         pairs.append((b"TAGS", _text(rng, TAGS)))
     if topic == reference.SCHEDULE_TOPIC and rng.random() < 0.8:
         pairs.append((b"DELAY", b"3"))
-    hosts = rng.choice(({}, {}, {"store_host": "[fe80::1]:10911"}, {"born_host": "[::1]:1"}))
+    hosts: dict[str, Any] = rng.choice(({}, {}, {"store_host": "[fe80::1]:10911"}, {"born_host": "[::1]:1"}))
     store.append(
         topic,
         rng.randbytes(rng.choice((0, 10, 10, 60, 200))),
@@ -102,6 +105,41 @@ def _append(store: stores.StoreBuilder, rng: random.Random, number: int, newest:
     return time
 
 
+def _append_batch(store: stores.StoreBuilder, rng: random.Random, number: int, newest: int) -> int:
+    """Often a batch: ids and keys that no index has, and tags that no queue has."""
+    if rng.random() < 0.75:
+        return _append(store, rng, number, newest)
+    time = newest + rng.choice((0, 1, 1000))
+    if rng.random() < 0.1:
+        time = newest - rng.randrange(CLOCK_STEP)
+    inner = [
+        reference.Inner(rng.randbytes(rng.choice((0, 10, 60))), _inner_properties(rng, f"ID{number:04d}-{i}"), i)
+        for i in range(rng.choice((0, 1, 2, 3, 8)))
+    ]
+    properties = b"UNIQ_KEY\x01" + rng.choice((f"ID{number:04d}", "twice")).encode() + b"\x02"
+    if rng.random() < 0.3:  # as autoBatch does
+        properties += b"TAGS\x01" + _text(rng, TAGS) + b"\x02KEYS\x01" + _text(rng, WORDS) + b"\x02"
+    store.append(
+        BATCHES,
+        reference.encode_batch(inner),
+        rng.randrange(2),
+        properties=properties,
+        store_timestamp=time,
+        sys_flag=reference.BATCH,
+        messages=len(inner),
+    )
+    return time
+
+
+def _inner_properties(rng: random.Random, name: str) -> bytes:
+    pairs = [(b"UNIQ_KEY", rng.choice((name, "twice")).encode())] if rng.random() < 0.9 else []
+    if rng.random() < 0.6:
+        pairs.append((b"KEYS", b" ".join(_text(rng, WORDS) for _ in range(rng.randrange(4)))))
+    if rng.random() < 0.7:
+        pairs.append((b"TAGS", _text(rng, TAGS)))
+    return b"".join(key + b"\x01" + value + b"\x02" for key, value in pairs)
+
+
 def _text(rng: random.Random, texts: tuple[str, ...]) -> bytes:
     return BAD if rng.random() < 0.05 else rng.choice(texts).encode()
 
@@ -110,7 +148,10 @@ def _make_batches(store: stores.StoreBuilder) -> None:
     """Moves the queues of one topic to where a broker has those of topics with queue.type=BatchCQ."""
     for directory in sorted((store.root / "consumequeue" / BATCHES).glob("*")):
         times = {message.position: message.store_timestamp for message in store.messages}
-        units = [BATCH_UNIT.pack(*u, times.get(u[0], 0), number, 1, -1, 0) for number, u in _units(directory)]
+        units = [
+            BATCH_UNIT.pack(*u, times.get(u[0], 0), number, count, -1, 0)
+            for number, u, count in _batches_of(_units(directory))
+        ]
         first = min((number for number, _ in _units(directory)), default=0)
         target = store.root / "batchconsumequeue" / BATCHES / directory.name
         target.mkdir(parents=True)
@@ -118,12 +159,32 @@ def _make_batches(store: stores.StoreBuilder) -> None:
             data = b"".join(units[at : at + 25])
             (target / f"{(first + at) * BATCH_UNIT.size:020d}").write_bytes(data.ljust(25 * BATCH_UNIT.size, b"\0"))
     shutil.rmtree(store.root / "consumequeue" / BATCHES, ignore_errors=True)
+    config = store.root / "config" / "topics.json"
+    table = json.loads(config.read_text())
+    for entry in table["topicConfigTable"].values():
+        if entry["topicName"] == BATCHES:
+            entry["attributes"] = {"queue.type": "BatchCQ"}
+    config.write_text(json.dumps(table))
 
 
 def _units(directory: Path) -> list[tuple[int, reference.QueueUnit]]:
     topic, queue_id = directory.parent.name, int(directory.name)
     found = reference.read_queues(directory.parents[2])
     return [(number, unit) for t, q, number, unit in found if (t, q) == (topic, queue_id)]
+
+
+def _batches_of(
+    units: list[tuple[int, reference.QueueUnit]],
+) -> list[tuple[int, reference.QueueUnit, int]]:
+    """The first queue offset, the unit and the number of messages of each batch, whose units are all the same."""
+    found: list[tuple[int, reference.QueueUnit, int]] = []
+    for number, unit in units:
+        if found and found[-1][1] == unit and unit.physical_offset:
+            first, _, count = found.pop()
+            found.append((first, unit, count + 1))
+        else:
+            found.append((number, unit, 1))
+    return found
 
 
 def _make_light_queue(store: stores.StoreBuilder, rng: random.Random) -> None:

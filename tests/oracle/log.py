@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from oracle.batches import rows_of_unit
 from oracle.unit import BLANK_SIZE, MAGIC_BLANK, Buffer, Corrupt, check_unit, decode_unit
 
 
@@ -39,10 +40,24 @@ def is_blank(data: Buffer, left: int) -> bool:
 
 
 def read_store(
-    root: str | Path, decompress: bool = True, commitlogs: Sequence[str | Path] | None = None
+    root: str | Path,
+    decompress: bool = True,
+    commitlogs: Sequence[str | Path] | None = None,
+    *,
+    explode: bool = True,
+    with_index: bool = False,
 ) -> list[dict[str, Any]]:
-    """Every message of a healthy store, in log order. `commitlogs`: its commitlog directories, if there are several."""
-    return [decode_unit(unit, position, decompress) for position, unit in read_units(root, commitlogs)]
+    """Every message of a healthy store, in log order. `commitlogs`: its commitlog directories, if there are several.
+
+    Without `explode` a batch is one row. `with_index`: rows have a batchIndex.
+    """
+    rows = []
+    for position, unit in read_units(root, commitlogs):
+        if explode:
+            rows += rows_of_unit(unit, position, decompress)
+        else:
+            rows.append(decode_unit(unit, position, decompress) | {"batchIndex": None})
+    return rows if with_index else [{n: v for n, v in row.items() if n != "batchIndex"} for row in rows]
 
 
 def read_units(root: str | Path, commitlogs: Sequence[str | Path] | None = None) -> Iterator[tuple[int, bytes]]:

@@ -5,6 +5,7 @@ It shares no code with the package it judges. Slow and obvious on purpose.
 
 # ruff: noqa: F401
 
+from oracle.batches import BATCH, Inner, encode_batch, is_batch, rows_of_unit
 from oracle.index import (
     INDEX_HEADER_SIZE,
     INDEX_ITEM_SIZE,

@@ -27,6 +27,7 @@ class Stored(NamedTuple):
     queue_offset: int
     store_timestamp: int
     queued: bool  # PREPARED and ROLLBACK are in no queue
+    messages: int = 1  # queue offsets that it takes
 
     @property
     def end(self) -> int:
@@ -98,9 +99,12 @@ class StoreBuilder:
         properties: reference.Properties | None = None,
         store_timestamp: int | None = None,
         sys_flag: int = 0,
+        messages: int = 1,
         **fields: Any,
     ) -> int:
         """Its position. `fields`: any other argument of reference.encode_unit, lies included.
+
+        A batch has several `messages`, and takes as many queue offsets, each with the same queue unit.
 
         Without a store time it is stored 1 ms after the last message. IPv6 hosts given as text set their sysFlag bit.
         """
@@ -127,15 +131,15 @@ class StoreBuilder:
         if len(unit) + reference.BLANK_SIZE > self._left():
             self._roll(len(unit))
             unit = encode(**{"physical_offset": self.end, **fields})
-        stored = Stored(self.end, len(unit), topic, queue_id, fields["queue_offset"], self.now, queued)
+        stored = Stored(self.end, len(unit), topic, queue_id, fields["queue_offset"], self.now, queued, messages)
         self._write(unit)
         self.messages.append(stored)
         if queued:
-            queue.next_offset += 1
+            queue.next_offset += messages
         parsed = reference.parse_properties(properties)
         if queued and self.consume_queue:
             code = reference.tags_code(topic, reference.java_properties(properties), self.now)
-            queue.pending += reference.encode_queue_unit(stored.position, stored.size, code)
+            queue.pending += reference.encode_queue_unit(stored.position, stored.size, code) * messages
         rolled_back = sys_flag & reference.TRANSACTION_BITS == reference.ROLLBACK
         self._last_keys = [] if rolled_back else reference.index_keys(parsed)
         self.index_last()
@@ -274,7 +278,7 @@ class StoreBuilder:
         cut = self.messages[-count].position
         for forgotten in self.messages[-count:]:
             if forgotten.queued:
-                self._queues[forgotten.topic, forgotten.queue_id].next_offset -= 1
+                self._queues[forgotten.topic, forgotten.queue_id].next_offset -= forgotten.messages
         del self.messages[-count:]
         for path in reference.segment_files(self.root, self.commitlogs):
             if int(path.name) > cut:

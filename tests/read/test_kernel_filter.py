@@ -64,5 +64,7 @@ def test_the_kernel_selects_what_the_oracle_does(rng: random.Random) -> None:
 
 
 def test_every_part_of_a_selection_is_tried() -> None:
-    """But those that are about queues, which are asked by their name (tests/kernel/test_select.py)."""
-    assert {field.name for field in fields(Selection)} == {*KINDS, "topic", "assigned", "queue_id", "offsets"}
+    """But those that are about queues, which are asked by their name (tests/kernel/test_select.py), and what a batch
+    counts as (tests/kernel/test_batches.py)."""
+    others = {"topic", "assigned", "queue_id", "offsets", "explodes"}
+    assert {field.name for field in fields(Selection)} == {*KINDS, *others}

@@ -1,7 +1,8 @@
 """Selections: whatever the accelerators look like, the rows are those of the full scan filtered.
 
 Known limits, which are not tested against: topics that are known nowhere (no ConsumeQueue, not in topics.json or
-consumerOffset.json) in a lookup by key or msgId without topic; ROLLBACK messages with keys, which no index has; a
+consumerOffset.json) in a lookup by key or msgId without topic; messages of batches in a lookup by key or msgId where
+neither topics.json nor batchconsumequeue/ knows their topic; ROLLBACK messages with keys, which no index has; a
 queueOffset used twice in a queue that is named with bounded offsets; a wrong tagsCode in an otherwise sound
 ConsumeQueue; a zeroed index slot, or an item unlinked in a sound chain; messages written after a truncation and before
 the log was as long as it had been, which are in no index; clock steps back of more than CLOCK_SLACK inside a piece of
@@ -37,7 +38,7 @@ from rmqstore_spark.store.format.clock import CLOCK_SLACK
 from rmqstore_spark.store.io.files import Prices
 
 COLUMNS = ["topic", "queueId", "queueOffset", "tags", "keys", "msgId", "offsetMsgId", "commitLogOffset"]
-COLUMNS += ["storeTimestamp", "bodyCRC"]
+COLUMNS += ["storeTimestamp", "bodyCRC", "batchIndex"]
 EXAMPLES = 200
 OBJECT_EXAMPLES = 12
 ROCKSDB_EXAMPLES = 40
@@ -76,7 +77,7 @@ def _read(options: ReadOptions, paths: Paths | None = None, prices: Prices | Non
             paths.pieces[type(piece).__name__] += 1
             paths.fruitful[type(piece).__name__] += bool(found)
             rows += found
-    return sorted(rows, key=lambda row: row["commitLogOffset"])
+    return sorted(rows, key=lambda row: (row["commitLogOffset"], row["batchIndex"] or 0))
 
 
 def _options(root: Path, rng: random.Random, parts: list[Wanted]) -> ReadOptions:
@@ -102,7 +103,7 @@ def _check(
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
-        store, is_cut = aged_stores.aged_store(root, rng)
+        store, is_cut = aged_stores.aged_store(root, rng, batches=rng.random() < 0.5)
         for name in damages:
             damage.DAMAGES[name](root, rng)
         if in_rocksdb:
@@ -114,7 +115,7 @@ def _check(
         except DamagedStoreError:  # where a truncated log ends cannot be told when its queues lie as well
             assert is_cut
             return
-        assert is_cut or rows == [_narrow(row) for row in reference.read_store(root)]
+        assert is_cut or rows == [_narrow(row) for row in reference.read_store(root, with_index=True)]
         for names, pushed in zip(kinds, is_pushed, strict=False):
             if pushed:
                 parts = [selecting.by_filter(rng, rows, name) for name in names]
@@ -198,7 +199,7 @@ def _assert_same(
 ) -> None:
     """`may_miss`: positions of messages that need not be found."""
     everything = _read(reading.options_of(root))
-    assert everything == [_narrow(row) for row in reference.read_store(root)]
+    assert everything == [_narrow(row) for row in reference.read_store(root, with_index=True)]
     expected = [row for row in everything if predicate(row)]
     for prices in (None, reading.FREE):
         found = _read(reading.options_of(root, **options), prices=prices)

@@ -10,7 +10,7 @@ import pytest
 from oracle import golden, stores
 
 from rmqstore_spark.store.io.files import Files
-from rmqstore_spark.store.structures.config import load, offset_topics, topic_queues
+from rmqstore_spark.store.structures.config import load, offset_topics, topic_entries, topic_queues
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def read(text: str | bytes, path: Path) -> object:
 def test_real_stores(version: str, tmp_path: Path) -> None:
     root = golden.unpack(version, tmp_path / "store")
     files = Files()
-    queues = topic_queues(str(root), files)
+    queues = topic_queues(topic_entries(str(root), files))
     assert queues.items() >= {("SCHEDULE_TOPIC_XXXX", 18), ("Batches", 2), ("SELF_TEST_TOPIC", 1)}
     topics = {topic for topic, _ in golden.load_truth(version).bounds}
     assert {topic for topic in topics if topic[0] not in "%rR"} <= set(queues)  # some system topics are not in it
@@ -46,7 +46,7 @@ def test_built_store(tmp_path: Path) -> None:
     store.append("TopicA", queue_id=3)
     store.append("TopicB")
     store.close()
-    assert topic_queues(str(tmp_path), Files()) == {"TopicA": 4, "TopicB": 1}
+    assert topic_queues(topic_entries(str(tmp_path), Files())) == {"TopicA": 4, "TopicB": 1}
     assert offset_topics(str(tmp_path), Files()) == set()
 
 
@@ -132,7 +132,7 @@ def test_queues_of_topics(config: Path) -> None:
     (config / "topics.json").write_text(json.dumps({"topicConfigTable": table}))
     expected = {"both": 8, "more to read": 8, "none": 0, "one named": 20, "none named": 16}
     expected |= {"wrong types": 16, "one wrong": 3, "out of range": 16}
-    assert topic_queues(str(config.parent), Files()) == expected
+    assert topic_queues(topic_entries(str(config.parent), Files())) == expected
 
 
 def test_topics_with_offsets(config: Path) -> None:
@@ -145,10 +145,10 @@ def test_topics_with_offsets(config: Path) -> None:
 def test_other_shapes_name_nothing(text: str, config: Path) -> None:
     for name in ("topics.json", "consumerOffset.json"):
         (config / name).write_text(text)
-    assert topic_queues(str(config.parent), Files()) == {}
+    assert topic_queues(topic_entries(str(config.parent), Files())) == {}
     assert offset_topics(str(config.parent), Files()) == set()
 
 
 def test_no_config(tmp_path: Path) -> None:
-    assert topic_queues(str(tmp_path), Files()) == {}
+    assert topic_queues(topic_entries(str(tmp_path), Files())) == {}
     assert offset_topics(str(tmp_path), Files()) == set()

@@ -2,11 +2,18 @@
 
 from dataclasses import replace
 
+import numpy as np
+import numpy.typing as npt
+
+from native_io import Filter
 from rmqstore_spark.query.selection import Selection
 from rmqstore_spark.read.follow.edge import Reached, place_after
 from rmqstore_spark.read.pieces.kernel_filter import kernel_filter
 from rmqstore_spark.read.pieces.task import Range
+from rmqstore_spark.read.plan.beside_index import has_batches
 from rmqstore_spark.read.plan.split import Splitter
+from rmqstore_spark.store.format.units import BatchBuilder, Run
+from rmqstore_spark.store.snapshot import as_snapshot
 from rmqstore_spark.store.structures.segments import Damage
 
 _MOST_WALKED = 8 * 1024 * 1024  # bytes: for a unit's start farther off, the queues are asked
@@ -38,6 +45,8 @@ def cut_messages(ranges: list[Range], selection: Selection, most: int) -> Reache
         most: messages, at least 1.
     """
     chosen = kernel_filter(selection)
+    explodes = bool(ranges) and has_batches(as_snapshot(ranges[0].store), selection)
+    before: Reached | None = None
     left, counted = most, 0
     for whole in ranges:
         size = whole.stop - whole.start
@@ -48,11 +57,29 @@ def cut_messages(ranges: list[Range], selection: Selection, most: int) -> Reache
             for found in whole.store.past_damage(reader).select(whole.start, whole.stop, chosen):
                 if isinstance(found, Damage):
                     continue
-                if len(found.positions) >= left:
-                    end = place_after(reader, int(found.positions[left - 1]))
+                ends = np.cumsum(_messages(found, chosen) if explodes else np.ones(len(found.positions), np.int64))
+                if ends[-1] >= left:
+                    # A batch is read as a whole, the first one even where it has more messages than that.
+                    last = int(np.searchsorted(ends, left, "right")) - 1
+                    if last < 0 and before is not None:
+                        return before
+                    end = place_after(reader, int(found.positions[max(last, 0)]))
                     return None if whole is ranges[-1] and end.position >= whole.stop else end
-                left -= len(found.positions)
+                left -= int(ends[-1])
+                before = place_after(reader, int(found.positions[-1])) if explodes else None
     return None
+
+
+def _messages(units: Run, chosen: Filter) -> npt.NDArray[np.int64]:
+    """The number of selected messages in each unit of a run: more than one only in batches."""
+    builder = BatchBuilder(["commitLogOffset"], explodes=True)
+    done = 0
+    counts = np.zeros(len(units.positions), np.int64)
+    while done < len(units.positions):
+        done += units.only(slice(done, None)).add_to(builder, chosen)
+        positions = builder.finish().column(0).to_numpy()
+        counts += np.searchsorted(positions, units.positions, "right") - np.searchsorted(positions, units.positions)
+    return counts
 
 
 def _cut_near(whole: Range, size: int) -> Reached | None:

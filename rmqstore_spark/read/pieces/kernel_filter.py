@@ -24,6 +24,7 @@ def kernel_filter(selection: Selection) -> Filter:
         commit_log_offset=(selection.commit_log_offset.least, selection.commit_log_offset.most),
         judge=None if selection.wants_all_queues else judge,
         conditions=list(_conditions(selection, times)),
+        explodes=selection.explodes,
     )
 
 

@@ -1,6 +1,7 @@
 """The claims of the ConsumeQueues on a piece of the log: the places where selected messages can be."""
 
 import bisect
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,8 @@ from rmqstore_spark.store.snapshot import StoreRef
 from rmqstore_spark.store.structures.commitlog import SegmentReader
 from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.queue_cursor import QueueCursor
+
+_SMALLEST_INNER = 22  # bytes of a message in a batch
 
 
 class ContradictedError(Exception):
@@ -47,6 +50,18 @@ def selected_queues(store: StoreRef, selection: Selection) -> list[Queue]:
     return [queue for queue in some if selection.queue(queue.topic, queue.queue_id) is not None]
 
 
+def batch_queues(store: StoreRef, selection: Selection) -> list[Queue]:
+    """The BatchCQ queues that can have selected messages. No directory of a simple queue is listed."""
+    queues = store.queues
+    topics = selection.topic.among if selection.assigned is None else set(selection.assigned)
+    some = (
+        queues.batch
+        if topics is None
+        else [queue for topic in sorted(topics) for queue in queues.of_topic(topic, is_batch=True)]
+    )
+    return [queue for queue in some if selection.queue(queue.topic, queue.queue_id) is not None]
+
+
 def is_asked(queue: Queue, selection: Selection) -> bool:
     """Can a queue have selected messages? Messages of light queues are in other queues, too."""
     return not queue.is_lmq and selection.queue(queue.topic, queue.queue_id) is not None
@@ -59,14 +74,14 @@ def are_in(values: npt.NDArray[np.int64], numbers: Numbers) -> npt.NDArray[np.bo
 
 
 class QueueCursors:
-    """Walks along the queues of a selection, piece by piece.
+    """Walks along queues, piece by piece.
 
     Attributes:
         queues: the queues; a queue's index here is its number.
     """
 
-    def __init__(self, store: StoreRef, selection: Selection) -> None:
-        self.queues = asked_queues(store, selection)
+    def __init__(self, queues: list[Queue]) -> None:
+        self.queues = queues
         self._reached: tuple[int, list[int]] | None = None  # a physical offset, and each queue's first unit from there
 
     def units(self, start: int, stop: int) -> list[QueueBlock]:
@@ -83,10 +98,14 @@ class QueueClaims:
 
     Args:
         selection: what is selected.
+        queues: the queues of a store that can have selected messages.
     """
 
-    def __init__(self, selection: Selection) -> None:
+    def __init__(
+        self, selection: Selection, queues: Callable[[StoreRef, Selection], list[Queue]] = asked_queues
+    ) -> None:
         self._selection = selection
+        self._queues = queues
         self._cursors: dict[StoreRef, QueueCursors] = {}
         tags = selection.tags
         # For bytes that are no UTF-8, the broker hashed the text that Java makes of them.
@@ -100,7 +119,7 @@ class QueueClaims:
             ContradictedError: the queues have changed since planning, or the log does not agree with them.
         """
         if piece.store not in self._cursors:
-            self._cursors[piece.store] = QueueCursors(piece.store, self._selection)
+            self._cursors[piece.store] = QueueCursors(self._queues(piece.store, self._selection))
         cursors = self._cursors[piece.store]
         found = cursors.units(piece.start, piece.stop)
         where = piece.store.layout.queues
@@ -122,8 +141,14 @@ class QueueClaims:
         offsets = self._selection.queue(queue.topic, queue.queue_id)
         positions = self._selection.commit_log_offset
         assert offsets is not None
-        keep = are_in(units.queue_offsets, offsets) & are_in(units.positions, positions)
-        if self._tags_codes is not None and queue.topic != SCHEDULE_TOPIC:
+        keep = are_in(units.positions, positions)
+        if queue.is_batch and self._selection.explodes:
+            keep &= _may_reach(units, offsets)
+            is_tagged = False  # the tags code is the batch's, and says nothing of its messages
+        else:
+            keep &= are_in(units.queue_offsets, offsets)
+            is_tagged = queue.topic != SCHEDULE_TOPIC
+        if self._tags_codes is not None and is_tagged:
             # A tags code that is no int is not a hash, but an address in consumequeue_ext/.
             is_hash = units.tags_codes == units.tags_codes.astype(np.int32)
             keep &= np.isin(units.tags_codes, self._tags_codes) | ~is_hash
@@ -149,6 +174,22 @@ class QueueClaims:
         first = bisect.bisect_left(positions, earliest, key=timestamp)
         after = bisect.bisect_right(positions, latest, lo=first, key=timestamp)
         return units.only(slice(first, after))
+
+
+def _may_reach(units: QueueBlock, offsets: Numbers) -> npt.NDArray[np.bool_]:
+    """For each unit of a BatchCQ, whether one of its messages may have one of these queue offsets: the size of the unit
+    limits their number, whatever the unit says of it.
+
+    Raises:
+        ContradictedError: the queue offsets of the units do not follow each other.
+    """
+    if offsets == ALL:
+        return np.ones(len(units), np.bool_)
+    if not (units.queue_offsets[1:] == units.queue_offsets[:-1] + units.messages[:-1]).all():
+        raise ContradictedError("the batches of a BatchCQ do not follow each other")
+    most = np.maximum(units.sizes // _SMALLEST_INNER, 1)
+    reach: npt.NDArray[np.bool_] = (units.queue_offsets <= offsets.most) & (units.queue_offsets + most > offsets.least)
+    return reach
 
 
 def _merged(parts: list[QueueBlock]) -> Claims:

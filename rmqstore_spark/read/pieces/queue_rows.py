@@ -29,7 +29,7 @@ _READ_BYTES = 256 * 1024  # of a queue at a time: so many bytes stay in the proc
 
 def can_answer(columns: Collection[str], selection: Selection) -> bool:
     """Do units have all of these columns, and all fields that a selection tests?"""
-    tested = ("topic", "assigned", "queue_id", "queue_offset", "offsets", "commit_log_offset")
+    tested = ("topic", "assigned", "queue_id", "queue_offset", "offsets", "commit_log_offset", "explodes")
     names = [name for name in vars(EVERYTHING) if name not in tested]
     return set(columns) <= set(_COVERED) and all(
         getattr(selection, name) == getattr(EVERYTHING, name) for name in names

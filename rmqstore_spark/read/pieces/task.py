@@ -84,10 +84,13 @@ class Indexed(Range):
 
     Attributes:
         live_end: the physical offset in the range from which on the index is not trusted (LiveLog.live_end).
+        batches: the same range with the BatchCQ queues, as an index does not know the messages of batches; None where
+            no such message can be selected.
     """
 
     live_end: int
     positions: npt.NDArray[np.int64]
+    batches: Queued | None = None
 
 
 @dataclass(frozen=True, eq=False)

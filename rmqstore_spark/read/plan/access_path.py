@@ -8,12 +8,14 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from rmqstore_spark.errors import counted
 from rmqstore_spark.kept import kept
 from rmqstore_spark.query.option_types import Trust
 from rmqstore_spark.query.selection import ALL, Selection
-from rmqstore_spark.read.pieces.queue_claims import asked_queues, is_asked
+from rmqstore_spark.read.pieces.queue_claims import asked_queues, batch_queues, is_asked
 from rmqstore_spark.read.pieces.queue_rows import can_answer
 from rmqstore_spark.read.pieces.task import Covered, Queued, Range, Scanned
+from rmqstore_spark.read.plan.beside_index import beside, has_batches
 from rmqstore_spark.read.plan.index_evidence import Begun
 from rmqstore_spark.read.plan.index_join import NoIndexError
 from rmqstore_spark.read.plan.index_path import IndexPath
@@ -30,6 +32,7 @@ log = logging.getLogger(__name__)
 _LARGE_PIECE = 512 * 1024 * 1024
 _WHOLE = 1 << 62
 _MUCH = 64 * 1024 * 1024  # bytes to read in a segment, above which several tasks share the segment
+_NO_BATCHES = "it does not have the messages of batches"
 TAG_SELECTIVITY = 4  # one message in so many is assumed to have a selected tag
 _PROOF_REQUESTS = 3  # for a queue: its units, and the first and the last of their messages in the log
 _QUEUES_AT_ONCE = 256  # queues to ask before the price is looked at again; as many remote requests go side by side
@@ -76,14 +79,15 @@ def choose(
         columns: the requested columns of a message; None for all columns.
         begun: the look-up in the store's index files that was begun before (begin_look_up).
     """
-    if trust == "queues" and columns is not None and can_answer(columns, selection) and store.queues.in_use:
+    is_covered = trust == "queues" and columns is not None and can_answer(columns, selection)
+    if is_covered and store.queues.in_use and not (selection.explodes and batch_queues(store, selection)):
         covering = _CoveringPath(store, ranges)
         return Access(covering.name, covering.why, covering.pieces(selection, splitter), [])
     unused: list[str] = []
     without = _Without(store, ranges, selection, trust)
     if ranges and (selection.names or selection.ids):
         try:
-            return _with_index(store, ranges, selection, splitter, without, begun)
+            return _with_index(store, ranges, selection, splitter, without, begun, trust)
         except NoIndexError as why:
             unused += why.reasons
     path, not_used = without.path_and_reasons
@@ -107,6 +111,7 @@ def _with_index(
     splitter: Splitter,
     without: "_Without",
     begun: Begun,
+    trust: Trust,
 ) -> Access:
     """The way through index files, and past them for the ranges that they do not cover.
 
@@ -129,8 +134,35 @@ def _with_index(
     if without.is_cheaper_than(price):
         raise NoIndexError(*found.unused, f"index: look-ups would cost as much as reading {price:,} bytes")
     pieces: Pieces = [(piece, len(piece.positions) * request) for piece in found.pieces]
+    why = found.why
+    if has_batches(store, selection):
+        known = _cut(store, _outside(ranges, found.rest), selection, splitter, _LARGE_PIECE)
+        proof = _InQueues(known, *_in_queues(store)[:2]).proof_price(store, trust) if known else 0
+        if without.is_cheaper_than(price + proof):
+            raise NoIndexError(
+                *found.unused, f"index: {_NO_BATCHES}; to find them would cost as much as {proof:,} bytes"
+            )
+        more = beside(store, known, found.pieces, selection, trust)
+        rest, pieces = without.of(sorted([*found.rest, *more.rest], key=lambda r: r.start)).path, more.pieces
+        if without.is_cheaper_than(price + proof + more.nbytes):
+            raise NoIndexError(*found.unused, f"index: {_NO_BATCHES}, which are {more.nbytes:,} bytes")
+        looked_at = f"{counted(more.units, 'unit')} of BatchCQ queues, {more.nbytes:,} bytes, are looked at"
+        why = f"{why}; {_NO_BATCHES}: {looked_at}"
     pieces += rest.pieces(selection, splitter)
-    return Access("index", found.why, sorted(pieces, key=lambda piece: piece[0].start), found.unused)
+    return Access("index", why, sorted(pieces, key=lambda piece: piece[0].start), found.unused)
+
+
+def _outside(ranges: list[Range], rest: list[Range]) -> list[Range]:
+    """The parts of the ranges that are not in the rest; both are in order, and the rest is within the ranges."""
+    outside: list[Range] = []
+    for r in ranges:
+        at = r.start
+        for hole in rest:
+            if r.start <= hole.start < r.stop:
+                outside += [replace(r, start=at, stop=hole.start)] if at < hole.start else []
+                at = hole.stop
+        outside += [replace(r, start=at)] if at < r.stop else []
+    return outside
 
 
 @dataclass(frozen=True)
@@ -325,6 +357,13 @@ class _InQueues:
         walked = self.selected if trust == "queues" else self.messages
         to_read = walked * UNIT_SIZE + min(store.log.size, matching * (self.size + prices.request))
         return int(proof + self.asked * parts * prices.search + nbytes / store.log.size * to_read)
+
+    def proof_price(self, store: Snapshot, trust: Trust) -> int:
+        """The price of the proof that the units of all queues are all messages of the ranges."""
+        if trust == "queues":
+            return 0
+        share = self._bytes_and_parts[0] / store.log.size
+        return int(self.queues * _PROOF_REQUESTS * store.files.prices.request + share * self.messages * UNIT_SIZE)
 
 
 def _needs_a_scan(selection: Selection) -> bool:

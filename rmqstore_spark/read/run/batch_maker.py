@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from native_io import BATCH_INDEX, FORMAT
 from native_io import COLUMNS as UNIT_COLUMNS
-from native_io import FORMAT
 from rmqstore_spark.columns import batch_of
 from rmqstore_spark.read.pieces.task import Range
 from rmqstore_spark.read.run.origins import ORIGIN_COLUMNS, ORIGIN_NEEDS, Origins
@@ -40,23 +40,24 @@ class BatchMaker:
         schema: the schema of the batches: their columns, in order, and which of them may be null.
         decompresses: whether compressed bodies are decompressed.
         nbytes: bytes of Arrow data in a batch; 0: the size that Spark moves best.
+        explodes: whether each message of a batch gets a row, else the unit does.
 
     Attributes:
         builder: takes units, all of one segment until finish() is called.
     """
 
-    def __init__(self, schema: pa.Schema, decompresses: bool, nbytes: int = 0) -> None:
+    def __init__(self, schema: pa.Schema, decompresses: bool, nbytes: int = 0, *, explodes: bool = False) -> None:
         names = schema.names
         self._schema = schema
         self._nbytes = nbytes or BATCH_BYTES
         # Decompression needs the flag that names the method, and commitLogOffset and storeSize for its errors.
         self._decompresses = decompresses and "body" in names
         self._has_origins = not ORIGIN_COLUMNS.isdisjoint(names)
-        of_units = [name for name in names if name in UNIT_COLUMNS]
+        of_units = [name for name in names if name in UNIT_COLUMNS or name == BATCH_INDEX]
         helpers = ["sysFlag", "commitLogOffset", "storeSize"] if self._decompresses else []
         helpers += ORIGIN_NEEDS if self._has_origins else []
         columns = of_units + [name for name in helpers if name not in of_units]
-        self.builder = BatchBuilder(columns, Budget(BATCH_ROWS, self._nbytes), FIRST_BATCH_ROWS)
+        self.builder = BatchBuilder(columns, Budget(BATCH_ROWS, self._nbytes), FIRST_BATCH_ROWS, explodes=explodes)
         self._is_plain = self.builder.decoder.columns == tuple(names) and schema.equals(self.builder.schema)
         self._has_offsets = not _OF_THE_COMMITLOG.isdisjoint(names)
 

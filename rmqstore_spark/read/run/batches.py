@@ -42,6 +42,7 @@ class ReadSettings:
     mode: Mode = "FAILFAST"
     verify_crc: bool = True
     decompress: bool = True
+    explode_batches: bool = True
     selection: Selection = EVERYTHING
     storage: Storage | None = None
     batch_bytes: int = 0
@@ -54,6 +55,7 @@ class ReadSettings:
             options.mode,
             options.verify_crc,
             options.decompress,
+            options.explode_batches,
             options.selection,
             options.storage,
             batch_bytes,
@@ -156,7 +158,9 @@ class _TaskReader:
         self._copied: Task | None = None
         self._copy = Task()
         self._open: SegmentReader | None = None  # the segment of the task that is read in parts
-        self._maker = BatchMaker(settings.schema, settings.decompress, settings.batch_bytes)
+        self._maker = BatchMaker(
+            settings.schema, settings.decompress, settings.batch_bytes, explodes=settings.explode_batches
+        )
         self._units = UnitSource(settings.selection, settings.verify_crc, self._maker.builder)
         self._queue_rows = QueueRows(settings.schema.names, settings.selection)
 

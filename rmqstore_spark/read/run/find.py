@@ -5,7 +5,7 @@ for the whole piece: then the piece is read from end to end, without the message
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from native_io import Filter, Status
 from rmqstore_spark.errors import StorageError
 from rmqstore_spark.query.selection import Selection
 from rmqstore_spark.read.pieces.kernel_filter import kernel_filter
-from rmqstore_spark.read.pieces.queue_claims import ContradictedError, QueueClaims, no_message
+from rmqstore_spark.read.pieces.queue_claims import ContradictedError, QueueClaims, batch_queues, no_message
 from rmqstore_spark.read.pieces.task import Chosen, Indexed, Queued, Range
 from rmqstore_spark.store.format.units import Claims, Positions, Run
 from rmqstore_spark.store.structures.commitlog import SegmentReader
@@ -30,18 +30,22 @@ class SelectedUnits:
     Args:
         selection: the selected messages.
         verify_crc: whether the bodyCRC of a selected message must be right.
+
+    Attributes:
+        filter: chooses the selected messages.
     """
 
     def __init__(self, selection: Selection, verify_crc: bool) -> None:
         self._selection = selection
         self._verify_crc = verify_crc
-        self._filter = kernel_filter(selection)
+        self.filter = kernel_filter(selection)
         self._queue_claims = QueueClaims(selection)
+        self._batch_claims = QueueClaims(selection, batch_queues)
 
     def filter_of(self, piece: Range) -> Filter | None:
         """The filter, if it alone decides for a piece, which is then read from end to end; else None."""
         is_plain = not isinstance(piece, Queued | Indexed) and piece.stop <= self._selection.commit_log_offset.most
-        return self._filter if is_plain else None
+        return self.filter if is_plain else None
 
     def read(self, piece: Range) -> Iterator[Run | Damage]:
         """The selected units of a piece, run by run, and the damage found on the way."""
@@ -78,22 +82,21 @@ class SelectedUnits:
 
     def _parts(self, piece: Queued | Indexed, reader: SegmentReader) -> list[Claims | Gap]:
         """The parts of a piece to be read, in the order of the log."""
-        if isinstance(piece, Indexed):
-            return [Claims(piece.positions[piece.positions < piece.live_end]), (piece.live_end, piece.stop)]
-        claims = self._queue_claims.of(piece, reader)
-        parts: list[Claims | Gap] = []
-        first = 0
-        for gap in piece.gaps:
-            before, after = np.searchsorted(claims.positions, gap).tolist()
-            parts += [claims.part(first, before), gap]
-            first = after
-        return [*parts, claims.part(first, len(claims))]
+        if isinstance(piece, Queued):
+            return _with_gaps(self._queue_claims.of(piece, reader), piece.gaps)
+        named = piece.positions[piece.positions < piece.live_end]
+        old = (piece.live_end, piece.stop)
+        if piece.batches is None:
+            return [Claims(named), old]
+        batches = self._batch_claims.of(piece.batches, reader).positions
+        gaps = _merged([*piece.batches.gaps, old])
+        return _with_gaps(Claims(np.union1d(named, batches)), gaps)
 
     def _picked(self, claims: Claims, reader: SegmentReader) -> Iterator[Run]:
         """The selected units among the claimed ones."""
         first = 0
         while first < len(claims):
-            run, walked = reader.pick(claims, first, self._filter)
+            run, walked = reader.pick(claims, first, self.filter)
             first = walked.at
             if run is not None:
                 yield run
@@ -103,4 +106,26 @@ class SelectedUnits:
     def _scanned(self, piece: Range, start: int, stop: int, reader: SegmentReader) -> Iterator[Run | Damage]:
         """The selected units among all that begin in [start, stop)."""
         last = self._selection.commit_log_offset.most
-        return piece.store.past_damage(reader).select(start, stop, self._filter, last)
+        return piece.store.past_damage(reader).select(start, stop, self.filter, last)
+
+
+def _with_gaps(claims: Claims, gaps: Iterable[Gap]) -> list[Claims | Gap]:
+    """The claims outside of some gaps, and the gaps, in the order of the log."""
+    parts: list[Claims | Gap] = []
+    first = 0
+    for gap in gaps:
+        before, after = np.searchsorted(claims.positions, gap).tolist()
+        parts += [claims.part(first, before), gap]
+        first = after
+    return [*parts, claims.part(first, len(claims))]
+
+
+def _merged(gaps: list[Gap]) -> list[Gap]:
+    """The gaps in order, with those that overlap or touch joined."""
+    merged: list[Gap] = []
+    for start, stop in sorted(gaps):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], stop)
+        else:
+            merged.append((start, stop))
+    return merged

@@ -119,9 +119,8 @@ class UnitSource:
     def _add(self, found: Run) -> Iterator[None]:
         """Decode units, at most as many at a time as the builder takes."""
         while len(found.positions):
-            free = self._builder.budget.rows
-            found.only(slice(free)).add_to(self._builder)
-            found = found.only(slice(free, None))
+            done = found.add_to(self._builder, self._selected.filter)
+            found = found.only(slice(done, None))
             yield None
 
 

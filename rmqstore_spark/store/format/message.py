@@ -301,6 +301,11 @@ def failed_check(status: Status, expected: int, found: int) -> str:
             return f"the parts do not add up to totalSize: expected {expected}, found {found}"
         case Status.BAD_BODY_CRC:
             return f"bodyCRC differs from the body: expected {expected}, computed {found}"
+        case Status.NOT_A_BATCH:
+            return (
+                "the body is no batch, as sysFlag 0xC0 says: expected a message of at most "
+                f"{expected} bytes, found {found}"
+            )
         case Status.CROSSES_STOP:
             return f"a message reaches over where one should begin: expected its end at {expected}, found {found}"
         case Status.BLANK:

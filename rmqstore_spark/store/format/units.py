@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from native_io import Decoder, array_address
+from native_io import Decoder, Filter, array_address
 from rmqstore_spark.columns import arrow_schema
 from rmqstore_spark.store.format.message import Header, header_in
 
@@ -42,14 +42,17 @@ class BatchBuilder:
         budget: the limits of a batch.
         first_rows: the most rows of the first batch; after a full batch the next one may have four times as many, up to
             the budget.
+        explodes: whether each message of a batch gets a row, else the unit does.
 
     Attributes:
         decoder: takes the units.
         schema: the schema of the batches.
     """
 
-    def __init__(self, names: list[str], budget: Budget = UNLIMITED, first_rows: int = 0) -> None:
-        self.decoder = Decoder(names)
+    def __init__(
+        self, names: list[str], budget: Budget = UNLIMITED, first_rows: int = 0, *, explodes: bool = False
+    ) -> None:
+        self.decoder = Decoder(names, explodes=explodes)
         self.append = self.decoder.append
         self.schema = arrow_schema(names)
         self._budget = budget
@@ -127,9 +130,23 @@ class Run:
         """The units except those at these physical offsets."""
         return self.only(~np.isin(self.positions, positions))
 
-    def add_to(self, builder: BatchBuilder) -> None:
-        """Decode the units."""
-        builder.append(self.window, self.positions, base=self.base, window_offsets=self.window_offsets)
+    def add_to(self, builder: BatchBuilder, chosen: Filter | None = None) -> int:
+        """Decode units, up to the rows of the builder's budget.
+
+        Args:
+            chosen: the filter that chose the units; it also chooses among the messages of a batch.
+
+        Returns:
+            the number of units that are done; where a batch goes on in the next call, it is not.
+        """
+        return builder.append(
+            self.window,
+            self.positions,
+            base=self.base,
+            window_offsets=self.window_offsets,
+            chosen=chosen,
+            most=builder.budget.rows,
+        )
 
     def headers(self) -> list[Header]:
         """The headers of the units."""

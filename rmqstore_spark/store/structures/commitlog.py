@@ -387,7 +387,9 @@ class SegmentReader:
         if chosen is None:
             return self._scan(at, stop, functools.partial(decoder.scan, most=budget.rows))
         walked = self._scan(at, stop, functools.partial(chosen.scan, positions=self._positions[: budget.rows]))
-        decoder.append(self._window.data, self._positions[: walked.units], base=self._window.base)
+        done = self._run_of(walked.units).add_to(builder, chosen)
+        if done < walked.units:  # the budget ended inside a batch
+            return walked._replace(at=int(self._positions[done]), status=Status.FULL)
         return walked
 
     def _run_of(self, count: int) -> Run:

@@ -304,15 +304,16 @@ def _depth(value: Any) -> int:
     return depth
 
 
-def topic_queues(root: str, files: Files) -> dict[str, int]:
-    """The topics of config/topics.json, each with its number of queues: the larger of those to read and to write.
+def batch_topics(entries: Mapping[str, Table]) -> set[str]:
+    """The topics with BatchCQ queues (attribute queue.type), by topic_entries()."""
+    attributes = {topic: entry.get("attributes") for topic, entry in entries.items()}
+    return {topic for topic, of in attributes.items() if isinstance(of, dict) and of.get("queue.type") == "BatchCQ"}
 
-    Args:
-        root: the store directory.
-        files: how to reach files, and where requests and bytes are counted.
-    """
+
+def topic_queues(entries: Mapping[str, Table]) -> dict[str, int]:
+    """The topics of topic_entries(), each with its number of queues: the larger of those to read and to write."""
     queues = {}
-    for topic, entry in topic_entries(root, files).items():
+    for topic, entry in entries.items():
         numbers = [entry.get(name, DEFAULT_QUEUES) for name in ("readQueueNums", "writeQueueNums")]
         queues[topic] = max(filter(is_count, numbers), default=DEFAULT_QUEUES)
     return queues

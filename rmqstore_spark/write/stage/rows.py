@@ -24,6 +24,7 @@ from rmqstore_spark.write.fs.workshop import staging
 from rmqstore_spark.write.stage.incoming import BadValueError, incoming
 
 _PART_BYTES = 8 * 1024 * 1024  # bytes that are encoded at a time
+_BATCH = 0xC0  # sysFlag: NEED_UNWRAP and INNER_BATCH
 _PLAIN_BODY = ~(FORMAT["SYSFLAG_COMPRESSED"] | COMPRESSION_TYPE)
 
 
@@ -139,6 +140,7 @@ class RowEncoder:
         sys_flag = rows.filled("sysFlag", 0)
         if self._options.decompress:
             sys_flag = pc.bit_wise_and(sys_flag, pa.scalar(_PLAIN_BODY, pa.int32()))
+        sys_flag = _without_batch(sys_flag, properties)
         columns = {
             "topic": topic,
             "queueId": queue_id,
@@ -178,6 +180,17 @@ class RowEncoder:
         filled = _to_numpy(pc.fill_null(given, 0)).copy()
         filled[spread] = chosen
         return pa.array(filled, pa.int32()), spread
+
+
+def _without_batch(sys_flag: pa.Array, properties: pa.Array) -> pa.Array:
+    """The flags without the bits of a batch where the row is a message out of one, which is written by itself. The
+    unit of a batch, with its property INNER_NUM, keeps them, and is refused."""
+    are_batches = pc.equal(pc.bit_wise_and(sys_flag, pa.scalar(_BATCH, pa.int32())), _BATCH)
+    if not pc.any(are_batches).as_py():
+        return sys_flag
+    is_message = pc.and_(pc.is_valid(properties), pc.is_null(pc.map_lookup(properties, "INNER_NUM", "last")))
+    alone = pc.bit_wise_and(sys_flag, pa.scalar(~_BATCH, pa.int32()))
+    return pc.if_else(pc.and_(are_batches, is_message), alone, sys_flag)
 
 
 class _Rows:

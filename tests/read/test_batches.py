@@ -1,0 +1,209 @@
+"""Batches of BatchCQ topics: a row for each message, in a store of a real broker and where something is wrong."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oracle import reference
+from oracle.stores import StoreBuilder
+from support import flavours, reading
+
+import rmqstore_spark
+from rmqstore_spark.errors import BadRowError, DamagedStoreError
+from rmqstore_spark.read.pieces.task import Indexed
+
+COLUMNS = ["topic", "queueId", "queueOffset", "msgId", "tags", "keys", "body", "batchIndex"]
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
+    return flavours.unpack("batchcq", tmp_path_factory.mktemp("real"))
+
+
+def _batch(store: StoreBuilder, names: list[str], topic: str = "Batches", body: bytes | None = None) -> int:
+    inner = [
+        reference.Inner(name.encode(), f"UNIQ_KEY\x01{name}\x02KEYS\x01k{name}\x02TAGS\x01t{name}\x02".encode())
+        for name in names
+    ]
+    return store.append(
+        topic,
+        reference.encode_batch(inner) if body is None else body,
+        sys_flag=0xC0,
+        messages=len(names),
+        msg_id="BATCH",
+    )
+
+
+def test_rows_are_what_the_consumer_of_a_real_broker_got(real: tuple[Path, list[dict[str, Any]]]) -> None:
+    root, seen = real
+    consumed = [event for event in seen if event["event"] == "consumed" and event["topic"] == "Bq"]
+    rows = [row for row in reading.read(root, columns=COLUMNS) if row["topic"] == "Bq"]
+
+    def names(row: dict[str, Any]) -> tuple[Any, ...]:
+        return row["queueId"], row["queueOffset"], row["msgId"], row["keys"]
+
+    assert sorted(map(names, rows)) == sorted(map(names, consumed))
+    assert len(rows) == 29
+    assert Counter(row["batchIndex"] is not None for row in rows) == {True: 23, False: 6}
+    queues = rmqstore_spark.Store(str(root)).queues(columns="topic,queueId,messages").to_pylist()
+    for queue in queues:
+        if queue["topic"] == "Bq":
+            assert queue["messages"] == sum(row["queueId"] == queue["queueId"] for row in rows)
+
+
+def test_rows_are_those_of_the_reference(real: tuple[Path, list[dict[str, Any]]]) -> None:
+    root, _ = real
+    assert reading.read(root) == reference.read_store(root)
+    assert reading.read(root, explodeBatches=False) == reference.read_store(root, explode=False)
+
+
+@pytest.mark.parametrize("prices", [None, reading.FREE], ids=["real", "none"])
+def test_each_message_by_each_of_its_names(prices: Any, real: tuple[Path, list[dict[str, Any]]]) -> None:
+    root, _ = real
+    rows = reading.read(root, columns=COLUMNS)
+    for row in rows:
+        place = {row["topic"]: {str(row["queueId"]): row["queueOffset"]}}
+        ends = {row["topic"]: {str(row["queueId"]): row["queueOffset"] + 1}}
+        word = (row["keys"] or "nothing").split()[0]
+        ways: list[tuple[dict[str, Any], Any]] = [
+            ({"msgId": row["msgId"]}, lambda each: each["msgId"] == row["msgId"]),  # noqa: B023
+            ({"key": word}, lambda each: word in (each["keys"] or "").split()),  # noqa: B023
+            ({"key": word, "subscribe": "Bq"}, lambda each: each["topic"] == "Bq" and word in each["keys"].split()),  # noqa: B023
+            ({"tags": row["tags"]}, lambda each: each["tags"] == row["tags"]),  # noqa: B023
+            (
+                {
+                    "assign": json.dumps({row["topic"]: [row["queueId"]]}),
+                    "startingOffsets": json.dumps(place),
+                    "endingOffsets": json.dumps(ends),
+                },
+                lambda each: each == row,  # noqa: B023
+            ),
+        ]
+        for options, is_wanted in ways:
+            expected = [each for each in rows if is_wanted(each)]
+            assert reading.read(root, columns=COLUMNS, prices=prices, **options) == expected, options
+
+
+def test_a_key_is_looked_up_in_index_and_queues(tmp_path: Path) -> None:
+    """The index has no key of a batch's messages: the batches are looked at beside it, and nothing else."""
+    store = StoreBuilder(tmp_path, 1 << 22, 100_000, index=True, index_slots=1000, index_items=10_000)
+    for number in range(3000):
+        store.append("TopicA", b"x" * 500, keys=f"k{number}", msg_id=f"A{number}")
+        if number % 500 == 0:
+            _batch(store, [f"{number}-{i}" for i in range(3)])
+    store.close()
+    _to_batch_queues(store)
+    for name, count in (("k1000-1", 1), ("k7", 1), ("nowhere", 0)):
+        planned = reading.make_plan(tmp_path, key=name)
+        ((_, access),) = planned.accesses
+        assert access.name == "index", access
+        assert "it does not have the messages of batches: 6 units" in access.why
+        assert sum(size for _, size in access.pieces) < store.end // 10
+        assert any(isinstance(piece, Indexed) for piece, _ in access.pieces)
+        assert len(reading.read(tmp_path, key=name)) == count
+    ((_, plain),) = reading.make_plan(tmp_path, key="k7", subscribe="TopicA").accesses
+    assert "batches" not in plain.why
+
+
+def _to_batch_queues(store: StoreBuilder, topic: str = "Batches") -> None:
+    """Moves the queues of a topic to where a broker has those of batches."""
+    for directory in (store.root / "consumequeue" / topic).iterdir():
+        units = b""
+        base = 0
+        for message in store.messages:
+            if (message.topic, str(message.queue_id)) == (topic, directory.name):
+                units += reference.encode_batch_unit(
+                    message.position, message.size, 0, message.store_timestamp, message.queue_offset, message.messages
+                )
+                base += message.messages
+        target = store.root / "batchconsumequeue" / topic / directory.name
+        target.mkdir(parents=True)
+        (target / f"{0:020d}").write_bytes(units.ljust(46_000, b"\0"))
+        (directory / f"{0:020d}").unlink()
+        directory.rmdir()
+    (store.root / "consumequeue" / topic).rmdir()
+
+
+@pytest.mark.parametrize("selected", [{}, {"subscribe": "Batches"}, {"key": "kb"}])
+def test_a_body_that_is_no_batch_is_damage(selected: dict[str, str], tmp_path: Path) -> None:
+    store = StoreBuilder(tmp_path)
+    _batch(store, ["a"])
+    good = reference.encode_batch([reference.Inner(b"one", b""), reference.Inner(b"two", b"")])
+    at = _batch(store, ["x", "y"], body=good[:-3] + b"\xff" * 3)
+    _batch(store, ["b"])
+    store.close()
+    with pytest.raises(DamagedStoreError, match=f"{at}.*no batch, as sysFlag 0xC0 says.*expected.*found"):
+        reading.read(tmp_path, **selected)
+    expected = [row["body"] for row in reference.read_store(tmp_path, explode=False) if row["commitLogOffset"] != at]
+    wanted = [b"b"] if "key" in selected else [b"a", b"b"]
+    assert [row["body"] for row in reading.read(tmp_path, mode="DROPMALFORMED", **selected)] == wanted
+    sound, corrupt = reading.sound_and_corrupt(reading.read(tmp_path, mode="PERMISSIVE", **selected))
+    assert [row["body"] for row in sound] == wanted
+    assert [row["commitLogOffset"] for row in corrupt] == [at]
+    assert len(reading.read(tmp_path, explodeBatches=False)) == len(expected) + 1
+
+
+def test_every_flipped_byte_is_told(tmp_path: Path) -> None:
+    """With its bodyCRC nothing in a batch's body can change unseen, whatever is asked for."""
+    store = StoreBuilder(tmp_path)
+    at = _batch(store, ["a", "b"])
+    store.append("TopicA", b"after")
+    store.close()
+    path = store.segment(at)
+    data = path.read_bytes()
+    unit = reference.parse_unit(data[: store.messages[0].size], at)
+    begin = data.index(unit.body)
+    for position in range(begin, begin + len(unit.body)):
+        changed = bytearray(data)
+        changed[position] ^= 0x01
+        path.write_bytes(changed)
+        for options in ({}, {"key": "ka"}, {"tags": "tb"}):
+            with pytest.raises(DamagedStoreError, match="bodyCRC"):
+                reading.read(tmp_path, **options)
+
+
+def test_a_compressed_batch_stays_a_unit(tmp_path: Path) -> None:
+    """No client makes one."""
+    store = StoreBuilder(tmp_path)
+    body = reference.encode_batch([reference.Inner(b"one", b"")])
+    store.append("Batches", reference.compress_body(body, 0x301), sys_flag=0xC0 | 0x301)
+    store.close()
+    assert reading.read(tmp_path) == reference.read_store(tmp_path)
+    assert [row["body"] for row in reading.read(tmp_path)] == [body]
+
+
+def test_many_messages_in_a_batch(tmp_path: Path, rng: random.Random) -> None:
+    """More than Spark gets at once; the read is the same however it is selected."""
+    store = StoreBuilder(tmp_path, 1 << 21)
+    names = [f"{number}" for number in range(20_000)]
+    _batch(store, names)
+    _batch(store, ["last"])
+    store.close()
+    batches = rmqstore_spark.Store(str(tmp_path)).messages(columns="msgId,queueOffset,batchIndex")
+    table = batches.read_all()
+    assert table.column("msgId").to_pylist() == [*names, "last"]
+    assert table.column("queueOffset").to_pylist() == list(range(20_001))
+    assert table.column("batchIndex").to_pylist() == [*range(20_000), 0]
+    assert [row["msgId"] for row in reading.read(tmp_path, subscribe="Batches", columns=["msgId"])] == [*names, "last"]
+    name = rng.choice(names)
+    assert [row["msgId"] for row in reading.read(tmp_path, key=f"k{name}")] == [name]
+
+
+def test_written_rows_are_messages_of_their_own(real: tuple[Path, list[dict[str, Any]]], tmp_path: Path) -> None:
+    root, _ = real
+    store = rmqstore_spark.Store(str(root))
+    rmqstore_spark.write_store(str(tmp_path / "new"), store.messages())
+    before, after = reading.read(root), reading.read(tmp_path / "new")
+    kept = ["topic", "queueId", "queueOffset", "tags", "keys", "msgId", "body", "flag", "storeTimestamp"]
+    assert [[row[name] for name in kept] for row in after] == [[row[name] for name in kept] for row in before]
+    assert not any(row["sysFlag"] & 0xC0 for row in after)
+    with pytest.raises(BadRowError, match="expected no inner batch"):
+        rmqstore_spark.write_store(str(tmp_path / "refused"), store.messages(explodeBatches=False))
+    units = store.messages(explodeBatches=False, columns="topic,body,sysFlag").read_all()
+    with pytest.raises(BadRowError, match="expected no inner batch"):
+        rmqstore_spark.write_store(str(tmp_path / "refused"), units)
