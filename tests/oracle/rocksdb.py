@@ -7,7 +7,7 @@ import random
 import shutil
 import struct
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from oracle.queue import PRE_BLANK, QUEUE_UNIT_SIZE, encode_queue_unit
@@ -199,7 +199,12 @@ def queue_records(root: Path) -> list[tuple[bytes, bytes]]:
 
 
 def put_queues(
-    root: Path, rng: random.Random, keeps_files: bool = False, place: str = "consumequeue", lacks: str = ""
+    root: Path,
+    rng: random.Random,
+    keeps_files: bool = False,
+    place: str = "consumequeue",
+    lacks: str = "",
+    twist: Callable[[list[tuple[bytes, bytes]]], list[tuple[bytes, bytes]]] | None = None,
 ) -> None:
     """Put a store's queues into a RocksDB, as a broker with storeType=defaultRocksDB has them.
 
@@ -207,8 +212,9 @@ def put_queues(
         keeps_files: whether the files stay, as with rocksdbCQDoubleWriteEnable.
         place: the directory.
         lacks: `end`: the last records, as after a kill; `middle`: a row of records.
+        twist: makes other records of them.
     """
-    records = queue_records(root)
+    records = queue_records(root) if twist is None else twist(queue_records(root))
     records.sort(key=lambda record: record[1][:8])  # as dispatched
     if lacks and records:
         first = rng.randrange(len(records))
@@ -228,7 +234,9 @@ def put_queues(
         parts[-1]["default"].append(rng.choice(records))
     ends: dict[bytes, bytes] = {}
     for key, value in records:
-        topic, queue_id = key[5 : 5 + int.from_bytes(key[:4], "big")], int.from_bytes(key[-13:-9], "big")
+        if len(key) < 19 + int.from_bytes(key[:4], "big") or len(value) < 8:
+            continue
+        topic, queue_id = key[5 : 5 + int.from_bytes(key[:4], "big")], int.from_bytes(key[-13:-9], "big", signed=True)
         ends[bound_key(topic, queue_id)] = value[:8] + key[-8:]
     logged = parts.pop() if len(parts) > 1 and rng.random() < 0.5 else {}
     parts.append({"offset": [*ends.items()]})

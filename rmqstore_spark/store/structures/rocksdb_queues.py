@@ -37,8 +37,7 @@ from rmqstore_spark.store.structures.rocksdb_units import (
 _FILE_UNITS = 300_000  # units of what is shown as a file: a broker's files have as many
 _MOST_RUNS = 256  # rows of consecutive queue offsets; shorter holes between them are filled with unused units
 _UNITS_OF_A_BLOCK = 1024  # more than a block of 32 KiB has
-_LEAST_FILLED = 64 * 1024  # units, of which any share may be unused
-_MOST_FILLED = 4  # times as many units as there are records
+_LEAST_SPAN, _MOST_SPAN = 4096, 4  # queue offsets of a queue; and times as many as there are records
 _FEW_BLOCKS = 256  # of a database that is read rather than asked for its topics
 _KEY_OF_BOUNDS = len(b"\1max\1") + 4  # bytes after the topic, in column family `offset`
 
@@ -132,7 +131,7 @@ class RocksDBQueue(Queue):
         if page.has_all(self._prefix):
             return [] if found is None else _filled(_rows(found.numbers), len(found.numbers))
         first, last = None if found is None else int(found.numbers[0]), self._pages.last(self._prefix)
-        if first is not None and last is not None:
+        if first is not None and last is not None and found is not None and len(_rows(found.numbers)) == 1:
             blocks = self._pages.blocks_in(self._prefix, after(self._prefix))
             if 0 <= last - first <= _UNITS_OF_A_BLOCK * blocks:
                 return [(first, last + 1)]  # what holes there are is read as unused units
@@ -155,8 +154,7 @@ def _rows(numbers: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
 
 
 def _filled(runs: list[tuple[int, int]], count: int) -> list[tuple[int, int]]:
-    """So few rows that looking for one is no work: shorter holes are filled, as long as there are not very many units
-    without a record; what comes after is left out.
+    """So few rows that looking for one is no work, near each other: the shortest holes are filled.
 
     Args:
         count: the records in the rows.
@@ -169,13 +167,22 @@ def _filled(runs: list[tuple[int, int]], count: int) -> list[tuple[int, int]]:
             joined[-1] = joined[-1][0], stop
         else:
             joined.append((first, stop))
-    most, kept_runs = max(_LEAST_FILLED, _MOST_FILLED * count), []
-    for first, stop in joined:
-        most -= stop - first
-        if most < 0:
-            break
-        kept_runs.append((first, stop))
-    return kept_runs
+    return _near_each_other(joined, max(_LEAST_SPAN, _MOST_SPAN * count))
+
+
+def _near_each_other(runs: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
+    """Those consecutive rows with the most units that are within `most` queue offsets. No broker leaves records far
+    from all others; looking for something between them would take long."""
+    best, units, begin = slice(0), 0, 0
+    here = 0
+    for at, (first, stop) in enumerate(runs):
+        here += stop - first
+        while stop - runs[begin][0] > most and begin < at:
+            here -= runs[begin][1] - runs[begin][0]
+            begin += 1
+        if here > units and stop - runs[begin][0] <= most:
+            best, units = slice(begin, at + 1), here
+    return runs[best]
 
 
 class _Opened:
