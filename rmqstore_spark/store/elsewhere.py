@@ -11,6 +11,7 @@ from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import why_unread
 from rmqstore_spark.store.structures.kinds import KINDS, Kind, kind_with, kinds_in
 from rmqstore_spark.store.structures.rocksdb_config import config_in_rocksdb
+from rmqstore_spark.store.structures.rocksdb_popped import POPPED
 
 log = logging.getLogger(__name__)
 
@@ -47,9 +48,11 @@ def elsewhere(store: Snapshot, table: str | None = None) -> Iterator[Elsewhere]:
 
 
 def _is_read(store: Snapshot, kind: Kind) -> bool:
-    """Is this kind a RocksDB with queues or configuration, and can the store's one be read?"""
+    """Is this kind a RocksDB that is read, and can the store's one be?"""
     if "queues" in kind.instead:
         return os.path.join(store.root, kind.path) == store.layout.queues_in_rocksdb and store.queues.why_not is None
+    if kind.path == POPPED:
+        return store.popped is not None and store.popped.why_not is None
     parts = kind.instead - {"queues"}
     found = [config_in_rocksdb(store.root, part, store.files) for part in parts]
     return bool(found) and all(one is not None and one.table is not None for one in found)

@@ -26,6 +26,7 @@ from rmqstore_spark.store.structures.layout import Layout, find_store
 from rmqstore_spark.store.structures.past_damage import PastDamage
 from rmqstore_spark.store.structures.proofs import PROOF_SIZE, Proof, proof_of
 from rmqstore_spark.store.structures.queues import ConsumeQueues
+from rmqstore_spark.store.structures.rocksdb_popped import Popped, popped_in_rocksdb
 from rmqstore_spark.store.structures.segments import Damage, Extent, Segment, segments_of
 from rmqstore_spark.store.structures.written import Record, load
 
@@ -92,6 +93,11 @@ class StoreRef:
     def consumer_offsets(self) -> ConsumerOffsets:
         """The offset of the next message in each queue that a group consumes."""
         return consumer_offsets(self.root, self.files)
+
+    @kept
+    def popped(self) -> Popped | None:
+        """The popped messages that are in RocksDB; None where there is no such database."""
+        return popped_in_rocksdb(self.root, self.files)
 
 
 def as_snapshot(store: StoreRef) -> "Snapshot":

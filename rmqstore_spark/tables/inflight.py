@@ -3,7 +3,8 @@ message. Messages that are visible again are popped once more, or in a retry top
 
 Each pop leaves a checkpoint of its messages, and each acknowledgement a record, as JSON in messages for the timer; a
 request for more time leaves both. Messages popped in order have their state in config/consumerOrderInfo.json. A broker
-with popConsumerKVServiceEnable keeps all of this in RocksDB (kvStore/) instead (store/structures/kinds.py).
+with popConsumerKVServiceEnable has a record in RocksDB for each message instead (store/structures/rocksdb_popped.py);
+such a message counts as popped by itself.
 Source: org.apache.rocketmq.broker.processor.PopMessageProcessor, PopReviveService, store.pop.PopCheckPoint, AckMsg,
 BatchAckMsg; broker.offset.ConsumerOrderInfoManager.
 """
@@ -79,7 +80,20 @@ def _popped(store: Snapshot, options: ReadOptions) -> dict[_Message, int]:
         for record in _records(store, options, {"ack", "bAck"}):
             for message in _acknowledged(record):
                 found.pop(message, None)
+    found.update((message, until) for message, until in _in_rocksdb(store) if until > now)
     return found
+
+
+def _in_rocksdb(store: Snapshot) -> Iterator[tuple[_Message, int]]:
+    """The messages that have a record in RocksDB, each with the time (ms) at which it is visible again."""
+    for record in () if store.popped is None else store.popped.records:
+        pop_time, invisible = _number(record, "popTime", _MOST_TIME), _number(record, "invisibleTime", _MOST_TIME)
+        offset = _number(record, "offset")
+        if pop_time is not None and invisible is not None and offset is not None:
+            named = {"c": record.get("groupId"), "t": record.get("topicId"), "q": record.get("queueId")}
+            message = _message(named, offset, pop_time, offset)
+            if message is not None:
+                yield message, pop_time + invisible
 
 
 def _records(store: Snapshot, options: ReadOptions, tags: set[str]) -> Iterator[dict[str, Any]]:

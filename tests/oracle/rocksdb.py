@@ -117,6 +117,7 @@ def write(
     logged: Mapping[str, Sequence[Record]],
     in_block: int = 8,
     packs: bool = False,
+    first: int = 10,
 ) -> None:
     """A database.
 
@@ -126,13 +127,14 @@ def write(
         logged: the newest records, only in the write-ahead log.
         in_block: records in a block.
         packs: whether blocks are compressed.
+        first: the number of the first file.
     """
     directory.mkdir(parents=True, exist_ok=True)
     families = ["default", *sorted({name for part in (*parts, logged) for name in part} - {"default"})]
     edits = [b"\x01" + sized(b"leveldb.BytewiseComparator")]
     for number, name in enumerate(families[1:], 1):
         edits.append(b"\xc8\x01" + varint(number) + b"\xc9\x01" + sized(name.encode()) + b"\xcb\x01" + varint(number))
-    sequence, file = 1, 10
+    sequence, file = 1, first
     for level, part in zip((6, *[0] * len(parts)), parts, strict=False):
         for number, name in enumerate(families):
             records = sorted(part.get(name, ()))
@@ -154,8 +156,8 @@ def write(
     batches = []
     for number, name in enumerate(families):
         records = sorted(logged.get(name, ()))
-        for first in range(0, len(records), 7):
-            some = records[first : first + 7]
+        for begin in range(0, len(records), 7):
+            some = records[begin : begin + 7]
             batches.append(struct.pack("<QI", sequence, len(some)) + b"".join(_logged_record(number, *r) for r in some))
             sequence += len(some)
     (directory / f"{file:06}.log").write_bytes(_logged(batches))

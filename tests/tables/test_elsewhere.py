@@ -127,7 +127,6 @@ def test_config_in_rocksdb_is_not_missed(store: Path) -> None:
 
 _BESIDE = "beside those in files: of each queue, only the one that goes further is taken"
 _STORE = ("rocksdbstore", "an index, timers or transactions in RocksDB")
-_POP = ("kvStore", "popped messages in flight, in RocksDB")
 FLAVOURS: dict[str, Rows] = {
     "batchcq": [],
     "combined": [("consumequeue", f"ConsumeQueues in RocksDB {_BESIDE}")],
@@ -136,8 +135,8 @@ FLAVOURS: dict[str, Rows] = {
     "dledger": [],
     "recover": [],
     "retry": [],
-    "rocksdb-all": [_POP, _STORE],
-    "rocksdb-all-v2": [_POP, _STORE],
+    "rocksdb-all": [_STORE],
+    "rocksdb-all-v2": [_STORE],
     "rocksdb-metadata": [],
     "rocksdb-trans": [_STORE],
     "system": [],

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rmqstore_spark.errors import DamagedStoreError, one_line
+from rmqstore_spark.errors import DamagedStoreError, counted, one_line
 from rmqstore_spark.jobs.copying.source import Source
 from rmqstore_spark.store.elsewhere import elsewhere
 from rmqstore_spark.store.format.clock import milliseconds_now
@@ -24,6 +25,7 @@ from rmqstore_spark.store.structures.config import (
     offsets_in,
     read,
 )
+from rmqstore_spark.store.structures.rocksdb_popped import POPPED
 from rmqstore_spark.write.build.topics import merge
 from rmqstore_spark.write.new_store import Ends
 
@@ -48,6 +50,12 @@ def say_what_stays_behind(store: Snapshot) -> None:
     for place in elsewhere(store):
         if place.tables & NEEDED_BY_COPIES:
             logger.warning("%s: %s: not read, so the new store does not have it", one_line(place.path), place.what)
+    if store.popped is not None and store.popped.records:
+        logger.warning(
+            "%s: %s: only RocksDB has them, so the new store does not, and a group does not get them again",
+            one_line(os.path.join(store.root, POPPED)),
+            counted(len(store.popped.records), "popped message"),
+        )
 
 
 @dataclass(frozen=True)

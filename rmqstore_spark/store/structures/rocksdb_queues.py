@@ -276,7 +276,9 @@ class QueuesInRocksDB:
                     continue
                 first, stop = int(records.numbers[0]), int(records.numbers[-1]) + 1
                 is_plain = page.has_all(prefix) and stop - first == len(records.numbers)
-                yield RocksDBQueue(self._pages, name, self.files, limit, (first, stop) if is_plain else None)
+                # The next page begins after a queue that goes on, and is shared by the queues in it.
+                own = limit if page.has_all(prefix) else after(prefix)
+                yield RocksDBQueue(self._pages, name, self.files, own, (first, stop) if is_plain else None)
             at = page.stop
             if at is not None and page.prefixes and not page.has_all(page.prefixes[-1]):
                 at = after(page.prefixes[-1])

@@ -1,0 +1,133 @@
+"""Queues and configuration that a real broker keeps in RocksDB: tables say what its admin API answers, after a clean
+stop and after a kill; and a copy is a plain store that a broker goes on with."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oracle import reference
+
+from interop import rocketmq
+from interop.rocketmq import Broker, Sizes
+from interop.test_tables import check_groups, check_offsets, check_queues, check_topics, check_units, grows
+from rmqstore_spark import Store
+
+pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("real")]
+
+Record = dict[str, Any]
+SIZES = Sizes(1024 * 1024, queue_file=4000, index_slots=100, index_items=400)
+_ROCKSDB = {"storeType": "defaultRocksDB", "transactionCheckInterval": 10_000_000}
+_COMBINED = {
+    "rocksdbCQDoubleWriteEnable": "true",
+    "combineCQLoadingCQTypes": "default;defaultRocksDB",
+    "combineCQPreferCQType": "default",
+    "combineAssignOffsetCQType": "default",
+    "transactionCheckInterval": 10_000_000,
+}
+MODES: dict[str, tuple[str, dict[str, Any]]] = {
+    "5.5.0": ("5.5.0", _ROCKSDB),
+    "5.5.0 separate": (
+        "5.5.0",
+        {**_ROCKSDB, "useSeparateStorePathForRocksdbCQ": "true", "useSingleRocksDBForAllConfigs": "true"},
+    ),
+    "5.5.0 v2": ("5.5.0", {**_ROCKSDB, "configManagerVersion": "v2"}),
+    "5.5.0 combined": ("5.5.0", {**_COMBINED, "combineCQUseRocksdbForLmq": "true"}),
+    "5.3.0": ("5.3.0", _ROCKSDB),
+}
+TRIED = tuple(MODES) if os.environ.get("RMQ_ALL_VERSIONS") else ("5.5.0",)
+
+
+@pytest.mark.parametrize("mode", TRIED)
+def test_admin_api_says_the_same(mode: str, tmp_path: Path) -> None:
+    version, settings = MODES[mode]
+    root = tmp_path / "store"
+    (root / "config").mkdir(parents=True)
+    with Broker(version, root, tmp_path / "home", SIZES, settings) as broker:
+        broker.client().run("scenario", 1, 100, 2000, "", "timer")
+        answers = broker.client().run("admin")
+        running = rows_of_log(root)
+        assert same_as_scan(root) >= running - 5
+        seen = {row["topic"] for row in Store(root).queues().to_pylist()}
+        told = {answer["topic"] for answer in answers if answer["kind"] == "queue" and answer["maxOffset"] > 0}
+        assert {topic for topic in told if not grows(topic)} <= seen
+    check(root, answers)
+    target = tmp_path / "copy"
+    Store(root).copy(target)
+    assert not list(target.rglob("CURRENT"))
+    check(target, answers, is_copy=True)
+    with Broker(version, target, tmp_path / "home2", SIZES, {"transactionCheckInterval": 10_000_000}) as broker:
+        again = broker.client().run("admin")
+    told = {key_of(answer): answer["consumerOffset"] for answer in answers if answer["kind"] == "offset"}
+    assert {key_of(answer): answer["consumerOffset"] for answer in again if answer["kind"] == "offset"} == told
+
+
+@pytest.mark.parametrize("mode", TRIED)
+def test_a_killed_broker(mode: str, tmp_path: Path) -> None:
+    """Of its queues there may be nothing, as it writes them without a log; after a second start it was stopped cleanly
+    once, and is killed again."""
+    version, settings = MODES[mode]
+    root = tmp_path / "store"
+    (root / "config").mkdir(parents=True)
+    broker = Broker(version, root, tmp_path / "home", SIZES, settings)
+    try:
+        broker.start()
+        broker.client().run("scenario", 2, 50, 2000, "", "timer")
+        broker.kill()
+        assert same_as_scan(root) > 50
+        before = files_of(root)
+        found = Store(root).check().to_pylist()
+        assert [row for row in found if row["severity"] == "error"] == []
+        assert files_of(root) == before
+        with Broker(version, root, tmp_path / "home", SIZES, settings):
+            pass
+        broker = Broker(version, root, tmp_path / "home", SIZES, settings)
+        broker.start()
+        broker.kill()
+        assert same_as_scan(root) > 50
+    finally:
+        broker.kill()
+
+
+def key_of(answer: Record) -> tuple[str, str, int]:
+    return answer["group"], answer["topic"], answer["queueId"]
+
+
+def check(root: Path, answers: list[Record], is_copy: bool = False) -> None:
+    store = Store(root)
+    of = {
+        kind: [answer for answer in answers if answer["kind"] == kind] for kind in ("topic", "queue", "unit", "group")
+    }
+    check_topics(store, of["topic"])
+    check_groups(store, of["group"])
+    check_offsets(store, [answer for answer in answers if answer["kind"] == "offset"])
+    check_queues(store, of["queue"])
+    if not is_copy:  # messages have other physical offsets there, if the broker filled a segment in another way
+        check_units(store, of["unit"])
+    assert [row for row in store.check().to_pylist() if row["severity"] == "error"] == []
+
+
+def rows_of_log(root: Path) -> int:
+    return len(reference.read_store(root))
+
+
+def same_as_scan(root: Path) -> int:
+    """The rows of each topic are those of the full scan; their number."""
+    copied = root.parent / "seen"
+    shutil.rmtree(copied, ignore_errors=True)
+    rocketmq.copy_store(root, copied)
+    store = Store(copied)
+    everything = store.messages(columns="topic,queueId,queueOffset,commitLogOffset").read_all().to_pylist()
+    for topic in {row["topic"] for row in everything}:
+        rows = store.messages(columns="topic,queueId,queueOffset,commitLogOffset", subscribe=topic).read_all()
+        wanted = sorted((row for row in everything if row["topic"] == topic), key=lambda row: row["commitLogOffset"])
+        assert sorted(rows.to_pylist(), key=lambda row: row["commitLogOffset"]) == wanted
+    return len(everything)
+
+
+def files_of(root: Path) -> dict[str, tuple[int, int]]:
+    found = ((path, path.stat()) for path in root.rglob("*"))
+    return {str(path): (status.st_ino, status.st_mtime_ns) for path, status in found}

@@ -1,0 +1,257 @@
+"""Queues that are in RocksDB: tables, checks, copies and selections are those of queues in files."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from oracle import reference, rocksdb
+from oracle.stores import StoreBuilder
+from support import flavours, reading
+
+from rmqstore_spark import Store
+from rmqstore_spark.read.pieces.task import Queued
+from rmqstore_spark.store.format.queue_block import QueueBlock
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.consumequeue import Queue
+from rmqstore_spark.store.structures.rocksdb_queues import QueuesInRocksDB
+
+SIZE = (100).to_bytes(4, "big")
+FLAVOURS = ("combined", "rocksdb-all", "rocksdb-all-v2", "rocksdb-metadata", "rocksdb-trans")
+_PLACES = {"file", "filePosition", "files", "sizeOnDisk", "queueType"}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Some topics with three queues each."""
+    builder = StoreBuilder(tmp_path / "store")
+    for number in range(300):
+        topic = ("TopicA", "TopicB", "T", "Topic_C")[number % 4]
+        builder.append(topic, b"x" * (number % 7), queue_id=number % 3, tags=("Aa", "BB", "c")[number % 3])
+    builder.close()
+    return builder.root
+
+
+def rows_of(table: str, root: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = Store(root).table(table).to_pylist()
+    return rows
+
+
+def in_rocksdb(root: Path, target: Path, rng: random.Random, **how: Any) -> Path:
+    shutil.copytree(root, target)
+    rocksdb.put_queues(target, rng, **how)
+    return target
+
+
+def without_places(rows: list[dict[str, Any]], root: Path) -> list[dict[str, Any]]:
+    kept = [{name: value for name, value in row.items() if name not in _PLACES} for row in rows]
+    return sorted(kept, key=lambda row: json.dumps(row, default=str, sort_keys=True))
+
+
+@pytest.mark.parametrize("place", ["consumequeue", "consumequeue_rocksdb"])
+def test_tables_are_those_of_files(place: str, store: Path, tmp_path: Path, rng: random.Random) -> None:
+    root = in_rocksdb(store, tmp_path / "other", rng, place=place)
+    for table in ("queues", "consumequeue"):
+        assert without_places(rows_of(table, root), root) == without_places(rows_of(table, store), store)
+    assert {row["queueType"] for row in rows_of("queues", root)} == {"rocksdb"}
+    assert {(row["file"], row["filePosition"]) for row in rows_of("consumequeue", root)} == {(str(root / place), None)}
+    assert [row for row in rows_of("check", root) if row["severity"] != "info"] == []
+
+
+def test_check_compares_units_with_the_log(store: Path, tmp_path: Path, rng: random.Random) -> None:
+    """A unit that is missing, one that is wrong, and one that stands for no message."""
+
+    def twist(records: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        found = dict(records)
+        del found[rocksdb.queue_key(b"TopicA", 0, 3)]
+        wrong = rocksdb.queue_key(b"TopicB", 1, 2)
+        found[wrong] = found[wrong][:8] + (77).to_bytes(4, "big") + found[wrong][12:]
+        last = max(key for key in found if key.startswith(rocksdb.queue_key(b"T", 2, 0)[:-8]))
+        found[last[:-1] + bytes([last[-1] + 1])] = found[last]
+        return [*found.items()]
+
+    root = in_rocksdb(store, tmp_path / "other", rng, twist=twist)
+    problems = [row for row in rows_of("check", root) if row["severity"] != "info"]
+    assert sorted((row["problem"], row["topic"], row["queueOffset"]) for row in problems) == [
+        ("extraQueueUnit", "T", 25),
+        ("missingQueueUnit", "TopicA", 3),
+        ("wrongQueueUnit", "TopicB", 2),
+    ]
+
+
+def test_the_better_one_of_two(store: Path, tmp_path: Path, rng: random.Random) -> None:
+    """Where queues are stored twice, and one end is missing in RocksDB or in files, there is all the same every row."""
+    root = in_rocksdb(store, tmp_path / "other", rng, keeps_files=True, lacks="end")
+    assert {row["queueType"] for row in rows_of("queues", root)} == {"simple"}
+    shutil.rmtree(root / "consumequeue" / "TopicA")
+    shutil.rmtree(root / "consumequeue" / "T")
+    rocksdb.write(root / "consumequeue", [{"default": rocksdb.queue_records(store)}], {})
+    assert {row["topic"]: row["queueType"] for row in rows_of("queues", root)} == {
+        "TopicA": "rocksdb",
+        "TopicB": "simple",
+        "T": "rocksdb",
+        "Topic_C": "simple",
+    }
+    assert without_places(rows_of("consumequeue", root), root) == without_places(rows_of("consumequeue", store), store)
+
+
+def test_a_long_queue_is_sought_in(tmp_path: Path, rng: random.Random) -> None:
+    """A queue of more pages than are kept, with a hole."""
+    numbers = [number for number in range(100, 60_000) if not 25_000 <= number < 25_200]
+    units = [(rocksdb.queue_key(b"Long", 3, n), n.to_bytes(8, "big") + SIZE + bytes(16)) for n in numbers]
+    short = [(rocksdb.queue_key(b"Long", 4, n), n.to_bytes(8, "big") + SIZE + bytes(16)) for n in range(5)]
+    rocksdb.write(tmp_path, [{"default": units + short}], {}, in_block=600)
+    queues = QueuesInRocksDB(str(tmp_path), Files()).of_topic("Long")
+    assert [(queue.queue_id, queue.first, queue.end) for queue in queues] == [(3, 100, 60_000), (4, 0, 5)]
+    files = Files()
+    queue = QueuesInRocksDB(str(tmp_path), files).queue("Long", 3)
+    assert queue is not None
+    for number in (100, 59_999, 24_999, 25_200, rng.randrange(26_000, 60_000)):
+        unit = queue.any_unit(number)
+        assert unit is not None
+        assert unit.position == number
+    assert queue.unit(25_100) is None
+    found = [block.only(block.are_used).numbers for block in queue.blocks(100, over_gaps=True)]
+    assert np.concatenate(found).tolist() == numbers
+
+
+def test_huge_numbers_cost_nothing(tmp_path: Path) -> None:
+    far = [(rocksdb.queue_key(b"T", 0, number), bytes(7) + b"\1" + bytes(20)) for number in (0, 1, 2, 1 << 40, 1 << 55)]
+    many = [(rocksdb.queue_key(b"U", 0, number * 1000), bytes(7) + b"\1" + bytes(20)) for number in range(5000)]
+    rocksdb.write(tmp_path, [{"default": far + many}], {})
+    (near, sparse) = QueuesInRocksDB(str(tmp_path), Files())
+    assert (near.first, near.end) == (0, 3)
+    assert sparse.end - sparse.first <= 4 * 5000
+
+
+# ---- real ones
+
+
+@pytest.mark.parametrize("name", FLAVOURS)
+def test_each_message_of_the_log_is_in_its_queue(name: str, tmp_path: Path) -> None:
+    root = flavours.unpack_store(name, tmp_path)
+    units = {(row["topic"], row["queueId"], row["queueOffset"]) for row in rows_of("consumequeue", root)}
+    in_log = [row for row in reference.read_store(root) if row["sysFlag"] & 0xC not in (0x4, 0xC)]
+    assert {(row["topic"], row["queueId"], row["queueOffset"]) for row in in_log} <= units
+    assert in_log
+    assert [row for row in rows_of("check", root) if row["severity"] != "info"] == []
+
+
+def test_both_forms_of_a_broker_have_the_same_units(tmp_path: Path) -> None:
+    root = flavours.unpack_store("combined", tmp_path)
+    queues = Snapshot.find(str(root), Files()).queues
+    assert {queue.topic for queue in queues if not queue.is_in_files} == {"%LMQ%a", "%LMQ%b"}
+    other = QueuesInRocksDB(str(root / "consumequeue"), Files())
+    for queue in queues:
+        same = other.queue(queue.topic, queue.queue_id)
+        assert same is not None
+        assert [*used(queue)] == [*used(same)]
+        assert len(used(queue)) > 0
+
+
+def used(queue: Queue) -> QueueBlock:
+    units = queue.block(0, 100)
+    return units.only(units.are_used)
+
+
+@pytest.mark.parametrize("name", FLAVOURS)
+def test_selections_need_no_scan(name: str, tmp_path: Path) -> None:
+    root = flavours.unpack_store(name, tmp_path)
+    rows = reading.forced_plan(reading.options_of(root), reading.new_files()).tasks
+    everything = [
+        row for task in rows for row in reading.read_one(task, reading.options_of(root), ["topic", "queueId"])
+    ]
+    for topic in {row["topic"] for row in everything if not row["topic"].startswith("RMQ_SYS_TRANS")}:
+        options = reading.options_of(root, subscribe=topic)
+        plan = reading.forced_plan(options, reading.new_files(reading.FREE))
+        pieces = {type(piece) for task in plan.tasks for piece in task.ranges}
+        found = [row for task in plan.tasks for row in reading.read_one(task, options, ["topic", "queueId"])]
+        wanted = [row for row in everything if row["topic"] == topic]
+        assert sorted(map(str, found)) == sorted(map(str, wanted))
+        assert pieces == {Queued} or 2 * len(wanted) > len(everything)
+
+
+@pytest.mark.parametrize("name", FLAVOURS)
+def test_nothing_is_changed(name: str, tmp_path: Path) -> None:
+    root = flavours.unpack_store(name, tmp_path)
+    before = _seen(root)
+    store = Store(root)
+    for table in ("queues", "topics", "offsets", "consumequeue", "check", "delayed", "transactions", "inflight"):
+        store.table(table)
+    store.messages(subscribe=next(iter(Snapshot.find(str(root), Files()).queues.topics))).read_all()
+    assert _seen(root) == before
+
+
+def _seen(root: Path) -> dict[str, tuple[int, int, int]]:
+    found = ((path, path.stat()) for path in root.rglob("*"))
+    return {str(path): (status.st_ino, status.st_mtime_ns, status.st_size) for path, status in found}
+
+
+@pytest.mark.parametrize("name", FLAVOURS)
+def test_copies(name: str, tmp_path: Path) -> None:
+    root, target = flavours.unpack_store(name, tmp_path), tmp_path / "copy"
+    Store(root).copy(target)
+    assert not list(target.rglob("CURRENT"))
+    anew = {"rmq_sys_wheel_timer"}  # the broker's own wheel does not fit a copy
+
+    def units(store: Path) -> set[tuple[str, int, int]]:
+        rows = (row for row in rows_of("consumequeue", store) if row["topic"] not in anew)
+        return {(row["topic"], row["queueId"], row["queueOffset"]) for row in rows if row["topic"][:5] != "%LMQ%"}
+
+    assert units(target) == units(root)
+    assert Store(target).offsets().select(["group", "topic", "queueId", "consumerOffset"]).to_pylist() == [
+        row
+        for row in Store(root).offsets().select(["group", "topic", "queueId", "consumerOffset"]).to_pylist()
+        if row["topic"] not in anew
+    ]
+    assert [row for row in rows_of("check", target) if row["severity"] == "error"] == []
+
+
+@pytest.mark.parametrize("name", ["rocksdb-all", "rocksdb-all-v2"])
+def test_popped(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What is not acknowledged, and visible later than the last message of the log."""
+    root, told = flavours.unpack(name, tmp_path)
+    gone = {(each["queueId"], each["queueOffset"]) for each in told if each["event"] == "ack"}
+    popped = {(each["queueId"], each["queueOffset"]) for each in told if each["event"] == "pop"}
+    assert {(row["queueId"], row["queueOffset"]) for row in rows_of("inflight", root)} == popped - gone
+    with caplog.at_level(logging.WARNING):
+        Store(root).copy(tmp_path / "copy")
+    assert any("2 popped messages: only RocksDB has them" in text for text in caplog.messages)
+
+
+# ---- while a broker runs
+
+
+def test_tables_that_go_away(store: Path, tmp_path: Path, rng: random.Random) -> None:
+    """A broker replaces the tables of the database between two reads."""
+    root = in_rocksdb(store, tmp_path / "other", rng)
+    queues = QueuesInRocksDB(str(root / "consumequeue"), Files())
+    assert len(queues.of_topic("TopicA")) == 3
+    records = rocksdb.queue_records(store)
+    shutil.rmtree(root / "consumequeue")
+    rocksdb.write(root / "consumequeue", [{"default": records}], {}, first=100)
+    assert {queue.queue_id: (queue.first, queue.end) for queue in queues.of_topic("TopicB")} == dict.fromkeys(
+        range(3), (0, 25)
+    )
+
+
+def test_a_database_that_cannot_be_read(
+    store: Path, tmp_path: Path, rng: random.Random, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = in_rocksdb(store, tmp_path / "other", rng)
+    (manifest,) = (root / "consumequeue").glob("MANIFEST-*")
+    manifest.write_bytes(b"\xff" * 100)
+    rows = Store(root).messages(subscribe="TopicA").read_all()
+    assert rows.num_rows == 75
+    assert [text for text in caplog.messages if "queues have no units where it cannot be read" in text]
+    assert [row["file"] for row in rows_of("check", root) if row["problem"] == "notLookedAt"] == [
+        str(root / "consumequeue")
+    ]
+    assert {row["queueType"] for row in rows_of("queues", root)} == {"rocksdb"}
