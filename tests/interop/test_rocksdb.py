@@ -61,8 +61,8 @@ def test_admin_api_says_the_same(mode: str, tmp_path: Path) -> None:
     check(target, answers, is_copy=True)
     with Broker(version, target, tmp_path / "home2", SIZES, {"transactionCheckInterval": 10_000_000}) as broker:
         again = broker.client().run("admin")
-    told = {key_of(answer): answer["consumerOffset"] for answer in answers if answer["kind"] == "offset"}
-    assert {key_of(answer): answer["consumerOffset"] for answer in again if answer["kind"] == "offset"} == told
+    offsets = {key_of(answer): answer["consumerOffset"] for answer in answers if answer["kind"] == "offset"}
+    assert {key_of(answer): answer["consumerOffset"] for answer in again if answer["kind"] == "offset"} == offsets
 
 
 @pytest.mark.parametrize("mode", TRIED)
