@@ -111,7 +111,8 @@ class Snapshot(StoreRef):
 
     A pickled Snapshot becomes a StoreRef: the answers stay in the process that found them.
 
-    Large because each question about a whole store (log, end, times, topics, groups) has one method that keeps its answer.
+    Large because each question about a whole store (log, end, times, topics, groups) has a method that keeps its
+    answer.
 
     Args:
         end: the physical offset where the log is to end, if known: a unit's end. Nothing after it is read.
