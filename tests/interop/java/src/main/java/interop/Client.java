@@ -105,6 +105,9 @@ public final class Client {
             case "create":
                 createTopic(producer, words[1], Integer.parseInt(words[2]));
                 break;
+            case "batched":
+                Batched.run(namesrv, producer, words[1], Integer.parseInt(words[2]));
+                break;
             case "admin":
                 new Admin(producer, address).run();
                 break;
