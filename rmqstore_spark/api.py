@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import pyarrow as pa
 
-from rmqstore_spark.errors import OptionError, RmqStoreError, quoted
+from rmqstore_spark.errors import NotAStoreError, OptionError, RmqStoreError, quoted
 from rmqstore_spark.query.option_texts import (
     PATH,
     TIME,
@@ -72,7 +72,7 @@ class Store(TableMethods):
     def __init__(self, path: Paths, **options: Unpack[StoreOptions]) -> None:
         self._path = path_options(path)
         self._given = option_texts(options, STORE_OPTIONS)
-        self._open(self._options({}))
+        self._open(self._options({}), with_queue_logs=True)
 
     def table(self, name: str, columns: Names | None = None, **options: Unpack[TableOptions]) -> pa.Table:
         """Read a table by its name. Each table is also a method of that name: `store.topics()`.
@@ -290,7 +290,12 @@ class Store(TableMethods):
         from rmqstore_spark.jobs.summary import glance
 
         options = self._options({})
-        for store in self._open(options):
+        try:
+            stores = self._open(options)
+        except NotAStoreError as why:  # a tiered store
+            yield ", ".join(options.paths), why
+            return
+        for store in stores:
             yield store.root, glance(store, options.store_path_commit_log)
 
     def _options(self, given: Mapping[str, object], table: str = MESSAGES) -> ReadOptions:
@@ -301,8 +306,8 @@ class Store(TableMethods):
         own = {name: self._given[name] for name in goes_with}
         return parse_options({**own, **option_texts(given, CALL_OPTIONS), **self._path, "table": table})
 
-    def _open(self, options: ReadOptions) -> list[Snapshot]:
-        return open_stores(options, files_of(options))
+    def _open(self, options: ReadOptions, *, with_queue_logs: bool = False) -> list[Snapshot]:
+        return open_stores(options, files_of(options), with_queue_logs=with_queue_logs)
 
     def _one(self, method: str) -> Snapshot:
         stores = self._open(self._options({}))

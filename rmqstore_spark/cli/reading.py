@@ -61,17 +61,19 @@ def is_all_looked_at(paths: Sequence[str], given: Mapping[str, str]) -> bool:
         RmqStoreError: a path is no store, or a store cannot be read.
     """
     own = {name: text for name, text in given.items() if name != "columns"}  # columns may be those of another table
-    return not any(place for store in stores_of(paths, own) for place in elsewhere(store, MESSAGES))
+    return not any(
+        place for store in stores_of(paths, own, with_queue_logs=True) for place in elsewhere(store, MESSAGES)
+    )
 
 
-def stores_of(paths: Sequence[str], given: Mapping[str, str]) -> list[Snapshot]:
-    """The stores of some paths or globs.
+def stores_of(paths: Sequence[str], given: Mapping[str, str], *, with_queue_logs: bool = False) -> list[Snapshot]:
+    """The stores of some paths or globs. Arguments as of open_stores().
 
     Raises:
         NotAStoreError: a path is no store.
     """
     options = _options(paths, given)
-    return open_stores(options, files_of(options))
+    return open_stores(options, files_of(options), with_queue_logs=with_queue_logs)
 
 
 def _options(paths: Sequence[str], given: Mapping[str, str]) -> ReadOptions:

@@ -112,6 +112,7 @@ class MessageOptions(TableOptions, total=False):
     deduplicate: Flag
     compacted: Flag
     committed: Flag
+    tiered: Path
 
 
 class RebuildOptions(TypedDict, total=False):

@@ -235,6 +235,18 @@ _READ_TABLE = (
         refused={Use.STREAMS: "a stream follows each store separately, so name one replica"},
     ),
     Option(
+        "tiered",
+        "",
+        types.OTHER_STORE,
+        "the directory of the broker's tiered store (`tieredStoreFilePath`), to read what has expired in the store as "
+        "well: each message once",
+        _EVERYWHERE & ~Use.TAIL | Use.GET,
+        refused={
+            Use.STREAMS: "a stream follows the broker's own store",
+            Use.COPIES: "a copy is made of commitlogs alone",
+        },
+    ),
+    Option(
         "compacted",
         "false",
         types.FLAG,
@@ -543,6 +555,7 @@ class ReadOptions:
     deduplicate: bool = False
     compacted: bool = False
     committed: bool = False
+    tiered: str | None = None
     table: str = MESSAGES
     starting_group: str | None = None
     given: frozenset[str] = frozenset()

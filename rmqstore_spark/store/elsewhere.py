@@ -3,7 +3,7 @@ them."""
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from rmqstore_spark.errors import one_line
@@ -25,12 +25,14 @@ class Elsewhere:
         what: a few words on the data there.
         tables: the tables that lack the data kept only there.
         is_checked: whether table check looks at it nevertheless.
+        option: the option with which messages are read from there, too.
     """
 
     path: str
     what: str
     tables: frozenset[str]
     is_checked: bool = False
+    option: str | None = None
 
 
 def elsewhere(store: Snapshot, table: str | None = None) -> Iterator[Elsewhere]:
@@ -39,6 +41,8 @@ def elsewhere(store: Snapshot, table: str | None = None) -> Iterator[Elsewhere]:
     Args:
         table: yield only the places that this table needs.
     """
+    if store.layout.queue is not None:  # a queue's own log has nothing beside it
+        return
     for kind in kinds_in(store.root, store.files, (kind for kind in KINDS if table in (None, *kind.hides))):
         if not _is_read(store, kind):
             yield _place(store, kind)
@@ -59,12 +63,18 @@ def _is_read(store: Snapshot, kind: Kind) -> bool:
 
 
 def _place(store: Snapshot, kind: Kind) -> Elsewhere:
-    return Elsewhere(os.path.join(store.root, kind.path), kind.what, kind.hides, kind.is_checked)
+    return Elsewhere(os.path.join(store.root, kind.path), kind.what, kind.hides, kind.is_checked, kind.option)
 
 
-def say_what_is_unknown(store: Snapshot, table: str) -> None:
-    """Log a message where a table of this store may lack rows."""
+def say_what_is_unknown(store: Snapshot, table: str, options: Collection[str] = ()) -> None:
+    """Log a message where a table of this store may lack rows.
+
+    Args:
+        options: the options with which other places are read as well.
+    """
     for place in elsewhere(store, table):
+        if place.option in options:
+            continue
         log.warning("%s: %s: not read, so table %r lacks what is only there", one_line(place.path), place.what, table)
 
 

@@ -5,10 +5,12 @@ in this log: so each is read as a log of its own, a Snapshot, and everything tha
 says where in a commitlog a message was. All its units are live: a broker cuts no such log.
 """
 
+import itertools
+import struct
 from collections.abc import Iterator
 
-from native_io import Status
-from rmqstore_spark.errors import DamagedStoreError
+from native_io import FORMAT, Status
+from rmqstore_spark.errors import DamagedStoreError, NotAStoreError
 from rmqstore_spark.kept import kept
 from rmqstore_spark.store.format.message import Header
 from rmqstore_spark.store.io.files import Files
@@ -19,9 +21,11 @@ from rmqstore_spark.store.structures.commitlog import SegmentReader
 from rmqstore_spark.store.structures.compaction import compaction_logs
 from rmqstore_spark.store.structures.layout import Layout, SegmentFile
 from rmqstore_spark.store.structures.segments import Damage, Extent, Segment
+from rmqstore_spark.store.structures.tiered import tiered_logs
 from rmqstore_spark.store.structures.written import Record
 
 _BLOCK = 512 * 1024  # bytes
+_CODA = struct.Struct(">iiq")  # its size, the magic of a blank, the last store time
 
 
 class QueueLog(Snapshot):
@@ -41,13 +45,18 @@ class QueueLog(Snapshot):
     def _segments_of(self) -> tuple[list[Segment], list[Damage]]:
         segments: list[Segment] = []
         for file in self.layout.segments:
-            if segments and file.start < segments[-1].end:
+            if segments and file.start < segments[-1].start + segments[-1].size:
                 raise DamagedStoreError(
                     f"{file.path}: begins at position {file.start} of its log, but {segments[-1].path} reaches to "
-                    f"{segments[-1].end}: these files are not of one log; restore them from a backup"
+                    f"{segments[-1].start + segments[-1].size}: these files are not of one log; restore them from a "
+                    "backup"
                 )
             segments.append(self._segment(file))
-        return segments, []
+        return segments, self._holes()
+
+    def _holes(self) -> list[Damage]:
+        """The holes between the files that are faults."""
+        return []
 
     def _segment(self, file: SegmentFile) -> Segment:
         return Segment(file.path, file.start, file.start + file.size, file.size, file.pin, of_queue=True)
@@ -85,6 +94,71 @@ class QueueLog(Snapshot):
             return units_end(reader, segment.start, is_last=segment is self.segments[-1])
 
 
+class TieredLog(QueueLog):
+    """A queue's log in a tiered store: its files have their real length, and each begins where the one before ends.
+
+    Args:
+        known: the first queueOffset that is known elsewhere, and the one after the last: a hole in which only such
+            messages are missing is no fault.
+    """
+
+    def __init__(self, layout: Layout, files: Files, known: tuple[int, int] = (0, 0)) -> None:
+        super().__init__(layout, files)
+        self._known = known
+
+    @kept
+    def topics(self) -> dict[str, int]:
+        """The queue's topic: nothing else is known of topics here."""
+        topic, queue_id = self.queue
+        return {topic: queue_id + 1}
+
+    def _holes(self) -> list[Damage]:
+        pairs = itertools.pairwise(self.layout.segments)
+        holes = ((before, after, _hole(before, after)) for before, after in pairs)
+        return [hole for before, after, hole in holes if hole is not None and not self._is_known(before, after)]
+
+    def _is_known(self, before: SegmentFile, after: SegmentFile) -> bool:
+        """Are the messages between two files known elsewhere?"""
+        if self._known[0] >= self._known[1]:
+            return False
+        with self.reader(self._segment(before)) as reader:
+            _, last = units_end(reader, before.start, is_last=True)
+        with self.reader(self._segment(after)) as reader:
+            first = reader.header(after.start)
+        if last is None or first is None:
+            return False
+        return self._known[0] <= last.queue_offset + 1 and first.queue_offset <= self._known[1]
+
+    def _segment(self, file: SegmentFile) -> Segment:
+        # A unit may end with its file, and the kernel leaves space for a blank after each.
+        end = file.start + file.size + (0 if self._has_coda(file) else FORMAT["BLANK_SIZE"])
+        return Segment(file.path, file.start, end, file.size, file.pin, of_queue=True)
+
+    def _has_coda(self, file: SegmentFile) -> bool:
+        if file.size < _CODA.size:
+            return False
+        with self.files.file(file.path, pin=file.pin) as opened:
+            tail = opened.read(file.size - _CODA.size, _CODA.size)
+        return len(tail) == _CODA.size and _CODA.unpack(tail)[:2] == (_CODA.size, FORMAT["MAGIC_BLANK"])
+
+    def _stop(self, segment: Segment) -> tuple[int, Header | None]:
+        if segment is not self.segments[-1]:
+            return segment.start + segment.size, None
+        return super()._stop(segment)
+
+
+def _hole(before: SegmentFile, after: SegmentFile) -> Damage | None:
+    """The hole between two files: what a broker that was killed had not brought there yet."""
+    stop = before.start + before.size
+    if after.start == stop:
+        return None
+    reason = (
+        f"a hole in the log of this queue: expected a file that begins at {stop} after {before.path}, found one at "
+        f"{after.start}; the broker may still have these messages in its own store (option tiered)"
+    )
+    return Damage(after.path, stop, after.start, 0, reason, of_queue=True)
+
+
 def units_end(reader: SegmentReader, start: int, is_last: bool) -> tuple[int, Header | None]:
     """Where the units of a segment of a queue's log end, and the last of them. Damage with units after it is before
     that end. What follows the last unit of a log is not part of it: a broker that is killed may leave half a unit,
@@ -118,6 +192,58 @@ def _data_end(reader: SegmentReader, start: int) -> int:
             return begin + used
         end = begin
     return start
+
+
+def ends_of(log: Snapshot) -> tuple[Header, Header] | None:
+    """The first and the last whole message of a queue's log; None where there is none."""
+    first = last = None
+    for extent in log.log.extents:
+        with log.reader(extent.segment) as reader:
+            at = reader.find(extent.start, extent.stop)
+            first = None if at is None else reader.header(at)
+        if first is not None:
+            break
+    for extent in reversed(log.log.extents):
+        with log.reader(extent.segment) as reader:
+            _, last = units_end(reader, extent.start, is_last=True)
+        if last is not None:
+            break
+    return None if first is None or last is None else (first, last)
+
+
+def find_logs(
+    root: str, files: Files, commitlogs: list[str] | None = None, *, committed: bool = False
+) -> list[Snapshot]:
+    """The logs under a directory: of a store its one commitlog, of a tiered store the log of each queue. Arguments and
+    errors as of Snapshot.find()."""
+    try:
+        return [Snapshot.find(root, files, commitlogs, committed=committed)]
+    except NotAStoreError:
+        tiered = [] if commitlogs is not None else tiered_logs(root, files)
+        if not tiered:
+            raise
+        return [TieredLog(layout, files) for layout in tiered]
+
+
+def find_log(
+    root: str,
+    files: Files,
+    commitlogs: list[str] | None = None,
+    *,
+    committed: bool = False,
+    queue: tuple[str, int] | None = None,
+) -> Snapshot:
+    """One of find_logs(): the log of this queue, or the commitlog.
+
+    Raises:
+        NotAStoreError: as of Snapshot.find(); or the tiered store has no such queue any more.
+    """
+    if queue is None:
+        return Snapshot.find(root, files, commitlogs, committed=committed)
+    for log in find_logs(root, files, commitlogs):
+        if log.layout.queue == queue:
+            return log
+    raise NotAStoreError(f"{root}: the log of topic {queue[0]!r}, queue {queue[1]} is not there any more")
 
 
 def compaction_logs_of(store: StoreRef) -> Iterator[QueueLog]:

@@ -14,6 +14,7 @@ from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.query.selection import EVERYTHING, Selection
 from rmqstore_spark.read.pieces.queue_claims import selected_queues
 from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
+from rmqstore_spark.store.queue_log import ends_of
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.kinds import kind_with
 from rmqstore_spark.tables.columns import batches
@@ -55,6 +56,9 @@ class QueueFacts:
 
 def queue_facts(store: Snapshot, selection: Selection = EVERYTHING) -> Iterator[QueueFacts]:
     """The queues of a store whose topic and queueId are selected, by topic and queueId."""
+    if store.layout.queue is not None:
+        yield from _of_queue_log(store, *store.layout.queue)
+        return
     bounds = list(queue_bounds(store, selected_queues(store, selection)))
     found = list(map(_facts, bounds))
     by_name = {(facts.topic, facts.queue_id): facts for facts in found}
@@ -74,6 +78,18 @@ def queue_facts(store: Snapshot, selection: Selection = EVERYTHING) -> Iterator[
         if (*name, message.offset) in consumed:
             facts.times[message.offset] = message.time
     yield from sorted(found, key=lambda facts: (facts.topic, facts.queue_id))
+
+
+def _of_queue_log(store: Snapshot, topic: str, queue_id: int) -> Iterator[QueueFacts]:
+    """The queue that a log is of, by the log's first and last message. It has no offsets in a commitlog."""
+    ends = ends_of(store)
+    if ends is None:
+        yield QueueFacts(topic, queue_id, "simple", 0, 0)
+        return
+    first, last = ends
+    facts = QueueFacts(topic, queue_id, "simple", first.queue_offset, last.queue_offset + 1)
+    facts.first_time, facts.last_time = first.store_timestamp, last.store_timestamp
+    yield facts
 
 
 def _facts(bounds: QueueBounds) -> QueueFacts:
@@ -123,4 +139,5 @@ QUEUES = Table(
     ),
     options=frozenset({"subscribe", "subscribePattern", "assign"}),
     rows=_rows,
+    of_queue_logs=True,
 )

@@ -23,6 +23,7 @@ from rmqstore_spark.read.plan.stores import files_of, open_stores
 from rmqstore_spark.read.run.parallel import Job, in_order
 from rmqstore_spark.store.elsewhere import say_what_is_unknown
 from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.queue_log import find_log
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.proofs import Proof, hold
 from rmqstore_spark.tables.table import Part, Table
@@ -59,12 +60,14 @@ class TableTask:
         part: one of Table.parts.
         selection: the selection for this store; only the plan knows it where options name a consumer group.
         seen: proofs of what the plan saw in the store; none if the store has no log.
+        queue: the queue whose own log it is of, in a tiered store.
     """
 
     root: str
     part: Part
     selection: Selection
     seen: tuple[Proof, ...]
+    queue: tuple[str, int] | None = None
 
     def hold(self, files: Files) -> None:
         """Check that the store is still the one that the plan saw.
@@ -141,7 +144,7 @@ def plan_table(table: Table, options: ReadOptions, stores: list[Snapshot] | None
         RmqStoreError: a path is no store, or the store cannot be read.
     """
     if stores is None:
-        return again(lambda: plan_table(table, options, open_stores(options, files_of(options))))
+        return again(lambda: plan_table(table, options, _stores(table, options)))
     for store in stores:
         say_what_is_unknown(store, table.name)
     say_unknown_topics(options.subscribe, stores)
@@ -150,8 +153,14 @@ def plan_table(table: Table, options: ReadOptions, stores: list[Snapshot] | None
     tasks: list[TableTask] = []
     for store, own in with_offsets(options, stores):
         seen = _seen(table, store, own)
-        tasks += [TableTask(store.root, part, own.selection, seen) for part in table.parts(store, own)]
+        tasks += [
+            TableTask(store.root, part, own.selection, seen, store.layout.queue) for part in table.parts(store, own)
+        ]
     return tasks
+
+
+def _stores(table: Table, options: ReadOptions) -> list[Snapshot]:
+    return open_stores(options, files_of(options), with_queue_logs=table.of_queue_logs)
 
 
 def _seen(table: Table, store: Snapshot, options: ReadOptions) -> tuple[Proof, ...]:
@@ -184,7 +193,7 @@ def read_part(
 def _found(task: TableTask, options: ReadOptions) -> Snapshot:
     files = files_of(options)
     try:
-        return Snapshot.find(task.root, files, options.store_path_commit_log, committed=options.committed)
+        return find_log(task.root, files, options.store_path_commit_log, committed=options.committed, queue=task.queue)
     except NotAStoreError:
         task.hold(files)  # its error tells what the plan saw
         raise
@@ -201,13 +210,13 @@ def read_table(options: ReadOptions, stores: list[Snapshot] | None = None) -> pa
     """
     schema = schema_of(table_of(options), options.columns)
     if stores is None:
-        return again(lambda: read_table(options, open_stores(options, files_of(options))))
+        return again(lambda: read_table(options, _stores(table_of(options), options)))
     return pa.Table.from_batches(_batches(options, stores), schema)
 
 
 def table_batches(options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """The rows of the table as they are read. Errors are those of read_table()."""
-    yield from begun_again(lambda: _batches(options, open_stores(options, files_of(options))))
+    yield from begun_again(lambda: _batches(options, _stores(table_of(options), options)))
 
 
 def _batches(options: ReadOptions, stores: list[Snapshot]) -> Iterator[pa.RecordBatch]:
@@ -227,9 +236,11 @@ def _batches(options: ReadOptions, stores: list[Snapshot]) -> Iterator[pa.Record
             ]
         )
         return
-    by_root = {store.root: store for store in stores}  # one task each: reuse what the store has found out
+    by_log = {
+        (store.root, store.layout.queue): store for store in stores
+    }  # one task each: reuse what the store has found out
     for task in tasks:
-        yield from read_part(found, task, options, schema, by_root[task.root])
+        yield from read_part(found, task, options, schema, by_log[task.root, task.queue])
         progress.add(done_by(task))
 
 

@@ -89,4 +89,5 @@ SEGMENTS = Table(
     ),
     options=frozenset({"startingTimestamp", "endingTimestamp"}),
     rows=_rows,
+    of_queue_logs=True,
 )

@@ -43,6 +43,8 @@ class Table:
         note: further remarks for users, in sentences.
         seen: proofs of files besides the log, so that a task can tell whether these files are those of the plan. For
             tables that are cut by such files; a table that is read in one task needs none.
+        of_queue_logs: whether a tiered store has such a table, too; then `parts` and `rows` are asked for each queue's
+            log.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Table:
     nbytes: Callable[[Part], int] | None = None
     note: str = ""
     seen: Callable[[Snapshot, ReadOptions], Iterable[Proof | None]] = of_the_log_alone
+    of_queue_logs: bool = False
 
     @kept
     def schema(self) -> pa.Schema:

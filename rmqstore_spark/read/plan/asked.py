@@ -11,7 +11,8 @@ from rmqstore_spark.store.snapshot import Snapshot
 
 
 def asked_of(options: ReadOptions, stores: list[Snapshot]) -> list[tuple[Snapshot, ReadOptions]]:
-    """Each store with the options for it: a consumer group has become offsets of queues.
+    """Each store with the options for it: a consumer group has become offsets of queues. Logs of queues that are not
+    selected are left out.
 
     Raises:
         OptionError: no store has a queue that `assign` or the offsets name, a topic of `subscribe`, or the group of
@@ -29,8 +30,19 @@ def with_offsets(options: ReadOptions, stores: list[Snapshot]) -> list[tuple[Sna
         OptionError: startingOffsets names a group that no store has.
     """
     if options.starting_group is None:
-        return [(store, options) for store in stores]
+        return [(store, own) for store in stores if (own := _of_log(store, options)) is not None]
     return [
         (store, replace(options, selection=selection, starting_group=None))
         for store, selection in of_group(stores, options.starting_group, options.selection)
     ]
+
+
+def _of_log(store: Snapshot, options: ReadOptions) -> ReadOptions | None:
+    """The options for a log: in a queue's own log offsets of the commitlog are not known. None where the log is that of
+    a queue that is not selected."""
+    if store.layout.queue is None:
+        return options
+    if options.selection.queue(*store.layout.queue) is None:
+        return None
+    own = options.selection.without_offsets()
+    return options if own == options.selection else replace(options, selection=own)

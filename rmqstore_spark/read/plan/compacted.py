@@ -26,16 +26,14 @@ from rmqstore_spark.read.plan.access_path import Access, choose
 from rmqstore_spark.read.plan.pack import Pieces, pack
 from rmqstore_spark.read.plan.prune import ranges_of
 from rmqstore_spark.read.plan.split import Splitter
-from rmqstore_spark.read.run.unit_source import UnitSource
+from rmqstore_spark.read.run.messages import messages_in
 from rmqstore_spark.store.format.message import is_queued
-from rmqstore_spark.store.format.units import BatchBuilder, Budget
 from rmqstore_spark.store.queue_log import compaction_logs_of
 from rmqstore_spark.store.snapshot import Snapshot, StoreRef
 from rmqstore_spark.store.structures.compaction import compaction_topics
 from rmqstore_spark.store.structures.segments import Damage
 
 _COLUMNS = ["topic", "queueId", "queueOffset", "keys", "sysFlag", "commitLogOffset", "body"]
-_BUDGET = Budget(16 * 1024, 16 * 1024 * 1024)
 _WHOLE = 1 << 62
 
 
@@ -163,13 +161,13 @@ def _of_store(
     of_store = [piece for piece, _ in choose(store, ranges_of(store), queues, splitter).pieces]
     newest, damages = _Newest(), list[Damage]()
     for number, piece in enumerate(of_store, len(of_logs)):
-        for found in _messages(piece, queues, options.verify_crc):
+        for found in messages_in(piece, queues, _COLUMNS, options.verify_crc):
             if isinstance(found, Damage):
                 damages.append(found)
             else:
                 newest.add_commitlog(found, number)
     for number, piece in enumerate(of_logs):
-        for found in _messages(piece, _of_queue(piece.store), options.verify_crc):
+        for found in messages_in(piece, _of_queue(piece.store), _COLUMNS, options.verify_crc):
             if isinstance(found, Damage):
                 damages.append(found)
             else:
@@ -208,13 +206,3 @@ def _of_queue(store: StoreRef) -> Selection:
 
 def _chosen(piece: Range, positions: list[int]) -> Chosen:
     return Chosen(piece.segment, piece.start, piece.stop, piece.store, piece.stop, np.array(positions, np.int64))
-
-
-def _messages(piece: Range, selection: Selection, verify_crc: bool) -> Iterator[pa.RecordBatch | Damage]:
-    """The selected messages of a piece, and its damage. Column commitLogOffset is the offset in the piece's log."""
-    builder = BatchBuilder(_COLUMNS, _BUDGET)
-    for step in UnitSource(selection, verify_crc, builder).read(piece):
-        if step.lost is not None:
-            yield step.lost
-        elif (step.is_last or builder.is_full) and builder.decoder.rows:
-            yield builder.finish()

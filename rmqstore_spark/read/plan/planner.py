@@ -14,6 +14,7 @@ from rmqstore_spark.read.plan.asked import asked_of
 from rmqstore_spark.read.plan.compacted import compacted
 from rmqstore_spark.read.plan.copies import Copies, alone, copies_of, in_order
 from rmqstore_spark.read.plan.index_evidence import Begun, begin_look_up
+from rmqstore_spark.read.plan.joined import tier_beside
 from rmqstore_spark.read.plan.later import Later, WholeSegments
 from rmqstore_spark.read.plan.lost_end import say_if_lost
 from rmqstore_spark.read.plan.pack import pack, target_size
@@ -75,29 +76,42 @@ def plan(
 
 
 def _plan(options: ReadOptions, files: Files, columns: Collection[str] | None, puts_off: bool) -> Plan:
-    stores = open_stores(options, files)
+    stores = open_stores(options, files, with_queue_logs=True)
     begun = {store: begin_look_up(store, options.selection) for store in stores}
-    for store in () if options.compacted else stores:  # what else a compaction topic has is in the compaction log
-        say_what_is_unknown(store, MESSAGES)
+    reads_also = [name for name in ("compacted", "tiered") if getattr(options, name)]
+    for store in stores:
+        say_what_is_unknown(store, MESSAGES, reads_also)
     if not options.deduplicate and not options.selection.is_nothing:
         refuse_twins(stores, "name one of them, or give deduplicate=true to have each message once")
-    logs = copies_of(stores) if options.deduplicate else alone(stores)
+    asked = [*tier_beside(stores, options, files), *asked_of(options, stores)]
+    logs = copies_of(stores) if options.deduplicate else alone([store for store, _ in asked])
     faults = _faults(logs, options)
-    asked = asked_of(options, stores)
     if options.compacted:
         tasks, accesses = compacted(stores, options)
         return _with_faults(Plan(pinned(tasks, options.selection), accesses, files, 0), faults)
-    if options.starting_group is None:
+    together = _together(asked)
+    if [own for own, _ in together] in ([], [options]):
         planned = _planned(logs, options, files, columns, begun=begun, puts_off=puts_off and not options.deduplicate)
         return _with_faults(planned, faults)
-    if len(logs) < len(stores):
+    if options.starting_group is not None and len(logs) < len(stores):
         raise OptionError(
             f"option 'startingOffsets': group:{options.starting_group} cannot be used with replicas "
             "(deduplicate=true), whose offsets are of different times; give the offsets of one replica, from "
             "`Store.offsets_of`"
         )
-    plans = [_planned(alone([store]), own, files, columns, own.selection, begun) for store, own in asked]
+    plans = [_planned(alone(some), own, files, columns, own.selection, begun) for own, some in together]
     return _with_faults(_joined(plans, files), faults)
+
+
+def _together(asked: list[tuple[Snapshot, ReadOptions]]) -> list[tuple[ReadOptions, list[Snapshot]]]:
+    """Stores with the same options, which are planned together."""
+    found: list[tuple[ReadOptions, list[Snapshot]]] = []
+    for store, own in asked:
+        if found and found[-1][0] == own:
+            found[-1][1].append(store)
+        else:
+            found.append((own, [store]))
+    return found
 
 
 def plan_stores(

@@ -2,11 +2,12 @@
 
 import logging
 
-from rmqstore_spark.errors import OptionError, one_line
+from rmqstore_spark.errors import NotAStoreError, OptionError, one_line
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.io.remote.files import RemoteFiles
 from rmqstore_spark.store.io.storage import scheme_of
+from rmqstore_spark.store.queue_log import find_logs
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.layout import expand, read_first
 
@@ -29,11 +30,14 @@ def files_of(options: ReadOptions) -> Files:
     return RemoteFiles(manners=options.manners, storage=options.storage)
 
 
-def open_stores(options: ReadOptions, files: Files) -> list[Snapshot]:
+def open_stores(options: ReadOptions, files: Files, *, with_queue_logs: bool = False) -> list[Snapshot]:
     """The stores that the options name.
 
+    Args:
+        with_queue_logs: whether a tiered store is given as the logs of its queues; else it is refused.
+
     Raises:
-        NotAStoreError: a path is no store.
+        NotAStoreError: a path is no store, or a tiered store.
         OptionError: storePathCommitLog is given for more than one store.
     """
     roots = expand(options.paths, files)
@@ -45,7 +49,19 @@ def open_stores(options: ReadOptions, files: Files) -> list[Snapshot]:
             )
     if options.store_path_commit_log and len(roots) > 1:
         raise OptionError(f"option 'storePathCommitLog' belongs to one store, but the path gives {len(roots)}")
-    stores = [Snapshot.find(root, files, options.store_path_commit_log, committed=options.committed) for root in roots]
+    commitlogs, committed = options.store_path_commit_log, options.committed
+    stores = [log for root in roots for log in find_logs(root, files, commitlogs, committed=committed)]
+    tiered = next((store for store in stores if store.layout.queue is not None), None)
+    if tiered is not None and not with_queue_logs:
+        raise NotAStoreError(
+            f"{tiered.root}: a tiered store has messages and the tables queues, segments and check, and nothing else; "
+            "give the broker's own store directory"
+        )
+    if len({store.layout.queue is None for store in stores}) > 1:
+        raise OptionError(
+            "a tiered store and another one are given together, which may have the same messages: read the store with "
+            "option 'tiered', which names the tiered store, or read them separately"
+        )
     for store in stores:
         for stray in store.layout.strays:
             log.warning("%s: not a commitlog file, ignored; a broker would not start with it", one_line(stray))

@@ -80,9 +80,13 @@ def kin(stores: list[Snapshot]) -> Iterator[Twins]:
     """The pairs of stores that are not unrelated."""
     if len(stores) < 2:
         return
+    if len({store.root for store in stores}) == 1:
+        return  # queues' logs of one tiered store
     seen = [_Seen(store) for store in stores]
     stores[0].files.schedule.mapped(lambda each: each.hosts, seen)
     for one, other in itertools.combinations(seen, 2):
+        if one.store.layout.queue != other.store.layout.queue or one.store.root == other.store.root:
+            continue
         if one.hosts is None or other.hosts is None or one.hosts & other.hosts:
             kinship = _kinship(one, other)
             if kinship is not Kinship.APART:

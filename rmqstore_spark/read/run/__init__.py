@@ -3,5 +3,5 @@
 batches has `read_task`. unit_source takes units from the log, find finds the selected ones, batch_maker makes columns
 of them (origins: columns of messages that the broker has stored under another name), told reports messages that were
 passed over. parts and parallel read tasks on all cores in one process; stored gives units as they are in the log, for
-copies.
+copies; messages a few columns of all messages, for a plan.
 """

@@ -9,7 +9,7 @@ The room answers: what do these files say? It believes nothing; what can be prov
   dledger (a log of DLedger's entries), entries (the order of entries that wrap units),
   past_damage (where reading goes on after damage), body_sums (checksums of bodies that overlap), proofs (bytes that
   tell a store from another one).
-* compaction: the logs of compaction topics.
+* Logs of single queues: compaction (of compaction topics), tiered (a tiered store).
 * ConsumeQueues: consumequeue (`Queue`), queues (`ConsumeQueues`, all of a store), queue_cursor (`QueueCursor`, the one
   search along a queue), queue_sizes, consumequeue_ext. Those in RocksDB: rocksdb_units (keys and values),
   rocksdb_queues (`RocksDBQueue`, a `Queue` of the same form).

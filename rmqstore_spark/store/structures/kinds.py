@@ -35,6 +35,7 @@ class Kind:
         instead: parts of a store that the broker keeps there instead of in files. The broker ignores files of these
             parts.
         is_checked: whether table check looks at it nevertheless.
+        option: the option with which messages are read from there, too.
         sign: the file in `path`, or the ending of its name, that shows that data is there; None: `path` itself shows
             it.
     """
@@ -45,6 +46,7 @@ class Kind:
     instead: frozenset[Part] = frozenset()
     sign: str | None = _ROCKSDB
     is_checked: bool = False
+    option: str | None = None
 
     def is_in(self, root: str, files: Files) -> bool:
         """Does a store have this kind?"""
@@ -85,6 +87,7 @@ KINDS = (
         "what is in a tiered store",
         frozenset({"messages", "topics", "queues", "offsets", "index"}),
         sign=None,
+        option="tiered",
     ),
     Kind(
         "compaction",
@@ -92,6 +95,7 @@ KINDS = (
         frozenset({"messages"}),
         sign="compactionLog",
         is_checked=True,
+        option="compacted",
     ),
     Kind("rocksdbstore", "an index, timers or transactions in RocksDB", frozenset({"index"}), sign=_TABLES),
 )

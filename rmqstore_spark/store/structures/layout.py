@@ -391,7 +391,8 @@ def _not_a_store(root: str, entries: list[str], files: Files) -> str:
         )
     if _is_tiered(root, entries, files):
         return (
-            f"{root}: files of RocketMQ's tiered store, which are not supported; give the broker's own store directory"
+            f"{root}: files of RocketMQ's tiered store, which can only be read, and only as a whole; give the "
+            "directory that tieredStoreFilePath names, or the broker's own store directory"
         )
     shown = ", ".join(sorted(entries)[:5]) + (", ..." if len(entries) > 5 else "") if entries else "nothing"
     below = (os.path.join(root, name) for name in sorted(entries)[:_ENTRIES_TO_TRY])

@@ -182,6 +182,29 @@ PROBLEMS = {
         "a broker was killed while it wrote here, or the file was copied meanwhile; a broker that starts drops these "
         "bytes",
     ),
+    "damagedQueueLog": Problem(
+        "error",
+        "log",
+        "a broker cannot give these messages to consumers any more: restore the file of the tiered store from a backup",
+    ),
+    "holeInQueueLog": Problem(
+        "error",
+        "log",
+        "the tiered store has a hole here, as after a broker was killed. Read it beside the broker's own store (option "
+        "tiered) if that still has these messages; otherwise restore the missing file from a backup",
+    ),
+    "wrongTieredQueue": Problem(
+        "error",
+        "queue",
+        "consumers get a wrong message, or none: restore this file of the tiered store from a backup. Reads here need "
+        "the queue's log alone",
+    ),
+    "noTieredQueue": Problem(
+        "warning",
+        "queue",
+        "a broker may not have brought them yet; otherwise restore the directory of the tiered store from a backup. "
+        "Reads here need the queue's log alone",
+    ),
     "wrongCompactionQueue": Problem(
         "error",
         "queue",

@@ -22,7 +22,6 @@ from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.proofs import Proof
 from rmqstore_spark.store.structures.segments import Extent, Segment
-from rmqstore_spark.tables.check.compaction import CompactionLogs, check_compaction_logs
 from rmqstore_spark.tables.check.config import check_config
 from rmqstore_spark.tables.check.ends import Ends, check_ends
 from rmqstore_spark.tables.check.index_files import beyond, check_index_file, spans_of
@@ -36,6 +35,7 @@ from rmqstore_spark.tables.check.log import Block, LogPart, check_log
 from rmqstore_spark.tables.check.log_view import LogView, commitlogs_of
 from rmqstore_spark.tables.check.moment import Moment, moment_of
 from rmqstore_spark.tables.check.problems import COLUMNS, Finding, to_batch
+from rmqstore_spark.tables.check.queue_logs import CompactionLogs, OneQueueLog, check_compaction_logs, check_queue_log
 from rmqstore_spark.tables.check.queues import QueuesPart, check_queues
 from rmqstore_spark.tables.consumequeue import grouped
 from rmqstore_spark.tables.index import index_proofs
@@ -61,7 +61,17 @@ class _Config:
     log_start: int
 
 
-_Work = LogPart | QueuesPart | IndexSpan | _Directories | _Config | Ends | CompactionLogs | tuple[Finding, ...]
+_Work = (
+    LogPart
+    | QueuesPart
+    | IndexSpan
+    | _Directories
+    | _Config
+    | Ends
+    | CompactionLogs
+    | OneQueueLog
+    | tuple[Finding, ...]
+)
 
 
 @dataclass(frozen=True)
@@ -75,6 +85,8 @@ class Part:
 
 def parts(store: Snapshot, options: ReadOptions) -> list[Part]:
     """The parts of a check; the log comes first, as it takes longest."""
+    if store.layout.queue is not None:
+        return [Part([], Moment(0, False, False, 0), OneQueueLog())]
     moment = moment_of(store)  # before anything else is looked at
     told = list(check_layout(store))
     spans = spans_of(store, moment, told)
@@ -172,6 +184,8 @@ def _findings(store: Snapshot, part: Part) -> Iterator[Finding]:
             yield from check_config(store, work.log_start)
         case Ends() as work:
             yield from check_ends(store, view, work)
+        case OneQueueLog():
+            yield from check_queue_log(store)
         case CompactionLogs():
             yield from check_compaction_logs(store, part.moment)
         case work:
@@ -199,4 +213,5 @@ CHECK = Table(
     parts=parts,
     nbytes=nbytes,
     seen=_seen,
+    of_queue_logs=True,
 )

@@ -1,4 +1,4 @@
-"""The logs of compaction topics, and the units that lead a consumer along them.
+"""The logs of single queues: of compaction topics and of a tiered store, with the units that lead along them.
 
 In a compaction log queue offsets ascend, with gaps where messages were superseded. Each message has a unit in the file
 of the same name in compactionCq/, with its position, size, hash of the tag, store time and queue offset. Gaps between
@@ -6,8 +6,9 @@ files are no fault: a pass leaves them.
 Source: org.apache.rocketmq.store.kv.CompactionLog, store.queue.SparseConsumeQueue.
 """
 
+import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,9 +21,10 @@ from rmqstore_spark.errors import DamagedStoreError, DeletedMeanwhileError
 from rmqstore_spark.store.format.units import BatchBuilder, Budget
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.queue_log import QueueLog, compaction_logs_of
-from rmqstore_spark.store.snapshot import StoreRef
+from rmqstore_spark.store.snapshot import Snapshot, StoreRef
 from rmqstore_spark.store.structures.compaction import compaction_queue_file
 from rmqstore_spark.store.structures.segments import Damage, Extent
+from rmqstore_spark.store.structures.tiered import tiered_queue_files
 from rmqstore_spark.tables.check.moment import Moment
 from rmqstore_spark.tables.check.problems import Finding
 
@@ -39,12 +41,18 @@ _FIELDS = {
 }
 _UNIT = np.dtype(list(_FIELDS.items()))
 _COMPARED = [name for name in _FIELDS if name != "reserved"]
+_TIERED_UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tagsCode", ">i8")])
 _END = -1  # the position in a unit that ends a file
 
 
 @dataclass(frozen=True)
 class CompactionLogs:
     """The part of a check that is about compaction logs."""
+
+
+@dataclass(frozen=True)
+class OneQueueLog:
+    """The part of a check that is about one queue's log in a tiered store."""
 
 
 class _Units(NamedTuple):
@@ -58,7 +66,9 @@ def check_compaction_logs(store: StoreRef, moment: Moment) -> Iterator[Finding]:
     """Check all compaction logs of a store. A file that a pass replaces meanwhile is not judged."""
     for log in compaction_logs_of(store):
         try:
-            yield from list(_check_log(log, moment))
+            last = log.log.extents[-1:]
+            check_queue = functools.partial(_check_queue, log, may_lag_in=last if moment.is_unsettled else [])
+            yield from list(_check_log(log, "damagedCompactionLog", check_queue))
         except DeletedMeanwhileError:
             continue
         except DamagedStoreError as why:
@@ -66,7 +76,42 @@ def check_compaction_logs(store: StoreRef, moment: Moment) -> Iterator[Finding]:
             yield Finding("damagedCompactionLog", topic=topic, queue_id=queue_id, expected="one log", found=str(why))
 
 
-def _check_log(log: QueueLog, moment: Moment) -> Iterator[Finding]:
+def check_queue_log(log: Snapshot) -> Iterator[Finding]:
+    """Check a queue's log in a tiered store, and the units that lead to its messages."""
+    assert isinstance(log, QueueLog)
+    topic, queue_id = log.queue
+    try:
+        for hole in log.faults:
+            yield Finding(
+                "holeInQueueLog",
+                hole.path,
+                topic=topic,
+                queue_id=queue_id,
+                expected=f"a file that begins at {hole.start}",
+                found=f"one that begins at {hole.stop}",
+                count=hole.stop - hole.start,
+            )
+        found: list[_Units] = []
+
+        def keep(extent: Extent, units: _Units) -> Iterator[Finding]:
+            found.append(units)
+            return iter(())
+
+        yield from _check_log(log, "damagedQueueLog", keep)
+        yield from _check_tiered_queue(log, found)
+    except DamagedStoreError as why:
+        yield Finding("damagedQueueLog", topic=topic, queue_id=queue_id, expected="one log", found=str(why))
+
+
+def _check_log(
+    log: QueueLog, damaged: str, check_queue: Callable[[Extent, _Units], Iterator[Finding]]
+) -> Iterator[Finding]:
+    """Check the messages of a log.
+
+    Args:
+        damaged: the problem that damage is.
+        check_queue: checks the units that lead to the messages of a file.
+    """
     topic, queue_id = log.queue
     before = -1
     extents = log.log.extents
@@ -76,7 +121,7 @@ def _check_log(log: QueueLog, moment: Moment) -> Iterator[Finding]:
             if isinstance(each, Damage):
                 damages.append(each)
                 yield Finding(
-                    "damagedCompactionLog",
+                    damaged,
                     path,
                     each.position,
                     topic=topic,
@@ -92,9 +137,7 @@ def _check_log(log: QueueLog, moment: Moment) -> Iterator[Finding]:
                 yield finding
             before = int(units["queueOffset"][-1])
             found.append(units)
-        units = np.concatenate(found) if found else np.empty(0, _UNIT)
-        may_lag = moment.is_unsettled and extent is extents[-1]
-        yield from _check_queue(log, extent, _Units(units, damages), may_lag)
+        yield from check_queue(extent, _Units(np.concatenate(found) if found else np.empty(0, _UNIT), damages))
     if extents:
         yield from _after_end(log, extents[-1])
 
@@ -163,8 +206,12 @@ def _order(log: QueueLog, extent: Extent, before: int, units: npt.NDArray[np.voi
     )
 
 
-def _check_queue(log: QueueLog, extent: Extent, units: _Units, may_lag: bool) -> Iterator[Finding]:
-    """Compare the messages of a file with the units that lead to them."""
+def _check_queue(log: QueueLog, extent: Extent, units: _Units, may_lag_in: list[Extent]) -> Iterator[Finding]:
+    """Compare the messages of a file with the units that lead to them.
+
+    Args:
+        may_lag_in: the file in which the last messages need no units yet.
+    """
     path = compaction_queue_file(log.root, log.queue, os.path.basename(extent.segment.path))
     claims = _claims(path, log.files)
     if claims is None:
@@ -188,7 +235,7 @@ def _check_queue(log: QueueLog, extent: Extent, units: _Units, may_lag: bool) ->
         here = units.expected[at[first]] if is_there[first] else None
         yield _queue_finding(log, path, int(used[first]), here, _text(known[first]), len(wrong))
     missing = np.flatnonzero(~np.isin(units.expected["position"], known["position"]))
-    if may_lag:  # a broker writes the unit after the message
+    if extent in may_lag_in:  # a broker writes the unit after the message
         missing = missing[units.expected["position"][missing] < known["position"].max(initial=-1)]
     if len(missing):
         yield _queue_finding(log, path, None, units.expected[int(missing[0])], "none", len(missing))
@@ -222,6 +269,52 @@ def _claims(path: str, files: Files) -> npt.NDArray[np.void] | None:
     with files.file(path) as file:
         data = file.read(0, file.size // _UNIT.itemsize * _UNIT.itemsize)
     return np.frombuffer(data[: len(data) // _UNIT.itemsize * _UNIT.itemsize], _UNIT)
+
+
+def _check_tiered_queue(log: QueueLog, found: list[_Units]) -> Iterator[Finding]:
+    """Compare the messages of a tiered queue with its units, whose number is the queueOffset. The last messages may
+    have none, for a broker brings the units later; and units may be left of what has expired, or is missing."""
+    units = np.concatenate([each.expected for each in found]) if found else np.empty(0, _UNIT)
+    before = None
+    for path, start in tiered_queue_files(log.layout, log.files):
+        claims = _tiered_claims(path, log.files)
+        numbers = start // _TIERED_UNIT.itemsize + np.arange(len(claims))
+        at = np.minimum(np.searchsorted(units["position"], claims["position"]), max(len(units) - 1, 0))
+        is_there = units["position"][at] == claims["position"] if len(units) else np.zeros(len(claims), bool)
+        is_right = ~is_there
+        known = units[at[is_there]]
+        is_right[is_there] = (known["queueOffset"] == numbers[is_there]) & (known["size"] == claims["size"][is_there])
+        is_right[is_there] &= known["tagsCode"] == claims["tagsCode"][is_there]
+        wrong = np.flatnonzero(~is_right)
+        if len(wrong):
+            first = int(wrong[0])
+            yield Finding(
+                "wrongTieredQueue",
+                path,
+                first * _TIERED_UNIT.itemsize,
+                topic=log.queue[0],
+                queue_id=log.queue[1],
+                queue_offset=int(numbers[first]),
+                expected=_text(units[at[first]]),
+                found=f"a unit of queueOffset {numbers[first]} with size {claims['size'][first]}, "
+                f"tagsCode {claims['tagsCode'][first]}",
+                count=len(wrong),
+            )
+        before = path
+    if before is None and len(units):
+        yield Finding(
+            "noTieredQueue",
+            topic=log.queue[0],
+            queue_id=log.queue[1],
+            expected="files of CONSUME_QUEUE",
+            found="none",
+        )
+
+
+def _tiered_claims(path: str, files: Files) -> npt.NDArray[np.void]:
+    with files.file(path) as file:
+        data = file.read(0, file.size)
+    return np.frombuffer(data[: len(data) // _TIERED_UNIT.itemsize * _TIERED_UNIT.itemsize], _TIERED_UNIT)
 
 
 def _after_end(log: QueueLog, extent: Extent) -> Iterator[Finding]:

@@ -1,0 +1,117 @@
+"""A broker's own store and its tiered store, read as one (option `tiered`).
+
+A broker brings the messages of each queue to the tiered store in order, and deletes its own segments later: so both
+have the messages in between, with the same queueOffset, and only the tiered store has those before the first one
+here. Each queue is read up to that message in the tiered store, and from there on here. Where this store ends earlier
+than the tiered one, as an older copy does, the tiered store goes on after it, too.
+"""
+
+from dataclasses import replace
+
+from rmqstore_spark.errors import NotAStoreError, OptionError, quoted
+from rmqstore_spark.query.options import ReadOptions
+from rmqstore_spark.query.selection import ALL, Numbers, Selection, Texts
+from rmqstore_spark.read.plan.access_path import choose
+from rmqstore_spark.read.plan.prune import ranges_of
+from rmqstore_spark.read.plan.split import Splitter
+from rmqstore_spark.read.plan.unqueued import queues_know_all
+from rmqstore_spark.read.run.messages import messages_in
+from rmqstore_spark.store.format.message import is_queued
+from rmqstore_spark.store.io.files import Files
+from rmqstore_spark.store.queue_bounds import queue_bounds
+from rmqstore_spark.store.queue_log import TieredLog, ends_of
+from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.structures.layout import Layout, expand
+from rmqstore_spark.store.structures.segments import Damage
+from rmqstore_spark.store.structures.tiered import tiered_logs
+
+_COLUMNS = ["topic", "queueId", "queueOffset", "sysFlag"]
+_WHOLE = 1 << 62
+
+Bounds = tuple[int, int]  # the first queueOffset, and the one after the last
+Queue = tuple[str, int]
+
+
+def tier_beside(stores: list[Snapshot], options: ReadOptions, files: Files) -> list[tuple[Snapshot, ReadOptions]]:
+    """The logs of the tiered store that the options name beside a store, each with the options for what only it has.
+
+    Raises:
+        OptionError: the paths give another number of stores than one, or another option does not go with it.
+        NotAStoreError: the directory is no tiered store.
+    """
+    if options.tiered is None:
+        return []
+    for name in ("deduplicate", "compacted"):
+        if getattr(options, name):
+            raise OptionError(f"options 'tiered' and {name!r} cannot be given together: remove one of them")
+    if options.starting_group is not None:
+        raise OptionError(
+            "options 'tiered' and 'startingOffsets=group:...' cannot be given together; give the offsets, from "
+            "`Store.offsets_of`"
+        )
+    if len(stores) != 1 or stores[0].layout.queue is not None:
+        raise OptionError(
+            "option 'tiered': expected one store beside it, of the broker that has brought messages there"
+        )
+    (root,) = expand([options.tiered], files)
+    layouts = tiered_logs(root, files)
+    if not layouts:
+        raise NotAStoreError(f"{root}: no tiered store: expected <cluster>/<broker>/<topic>/<queueId>/COMMIT_LOG in it")
+    _refuse_several_brokers(root, layouts)
+    asked = [each for each in layouts if each.queue and options.selection.queue(*each.queue) is not None]
+    known = _bounds(stores[0], frozenset(each.queue for each in asked if each.queue))
+    found: list[tuple[Snapshot, ReadOptions]] = []
+    for layout in asked:
+        assert layout.queue is not None
+        log = TieredLog(layout, files, known.get(layout.queue, (0, 0)))
+        found += [(log, own) for own in _own(log, known.get(layout.queue), options)]
+    return found
+
+
+def _refuse_several_brokers(root: str, layouts: list[Layout]) -> None:
+    seen: set[Queue | None] = set()
+    for layout in layouts:
+        if layout.queue in seen:
+            raise OptionError(
+                f"option 'tiered': {root} has the queues of several brokers, as topic {quoted(str(layout.queue))} is "
+                "there twice; give the directory of the store's own broker in it"
+            )
+        seen.add(layout.queue)
+
+
+def _own(log: TieredLog, known: Bounds | None, options: ReadOptions) -> list[ReadOptions]:
+    """The options for the part of a queue before the messages that the store has, and for the part after them."""
+    selection = options.selection.without_offsets()
+    if known is None:
+        return [replace(options, selection=selection)]
+    least, end = known
+    ends = ends_of(log)
+    parts = [Numbers(most=least - 1)]
+    if ends is not None and ends[1].queue_offset >= end:
+        parts.append(Numbers(least=end))
+    limits = selection.offsets.get(log.queue, ALL)
+    return [
+        replace(options, selection=replace(selection, offsets={**selection.offsets, log.queue: limits & part}))
+        for part in parts
+        if selection.queue(*log.queue) is not None
+    ]
+
+
+def _bounds(store: Snapshot, queues: frozenset[Queue]) -> dict[Queue, Bounds]:
+    """Which messages of some queues a store has. Its ConsumeQueues say that where they are proved to know all of the
+    log; else the messages of these topics are read."""
+    if queues_know_all(store):
+        files = [store.queues.queue(*queue) for queue in sorted(queues)]
+        bounds = queue_bounds(store, [queue for queue in files if queue is not None and queue.last() is not None])
+        return {(each.queue.topic, each.queue.queue_id): (each.least, each.end) for each in bounds}
+    found: dict[Queue, Bounds] = {}
+    selection = Selection(topic=Texts(among=frozenset(topic for topic, _ in queues)))
+    for piece, _ in choose(store, ranges_of(store), selection, Splitter(_WHOLE, may_walk=False)).pieces:
+        for batch in messages_in(piece, selection, _COLUMNS, verify_crc=False):
+            if isinstance(batch, Damage):
+                continue  # the read itself tells of it
+            for topic, queue_id, offset, flags in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                if is_queued(flags):
+                    least, end = found.get((topic, queue_id), (offset, offset + 1))
+                    found[topic, queue_id] = min(least, offset), max(end, offset + 1)
+    return found

@@ -1,0 +1,92 @@
+"""A tiered store on a file system, as a broker brings messages there: each queue a log of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import struct
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from oracle import reference
+
+CLUSTER = "30781641_Cl"
+_UNIT = struct.Struct(">qiq")
+
+
+def name_of(start: int) -> str:
+    return hashlib.md5(str(start).encode()).hexdigest()[:8] + f"{start:020d}"
+
+
+def queue_units(root: Path) -> dict[tuple[str, int], list[bytes]]:
+    """The units of a store's log that are in queues, by queue."""
+    found: dict[tuple[str, int], list[bytes]] = {}
+    for position, data in reference.read_units(root):
+        unit = reference.parse_unit(data, position)
+        found.setdefault((unit.topic.decode(), unit.queue_id), []).append(bytes(data))
+    return found
+
+
+class TierWriter:
+    """Writes the log of one queue, segment by segment."""
+
+    def __init__(self, tier: Path, topic: str, queue_id: int, broker: str = "bk") -> None:
+        queue = tier / CLUSTER / broker / topic / str(queue_id)
+        self.log, self.queue = queue / "COMMIT_LOG", queue / "CONSUME_QUEUE"
+        for directory in (self.log, self.queue):
+            directory.mkdir(parents=True, exist_ok=True)
+        self.topic = topic
+        self.next = 0  # flat offset
+
+    def write_segment(self, units: Sequence[bytes], coda: bool = False, lag: int = 0) -> Path:
+        """A file with these units; `lag`: so many of them have no unit in CONSUME_QUEUE yet."""
+        data, claims = b"", b""
+        first = struct.unpack_from(">q", units[0], 20)[0] if units else 0
+        time = 0
+        for unit in units:
+            position = self.next + len(data)
+            parsed = reference.parse_unit(unit, struct.unpack_from(">q", unit, 28)[0])
+            code = reference.tags_code(
+                self.topic, reference.parse_properties(parsed.properties), parsed.store_timestamp
+            )
+            claims += _UNIT.pack(position, len(unit), code)
+            data += unit[:28] + struct.pack(">q", position) + unit[36:]
+            time = parsed.store_timestamp
+        if coda:
+            data += struct.pack(">iiq", 16, reference.MAGIC_BLANK, time)
+        path = self.log / name_of(self.next)
+        path.write_bytes(data)
+        claims = claims[: max(0, len(claims) - 20 * lag)]
+        if claims:
+            (self.queue / name_of(first * 20)).write_bytes(claims)
+        self.next += len(data)
+        return path
+
+
+def bring(tier: Path, root: Path, rng: random.Random, codas: bool = False) -> dict[tuple[str, int], list[Path]]:
+    """Bring all of a store's queues to a tier, in segments of random sizes."""
+    files: dict[tuple[str, int], list[Path]] = {}
+    for queue, units in queue_units(root).items():
+        writer = TierWriter(tier, *queue)
+        at = 0
+        while at < len(units):
+            count = rng.randint(1, 12)
+            files.setdefault(queue, []).append(writer.write_segment(units[at : at + count], codas))
+            at += count
+    return files
+
+
+def read_tier(tier: Path) -> Iterator[dict[str, Any]]:
+    """The messages of a tier, by walking its files; those of the commitlog's columns are None."""
+    for directory in sorted(tier.glob("*/*/*/*/COMMIT_LOG")):
+        for path in sorted(directory.iterdir(), key=lambda path: path.name[8:]):
+            data, at, start = path.read_bytes(), 0, int(path.name[8:])
+            while at + 8 <= len(data):
+                size, magic = struct.unpack_from(">ii", data, at)
+                if magic not in (reference.MAGIC_V1, reference.MAGIC_V2) or at + size > len(data):
+                    break
+                row = reference.decode_unit(data[at : at + size], start + at)
+                yield {**row, "commitLogOffset": None, "offsetMsgId": None, "file": os.fspath(path)}
+                at += size

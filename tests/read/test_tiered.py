@@ -1,0 +1,365 @@
+"""A tiered store is read like any other; and beside its broker's own store each message comes once."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oracle import tiered
+from oracle.stores import StoreBuilder
+from oracle.tiered import TierWriter
+from support import flavours
+
+import rmqstore_spark
+from rmqstore_spark import DamagedStoreError, NotAStoreError, OptionError, Store
+
+COLUMNS = [
+    "topic",
+    "queueId",
+    "queueOffset",
+    "tags",
+    "keys",
+    "body",
+    "storeTimestamp",
+    "commitLogOffset",
+    "offsetMsgId",
+]
+Row = dict[str, Any]
+
+
+def rows_of(path: Path, columns: list[str] = COLUMNS, **options: Any) -> list[Row]:
+    rows: list[Row] = Store(path).messages(columns, **options).read_all().to_pylist()
+    return rows
+
+
+def known(rows: list[Row]) -> list[tuple[Any, ...]]:
+    return [(row["topic"], row["queueId"], row["queueOffset"], row["keys"], row["body"]) for row in rows]
+
+
+def walked(tier: Path) -> list[tuple[Any, ...]]:
+    return known(list(tiered.read_tier(tier)))
+
+
+def local_store(root: Path, rng: random.Random, count: int = 150) -> StoreBuilder:
+    builder = StoreBuilder(root, segment_size=8192)
+    for number in range(count):
+        builder.append(
+            rng.choice(["A", "A", "B", "%RETRY%g"]),
+            f"body-{number}".encode() * rng.randint(1, 8),
+            queue_id=rng.randrange(3),
+            tags=rng.choice([None, "red", "blue"]),
+            keys=f"key-{number % 40}",
+            msg_id=f"{number:032X}",
+        )
+    builder.close()
+    return builder
+
+
+@pytest.fixture
+def tier(tmp_path: Path, rng: random.Random) -> Path:
+    local_store(tmp_path / "store", rng)
+    tiered.bring(tmp_path / "tier", tmp_path / "store", rng, codas=rng.random() < 0.5)
+    return tmp_path / "tier"
+
+
+def sorted_rows(rows: list[Row]) -> list[tuple[Any, ...]]:
+    return sorted(known(rows))
+
+
+# ---- alone
+
+
+def test_all_messages(tier: Path) -> None:
+    rows = rows_of(tier)
+    assert known(rows) == walked(tier)
+    assert sorted(known(rows)) == sorted(known(rows_of(tier.parent / "store")))
+    assert {(row["commitLogOffset"], row["offsetMsgId"]) for row in rows} == {(None, None)}
+    for below in (tier / tiered.CLUSTER, tier / tiered.CLUSTER / "bk"):
+        assert known(rows_of(below)) == walked(tier)
+    assert known(rows_of(tier, maxPartitionBytes=1)) == walked(tier)
+
+
+def test_selections_are_those_of_a_scan(tier: Path, rng: random.Random) -> None:
+    everything = rows_of(tier)
+    some = rng.choice(everything)
+    time = some["storeTimestamp"]
+    offset = some["queueOffset"]
+
+    def check(expected: list[Row], **options: Any) -> None:
+        assert rows_of(tier, **options) == expected, options
+
+    check([r for r in everything if r["topic"] == "B"], subscribe="B")
+    check([r for r in everything if r["topic"] != "%RETRY%g"], subscribePattern="[AB]")
+    check([r for r in everything if (r["topic"], r["queueId"]) == ("A", 1)], assign={"A": [1]})
+    check([r for r in everything if r["tags"] == "red"], tags="red")
+    check([r for r in everything if r["keys"] == some["keys"]], key=some["keys"])
+    check([r for r in everything if r["storeTimestamp"] >= time], startingTimestamp=time)
+    check([r for r in everything if r["storeTimestamp"] < time], endingTimestamp=time)
+    begun = {some["topic"]: {some["queueId"]: offset}}
+
+    def is_of(row: Row) -> bool:
+        return (row["topic"], row["queueId"]) == (some["topic"], some["queueId"])
+
+    check([r for r in everything if not is_of(r) or r["queueOffset"] >= offset], startingOffsets=begun)
+    check([r for r in everything if not is_of(r) or r["queueOffset"] < offset], endingOffsets=begun)
+
+
+def test_other_files_are_not_read(tier: Path) -> None:
+    """Those of queues that are not selected, and of queue offsets."""
+    for path in tier.glob("*/*/B/*/COMMIT_LOG/*"):
+        path.write_bytes(bytes(path.stat().st_size))
+    assert [row["topic"] for row in rows_of(tier, subscribe="A")].count("A") > 0
+    with pytest.raises(DamagedStoreError):
+        rows_of(tier)
+    shutil.rmtree(tier)
+    (tier.parent / "tier").mkdir()
+    units = tiered.queue_units(tier.parent / "store")["A", 0]
+    writer = TierWriter(tier, "A", 0)
+    paths = [writer.write_segment(units[at : at + 5]) for at in range(0, len(units), 5)]
+    paths[1].write_bytes(paths[1].read_bytes()[:-9] + bytes(9))
+    got = rows_of(tier, assign={"A": [0]}, startingOffsets={"A": {0: 10}})
+    assert [row["queueOffset"] for row in got] == list(range(10, len(units)))
+
+
+def test_ids_with_offsets_find_nothing(tier: Path) -> None:
+    """A unit's physicalOffset in a tier is not the commitlog's, so what could be made of it is no id."""
+    (first, *_) = rows_of(tier.parent / "store")
+    made = first["offsetMsgId"][:16] + f"{0:016X}"
+    assert rows_of(tier, msgId=made) == []
+    assert rows_of(tier, offsetMsgId=made) == []
+    assert [row["keys"] for row in rows_of(tier, msgId=f"{0:032X}")] == ["key-0"]
+    assert Store(tier).get(f"{0:032X}").num_rows == 1
+
+
+def test_topics_that_are_not_there(tier: Path) -> None:
+    with pytest.raises(OptionError, match="unknown topic 'C'"):
+        rows_of(tier, subscribe="C")
+
+
+def test_tables(tier: Path) -> None:
+    store = Store(tier)
+    messages = rows_of(tier)
+    queues = store.queues().to_pylist()
+    assert {(q["topic"], q["queueId"]): (q["minOffset"], q["maxOffset"], q["messages"]) for q in queues} == {
+        queue: (min(offsets), max(offsets) + 1, len(offsets))
+        for queue in {(m["topic"], m["queueId"]) for m in messages}
+        if (offsets := [m["queueOffset"] for m in messages if (m["topic"], m["queueId"]) == queue])
+    }
+    assert store.queues(subscribe="B").to_pylist() == [q for q in queues if q["topic"] == "B"]
+    assert {row["file"] for row in store.segments().to_pylist()} == {
+        str(path) for path in tier.glob("*/*/*/*/COMMIT_LOG/*")
+    }
+    assert store.check().to_pylist() == []
+    for name in ("topics", "groups", "offsets", "checkpoint", "consumequeue", "index", "delayed", "traces"):
+        with pytest.raises(NotAStoreError, match="a tiered store has messages and the tables queues, segments"):
+            store.table(name)
+    assert "a tiered store" in repr(store)
+
+
+def test_refusals(tier: Path, tmp_path: Path) -> None:
+    store = Store(tier)
+    for call in (lambda: store.copy(tmp_path / "copy"), lambda: store.history("key-1"), lambda: store.offsets_of("g")):
+        with pytest.raises(NotAStoreError, match="a tiered store"):
+            call()
+    with pytest.raises(NotAStoreError, match="can only be read"):
+        rmqstore_spark.rebuild(tier)
+    with pytest.raises(OptionError, match="option 'tiered'"):
+        rows_of([tier, tmp_path / "store"])  # type: ignore[arg-type]
+
+
+# ---- what a kill leaves, and damage
+
+
+def test_last_segment_may_end_anywhere(tmp_path: Path, rng: random.Random) -> None:
+    local_store(tmp_path / "store", rng, 40)
+    files = tiered.bring(tmp_path / "tier", tmp_path / "store", rng)
+    path = files["A", 0][-1]
+    sound = path.read_bytes()
+    for size in sorted(rng.sample(range(len(sound)), 20)):
+        path.write_bytes(sound[:size])
+        assert known(rows_of(tmp_path / "tier")) == walked(tmp_path / "tier"), size
+
+
+def test_earlier_segment_must_be_whole(tmp_path: Path, rng: random.Random) -> None:
+    local_store(tmp_path / "store", rng, 60)
+    units = tiered.queue_units(tmp_path / "store")["A", 0]
+    writer = TierWriter(tmp_path / "tier", "A", 0)
+    first = writer.write_segment(units[:4])
+    writer.write_segment(units[4:8])
+    data = first.read_bytes()
+    first.write_bytes(data[:-3])
+    with pytest.raises(DamagedStoreError, match=r"COMMIT_LOG"):
+        rows_of(tmp_path / "tier")
+    rows = rows_of(tmp_path / "tier", mode="DROPMALFORMED")
+    assert [row["queueOffset"] for row in rows] == [0, 1, 2, 4, 5, 6, 7]
+    assert {row["problem"] for row in Store(tmp_path / "tier").check().to_pylist()} >= {"damagedQueueLog"}
+    corrupt = [row for row in rows_of(tmp_path / "tier", [*COLUMNS, "corrupt"], mode="PERMISSIVE") if row["corrupt"]]
+    assert corrupt
+    assert all(row["commitLogOffset"] is None for row in corrupt)
+
+
+def test_flipped_bits(tmp_path: Path, rng: random.Random) -> None:
+    local_store(tmp_path / "store", rng, 40)
+    files = tiered.bring(tmp_path / "tier", tmp_path / "store", rng)
+    rows = rows_of(tmp_path / "tier")
+    path = rng.choice(rng.choice(sorted(files.values())))
+    sound = path.read_bytes()
+    for at in rng.sample(range(len(sound)), 25):
+        path.write_bytes(sound[:at] + bytes([sound[at] ^ 1 << rng.randrange(8)]) + sound[at + 1 :])
+        left = rows_of(tmp_path / "tier", mode="DROPMALFORMED")
+        told = Store(tmp_path / "tier").check().to_pylist()
+        if not told:  # a field that no checksum covers and nothing else tells
+            assert [row["queueOffset"] for row in left] == [row["queueOffset"] for row in rows], at
+            assert [row["body"] for row in left] == [row["body"] for row in rows], at
+        else:
+            assert len([row for row in left if row not in rows]) <= 1
+
+
+def test_queue_that_began_anew(tmp_path: Path, rng: random.Random) -> None:
+    """COMMIT_LOG from 0 again, CONSUME_QUEUE from the first offset on."""
+    local_store(tmp_path / "store", rng)
+    units = tiered.queue_units(tmp_path / "store")["A", 1]
+    writer = TierWriter(tmp_path / "tier", "A", 1)
+    writer.write_segment(units[7:9])
+    writer.write_segment(units[9:], lag=2)
+    assert [row["queueOffset"] for row in rows_of(tmp_path / "tier")] == list(range(7, len(units)))
+    assert Store(tmp_path / "tier").check().to_pylist() == []
+
+
+def test_empty_queues(tier: Path) -> None:
+    everything = walked(tier)
+    TierWriter(tier, "Empty", 0)
+    TierWriter(tier, "Empty", 1).write_segment([])
+    assert known(rows_of(tier)) == everything
+    assert [q["messages"] for q in Store(tier).queues(subscribe="Empty").to_pylist()] == [0, 0]
+
+
+def test_hole(tmp_path: Path, rng: random.Random) -> None:
+    builder = local_store(tmp_path / "store", rng)
+    units = tiered.queue_units(tmp_path / "store")["A", 0]
+    writer = TierWriter(tmp_path / "tier", "A", 0)
+    writer.write_segment(units[:4])
+    hole = writer.write_segment(units[4:9])
+    writer.write_segment(units[9:12])
+    hole.unlink()
+    with pytest.raises(DamagedStoreError, match="a hole in the log of this queue"):
+        rows_of(tmp_path / "tier")
+    assert [row["problem"] for row in Store(tmp_path / "tier").check().to_pylist()] == ["holeInQueueLog"]
+    assert [r["queueOffset"] for r in rows_of(tmp_path / "tier", mode="DROPMALFORMED")] == [0, 1, 2, 3, 9, 10, 11]
+    # the store has the messages
+    everything = sorted_rows(rows_of(tmp_path / "store"))
+    assert sorted_rows(rows_of(tmp_path / "store", tiered=tmp_path / "tier")) == everything
+    builder.expire(1)
+    left = {row["queueOffset"] for row in rows_of(tmp_path / "store", assign={"A": [0]})}
+    if min(left) > 4:
+        with pytest.raises(DamagedStoreError, match="a hole in the log of this queue"):
+            rows_of(tmp_path / "store", tiered=tmp_path / "tier")
+
+
+def test_names_that_no_broker_gives(tier: Path) -> None:
+    everything = walked(tier)
+    (path, *_) = sorted(tier.glob("*/*/A/0/COMMIT_LOG/*"))
+    shutil.copy(path, path.with_name("ffffffff" + path.name[8:]))
+    (path.parent / "notes.txt").write_text("x")
+    assert known(rows_of(tier)) == everything
+
+
+def test_files_that_overlap(tier: Path) -> None:
+    (path, *_) = sorted(tier.glob("*/*/A/0/COMMIT_LOG/*"), key=lambda path: path.name[8:])
+    shutil.copy(path, path.with_name(tiered.name_of(5)))
+    with pytest.raises(DamagedStoreError, match="not of one log"):
+        rows_of(tier)
+    assert "damagedQueueLog" in {row["problem"] for row in Store(tier).check().to_pylist()}
+
+
+def test_wrong_units_of_a_queue_are_told(tier: Path, rng: random.Random) -> None:
+    path = rng.choice(sorted(tier.glob("*/*/*/*/CONSUME_QUEUE/*")))
+    data = path.read_bytes()
+    at = rng.randrange(len(data) // 20) * 20 + rng.choice([11, 19])
+    path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    (row,) = Store(tier).check().to_pylist()
+    assert (row["problem"], row["file"], row["filePosition"]) == ("wrongTieredQueue", str(path), at // 20 * 20)
+    shutil.rmtree(path.parent)
+    assert {row["problem"] for row in Store(tier).check().to_pylist()} == {"noTieredQueue"}
+
+
+# ---- beside the broker's own store
+
+
+@pytest.mark.parametrize("queues", ["whole", "lost"])
+def test_each_message_once(tmp_path: Path, rng: random.Random, queues: str) -> None:
+    for trial in range(3):
+        root, tier = tmp_path / f"{trial}" / "store", tmp_path / f"{trial}" / "tier"
+        builder = local_store(root, rng)
+        everything = rows_of(root)
+        tiered.bring(tier, root, rng)
+        builder.expire(rng.randint(1, 2))
+        if queues == "lost":
+            builder.drop_queues()
+        assert len(rows_of(root)) < len(everything)
+        rows = rows_of(root, tiered=tier)
+        assert sorted_rows(rows) == sorted_rows(everything)
+        some = rng.choice(everything)
+        offset, queue = some["queueOffset"], (some["topic"], some["queueId"])
+        wanted = [r for r in everything if (r["topic"], r["queueId"]) != queue or r["queueOffset"] >= offset]
+        begun = {some["topic"]: {some["queueId"]: offset}}
+        assert sorted_rows(rows_of(root, tiered=tier, startingOffsets=begun)) == sorted_rows(wanted)
+        wanted = [row for row in everything if row["keys"] == some["keys"]]
+        assert sorted_rows(rows_of(root, tiered=tier, key=some["keys"])) == sorted_rows(wanted)
+        wanted = [row for row in everything if row["topic"] == "A"]
+        assert sorted_rows(rows_of(root, tiered=tier, subscribe="A")) == sorted_rows(wanted)
+
+
+def test_older_store_than_its_tier(tmp_path: Path, rng: random.Random) -> None:
+    """An old copy of the broker's store: the tier goes on after it."""
+    builder = local_store(tmp_path / "store", rng)
+    everything = rows_of(tmp_path / "store")
+    tiered.bring(tmp_path / "tier", tmp_path / "store", rng)
+    builder.forget_last(40)
+    builder.close()
+    builder.expire(1)
+    left = rows_of(tmp_path / "store")
+    assert len(left) <= len(everything) - 40
+    assert sorted_rows(rows_of(tmp_path / "store", tiered=tmp_path / "tier")) == sorted_rows(everything)
+
+
+def test_join_refuses(tmp_path: Path, rng: random.Random) -> None:
+    local_store(tmp_path / "store", rng, 40)
+    tiered.bring(tmp_path / "tier", tmp_path / "store", rng)
+    for options, text in (
+        ({"tiered": tmp_path / "store"}, "no tiered store"),
+        ({"tiered": tmp_path / "tier", "deduplicate": True}, "cannot be given together"),
+        ({"tiered": tmp_path / "tier", "compacted": True}, "cannot be given together"),
+        ({"tiered": tmp_path / "tier", "startingOffsets": "group:g"}, "cannot be given together"),
+    ):
+        with pytest.raises((OptionError, NotAStoreError), match=text):
+            rows_of(tmp_path / "store", **options)
+    with pytest.raises(OptionError, match="expected one store beside it"):
+        rows_of(tmp_path / "tier", tiered=tmp_path / "tier")
+    TierWriter(tmp_path / "tier", "A", 0, broker="other")
+    with pytest.raises(OptionError, match="several brokers"):
+        rows_of(tmp_path / "store", tiered=tmp_path / "tier")
+
+
+# ---- a real one
+
+
+def test_real_tier(tmp_path: Path) -> None:
+    root, seen = flavours.unpack("tiered", tmp_path)
+    sent = sorted(
+        (event["topic"], event["queueId"], event["queueOffset"], event["body"].encode())
+        for event in seen
+        if event["event"] == "sent"
+    )
+    tier = root.parent / "tiered"
+    rows = rows_of(tier)
+    assert sorted((row["topic"], row["queueId"], row["queueOffset"], row["body"]) for row in rows) == sent
+    assert known(rows) == walked(tier)
+    assert Store(tier).check().to_pylist() == []
+    assert sorted_rows(rows_of(root, tiered=tier)) == sorted_rows(rows)
+    (root / "commitlog" / f"{0:020d}").write_bytes(b"")  # all expired
+    shutil.rmtree(root / "consumequeue")
+    assert sorted_rows(rows_of(root, tiered=tier)) == sorted_rows(rows)
