@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from oracle import reference
 
@@ -19,6 +20,7 @@ from rmqstore_spark import Store
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("real")]
 
 Record = dict[str, Any]
+UNTOLD = {"rmq_sys_wheel_timer"}  # a topic that the broker does not put into RocksDB, and one with a wheel of its own
 SIZES = Sizes(1024 * 1024, queue_file=4000, index_slots=100, index_items=400)
 _ROCKSDB = {"storeType": "defaultRocksDB", "transactionCheckInterval": 10_000_000}
 _COMBINED = {
@@ -53,7 +55,8 @@ def test_admin_api_says_the_same(mode: str, tmp_path: Path) -> None:
         assert same_as_scan(root) >= running - 5
         seen = {row["topic"] for row in Store(root).queues().to_pylist()}
         told = {answer["topic"] for answer in answers if answer["kind"] == "queue" and answer["maxOffset"] > 0}
-        assert {topic for topic in told if not grows(topic)} <= seen
+        configured = {row["topic"] for row in Store(root).topics().to_pylist() if row["configured"]}
+        assert {topic for topic in told if not grows(topic)} & configured <= seen
     check(root, answers)
     target = tmp_path / "copy"
     Store(root).copy(target)
@@ -98,16 +101,33 @@ def key_of(answer: Record) -> tuple[str, str, int]:
 
 def check(root: Path, answers: list[Record], is_copy: bool = False) -> None:
     store = Store(root)
+    answers = [each for each in answers if each.get("topic") not in UNTOLD]
     of = {
         kind: [answer for answer in answers if answer["kind"] == kind] for kind in ("topic", "queue", "unit", "group")
     }
     check_topics(store, of["topic"])
     check_groups(store, of["group"])
     check_offsets(store, [answer for answer in answers if answer["kind"] == "offset"])
-    check_queues(store, of["queue"])
+    check_queues(store, [each for each in of["queue"] if not (is_copy and grows(each["topic"]))])  # timers begin anew
     if not is_copy:  # messages have other physical offsets there, if the broker filled a segment in another way
-        check_units(store, of["unit"])
+        # Of a queue in RocksDB, 5.3.0 gives the first messages only.
+        shown = {(each["topic"], each["queueId"]): each["queueOffset"] for each in of["unit"]}
+        check_units(Shown(store, shown), of["unit"])
     assert [row for row in store.check().to_pylist() if row["severity"] == "error"] == []
+
+
+class Shown:
+    """A store whose queues end after what the admin API has shown of each."""
+
+    def __init__(self, store: Store, last: dict[tuple[str, int], int]) -> None:
+        self._units = [
+            row
+            for row in store.consumequeue().to_pylist()
+            if row["queueOffset"] <= last.get((row["topic"], row["queueId"]), -1)
+        ]
+
+    def consumequeue(self) -> pa.Table:
+        return pa.Table.from_pylist(self._units)
 
 
 def rows_of_log(root: Path) -> int:

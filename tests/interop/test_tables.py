@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import pyarrow as pa
 import pytest
 from oracle import golden
 
@@ -15,6 +16,14 @@ from rmqstore_spark import Store
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("real")]
 
 Record = dict[str, Any]
+
+
+class HasUnits(Protocol):
+    """A Store, or some of its units."""
+
+    def consumequeue(self) -> pa.Table: ...
+
+
 # A broker goes on writing to these by itself: checks of transactions, timers, pop; and it delivers a message that has
 # become due since the store was made, soon after it has started.
 GROWING = {"RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "Delayed"}
@@ -74,7 +83,7 @@ def check_queues(store: Store, answers: list[Record]) -> None:
     assert all(grows(topic) for topic, _ in found)  # of these the configuration need not know
 
 
-def check_units(store: Store, answers: list[Record]) -> None:
+def check_units(store: HasUnits, answers: list[Record]) -> None:
     names = ("commitLogOffset", "size", "tagsCode")
     found = {
         (row["topic"], row["queueId"], row["queueOffset"]): tuple(row[name] for name in names)
