@@ -157,6 +157,7 @@ class Broker:
     user: User | None = None
     main: str = "org.apache.rocketmq.broker.BrokerStartup"
     archives: bool = False  # whether to make archives of classes at the end, where there are none
+    beside: Broker | None = None  # whose namesrv it uses
 
     def __post_init__(self) -> None:
         self.runtime = runtime(self.version)
@@ -170,6 +171,7 @@ class Broker:
             self.runtime = self.runtime.copied_to(self.user.jars)
             os.chown(self.home, self.user.uid, self.user.gid)
         self._namesrv: Process | None = None
+        self._namesrv_port = 0
         self._broker: Process | None = None
         self._clients: list[Client] = []
 
@@ -208,7 +210,9 @@ class Broker:
                     raise
 
     def _start(self) -> None:
-        if not self._namesrv:
+        if self.beside:
+            self._namesrv_port = self.beside._namesrv_port
+        elif not self._namesrv:
             (self._namesrv_port,) = free_ports(1)
             conf = self.home / "conf" / "namesrv.conf"
             given = {
@@ -251,7 +255,7 @@ class Broker:
             **self.sizes.settings(),
             **self.settings,
         }
-        if self._namesrv:
+        if self._namesrv or self.beside:
             given["namesrvAddr"] = self.namesrv_address
         path = self.home / "conf" / "broker.conf"
         path.write_text(_properties(given))
@@ -285,6 +289,10 @@ class Broker:
     def stop(self) -> None:
         """Cleanly: the clients, the broker; the namesrv stays."""
         self._end_processes(kill=False)
+
+    def kill_alone(self) -> None:
+        """`kill -9` of the broker and its clients; the namesrv stays."""
+        self._end_processes(kill=True)
 
     def kill(self) -> None:
         """`kill -9` of the broker, and of what is left of all others."""

@@ -28,7 +28,8 @@ from rmqstore_spark.store.io.files import Files, Pin
 from rmqstore_spark.store.log_end import End, LogEnd
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.commitlog import SegmentReader
-from rmqstore_spark.store.structures.layout import segment_paths
+from rmqstore_spark.store.structures.kinds import wrapped_logs
+from rmqstore_spark.store.structures.layout import name_of, segment_paths
 from rmqstore_spark.store.structures.segments import Segment
 
 log = logging.getLogger(__name__)
@@ -279,7 +280,16 @@ class Edge:
 
     def _is_there(self, start: int) -> bool:
         """Is there a segment of this name?"""
-        return any(self._files.exists(path) for path in segment_paths(self._root, self._commitlogs, start))
+        return any(map(self._files.exists, self._paths_of(start)))
+
+    def _paths_of(self, start: int) -> list[str]:
+        """The paths that the segment of a physical offset can have: also where the last one is that was seen."""
+        segments = [] if self._store is None else self._store.segments
+        beside = {os.path.dirname(segment.path) for segment in segments[-1:]}
+        if not segments and self._commitlogs is None:
+            beside.update(wrapped_logs(self._root, self._files.names(self._root), self._files))
+        paths = segment_paths(self._root, self._commitlogs, start)
+        return list(dict.fromkeys([*paths, *(os.path.join(each, name_of(start)) for each in sorted(beside))]))
 
     def _complete(self, store: Snapshot, known: Reached, found: Reached) -> Reached:
         """The end of a log that is copied to object storage repeatedly, where the newest segments may come before the
@@ -303,10 +313,13 @@ class Edge:
         return found if max(map(len, seen.values())) > _COPIES else there
 
     def _begins_with_unit(self, start: int) -> bool:
-        for path in segment_paths(self._root, self._commitlogs, start):
+        wrapping = self._store.segments[-1].wrapping if self._store is not None and self._store.segments else None
+        at = start + (0 if wrapping is None else wrapping.header)
+        end = at + MARK_SIZE
+        for path in self._paths_of(start):
             if self._files.exists(path):
-                with SegmentReader(Segment(path, start, start + MARK_SIZE, MARK_SIZE), self._files) as reader:
-                    return _mark_in(reader, start) is not None
+                with SegmentReader(Segment(path, start, end, end - start, wrapping=wrapping), self._files) as reader:
+                    return _mark_in(reader, at) is not None
         return False
 
 
@@ -407,7 +420,8 @@ def place_after(reader: SegmentReader, position: int) -> Reached:
     Raises:
         DamagedStoreError: there is no message.
     """
-    header, mark = reader.header(position), _mark_in(reader, position)
+    header = reader.header(position)
+    mark = _mark_in(reader, position if header is None else header.position)
     if header is None:
         raise DamagedStoreError(f"{reader.segment.path}: expected a message at commitLogOffset {position}, found none")
-    return Reached(position + header.size, mark)
+    return Reached(header.position + header.size, mark)
