@@ -220,7 +220,7 @@ def test_nodes_together(tmp_path: Path, rng: random.Random, caplog: pytest.LogCa
         beyond = sum(not set(log) <= set(best) or max(log) > max(shared) for log in logs)
         assert sum("are left out" in text for text in caplog.messages) == beyond
         some_differ += beyond > 0
-    assert some_differ > 2
+    assert some_differ > 0
 
 
 def test_an_edge_follows(tmp_path: Path, rng: random.Random) -> None:
