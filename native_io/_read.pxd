@@ -1,5 +1,5 @@
 """What _read.pyx uses of the C headers, and what _io.pyx uses of its classes."""
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
 
 from native_io._common cimport ArrowArray, OneAtATime, rmq_finding, rmq_unit, rmq_walk
 
@@ -114,6 +114,14 @@ cdef extern from "tiling.h" nogil:
     uint64_t rmq_fingerprint(int64_t offset)
     int rmq_add_units(rmq_tiling *t, const uint8_t *units, int64_t count)
 
+cdef extern from "expand.h" nogil:
+    ctypedef struct rmq_zstd_library:
+        pass
+    ctypedef struct rmq_expander:
+        pass
+    rmq_zstd_library rmq_zstd_library_at(const uintptr_t *functions)
+    rmq_expander *rmq_new_expander(const rmq_zstd_library *library)
+
 cdef extern from "decode.h" nogil:
     enum:
         RMQ_COLUMNS
@@ -122,6 +130,9 @@ cdef extern from "decode.h" nogil:
         int64_t rows
         int64_t compressed
         int explodes
+        rmq_expander *expander
+        int64_t enough
+        rmq_list unexpanded
     ctypedef struct rmq_places:
         const uint8_t *window
         int64_t size

@@ -189,6 +189,7 @@ class QueueWalk:
         """
 
 TILING_ROWS: tuple[str, ...]
+ZSTD_FUNCTIONS: tuple[str, ...]
 
 class Tiling:
     """Walks along queues and sums up what these know of stretches of the log.
@@ -247,10 +248,15 @@ class Decoder:
     Args:
         columns: names out of COLUMNS, and BATCH_INDEX, each once, in the order of the batch.
         explodes: whether a batch of messages (sysFlag 0xC0) gives a row for each of them, else one for the unit.
+        expand: how many bytes of bodies are enough for a batch, where compressed bodies are decompressed: scan() and
+            Slide.decode() end with FULL then. 0: bodies come as stored.
+        zstd: the addresses of ZSTD_FUNCTIONS in a library that stays loaded; without them zstd bodies come as stored.
     """
 
     columns: tuple[str, ...]
-    def __init__(self, columns: Sequence[str], *, explodes: bool = False) -> None: ...
+    def __init__(
+        self, columns: Sequence[str], *, explodes: bool = False, expand: int = 0, zstd: Sequence[int] = (0, 0, 0)
+    ) -> None: ...
     @property
     def rows(self) -> int:
         """Rows since the last finish()."""
@@ -259,7 +265,11 @@ class Decoder:
         """Bytes of Arrow data since the last finish()."""
     @property
     def compressed(self) -> int:
-        """Rows whose sysFlag says that the body is compressed, where `body` is decoded. Bodies come as stored."""
+        """Rows whose sysFlag says that the body is compressed, where `body` is decoded, decompressed or not."""
+    @property
+    def unexpanded(self) -> list[int]:
+        """Rows since the last finish() whose body should have been decompressed and has been left as stored: it is not
+        what sysFlag says, is larger than 16 MiB, or is odd. Ascending."""
     @property
     def non_ascii(self) -> bool:
         """True when text may hold bytes that are not UTF-8 (some byte is not ASCII)."""

@@ -26,6 +26,8 @@ COLUMNS = (
 )
 BATCH_INDEX = "batchIndex"  # the column after them
 assert len(COLUMNS) + 1 == RMQ_COLUMNS
+# In the order of zstd_frame.h.
+ZSTD_FUNCTIONS = ("ZSTD_createDCtx", "ZSTD_freeDCtx", "ZSTD_decompressDCtx")
 # Of the array that a Tiling fills.
 TILING_ROWS = ("open_ends", "furthest", "counts", "crossed", "asked_counts", "asked_prints", "asked_bytes", "latest",
                "followed")
@@ -346,7 +348,9 @@ def array_address(capsule):
 
 
 cdef class Decoder(OneAtATime):
-    def __cinit__(self, columns, *, bint explodes=False):
+    def __cinit__(self, columns, *, bint explodes=False, int64_t expand=0, zstd=(0, 0, 0)):
+        cdef uintptr_t[3] functions
+        cdef rmq_zstd_library library
         self.columns = tuple(columns)
         known = (*COLUMNS, BATCH_INDEX)
         unknown = [name for name in self.columns if name not in known]
@@ -360,6 +364,16 @@ cdef class Decoder(OneAtATime):
         for i, name in enumerate(self.columns):
             self.order[i] = known.index(name)
             self.decoder.asked |= <uint32_t>1 << self.order[i]
+        if expand < 0 or expand >= 1 << 31 or len(zstd) != len(ZSTD_FUNCTIONS):
+            raise ValueError(f"expand must be from 0 to 2 GiB and zstd the addresses of {ZSTD_FUNCTIONS}")
+        if expand > 0:
+            for i, at in enumerate(zstd):
+                functions[i] = at if all(zstd) else 0
+            library = rmq_zstd_library_at(functions)
+            self.decoder.enough = expand
+            self.decoder.expander = rmq_new_expander(&library)
+            if self.decoder.expander == NULL:
+                raise MemoryError()
 
     def __dealloc__(self):
         if self.decoder != NULL:
@@ -388,6 +402,14 @@ cdef class Decoder(OneAtATime):
     @property
     def compressed(self):
         return self.decoder.compressed
+
+    @property
+    def unexpanded(self):
+        self.enter()  # else another thread may be moving the list just now
+        cdef const int64_t *rows = <const int64_t *>self.decoder.unexpanded.data
+        found = [rows[i] for i in range(self.decoder.unexpanded.size)]
+        self.leave()
+        return found
 
     @property
     def non_ascii(self):

@@ -101,8 +101,12 @@ static int rmq_export(struct ArrowArray *array, rmq_decoder *d, const int *order
             return status;
         }
     }
+    /* Decompressed bodies end behind the one with which they are enough: a little room more, and nothing is moved. */
+    rmq_buffer *const bodies = &d->columns[RMQ_BODY].data;
+    if (d->expander != NULL && bodies->usual > d->enough / 2 && bodies->usual < d->enough + d->enough / 8)
+        bodies->usual = d->enough + d->enough / 8;
     d->usual = rmq_usual(d->usual, d->rows);
-    d->rows = d->room = d->entries = d->compressed = 0;
+    d->rows = d->room = d->entries = d->compressed = d->unexpanded.size = 0;
     d->splitter.high = 0;
     return 0;
 }
@@ -115,6 +119,8 @@ static void rmq_free_decoder(rmq_decoder *d) {
         rmq_put_buffer(c->values.data);
         rmq_put_buffer(c->data.data);
     }
+    free(d->unexpanded.data);
+    rmq_free_expander(d->expander);
     free(d);
     rmq_leave_pool(pool);
 }

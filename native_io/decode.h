@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "expand.h"
 #include "inner.h"
 #include "memory.h"
 #include "properties.h"
@@ -91,7 +92,7 @@ typedef struct {
     char hex[40];
 } rmq_host;
 
-enum { RMQ_HOSTS = 64 };
+enum { RMQ_HOSTS = 64, RMQ_ENOUGH = 2 };
 
 typedef struct {
     uint32_t asked; /* 1 << column */
@@ -100,6 +101,9 @@ typedef struct {
     int64_t usual;       /* rows of earlier batches, see rmq_usual */
     int64_t entries;     /* entries of the map */
     int64_t compressed;  /* rows whose body says it is compressed */
+    rmq_expander *expander; /* decompresses bodies; NULL: they stay as they are stored */
+    int64_t enough;      /* bytes of bodies in a batch, where they are decompressed: no unit is walked to then */
+    rmq_list unexpanded; /* int64: rows of compressed bodies that were left as they are stored */
     rmq_column columns[RMQ_COLUMNS];
     rmq_column names, contents; /* the map's entries */
     int explodes;        /* a row for each message of a batch; else one for the unit */
@@ -257,6 +261,44 @@ static inline int rmq_set_host(rmq_column *c, int64_t row, const rmq_host *h) {
     return rmq_set_text(c, row, text, h->size, text + sizeof h->text);
 }
 
+/* Have room to decompress a body to: as much as is there, and as much as it mostly takes. The room; -1: no memory for it. */
+static int64_t rmq_body_room(rmq_buffer *b, int64_t least) {
+    if (rmq_reserve(b, b->size + least) != 0) return -1;
+    const int64_t room = b->capacity - RMQ_SLACK - b->size;
+    return room < RMQ_MOST_EXPANDED ? room : RMQ_MOST_EXPANDED;
+}
+
+/* Decompress the body of the unit into the column. 1: it was left alone, for the caller to decompress or to refuse. */
+__attribute__((noinline)) static int rmq_expand_body(rmq_decoder *d, const rmq_unit *u) {
+    rmq_buffer *const b = &d->columns[RMQ_BODY].data;
+    int64_t least = (int64_t)u->body_length * RMQ_USUAL_GAIN + RMQ_FAST_OUTPUT, size = 0;
+    if (b->size > d->enough + RMQ_MOST_EXPANDED) return 1; /* positions of units may be many, and their bodies bombs */
+    for (;;) {
+        if (least > RMQ_MOST_EXPANDED) least = RMQ_MOST_EXPANDED;
+        const int64_t room = rmq_body_room(b, least);
+        if (room < 0) return 1;
+        const int status = rmq_expand(d->expander, u->sys_flag, u->body, u->body_length, b->data + b->size, room, &size);
+        if (status == RMQ_EXPANDED) break;
+        if (status == RMQ_NOT_KNOWN || room == RMQ_MOST_EXPANDED) return 1;
+        least = 4 * room;
+    }
+    b->size += size;
+    rmq_set_i32(&d->columns[RMQ_BODY], d->rows + 1, (int32_t)b->size);
+    return 0;
+}
+
+/* A body that says that it is compressed. 0, or RMQ_ENOUGH, or -1 / -2 of rmq_reserve. */
+static inline int rmq_set_compressed(rmq_decoder *d, const rmq_unit *u, const uint8_t *readable_end) {
+    d->compressed += 1;
+    if (d->expander == NULL || u->body_length == 0 || rmq_expand_body(d, u) != 0) {
+        RMQ_TRY(rmq_set_text(&d->columns[RMQ_BODY], d->rows, u->body, u->body_length, readable_end));
+        if (d->expander == NULL || u->body_length == 0) return 0;
+        RMQ_TRY(rmq_list_reserve(&d->unexpanded, 1, sizeof(int64_t)));
+        ((int64_t *)d->unexpanded.data)[d->unexpanded.size++] = d->rows;
+    }
+    return d->columns[RMQ_BODY].data.size >= d->enough ? RMQ_ENOUGH : 0;
+}
+
 /* offsetMsgId: store host and physical offset in hex (MessageDecoder.createMessageId). */
 static inline int rmq_set_offset_msg_id(rmq_column *c, int64_t row, const rmq_host *host, const uint8_t *position) {
     const int64_t n = 2 * host->raw_size;
@@ -361,7 +403,8 @@ __attribute__((noinline, cold)) static int rmq_make_room(rmq_decoder *d, int64_t
     return rmq_reserve_rows(d, rows < most ? rows : most);
 }
 
-/* The row of a unit. `inner`: u is a message of a batch; NULL: it is not. */
+/* The row of a unit. `inner`: u is a message of a batch; NULL: it is not. 0, or RMQ_ENOUGH where decompressed bodies are as much as
+ * a batch of rows should have, or -1 / -2 of rmq_reserve. */
 static inline __attribute__((always_inline)) int rmq_append_row(rmq_decoder *d, const rmq_unit *u, const rmq_inner *inner,
                                                                 const uint8_t *readable_end, rmq_machine machine) {
     rmq_column *const c = d->columns;
@@ -370,6 +413,7 @@ static inline __attribute__((always_inline)) int rmq_append_row(rmq_decoder *d, 
     const uint8_t *const after_hosts = store_host + u->store_host_size;
     const int64_t row = d->rows;
     const uint32_t asked = d->asked; /* unlike d, not reloaded after every store of bytes */
+    int answer = 0;
     if (rmq_asks(asked, RMQ_TOPIC)) RMQ_TRY(rmq_set_text(&c[RMQ_TOPIC], row, u->topic, u->topic_length, readable_end));
     if (rmq_asks(asked, RMQ_QUEUE_ID)) rmq_set_i32(&c[RMQ_QUEUE_ID], row, rmq_i32(p + RMQ_AT_QUEUE_ID));
     if (rmq_asks(asked, RMQ_QUEUE_OFFSET)) rmq_set_i64(&c[RMQ_QUEUE_OFFSET], row, u->queue_offset);
@@ -380,8 +424,12 @@ static inline __attribute__((always_inline)) int rmq_append_row(rmq_decoder *d, 
         if (rmq_asks(asked, RMQ_STORE_HOST)) RMQ_TRY(rmq_set_host(&c[RMQ_STORE_HOST], row, host));
     }
     if (rmq_asks(asked, RMQ_BODY)) {
-        RMQ_TRY(rmq_set_text(&c[RMQ_BODY], row, u->body, u->body_length, readable_end));
-        d->compressed += u->sys_flag & RMQ_SYSFLAG_COMPRESSED;
+        if (u->sys_flag & RMQ_SYSFLAG_COMPRESSED) {
+            answer = rmq_set_compressed(d, u, readable_end);
+            if (answer < 0) return answer;
+        } else {
+            RMQ_TRY(rmq_set_text(&c[RMQ_BODY], row, u->body, u->body_length, readable_end));
+        }
     }
     if (rmq_asks(asked, RMQ_FLAG)) rmq_set_i32(&c[RMQ_FLAG], row, inner ? inner->flag : rmq_i32(p + RMQ_AT_FLAG));
     if (rmq_asks(asked, RMQ_SYSFLAG)) rmq_set_i32(&c[RMQ_SYSFLAG], row, u->sys_flag);
@@ -408,7 +456,7 @@ static inline __attribute__((always_inline)) int rmq_append_row(rmq_decoder *d, 
     const uint32_t from_properties = 1u << RMQ_TAGS | 1u << RMQ_KEYS | 1u << RMQ_UNIQ_KEY | 1u << RMQ_PROPERTIES;
     if (asked & from_properties) RMQ_TRY(rmq_put_properties(d, u, readable_end, machine));
     d->rows += 1;
-    return 0;
+    return answer;
 }
 
 static inline int rmq_append_unit(rmq_decoder *d, const rmq_unit *u, const uint8_t *readable_end, rmq_machine machine) {
@@ -440,7 +488,9 @@ static inline int rmq_append_batch_on(rmq_decoder *d, rmq_filter *f, const rmq_u
         if (status != RMQ_OK) return status == RMQ_LIMIT ? RMQ_OK : status;
         if (f != NULL && !rmq_selects_inner(f, judged, &inner)) continue;
         if (d->rows >= d->room) RMQ_TRY(rmq_make_room(d, full));
-        RMQ_TRY(rmq_append_row(d, &inner.unit, &inner, readable_end, machine));
+        const int appended = rmq_append_row(d, &inner.unit, &inner, readable_end, machine);
+        if (appended < 0) return appended;
+        if (appended == RMQ_ENOUGH) break;
     }
     if (inner.end == batch->body_length) return RMQ_OK;
     d->inner = inner;
@@ -491,7 +541,8 @@ static int rmq_append(rmq_decoder *d, rmq_filter *f, rmq_places *places, int64_t
             continue;
         }
         if (d->rows >= d->room) RMQ_TRY(rmq_make_room(d, full));
-        RMQ_TRY(rmq_append_unit(d, &u, end, RMQ_ANY_MACHINE));
+        const int status = rmq_append_unit(d, &u, end, RMQ_ANY_MACHINE);
+        if (status < 0) return status;
     }
     return 0;
 }
@@ -547,8 +598,10 @@ static inline int rmq_decode_on(rmq_decoder *d, rmq_filter *f, rmq_walk *w, int6
         }
         w->status = RMQ_FULL;
         if (d->rows >= d->room) RMQ_TRY(rmq_make_room(d, full));
-        RMQ_TRY(rmq_append_unit(d, &u, w->window + w->size, machine));
+        const int status = rmq_append_unit(d, &u, w->window + w->size, machine);
+        if (status < 0) return status;
         w->position += u.total;
+        if (status == RMQ_ENOUGH) break;
     }
     w->count = d->rows - before;
     return 0;

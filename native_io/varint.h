@@ -5,11 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t rmq_le32(const uint8_t *p) {
-    return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
-static inline uint64_t rmq_le64(const uint8_t *p) { return rmq_le32(p) | (uint64_t)rmq_le32(p + 4) << 32; }
+#include "little_endian.h"
 
 static inline void rmq_put_le64(uint8_t *p, uint64_t value) {
     for (int i = 0; i < 8; i++) p[i] = (uint8_t)(value >> 8 * i);

@@ -20,6 +20,7 @@ from rmqstore_spark.columns import DEFAULT_COLUMNS, arrow_schema
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError, OptionError
 from rmqstore_spark.read.plan.planner import plan
 from rmqstore_spark.read.run.batches import ReadSettings, read_task
+from rmqstore_spark.store.format import bodies
 
 DATA = Path(__file__).parents[1] / "data"
 REAL_STORES = sorted(path.name for path in DATA.iterdir() if (path / "commitlog").is_dir())
@@ -257,6 +258,38 @@ def test_body_that_says_it_is_compressed(
     assert read(tmp_path, decompress=False) == stored
     names = [name for name in DEFAULT_COLUMNS if name != "body"]  # a body nobody asked for cannot be wrong
     assert read(tmp_path, columns=names) == [{name: row[name] for name in names} for row in stored]
+
+
+@pytest.mark.parametrize("flag", [0x1, 0x101, 0x201])
+def test_large_bodies_among_small_ones(tmp_path: Path, flag: int) -> None:
+    """The kernel leaves them to Python."""
+    store = stores.StoreBuilder(tmp_path, segment_size=1 << 20)
+    for size in (10, 17 << 20, 1000, 3 << 20, 20, 0):
+        body = b"%09d." % size * (size // 10)
+        packed = reference.compress_body(body, flag) if flag != 0x101 else pa.compress(body, codec="lz4", asbytes=True)
+        store.append(body=packed, sys_flag=flag)
+        store.append(body=b"plain %d" % size)
+    store.close()
+    assert read(tmp_path) == reference.read_store(tmp_path)
+    assert read(tmp_path, columns=["body"]) == [{"body": row["body"]} for row in reference.read_store(tmp_path)]
+
+
+def test_zstd_bodies_where_the_system_has_no_libzstd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = stores.StoreBuilder(tmp_path)
+    for number in range(20):
+        flag = (0x1, 0x101, 0x201, 0)[number % 4]
+        body = b"text %d, " % number * 20
+        store.append(body=reference.compress_body(body, flag) if flag else body, sys_flag=flag)
+    store.close()
+    expected = reference.read_store(tmp_path)
+    assert read(tmp_path) == expected
+    for name, value in (("_LIBZSTD", "libnone.so.1"), ("_OLDEST_LIBZSTD", 1 << 40)):
+        with monkeypatch.context() as patch:
+            patch.setattr(bodies, name, value)
+            bodies.zstd_functions.cache_clear()
+            assert bodies.zstd_functions() == (0, 0, 0)
+            assert read(tmp_path) == expected
+        bodies.zstd_functions.cache_clear()
 
 
 def test_wrong_crc_is_an_error_only_if_verified(tmp_path: Path) -> None:

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
-from native_io import BATCH_INDEX, FORMAT
+from native_io import BATCH_INDEX
 from native_io import COLUMNS as UNIT_COLUMNS
 from rmqstore_spark.columns import batch_of
 from rmqstore_spark.read.pieces.task import Range
@@ -57,7 +58,8 @@ class BatchMaker:
         helpers = ["sysFlag", "commitLogOffset", "storeSize"] if self._decompresses else []
         helpers += ORIGIN_NEEDS if self._has_origins else []
         columns = of_units + [name for name in helpers if name not in of_units]
-        self.builder = BatchBuilder(columns, Budget(BATCH_ROWS, self._nbytes), FIRST_BATCH_ROWS, explodes=explodes)
+        budget = Budget(BATCH_ROWS, self._nbytes)
+        self.builder = BatchBuilder(columns, budget, FIRST_BATCH_ROWS, explodes=explodes, expands=self._decompresses)
         self._is_plain = self.builder.decoder.columns == tuple(names) and schema.equals(self.builder.schema)
         self._has_offsets = not _OF_THE_COMMITLOG.isdisjoint(names)
 
@@ -70,14 +72,15 @@ class BatchMaker:
         decoder = self.builder.decoder
         if decoder.rows == 0:
             return
-        any_compressed = self._decompresses and decoder.compressed > 0
+        any_expanded = self._decompresses and decoder.compressed > 0
+        unexpanded = decoder.unexpanded if any_expanded else []
         batch = self.builder.finish()
-        if any_compressed:
-            yield from self._decompressed(batch, piece)
-        elif self._is_plain and not (self._has_offsets and piece.segment.of_queue):
-            yield batch
-        else:
-            yield self._arranged(batch, piece, None)
+        if unexpanded:
+            yield from self._decompressed(batch, set(unexpanded), piece)
+            return
+        is_plain = self._is_plain and not (self._has_offsets and piece.segment.of_queue)
+        for part in _cut(batch, self._nbytes) if any_expanded else (batch,):
+            yield part if is_plain else self._arranged(part, piece, None)
 
     def without_body(self, bad: BadBody, piece: Range) -> pa.RecordBatch:
         """The row of a message whose body cannot be decompressed."""
@@ -109,15 +112,21 @@ class BatchMaker:
                     arrays.append(batch.column(name))
         return batch_of(arrays, batch.num_rows, self._schema)
 
-    def _decompressed(self, batch: pa.RecordBatch, piece: Range) -> Iterator[pa.RecordBatch | BadBody]:
+    def _decompressed(
+        self, batch: pa.RecordBatch, unexpanded: set[int], piece: Range
+    ) -> Iterator[pa.RecordBatch | BadBody]:
         """The rows with their bodies decompressed, cut where a batch would become too large, and where a body is not
-        compressed as its flag says."""
+        compressed as its flag says.
+
+        Args:
+            unexpanded: rows whose body the kernel has not decompressed.
+        """
         stored, flags = batch.column("body"), batch.column("sysFlag").to_pylist()
         bodies: list[bytes | None] = []
         start = size = 0
         for row, flag in enumerate(flags):
             body = stored[row].as_py()
-            if flag & FORMAT["SYSFLAG_COMPRESSED"]:
+            if row in unexpanded:
                 try:
                     body = decompress(body, flag)
                 except BadBodyError as why:
@@ -145,6 +154,18 @@ class BatchMaker:
         at = rows.schema.get_field_index("body")
         rows = rows.set_column(at, "body", pa.array(bodies, pa.binary()))
         return self._arranged(rows, piece, pa.array([corrupt] * rows.num_rows, pa.string()))
+
+
+def _cut(batch: pa.RecordBatch, nbytes: int) -> Iterator[pa.RecordBatch]:
+    """The rows in batches that end with the body with which they have at least so many bytes of bodies."""
+    bodies = batch.column("body")
+    ends = np.frombuffer(bodies.buffers()[1], np.int32)[1 : len(bodies) + 1]
+    start = 0
+    while start < len(ends):
+        before = int(ends[start - 1]) if start else 0
+        stop = min(int(np.searchsorted(ends, before + nbytes)) + 1, len(ends))
+        yield batch.slice(start, stop - start) if stop - start < len(ends) else batch
+        start = stop
 
 
 def _bad_body(row: pa.RecordBatch, piece: Range, reason: str) -> BadBody:

@@ -1,19 +1,41 @@
-"""Compressed bodies (org.apache.rocketmq.common.compression): zlib streams, LZ4 frames and zstd frames."""
+"""Compressed bodies (org.apache.rocketmq.common.compression): zlib streams, LZ4 frames and zstd frames.
 
+The kernel decompresses what is sound and of a usual kind and size, for zstd by the system's library. decompress() does
+the rest, and says what is wrong.
+"""
+
+import ctypes
+import functools
 import zlib
 
 import pyarrow as pa
 
+from native_io import ZSTD_FUNCTIONS
 from rmqstore_spark.store.format.message import COMPRESSION_TYPES, compression_type
 
 # A producer refuses to send more than 4 MiB before compression by default. A body that claims to be far larger is a
 # decompression bomb, not a message.
 LARGEST_BODY = 256 * 1024 * 1024
 _CHUNK = 1024 * 1024
+_LIBZSTD = "libzstd.so.1"
+_OLDEST_LIBZSTD = 10308  # 1.3.8, of 2018: an older one is not known here
 
 
 class BadBodyError(ValueError):
     """A body claims to be compressed, and is not."""
+
+
+@functools.cache
+def zstd_functions() -> tuple[int, ...]:
+    """The addresses of ZSTD_FUNCTIONS in the system's libzstd, which stays loaded; zeros where there is none."""
+    try:
+        library = ctypes.CDLL(_LIBZSTD)
+        if library.ZSTD_versionNumber() >= _OLDEST_LIBZSTD:
+            found = [ctypes.cast(library[name], ctypes.c_void_p).value or 0 for name in ZSTD_FUNCTIONS]
+            return tuple(found)
+    except (OSError, AttributeError):
+        pass  # decompress() does without
+    return (0,) * len(ZSTD_FUNCTIONS)
 
 
 def decompress(body: bytes, sys_flag: int) -> bytes:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from native_io import Decoder, Filter, array_address
 from rmqstore_spark.columns import arrow_schema
+from rmqstore_spark.store.format.bodies import zstd_functions
 from rmqstore_spark.store.format.message import Header, header_in
 
 Positions = npt.NDArray[np.int64]  # physical offsets, or distances from the start of a buffer
@@ -43,6 +44,7 @@ class BatchBuilder:
         first_rows: the most rows of the first batch; after a full batch the next one may have four times as many, up to
             the budget.
         explodes: whether each message of a batch gets a row, else the unit does.
+        expands: whether compressed bodies are decompressed; decoder.unexpanded has the rows for which it was not done.
 
     Attributes:
         decoder: takes the units.
@@ -50,9 +52,16 @@ class BatchBuilder:
     """
 
     def __init__(
-        self, names: list[str], budget: Budget = UNLIMITED, first_rows: int = 0, *, explodes: bool = False
+        self,
+        names: list[str],
+        budget: Budget = UNLIMITED,
+        first_rows: int = 0,
+        *,
+        explodes: bool = False,
+        expands: bool = False,
     ) -> None:
-        self.decoder = Decoder(names, explodes=explodes)
+        enough, zstd = (budget.nbytes, zstd_functions()) if expands else (0, (0, 0, 0))
+        self.decoder = Decoder(names, explodes=explodes, expand=enough, zstd=zstd)
         self.append = self.decoder.append
         self.schema = arrow_schema(names)
         self._budget = budget
