@@ -2,7 +2,7 @@
  *
  * Why not a library: see docs/decisions.md. The way is the usual one of fast decoders. A code is looked up by as many bits
  * as most codes have; an entry of the table says all that has to be done, so that a symbol costs one look-up and a
- * shift. While 16 bytes of input and 320 of output are left, nothing is checked but distances.
+ * shift. While 32 bytes of input and 320 of output are left, nothing is checked but distances.
  *
  * A stream that this decompresses is one that zlib decompresses, to the same bytes. It gives up on others, and on some
  * odd ones: who has to say what is wrong asks zlib. */
