@@ -6,10 +6,12 @@ import pytest
 from support import storages
 
 ALSO_AS_OBJECTS = {
+    "test_compacted",
     "test_follow",
     "test_golden",
     "test_damage",
     "test_read",
+    "test_tiered",
     "test_twins",
     "test_unordered_times",
     "test_unqueued",

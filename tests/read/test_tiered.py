@@ -184,8 +184,9 @@ def test_last_segment_may_end_anywhere(tmp_path: Path, rng: random.Random) -> No
 
 
 def test_earlier_segment_must_be_whole(tmp_path: Path, rng: random.Random) -> None:
-    local_store(tmp_path / "store", rng, 60)
+    local_store(tmp_path / "store", rng, 120)
     units = tiered.queue_units(tmp_path / "store")["A", 0]
+    assert len(units) >= 8
     writer = TierWriter(tmp_path / "tier", "A", 0)
     first = writer.write_segment(units[:4])
     writer.write_segment(units[4:8])

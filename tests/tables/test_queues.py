@@ -372,7 +372,7 @@ def test_queues_of_other_kinds(tmp_path: Path) -> None:
     expected = {
         "batchcq": {("Bq", 0): ("batch", 0, 14), ("Bq", 1): ("batch", 0, 15), ("Plain", 1): ("simple", 0, 8)},
         "system": {("%LMQ%a", 0): ("lmq", 0, 1), ("%LMQ%b", 0): ("lmq", 0, 1)},
-        "combined": {("Cb", 0): ("rocksdb", 0, 6), ("Cb", 1): ("rocksdb", 0, 5)},
+        "combined": {("Cb", 0): ("simple", 0, 6), ("Cb", 1): ("simple", 0, 5), ("%LMQ%a", 0): ("lmq", 0, 1)},
         "recover": {("Rc", 0): ("simple", 56, 120)},
     }
     for name, queues in expected.items():
