@@ -395,7 +395,7 @@ def _not_a_store(root: str, entries: list[str], files: Files) -> str:
             "directory that tieredStoreFilePath names, or the broker's own store directory"
         )
     shown = ", ".join(sorted(entries)[:5]) + (", ..." if len(entries) > 5 else "") if entries else "nothing"
-    below = (os.path.join(root, name) for name in sorted(entries)[:_ENTRIES_TO_TRY])
+    below = (os.path.join(root, name) for name in sorted(entries)[: 0 if files.is_slow else _ENTRIES_TO_TRY])
     likely = next((path for path in below if files.is_directory(os.path.join(path, "commitlog"))), None)
     return f"{root}: not a RocketMQ store: expected a directory commitlog/ in it, found {shown}; " + (
         "give the directory that the broker's storePathRootDir names" if likely is None else f"did you mean {likely}?"

@@ -8,7 +8,6 @@ What is trusted does not differ either: records are hints. A broker's writes to 
 so a killed broker's queues end early, and some versions leave holes for good.
 """
 
-import functools
 import itertools
 import os
 from collections.abc import Iterator
@@ -231,7 +230,7 @@ class QueuesInRocksDB:
     directory: str
     files: Files
 
-    @functools.cached_property
+    @kept
     def _pages(self) -> UnitPages:
         return UnitPages(self.directory, self.files)
 
@@ -255,7 +254,7 @@ class QueuesInRocksDB:
         """Why the database cannot be read; None where it could until now."""
         return self._pages.why_not
 
-    @functools.cached_property
+    @kept
     def topics(self) -> set[str]:
         """The topics that have a queue. In a large database, those whose queues have bounds there, which a broker
         writes together with their units."""
