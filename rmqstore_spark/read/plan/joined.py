@@ -56,7 +56,9 @@ def tier_beside(stores: list[Snapshot], options: ReadOptions, files: Files) -> l
     (root,) = expand([options.tiered], files)
     layouts = tiered_logs(root, files)
     if not layouts:
-        raise NotAStoreError(f"option 'tiered': {root}: no tiered store: expected <cluster>/<broker>/<topic>/<queueId>/COMMIT_LOG in it")
+        raise NotAStoreError(
+            f"option 'tiered': {root}: no tiered store: expected <cluster>/<broker>/<topic>/<queueId>/COMMIT_LOG in it"
+        )
     _refuse_several_brokers(root, layouts)
     asked = [each for each in layouts if each.queue and options.selection.queue(*each.queue) is not None]
     known = _bounds(stores[0], frozenset(each.queue for each in asked if each.queue))
