@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from oracle import reference
 from oracle.stores import StoreBuilder, Stored
+from oracle.wrapped import EntryStoreBuilder
 
 HEADER = struct.Struct(">iiqqqiiii")
 NAME = "dledger-n0"
@@ -37,12 +38,14 @@ class Entry(NamedTuple):
         return self.position + self.size
 
 
-class DLedgerStoreBuilder(StoreBuilder):
+class DLedgerStoreBuilder(EntryStoreBuilder):
     """Builds the store of a DLedger node. `end` is where the next unit goes: behind its header. `term` is that of the
     next entries.
 
     With `classic`, a store whose broker wrote that log before it was switched to DLedger: the log goes on behind it.
     """
+
+    header = HEADER
 
     def __init__(
         self, root: str | Path, segment_size: int = 8192, *, classic: StoreBuilder | None = None, **options: Any
@@ -56,17 +59,6 @@ class DLedgerStoreBuilder(StoreBuilder):
         self.term = self.index = 0
         self.holding = False  # whether new entries are not committed: a broker then puts their messages into no queue
         self.end = start + HEADER.size
-
-    def _left(self) -> int:
-        return self.segment_size - (self.end - HEADER.size) % self.segment_size - HEADER.size
-
-    def _roll(self, size: int) -> None:
-        left = self._left() + HEADER.size
-        self._pending += struct.pack(">ii", -1, left)
-        begin = self.end - HEADER.size
-        self.flush()
-        self._flushed = begin + left
-        self.end = self._flushed + HEADER.size
 
     def _write(self, data: bytes, magic: int = 1) -> None:
         entry = self.end - HEADER.size

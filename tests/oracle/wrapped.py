@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from oracle.stores import StoreBuilder
 
@@ -19,24 +19,36 @@ DIRECTORY = "wrapped"
 _MAGIC = 7
 
 
-class WrappedStoreBuilder(StoreBuilder):
-    """Builds such a store. `end` is where the next unit goes: behind its header."""
+class EntryStoreBuilder(StoreBuilder):
+    """Ends the files of a log whose units are inside entries. `end` is where the next unit goes: behind its header.
+
+    Attributes:
+        header: what an entry begins with.
+    """
+
+    header: ClassVar[struct.Struct]
+
+    def _left(self) -> int:
+        return self.segment_size - (self.end - self.header.size) % self.segment_size - self.header.size
+
+    def _roll(self, size: int) -> None:
+        left = self._left() + self.header.size
+        self._pending += struct.pack(">ii", -1, left)
+        begin = self.end - self.header.size
+        self.flush()
+        self._flushed = begin + left
+        self.end = self._flushed + self.header.size
+
+
+class WrappedStoreBuilder(EntryStoreBuilder):
+    """Builds such a store."""
+
+    header = HEADER
 
     def __init__(self, root: str | Path, segment_size: int = 8192, **options: Any) -> None:
         super().__init__(root, segment_size, commitlogs=[Path(root) / DIRECTORY], **options)
         self._flushed = self.start
         self.end = self.start + HEADER.size
-
-    def _left(self) -> int:
-        return self.segment_size - (self.end - HEADER.size) % self.segment_size - HEADER.size
-
-    def _roll(self, size: int) -> None:
-        left = self._left() + HEADER.size
-        self._pending += struct.pack(">ii", -1, left)
-        begin = self.end - HEADER.size
-        self.flush()
-        self._flushed = begin + left
-        self.end = self._flushed + HEADER.size
 
     def _write(self, data: bytes) -> None:
         entry = self.end - HEADER.size
