@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from rmqstore_spark.errors import NotAStoreError
 from rmqstore_spark.store.io.files import Files, cannot_read
 from rmqstore_spark.store.structures.config import topic_entries
-from rmqstore_spark.store.structures.consumequeue import names_in
-from rmqstore_spark.store.structures.layout import Layout, SegmentFile, queue_id_of, queue_path, start_in
+from rmqstore_spark.store.structures.consumequeue import names_in, queue_directories
+from rmqstore_spark.store.structures.layout import Layout, SegmentFile, queue_path, start_in
 
 _LOGS, _QUEUES = os.path.join("compaction", "compactionLog"), os.path.join("compaction", "compactionCq")
 
@@ -36,14 +36,8 @@ def _is_compacted(entry: dict[str, object]) -> bool:
 
 def compaction_logs(root: str, files: Files) -> Iterator[Layout]:
     """The compaction logs of a store, by topic and queueId, each as the layout of a log of its own."""
-    above = os.path.join(root, _LOGS)
-    for topic in sorted(names_in(above, files)):
-        if queue_path(topic, 0) is None:
-            continue
-        directory = os.path.join(above, topic)
-        queue_ids = sorted(n for n in map(queue_id_of, names_in(directory, files)) if n is not None)
-        for queue_id in queue_ids:
-            yield _layout(root, topic, queue_id, os.path.join(directory, str(queue_id)), files)
+    for topic, queue_id, directory in queue_directories(os.path.join(root, _LOGS), files):
+        yield _layout(root, topic, queue_id, directory, files)
 
 
 def compaction_queue_file(root: str, queue: tuple[str, int], name: str) -> str:
@@ -54,7 +48,7 @@ def compaction_queue_file(root: str, queue: tuple[str, int], name: str) -> str:
 
 def _layout(root: str, topic: str, queue_id: int, directory: str, files: Files) -> Layout:
     segments: list[SegmentFile] = []
-    for name in sorted(names_in(directory, files)):
+    for name in names_in(directory, files):
         path, start = os.path.join(directory, name), start_in(name)
         if start is None:
             continue

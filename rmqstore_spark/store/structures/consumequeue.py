@@ -14,7 +14,7 @@ import numpy as np
 from rmqstore_spark.kept import kept
 from rmqstore_spark.store.format.queue_block import BATCH_UNIT_SIZE, UNIT_SIZE, QueueBlock, QueueUnit
 from rmqstore_spark.store.io.files import Files, allocated, file_status, ignore_unreadable
-from rmqstore_spark.store.structures.layout import start_in
+from rmqstore_spark.store.structures.layout import queue_id_of, queue_path, start_in
 
 UNITS_AT_ONCE = 16 * 1024  # units per read, where all units are read
 FEW_UNITS = 128  # units that are read in one request rather than searched
@@ -273,6 +273,16 @@ class Queue:
 def is_light(topic: str) -> bool:
     """Is a topic one of light queues?"""
     return topic.startswith("%LMQ%")
+
+
+def queue_directories(above: str, files: Files) -> Iterator[tuple[str, int, str]]:
+    """The queues that have a directory <topic>/<queueId> in another one, by topic and queueId: each with its path."""
+    for topic in names_in(above, files):
+        if queue_path(topic, 0) is None:
+            continue
+        directory = os.path.join(above, topic)
+        for queue_id in sorted(n for n in map(queue_id_of, names_in(directory, files)) if n is not None):
+            yield topic, queue_id, os.path.join(directory, str(queue_id))
 
 
 def names_in(directory: str, files: Files) -> list[str]:

@@ -16,8 +16,8 @@ import re
 from collections.abc import Iterator
 
 from rmqstore_spark.store.io.files import Files, cannot_read
-from rmqstore_spark.store.structures.consumequeue import names_in
-from rmqstore_spark.store.structures.layout import Layout, SegmentFile, queue_id_of, queue_path, start_in
+from rmqstore_spark.store.structures.consumequeue import names_in, queue_directories
+from rmqstore_spark.store.structures.layout import Layout, SegmentFile, queue_id_of, start_in
 
 MESSAGES, QUEUES = "COMMIT_LOG", "CONSUME_QUEUE"
 _PARTS = {MESSAGES, QUEUES}
@@ -65,14 +65,9 @@ def _is_queue(name: str) -> bool:
 
 
 def _of_broker(root: str, broker: str, files: Files) -> Iterator[Layout]:
-    for topic in names_in(broker, files):
-        if queue_path(topic, 0) is None:
-            continue
-        directory = os.path.join(broker, topic)
-        for queue_id in sorted(n for n in map(queue_id_of, names_in(directory, files)) if n is not None):
-            queue = os.path.join(directory, str(queue_id))
-            if _PARTS & {*names_in(queue, files)}:
-                yield _layout(root, topic, queue_id, os.path.join(queue, MESSAGES), files)
+    for topic, queue_id, queue in queue_directories(broker, files):
+        if _PARTS & {*names_in(queue, files)}:
+            yield _layout(root, topic, queue_id, os.path.join(queue, MESSAGES), files)
 
 
 def _layout(root: str, topic: str, queue_id: int, directory: str, files: Files) -> Layout:
