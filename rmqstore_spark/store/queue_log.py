@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from native_io import FORMAT, Status
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError
 from rmqstore_spark.kept import kept
-from rmqstore_spark.store.format.message import Header
+from rmqstore_spark.store.format.message import HEAD_SIZE, Head, Header
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.live_log import LiveLog
 from rmqstore_spark.store.log_end import End
@@ -21,7 +21,7 @@ from rmqstore_spark.store.structures.commitlog import SegmentReader
 from rmqstore_spark.store.structures.compaction import compaction_logs
 from rmqstore_spark.store.structures.layout import Layout, SegmentFile
 from rmqstore_spark.store.structures.segments import Damage, Extent, Segment
-from rmqstore_spark.store.structures.tiered import tiered_logs
+from rmqstore_spark.store.structures.tiered import has_tiered_unit, tiered_logs
 from rmqstore_spark.store.structures.written import Record
 
 _BLOCK = 512 * 1024  # bytes
@@ -144,7 +144,18 @@ class TieredLog(QueueLog):
     def _stop(self, segment: Segment) -> tuple[int, Header | None]:
         if segment is not self.segments[-1]:
             return segment.start + segment.size, None
-        return super()._stop(segment)
+        stop, last = super()._stop(segment)
+        return (segment.start + segment.size, None) if self._is_lost_at(segment, stop) else (stop, last)
+
+    def _is_lost_at(self, segment: Segment, stop: int) -> bool:
+        """Is a message damaged where the units of the last segment end? Half a message, of a broker that was killed,
+        reaches past the file's end and has no queue unit."""
+        with self.reader(segment) as reader:
+            if stop >= reader.file_end or reader.is_closed_at(stop):
+                return False
+            head = reader.read(stop, min(HEAD_SIZE, reader.file_end - stop))
+            fits = len(head) == HEAD_SIZE and 0 < Head.of(head).size <= reader.file_end - stop
+        return fits or has_tiered_unit(self.layout, self.files, stop)
 
 
 def _hole(before: SegmentFile, after: SegmentFile) -> Damage | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import shutil
 from pathlib import Path
@@ -173,14 +174,34 @@ def test_refusals(tier: Path, tmp_path: Path) -> None:
 # ---- what a kill leaves, and damage
 
 
-def test_last_segment_may_end_anywhere(tmp_path: Path, rng: random.Random) -> None:
-    local_store(tmp_path / "store", rng, 40)
-    files = tiered.bring(tmp_path / "tier", tmp_path / "store", rng)
-    path = files["A", 0][-1]
+@pytest.mark.parametrize("count", [1, 5])
+def test_last_segment_may_end_anywhere(tmp_path: Path, rng: random.Random, count: int) -> None:
+    """A broker brings the units of a queue after the messages."""
+    local_store(tmp_path / "store", rng, 60)
+    units = tiered.queue_units(tmp_path / "store")["A", 0][:count]
+    path = TierWriter(tmp_path / "tier", "A", 0).write_segment(units, lag=count)
     sound = path.read_bytes()
     for size in sorted(rng.sample(range(len(sound)), 20)):
         path.write_bytes(sound[:size])
         assert known(rows_of(tmp_path / "tier")) == walked(tmp_path / "tier"), size
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_lost_end_is_told(tmp_path: Path, rng: random.Random, count: int) -> None:
+    """The log was cut, and its queue has the units of all messages."""
+    local_store(tmp_path / "store", rng, 60)
+    units = tiered.queue_units(tmp_path / "store")["A", 0][:count]
+    path = TierWriter(tmp_path / "tier", "A", 0).write_segment(units)
+    sound = path.read_bytes()
+    ends = list(itertools.accumulate(len(unit) for unit in units))
+    for size in sorted({*rng.sample(range(len(sound)), 20), *ends[:-1]}):
+        path.write_bytes(sound[:size])
+        if size and size not in ends:
+            with pytest.raises(DamagedStoreError, match=r"COMMIT_LOG"):
+                rows_of(tmp_path / "tier")
+        assert known(rows_of(tmp_path / "tier", mode="DROPMALFORMED")) == walked(tmp_path / "tier"), size
+        problems = {row["problem"] for row in Store(tmp_path / "tier").check().to_pylist()}
+        assert problems & {"damagedQueueLog", "tieredQueueAhead"}, size
 
 
 def test_earlier_segment_must_be_whole(tmp_path: Path, rng: random.Random) -> None:
@@ -205,12 +226,13 @@ def test_earlier_segment_must_be_whole(tmp_path: Path, rng: random.Random) -> No
 def test_flipped_bits(tmp_path: Path, rng: random.Random) -> None:
     local_store(tmp_path / "store", rng, 40)
     files = tiered.bring(tmp_path / "tier", tmp_path / "store", rng)
-    rows = rows_of(tmp_path / "tier")
+    columns = [name for name in COLUMNS if name != "storeTimestamp"]  # Python has no dates after the year 9999
+    rows = rows_of(tmp_path / "tier", columns)
     path = rng.choice(rng.choice(sorted(files.values())))
     sound = path.read_bytes()
     for at in rng.sample(range(len(sound)), 25):
         path.write_bytes(sound[:at] + bytes([sound[at] ^ 1 << rng.randrange(8)]) + sound[at + 1 :])
-        left = rows_of(tmp_path / "tier", mode="DROPMALFORMED")
+        left = rows_of(tmp_path / "tier", columns, mode="DROPMALFORMED")
         told = Store(tmp_path / "tier").check().to_pylist()
         if not told:  # a field that no checksum covers and nothing else tells
             assert [row["queueOffset"] for row in left] == [row["queueOffset"] for row in rows], at
@@ -240,8 +262,10 @@ def test_empty_queues(tier: Path) -> None:
 
 def test_hole(tmp_path: Path, rng: random.Random) -> None:
     builder = local_store(tmp_path / "store", rng)
-    units = tiered.queue_units(tmp_path / "store")["A", 0]
-    writer = TierWriter(tmp_path / "tier", "A", 0)
+    queues = tiered.queue_units(tmp_path / "store")
+    queue_id = max(range(3), key=lambda number: len(queues["A", number]))
+    units = queues["A", queue_id]
+    writer = TierWriter(tmp_path / "tier", "A", queue_id)
     writer.write_segment(units[:4])
     hole = writer.write_segment(units[4:9])
     writer.write_segment(units[9:12])
@@ -254,7 +278,7 @@ def test_hole(tmp_path: Path, rng: random.Random) -> None:
     everything = sorted_rows(rows_of(tmp_path / "store"))
     assert sorted_rows(rows_of(tmp_path / "store", tiered=tmp_path / "tier")) == everything
     builder.expire(1)
-    left = {row["queueOffset"] for row in rows_of(tmp_path / "store", assign={"A": [0]})}
+    left = {row["queueOffset"] for row in rows_of(tmp_path / "store", assign={"A": [queue_id]})}
     if min(left) > 4:
         with pytest.raises(DamagedStoreError, match="a hole in the log of this queue"):
             rows_of(tmp_path / "store", tiered=tmp_path / "tier")

@@ -15,6 +15,8 @@ import os
 import re
 from collections.abc import Iterator
 
+import numpy as np
+
 from rmqstore_spark.store.io.files import Files, cannot_read
 from rmqstore_spark.store.structures.consumequeue import names_in, queue_directories
 from rmqstore_spark.store.structures.layout import Layout, SegmentFile, queue_id_of, start_in
@@ -22,6 +24,8 @@ from rmqstore_spark.store.structures.layout import Layout, SegmentFile, queue_id
 MESSAGES, QUEUES = "COMMIT_LOG", "CONSUME_QUEUE"
 _PARTS = {MESSAGES, QUEUES}
 _NAME = re.compile(r"([0-9a-f]{8})([0-9]{20})")
+UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tagsCode", ">i8")])
+_SOME_UNITS = 4096
 _LEVELS = 2  # above a broker's directory: the tier, and the cluster in it
 
 
@@ -94,3 +98,19 @@ def tiered_queue_files(layout: Layout, files: Files) -> list[tuple[str, int]]:
     directory = os.path.join(os.path.dirname(os.path.dirname(layout.segments[0].path)), QUEUES)
     found = [(start, name) for name in names_in(directory, files) if (start := flat_start(name)) is not None]
     return [(os.path.join(directory, name), start) for start, name in sorted(found)]
+
+
+def has_tiered_unit(layout: Layout, files: Files, position: int) -> bool:
+    """Does a queue have a unit for a message at this flat offset? A broker writes the unit once the message is there.
+    The cost is small near the end of the queue."""
+    for path, _ in reversed(tiered_queue_files(layout, files)):
+        with files.file(path) as file:
+            stop = file.size // UNIT.itemsize
+            while stop:
+                start = max(0, stop - _SOME_UNITS)
+                data = file.read(start * UNIT.itemsize, (stop - start) * UNIT.itemsize)
+                found = np.frombuffer(data[: len(data) // UNIT.itemsize * UNIT.itemsize], UNIT)["position"]
+                if len(found) and found[0] <= position:
+                    return bool(np.any(found == position))
+                stop = start
+    return False

@@ -199,6 +199,12 @@ PROBLEMS = {
         "consumers get a wrong message, or none: restore this file of the tiered store from a backup. Reads here need "
         "the queue's log alone",
     ),
+    "tieredQueueAhead": Problem(
+        "error",
+        "queue",
+        "the log of this queue has lost its end: a broker brings the units after the messages. Restore its files from "
+        "a backup, or read beside the broker's own store (option tiered) if that still has these messages",
+    ),
     "noTieredQueue": Problem(
         "warning",
         "queue",

@@ -24,6 +24,7 @@ from rmqstore_spark.store.queue_log import QueueLog, compaction_logs_of
 from rmqstore_spark.store.snapshot import Snapshot, StoreRef
 from rmqstore_spark.store.structures.compaction import compaction_queue_file
 from rmqstore_spark.store.structures.segments import Damage, Extent
+from rmqstore_spark.store.structures.tiered import UNIT as TIERED_UNIT
 from rmqstore_spark.store.structures.tiered import tiered_queue_files
 from rmqstore_spark.tables.check.moment import Moment
 from rmqstore_spark.tables.check.problems import Finding
@@ -41,7 +42,6 @@ _FIELDS = {
 }
 _UNIT = np.dtype(list(_FIELDS.items()))
 _COMPARED = [name for name in _FIELDS if name != "reserved"]
-_TIERED_UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tagsCode", ">i8")])
 _END = -1  # the position in a unit that ends a file
 
 
@@ -273,12 +273,14 @@ def _claims(path: str, files: Files) -> npt.NDArray[np.void] | None:
 
 def _check_tiered_queue(log: QueueLog, found: list[_Units]) -> Iterator[Finding]:
     """Compare the messages of a tiered queue with its units, whose number is the queueOffset. The last messages may
-    have none, for a broker brings the units later; and units may be left of what has expired, or is missing."""
+    have none, for a broker brings the units later; and units may be left of what has expired."""
     units = np.concatenate([each.expected for each in found]) if found else np.empty(0, _UNIT)
+    extents = log.log.extents
+    end = extents[-1].stop if extents else 0
     before = None
     for path, start in tiered_queue_files(log.layout, log.files):
         claims = _tiered_claims(path, log.files)
-        numbers = start // _TIERED_UNIT.itemsize + np.arange(len(claims))
+        numbers = start // TIERED_UNIT.itemsize + np.arange(len(claims))
         at = np.minimum(np.searchsorted(units["position"], claims["position"]), max(len(units) - 1, 0))
         is_there = units["position"][at] == claims["position"] if len(units) else np.zeros(len(claims), bool)
         is_right = ~is_there
@@ -291,7 +293,7 @@ def _check_tiered_queue(log: QueueLog, found: list[_Units]) -> Iterator[Finding]
             yield Finding(
                 "wrongTieredQueue",
                 path,
-                first * _TIERED_UNIT.itemsize,
+                first * TIERED_UNIT.itemsize,
                 topic=log.queue[0],
                 queue_id=log.queue[1],
                 queue_offset=int(numbers[first]),
@@ -299,6 +301,20 @@ def _check_tiered_queue(log: QueueLog, found: list[_Units]) -> Iterator[Finding]
                 found=f"a unit of queueOffset {numbers[first]} with size {claims['size'][first]}, "
                 f"tagsCode {claims['tagsCode'][first]}",
                 count=len(wrong),
+            )
+        ahead = np.flatnonzero(claims["position"] >= end)
+        if len(ahead):
+            first = int(ahead[0])
+            yield Finding(
+                "tieredQueueAhead",
+                path,
+                first * TIERED_UNIT.itemsize,
+                topic=log.queue[0],
+                queue_id=log.queue[1],
+                queue_offset=int(numbers[first]),
+                expected=f"positions before {end}, where the queue's log ends",
+                found=f"position {claims['position'][first]}",
+                count=len(ahead),
             )
         before = path
     if before is None and len(units):
@@ -314,7 +330,7 @@ def _check_tiered_queue(log: QueueLog, found: list[_Units]) -> Iterator[Finding]
 def _tiered_claims(path: str, files: Files) -> npt.NDArray[np.void]:
     with files.file(path) as file:
         data = file.read(0, file.size)
-    return np.frombuffer(data[: len(data) // _TIERED_UNIT.itemsize * _TIERED_UNIT.itemsize], _TIERED_UNIT)
+    return np.frombuffer(data[: len(data) // TIERED_UNIT.itemsize * TIERED_UNIT.itemsize], TIERED_UNIT)
 
 
 def _after_end(log: QueueLog, extent: Extent) -> Iterator[Finding]:
