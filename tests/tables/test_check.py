@@ -544,7 +544,7 @@ def copy_backup(row: Row, _: Path) -> None:
 
 
 # Which only a tiered store can have: tests/read/test_tiered.py plants them. Each needs what was there, from a backup.
-OF_TIERS = {"damagedQueueLog", "holeInQueueLog", "wrongTieredQueue", "noTieredQueue"}
+OF_TIERS = {"damagedQueueLog", "holeInQueueLog", "wrongTieredQueue", "tieredQueueAhead", "noTieredQueue"}
 ADVICE: dict[str, Callable[[Row, Path], None]] = {
     **{name: rebuild for name, problem in PROBLEMS.items() if "rmqstore_spark.rebuild(store)" in problem.advice},
     **{name: salvage for name, problem in PROBLEMS.items() if "rmqstore salvage" in problem.advice},
