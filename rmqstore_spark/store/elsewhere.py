@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rmqstore_spark.errors import one_line
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.config import why_unread
-from rmqstore_spark.store.structures.kinds import KINDS, Kind, kind_with, kinds_in
+from rmqstore_spark.store.structures.kinds import KINDS, Kind, kind_with
 from rmqstore_spark.store.structures.rocksdb_config import config_in_rocksdb
 from rmqstore_spark.store.structures.rocksdb_popped import POPPED
 
@@ -41,9 +41,7 @@ def elsewhere(store: Snapshot, table: str | None = None) -> Iterator[Elsewhere]:
     Args:
         table: yield only the places that this table needs.
     """
-    if store.layout.queue is not None:  # a queue's own log has nothing beside it
-        return
-    for kind in kinds_in(store.root, store.files, (kind for kind in KINDS if table in (None, *kind.hides))):
+    for kind in store.kinds([kind for kind in KINDS if table in (None, *kind.hides)]):
         if not _is_read(store, kind):
             yield _place(store, kind)
         elif table is None and "queues" in kind.instead and store.queues.are_twice:

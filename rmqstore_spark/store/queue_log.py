@@ -7,7 +7,8 @@ says where in a commitlog a message was. All its units are live: a broker cuts n
 
 import itertools
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 from native_io import FORMAT, Status
 from rmqstore_spark.errors import DamagedStoreError, NotAStoreError
@@ -16,15 +17,18 @@ from rmqstore_spark.store.format.message import HEAD_SIZE, Head, Header
 from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.live_log import LiveLog
 from rmqstore_spark.store.log_end import End
-from rmqstore_spark.store.snapshot import Snapshot, StoreRef
+from rmqstore_spark.store.snapshot import AskedOffsets, LogQueue, Snapshot, StoreRef
 from rmqstore_spark.store.structures.commitlog import SegmentReader
 from rmqstore_spark.store.structures.compaction import compaction_logs
+from rmqstore_spark.store.structures.config import ConsumerOffsets
+from rmqstore_spark.store.structures.kinds import KINDS, Kind
 from rmqstore_spark.store.structures.layout import Layout, SegmentFile
 from rmqstore_spark.store.structures.segments import Damage, Extent, Segment
 from rmqstore_spark.store.structures.tiered import has_tiered_unit, tiered_logs
 from rmqstore_spark.store.structures.written import Record
 
 _BLOCK = 512 * 1024  # bytes
+_MOST = (1 << 63) - 1
 _CODA = struct.Struct(">iiq")  # its size, the magic of a blank, the last store time
 
 
@@ -36,10 +40,54 @@ class QueueLog(Snapshot):
         layout: names the queue and the files of its log.
     """
 
+    what: ClassVar[str] = "a compaction log"
+    is_whole: ClassVar[bool] = False
+    has_physical_offsets: ClassVar[bool] = False
+    is_of_known_queues: ClassVar[bool] = True
+
     def __init__(self, layout: Layout, files: Files) -> None:
         super().__init__(layout, files)
         assert layout.queue is not None
         self.queue = layout.queue
+
+    def kinds(self, among: Sequence[Kind] = KINDS) -> Iterator[Kind]:
+        """None: a queue's own log has nothing beside it."""
+        return iter(())
+
+    @kept
+    def consumed_topics(self) -> set[str]:
+        """None: groups' offsets are known in the broker's own store."""
+        return set()
+
+    @kept
+    def consumer_offsets(self) -> ConsumerOffsets:
+        """None: groups' offsets are known in the broker's own store."""
+        return {}
+
+    def may_be_copy_of(self, other: Snapshot) -> bool:
+        """Are two logs of the same queue?"""
+        return super().may_be_copy_of(other) and self.layout.queue == other.layout.queue
+
+    def may_have(self, asked: AskedOffsets) -> bool:
+        """Is the queue asked for?"""
+        return asked(*self.queue) is not None
+
+    def may_hold(self, starts: Sequence[int], asked: AskedOffsets) -> list[bool]:
+        """Which parts may hold these offsets, which ascend along the log: by the first message of each part."""
+        span = asked(*self.queue)
+        if span is None or (span[0] <= 0 and span[1] >= _MOST):
+            return [span is not None] * len(starts)
+        least, most = span
+        headers = map(self.log.header, starts)
+        firsts = [None if header is None else header.queue_offset for header in headers]
+        return [
+            (first is None or first <= most) and (after is None or after > least)
+            for first, after in zip(firsts, [*firsts[1:], None], strict=False)
+        ]
+
+    def queues_of_log(self) -> list[LogQueue]:
+        """The queue that this log is of."""
+        return [LogQueue(*self.queue, *(ends_of(self) or (None, None)))]
 
     @kept
     def _segments_of(self) -> tuple[list[Segment], list[Damage]]:
@@ -101,6 +149,8 @@ class TieredLog(QueueLog):
         known: the first queueOffset that is known elsewhere, and the one after the last: a hole in which only such
             messages are missing is no fault.
     """
+
+    what: ClassVar[str] = "a tiered store"
 
     def __init__(self, layout: Layout, files: Files, known: tuple[int, int] = (0, 0)) -> None:
         super().__init__(layout, files)
@@ -230,10 +280,10 @@ def find_logs(
     try:
         return [Snapshot.find(root, files, commitlogs, committed=committed)]
     except NotAStoreError:
-        tiered = [] if commitlogs is not None else tiered_logs(root, files)
+        tiered = [] if commitlogs is not None else [TieredLog(layout, files) for layout in tiered_logs(root, files)]
         if not tiered:
             raise
-        return [TieredLog(layout, files) for layout in tiered]
+        return [*tiered]
 
 
 def find_log(
@@ -251,9 +301,8 @@ def find_log(
     """
     if queue is None:
         return Snapshot.find(root, files, commitlogs, committed=committed)
-    for log in find_logs(root, files, commitlogs):
-        if log.layout.queue == queue:
-            return log
+    for layout in tiered_logs(root, files, queue):
+        return TieredLog(layout, files)
     raise NotAStoreError(f"{root}: the log of topic {queue[0]!r}, queue {queue[1]} is not there any more")
 
 

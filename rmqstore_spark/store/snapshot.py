@@ -1,6 +1,8 @@
 """The one handle on a store: planner and writer begin with a Snapshot, tasks have its StoreRef."""
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import ClassVar, NamedTuple
 
 from rmqstore_spark.errors import RmqStoreError, StorageError
 from rmqstore_spark.kept import kept
@@ -21,7 +23,7 @@ from rmqstore_spark.store.structures.config import (
     topic_queues,
 )
 from rmqstore_spark.store.structures.entries import Entry, Marks
-from rmqstore_spark.store.structures.kinds import marks_of
+from rmqstore_spark.store.structures.kinds import KINDS, Kind, kinds_in, marks_of
 from rmqstore_spark.store.structures.layout import Layout, find_store
 from rmqstore_spark.store.structures.past_damage import PastDamage
 from rmqstore_spark.store.structures.proofs import PROOF_SIZE, Proof, proof_of
@@ -29,6 +31,18 @@ from rmqstore_spark.store.structures.queues import ConsumeQueues
 from rmqstore_spark.store.structures.rocksdb_popped import Popped, popped_in_rocksdb
 from rmqstore_spark.store.structures.segments import Damage, Extent, Segment, segments_of
 from rmqstore_spark.store.structures.written import Record, load
+
+# The least and the most queueOffset that are asked for of a queue; None where none is.
+AskedOffsets = Callable[[str, int], tuple[int, int] | None]
+
+
+class LogQueue(NamedTuple):
+    """A queue as its own log has it: the first and the last message; None where there are none."""
+
+    topic: str
+    queue_id: int
+    first: Header | None
+    last: Header | None
 
 
 class StoreRef:
@@ -117,7 +131,18 @@ class Snapshot(StoreRef):
     Args:
         end: the physical offset where the log is to end, if known: a unit's end. Nothing after it is read.
         committed: whether the log is to end with the last entry that a node says to be committed, where it has such.
+
+    Attributes:
+        what: the kind of it, in a few words, for texts.
+        is_whole: whether it is all that a broker has on its disk: a log, queues, index files and configuration.
+        has_physical_offsets: whether positions in this log are offsets of a commitlog.
+        is_of_known_queues: whether it is sure that the log has only messages of queues that are known.
     """
+
+    what: ClassVar[str] = "a store"
+    is_whole: ClassVar[bool] = True
+    has_physical_offsets: ClassVar[bool] = True
+    is_of_known_queues: ClassVar[bool] = False
 
     def __init__(self, layout: Layout, files: Files, end: int | None = None, committed: bool = False) -> None:
         super().__init__(layout, files)
@@ -135,6 +160,30 @@ class Snapshot(StoreRef):
     ) -> "Snapshot":
         """The store in a directory; arguments and errors are those of layout.find_store()."""
         return cls(find_store(root, commitlogs, files), files, end, committed)
+
+    def kinds(self, among: Sequence[Kind] = KINDS) -> Iterator[Kind]:
+        """The other forms in which a broker keeps something beside this log."""
+        return kinds_in(self.root, self.files, among)
+
+    def may_be_copy_of(self, other: "Snapshot") -> bool:
+        """Are the messages of two logs to be compared, to know whether one is a copy of the other?"""
+        return self.what == other.what and self.root != other.root
+
+    def may_have(self, asked: AskedOffsets) -> bool:
+        """May the log have messages of a queue that is asked for?"""
+        return True
+
+    def may_hold(self, starts: Sequence[int], asked: AskedOffsets) -> list[bool]:
+        """Which parts of the log may hold the queue offsets that are asked for, as far as the log's own order tells.
+
+        Args:
+            starts: where each part begins, ascending.
+        """
+        return [True] * len(starts)
+
+    def queues_of_log(self) -> list[LogQueue]:
+        """The queues that the log tells by itself, as it has no messages of others."""
+        return []
 
     def ending_at(self, end: int) -> "Snapshot":
         """The same store, with a log that ends there."""

@@ -14,8 +14,7 @@ from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.query.selection import EVERYTHING, Selection
 from rmqstore_spark.read.pieces.queue_claims import selected_queues
 from rmqstore_spark.store.queue_bounds import QueueBounds, queue_bounds
-from rmqstore_spark.store.queue_log import ends_of
-from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.snapshot import LogQueue, Snapshot
 from rmqstore_spark.store.structures.kinds import kind_with
 from rmqstore_spark.tables.columns import batches
 from rmqstore_spark.tables.table import Part, Table
@@ -56,11 +55,8 @@ class QueueFacts:
 
 def queue_facts(store: Snapshot, selection: Selection = EVERYTHING) -> Iterator[QueueFacts]:
     """The queues of a store whose topic and queueId are selected, by topic and queueId."""
-    if store.layout.queue is not None:
-        yield from _of_queue_log(store, *store.layout.queue)
-        return
     bounds = list(queue_bounds(store, selected_queues(store, selection)))
-    found = list(map(_facts, bounds))
+    found = [*map(_facts, bounds), *map(_of_queue_log, store.queues_of_log())]
     by_name = {(facts.topic, facts.queue_id): facts for facts in found}
     kind = "simple" if kind_with(store.root, store.files, "queues") is None else "rocksdb"
     consumed = {
@@ -80,16 +76,14 @@ def queue_facts(store: Snapshot, selection: Selection = EVERYTHING) -> Iterator[
     yield from sorted(found, key=lambda facts: (facts.topic, facts.queue_id))
 
 
-def _of_queue_log(store: Snapshot, topic: str, queue_id: int) -> Iterator[QueueFacts]:
+def _of_queue_log(queue: LogQueue) -> QueueFacts:
     """The queue that a log is of, by the log's first and last message. It has no offsets in a commitlog."""
-    ends = ends_of(store)
-    if ends is None:
-        yield QueueFacts(topic, queue_id, "simple", 0, 0)
-        return
-    first, last = ends
+    topic, queue_id, first, last = queue
+    if first is None or last is None:
+        return QueueFacts(topic, queue_id, "simple", 0, 0)
     facts = QueueFacts(topic, queue_id, "simple", first.queue_offset, last.queue_offset + 1)
     facts.first_time, facts.last_time = first.store_timestamp, last.store_timestamp
-    yield facts
+    return facts
 
 
 def _facts(bounds: QueueBounds) -> QueueFacts:

@@ -84,6 +84,8 @@ def has_units(bounds: QueueBounds) -> bool:
 
 def _unknown(store: Snapshot, selection: Selection, known: Mapping[tuple[str, int], QueueBounds]) -> Iterator[Range]:
     """The parts of the log that no queue knows, limited to those that are worth a read."""
+    if store.is_of_known_queues:
+        return
     ranges = ranges_of(store)
     queues = store.queues.with_batch
     if not any(queue.last() is not None for queue in queues):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from rmqstore_spark.query.options import ReadOptions
 from rmqstore_spark.read.plan.check_names import check_queues, check_topics
 from rmqstore_spark.read.plan.groups import of_group
+from rmqstore_spark.read.plan.prune import offsets_asked
 from rmqstore_spark.store.snapshot import Snapshot
 
 
@@ -38,11 +39,9 @@ def with_offsets(options: ReadOptions, stores: list[Snapshot]) -> list[tuple[Sna
 
 
 def _of_log(store: Snapshot, options: ReadOptions) -> ReadOptions | None:
-    """The options for a log: in a queue's own log offsets of the commitlog are not known. None where the log is that of
-    a queue that is not selected."""
-    if store.layout.queue is None:
-        return options
-    if options.selection.queue(*store.layout.queue) is None:
+    """The options for a log, where messages may have no offsets of a commitlog. None where the log is that of queues
+    that are not selected."""
+    if not store.may_have(offsets_asked(options.selection)):
         return None
-    own = options.selection.without_offsets()
+    own = options.selection if store.has_physical_offsets else options.selection.without_offsets()
     return options if own == options.selection else replace(options, selection=own)

@@ -29,7 +29,7 @@ from rmqstore_spark.read.plan.split import Splitter
 from rmqstore_spark.read.run.messages import messages_in
 from rmqstore_spark.store.format.message import is_queued
 from rmqstore_spark.store.queue_log import compaction_logs_of
-from rmqstore_spark.store.snapshot import Snapshot, StoreRef
+from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.compaction import compaction_topics
 from rmqstore_spark.store.structures.segments import Damage
 
@@ -157,6 +157,7 @@ def _of_store(
     queues = Selection(topic=Texts(among=asked), assigned=selection.assigned, queue_id=selection.queue_id)
     logs = [each for each in compaction_logs_of(store) if selection.queue(*each.queue) is not None]
     of_logs = [piece for each in logs for piece in ranges_of(each)]
+    own = [_of_queue(*each.queue) for each in logs for _ in each.log.extents]
     splitter = Splitter(_WHOLE, may_walk=False)
     of_store = [piece for piece, _ in choose(store, ranges_of(store), queues, splitter).pieces]
     newest, damages = _Newest(), list[Damage]()
@@ -166,8 +167,8 @@ def _of_store(
                 damages.append(found)
             else:
                 newest.add_commitlog(found, number)
-    for number, piece in enumerate(of_logs):
-        for found in messages_in(piece, _of_queue(piece.store), _COLUMNS, options.verify_crc):
+    for number, (piece, queue) in enumerate(zip(of_logs, own, strict=True)):
+        for found in messages_in(piece, queue, _COLUMNS, options.verify_crc):
             if isinstance(found, Damage):
                 damages.append(found)
             else:
@@ -183,13 +184,13 @@ def _of_store(
     pieces = [*of_logs, *of_store]
     tasks: list[Task] = []
     accesses: list[tuple[Snapshot, Access]] = []
-    for owner, numbers, own in parts:
+    for owner, numbers, selected in parts:
         chosen: Pieces = [
             (piece, len(piece.positions) * store.files.prices.request)
             for number in numbers
             if positions[number] and (piece := _chosen(pieces[number], positions[number]))
         ]
-        tasks += [replace(task, selection=own) for task in pack(chosen, options)]
+        tasks += [replace(task, selection=selected) for task in pack(chosen, options)]
         count = sum(len(positions[number]) for number in numbers)
         accesses.append((owner, Access("compacted", f"{counted(count, 'last value')} of keys", chosen, [])))
     if damages:
@@ -197,10 +198,8 @@ def _of_store(
     return tasks, accesses
 
 
-def _of_queue(store: StoreRef) -> Selection:
+def _of_queue(topic: str, queue_id: int) -> Selection:
     """The messages that belong into a queue's own log. Others there are no consumer's (table check tells them)."""
-    assert store.layout.queue is not None
-    topic, queue_id = store.layout.queue
     return Selection(assigned={topic: frozenset([queue_id])})
 
 

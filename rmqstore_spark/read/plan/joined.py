@@ -49,12 +49,12 @@ def tier_beside(stores: list[Snapshot], options: ReadOptions, files: Files) -> l
             "options 'tiered' and 'startingOffsets=group:...' cannot be given together; give the offsets, from "
             "`Store.offsets_of`"
         )
-    if len(stores) != 1 or stores[0].layout.queue is not None:
+    if len(stores) != 1 or not stores[0].is_whole:
         raise OptionError(
             "option 'tiered': expected one store beside it, of the broker that has brought messages there"
         )
     (root,) = expand([options.tiered], files)
-    layouts = tiered_logs(root, files)
+    layouts = list(tiered_logs(root, files))
     if not layouts:
         raise NotAStoreError(
             f"option 'tiered': {root}: no tiered store: expected <cluster>/<broker>/<topic>/<queueId>/COMMIT_LOG in it"

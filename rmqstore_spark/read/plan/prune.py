@@ -10,7 +10,7 @@ from rmqstore_spark.read.pieces.task import Range
 from rmqstore_spark.read.plan.split import SplitPoints
 from rmqstore_spark.store.evidence import Evidence
 from rmqstore_spark.store.format.queue_block import QueueUnit
-from rmqstore_spark.store.snapshot import Snapshot
+from rmqstore_spark.store.snapshot import AskedOffsets, Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue
 
 _MOST_OFFSETS = 1000  # for more offsets, one stretch with all of them is taken
@@ -41,23 +41,19 @@ def pruned(store: Snapshot, selection: Selection, points: SplitPoints) -> list[R
     if (parts := _by_queue_offset(store, selection)) is not None:
         met = ((r, max(r.start, start), min(r.stop, stop)) for start, stop in parts for r in _met(ranges, start, stop))
         ranges = [replace(r, start=start, stop=stop) for r, start, stop in met]
-    if store.layout.queue is not None:
-        ranges = _of_offsets(store, ranges, selection.queue(*store.layout.queue))
+    may_hold = store.may_hold([r.start for r in ranges], offsets_asked(selection))
+    ranges = [r for r, is_asked in zip(ranges, may_hold, strict=True) if is_asked]
     return in_time(store, ranges, selection.store_timestamp)
 
 
-def _of_offsets(store: Snapshot, ranges: list[Range], offsets: Numbers | None) -> list[Range]:
-    """The ranges of a queue's own log that can hold these queue offsets, which ascend along it: by the first message of
-    each."""
-    if offsets is None or offsets == ALL:
-        return ranges if offsets == ALL else []
-    headers = [store.log.header(r.start) for r in ranges]
-    firsts = [None if header is None else header.queue_offset for header in headers]
-    return [
-        r
-        for r, first, after in zip(ranges, firsts, [*firsts[1:], None], strict=True)
-        if (first is None or first <= offsets.most) and (after is None or after > offsets.least)
-    ]
+def offsets_asked(selection: Selection) -> AskedOffsets:
+    """Which queue offsets are selected, for a log that knows between which ones its parts are."""
+
+    def asked(topic: str, queue_id: int) -> tuple[int, int] | None:
+        offsets = selection.queue(topic, queue_id)
+        return None if offsets is None else (offsets.least, offsets.most)
+
+    return asked
 
 
 def in_time(store: Snapshot, ranges: list[Range], times: Numbers) -> list[Range]:

@@ -51,13 +51,13 @@ def open_stores(options: ReadOptions, files: Files, *, with_queue_logs: bool = F
         raise OptionError(f"option 'storePathCommitLog' belongs to one store, but the path gives {len(roots)}")
     commitlogs, committed = options.store_path_commit_log, options.committed
     stores = [log for root in roots for log in find_logs(root, files, commitlogs, committed=committed)]
-    tiered = next((store for store in stores if store.layout.queue is not None), None)
-    if tiered is not None and not with_queue_logs:
+    part = next((store for store in stores if not store.is_whole), None)
+    if part is not None and not with_queue_logs:
         raise NotAStoreError(
-            f"{tiered.root}: a tiered store has messages and the tables queues, segments and check, and nothing else; "
+            f"{part.root}: {part.what} has messages and the tables queues, segments and check, and nothing else; "
             "give the broker's own store directory"
         )
-    if len({store.layout.queue is None for store in stores}) > 1:
+    if len({store.what for store in stores}) > 1:
         raise OptionError(
             "a tiered store and another one are given together, which may have the same messages: read the store with "
             "option 'tiered', which names the tiered store, or read them separately"

@@ -85,7 +85,7 @@ def kin(stores: list[Snapshot]) -> Iterator[Twins]:
     seen = [_Seen(store) for store in stores]
     stores[0].files.schedule.mapped(lambda each: each.hosts, seen)
     for one, other in itertools.combinations(seen, 2):
-        if one.store.layout.queue != other.store.layout.queue or one.store.root == other.store.root:
+        if not one.store.may_be_copy_of(other.store):
             continue
         if one.hosts is None or other.hosts is None or one.hosts & other.hosts:
             kinship = _kinship(one, other)

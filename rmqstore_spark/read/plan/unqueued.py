@@ -19,7 +19,7 @@ def queues_know_all(store: Snapshot) -> bool:
     This is sure when the units cover the log without a gap or an overlap, and the first and last unit of each queue in
     each segment is of a message of that queue. False also when there is too much to look at.
     """
-    if store.layout.queue is not None:
+    if store.is_of_known_queues:
         return True
     queues = store.queues.with_batch
     if len(queues) * len(store.log.extents) > _MOST_STRETCHES or sum(q.end - q.first for q in queues) > _MOST_UNITS:

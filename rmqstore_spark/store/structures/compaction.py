@@ -11,14 +11,12 @@ Source: org.apache.rocketmq.store.kv.CompactionStore, CompactionLog.
 """
 
 import os
-import stat
 from collections.abc import Iterator
 
-from rmqstore_spark.errors import NotAStoreError
-from rmqstore_spark.store.io.files import Files, cannot_read
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.config import topic_entries
-from rmqstore_spark.store.structures.consumequeue import names_in, queue_directories
-from rmqstore_spark.store.structures.layout import Layout, SegmentFile, queue_path, start_in
+from rmqstore_spark.store.structures.consumequeue import queue_directories
+from rmqstore_spark.store.structures.layout import Layout, names_there, queue_log, queue_path
 
 _LOGS, _QUEUES = os.path.join("compaction", "compactionLog"), os.path.join("compaction", "compactionCq")
 
@@ -26,7 +24,7 @@ _LOGS, _QUEUES = os.path.join("compaction", "compactionLog"), os.path.join("comp
 def compaction_topics(root: str, files: Files) -> set[str]:
     """The topics that a broker compacts, or has compacted: by the configuration, or by their directories."""
     configured = {topic for topic, entry in topic_entries(root, files).items() if _is_compacted(entry)}
-    return configured | {topic for topic in names_in(os.path.join(root, _LOGS), files) if queue_path(topic, 0)}
+    return configured | {topic for topic in names_there(os.path.join(root, _LOGS), files) if queue_path(topic, 0)}
 
 
 def _is_compacted(entry: dict[str, object]) -> bool:
@@ -36,29 +34,11 @@ def _is_compacted(entry: dict[str, object]) -> bool:
 
 def compaction_logs(root: str, files: Files) -> Iterator[Layout]:
     """The compaction logs of a store, by topic and queueId, each as the layout of a log of its own."""
-    for topic, queue_id, directory in queue_directories(os.path.join(root, _LOGS), files):
-        yield _layout(root, topic, queue_id, directory, files)
+    for topic, queue_id, directory in queue_directories(os.path.join(root, _LOGS), files, names_there):
+        yield queue_log(root, (topic, queue_id), directory, files)
 
 
 def compaction_queue_file(root: str, queue: tuple[str, int], name: str) -> str:
     """The path of the file with the units of a compaction log's file of this name."""
     topic, queue_id = queue
     return os.path.join(root, _QUEUES, topic, str(queue_id), name)
-
-
-def _layout(root: str, topic: str, queue_id: int, directory: str, files: Files) -> Layout:
-    segments: list[SegmentFile] = []
-    for name in names_in(directory, files):
-        path, start = os.path.join(directory, name), start_in(name)
-        if start is None:
-            continue
-        try:
-            found = files.status(path)
-        except FileNotFoundError:
-            continue  # a pass has just replaced it
-        except OSError as why:
-            raise cannot_read(path, why) from None
-        if not stat.S_ISREG(found.st_mode):
-            raise NotAStoreError(f"{path}: expected a file of a compaction log, found something else; move it away")
-        segments.append(SegmentFile(path, start, found.st_size, files.pin(path)))
-    return Layout(root, tuple(segments), (), None, None, None, abort=False, queue=(topic, queue_id))

@@ -6,7 +6,7 @@ Source: org.apache.rocketmq.store.ConsumeQueue, queue.BatchConsumeQueue.
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -275,19 +275,25 @@ def is_light(topic: str) -> bool:
     return topic.startswith("%LMQ%")
 
 
-def queue_directories(above: str, files: Files) -> Iterator[tuple[str, int, str]]:
-    """The queues that have a directory <topic>/<queueId> in another one, by topic and queueId: each with its path."""
-    for topic in names_in(above, files):
-        if queue_path(topic, 0) is None:
-            continue
-        directory = os.path.join(above, topic)
-        for queue_id in sorted(n for n in map(queue_id_of, names_in(directory, files)) if n is not None):
-            yield topic, queue_id, os.path.join(directory, str(queue_id))
-
-
 def names_in(directory: str, files: Files) -> list[str]:
     """The names in a directory, sorted; none where it cannot be listed."""
     try:
         return sorted(files.names(directory))
     except OSError:
         return []
+
+
+def queue_directories(
+    above: str, files: Files, names: Callable[[str, Files], list[str]] = names_in
+) -> Iterator[tuple[str, int, str]]:
+    """The queues that have a directory <topic>/<queueId> in another one, by topic and queueId: each with its path.
+
+    Args:
+        names: how directories are listed; by default one that cannot be listed is as good as empty.
+    """
+    for topic in names(above, files):
+        if queue_path(topic, 0) is None:
+            continue
+        directory = os.path.join(above, topic)
+        for queue_id in sorted(n for n in map(queue_id_of, names(directory, files)) if n is not None):
+            yield topic, queue_id, os.path.join(directory, str(queue_id))

@@ -13,7 +13,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from urllib.parse import unquote, urlsplit
 
@@ -272,28 +272,79 @@ def find_store(root: str, commitlogs: list[str] | None, files: Files) -> Layout:
     segments: list[SegmentFile] = []
     strays: list[str] = []
     for directory in (_as_text(each, option) for each in commitlogs):
-        found_here: list[SegmentFile] = []
-        for name in sorted(_entries(directory, files, wanted)):
-            path, start = os.path.join(directory, name), start_in(name)
-            if start is None:
-                strays.append(path)
-                continue
-            try:
-                found = files.status(path)
-            except OSError as why:
-                if _is_deleted(path, files):
-                    continue
-                raise cannot_read(path, why) from None
-            if stat.S_ISDIR(found.st_mode):
-                strays.append(path)
-                continue
-            if not stat.S_ISREG(found.st_mode):
-                raise DamagedStoreError(f"{path}: expected a commitlog file, found {kind_of(found)}; move it away")
-            wrapping = _wrapping(wrapped.get(directory))
-            found_here.append(SegmentFile(path, start, found.st_size, files.pin(path), wrapping))
-        segments += _told_by_head(found_here, files)
+        found, others = segment_files(directory, _entries(directory, files, wanted), files)
+        wrapping = _wrapping(wrapped.get(directory))
+        segments += _told_by_head([replace(file, wrapping=wrapping) for file in found] if wrapping else found, files)
+        strays += others
     segments.sort(key=lambda segment: segment.start)
     return _layout(root, entries, files, tuple(segments), tuple(strays))
+
+
+def segment_files(
+    directory: str,
+    names: Iterable[str],
+    files: Files,
+    start_of: Callable[[str], int | None] = start_in,
+    what: str = "a commitlog file",
+) -> tuple[list[SegmentFile], list[str]]:
+    """The files of a log in a directory, by start, and the paths of other entries. What is deleted meanwhile is left
+    out.
+
+    Args:
+        names: the entries of the directory.
+        start_of: the offset of a file's first byte, by its name; None for a name that no broker gives.
+        what: is in such a file, for texts.
+
+    Raises:
+        DamagedStoreError: an entry with such a name is no file.
+        StorageError: one cannot be looked at.
+    """
+    segments: list[SegmentFile] = []
+    strays: list[str] = []
+    for name in sorted(names):
+        path, start = os.path.join(directory, name), start_of(name)
+        if start is None:
+            strays.append(path)
+            continue
+        try:
+            found = files.status(path)
+        except OSError as why:
+            if _is_deleted(path, files):
+                continue
+            raise cannot_read(path, why) from None
+        if stat.S_ISDIR(found.st_mode):
+            strays.append(path)
+        elif not stat.S_ISREG(found.st_mode):
+            raise DamagedStoreError(f"{path}: expected {what}, found {kind_of(found)}; move it away")
+        else:
+            segments.append(SegmentFile(path, start, found.st_size, files.pin(path)))
+    return sorted(segments, key=lambda segment: segment.start), strays
+
+
+def queue_log(
+    root: str,
+    queue: tuple[str, int],
+    directory: str,
+    files: Files,
+    start_of: Callable[[str], int | None] = start_in,
+) -> Layout:
+    """The log of one queue in a directory of its own; arguments and errors as of segment_files()."""
+    segments, strays = segment_files(directory, names_there(directory, files), files, start_of, "a file of a log")
+    return Layout(root, tuple(segments), tuple(strays), None, None, None, abort=False, queue=queue)
+
+
+def names_there(directory: str, files: Files) -> list[str]:
+    """The names in a directory, sorted; none where there is no such directory.
+
+    Raises:
+        StorageError: it cannot be listed.
+    """
+    try:
+        return sorted(files.names(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as why:
+        raise cannot_read(directory, why) from None
 
 
 def _wrapping(kind: WrappedLog | None) -> Wrapping | None:

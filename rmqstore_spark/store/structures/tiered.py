@@ -13,13 +13,13 @@ Source: org.apache.rocketmq.tieredstore.provider.PosixFileSegment, file.FlatAppe
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from rmqstore_spark.store.io.files import Files, cannot_read
+from rmqstore_spark.store.io.files import Files
 from rmqstore_spark.store.structures.consumequeue import names_in, queue_directories
-from rmqstore_spark.store.structures.layout import Layout, SegmentFile, queue_id_of, start_in
+from rmqstore_spark.store.structures.layout import Layout, names_there, queue_id_of, queue_log, start_in
 
 MESSAGES, QUEUES = "COMMIT_LOG", "CONSUME_QUEUE"
 _PARTS = {MESSAGES, QUEUES}
@@ -38,57 +38,39 @@ def flat_start(name: str) -> int | None:
     return start if hashlib.md5(str(start).encode(), usedforsecurity=False).hexdigest()[:8] == match[1] else None
 
 
-def tiered_logs(root: str, files: Files) -> list[Layout]:
+def tiered_logs(root: str, files: Files, queue: tuple[str, int] | None = None) -> Iterator[Layout]:
     """The queues' logs below a directory, by broker, topic and queueId, each as the layout of a log of its own; none
     where the directory is no tiered store.
 
     Args:
         root: the directory of the tier, of a cluster in it, or of a broker.
+        queue: only the log of this topic and queueId.
+
+    Raises:
+        DamagedStoreError: an entry with the name of a file is none.
+        StorageError: a directory of the tiered store cannot be listed.
     """
-    return [layout for broker in _brokers(root, files, _LEVELS) for layout in _of_broker(root, broker, files)]
+    if next(_brokers(root, files, _LEVELS, names_in), None) is None:
+        return
+    for broker in _brokers(root, files, _LEVELS, names_there):
+        for topic, queue_id, directory in queue_directories(broker, files, names_there):
+            if queue in (None, (topic, queue_id)) and _PARTS & {*names_there(directory, files)}:
+                yield queue_log(root, (topic, queue_id), os.path.join(directory, MESSAGES), files, flat_start)
 
 
-def is_tiered(root: str, files: Files) -> bool:
-    """Is a directory a tiered store?"""
-    return next(_brokers(root, files, _LEVELS), None) is not None
-
-
-def _brokers(directory: str, files: Files, levels: int) -> Iterator[str]:
-    names = [name for name in names_in(directory, files) if files.is_directory(os.path.join(directory, name))]
+def _brokers(directory: str, files: Files, levels: int, names_of: Callable[[str, Files], list[str]]) -> Iterator[str]:
+    names = [name for name in names_of(directory, files) if files.is_directory(os.path.join(directory, name))]
     topics = [os.path.join(directory, name) for name in names]
-    queues = (os.path.join(topic, name) for topic in topics for name in names_in(topic, files) if _is_queue(name))
-    if any(_PARTS & {*names_in(queue, files)} for queue in queues):
+    queues = (os.path.join(topic, name) for topic in topics for name in names_of(topic, files) if _is_queue(name))
+    if any(_PARTS & {*names_of(queue, files)} for queue in queues):
         yield directory
     elif levels:
         for name in names:
-            yield from _brokers(os.path.join(directory, name), files, levels - 1)
+            yield from _brokers(os.path.join(directory, name), files, levels - 1, names_of)
 
 
 def _is_queue(name: str) -> bool:
     return queue_id_of(name) is not None
-
-
-def _of_broker(root: str, broker: str, files: Files) -> Iterator[Layout]:
-    for topic, queue_id, queue in queue_directories(broker, files):
-        if _PARTS & {*names_in(queue, files)}:
-            yield _layout(root, topic, queue_id, os.path.join(queue, MESSAGES), files)
-
-
-def _layout(root: str, topic: str, queue_id: int, directory: str, files: Files) -> Layout:
-    segments: list[SegmentFile] = []
-    strays: list[str] = []
-    for name in names_in(directory, files):
-        path, start = os.path.join(directory, name), flat_start(name)
-        if start is None:
-            strays.append(path)
-            continue
-        try:
-            found = files.status(path)
-        except OSError as why:
-            raise cannot_read(path, why) from None
-        segments.append(SegmentFile(path, start, found.st_size, files.pin(path)))
-    segments.sort(key=lambda segment: segment.start)
-    return Layout(root, tuple(segments), tuple(strays), None, None, None, abort=False, queue=(topic, queue_id))
 
 
 def tiered_queue_files(layout: Layout, files: Files) -> list[tuple[str, int]]:
@@ -96,7 +78,7 @@ def tiered_queue_files(layout: Layout, files: Files) -> list[tuple[str, int]]:
     if not layout.segments:
         return []
     directory = os.path.join(os.path.dirname(os.path.dirname(layout.segments[0].path)), QUEUES)
-    found = [(start, name) for name in names_in(directory, files) if (start := flat_start(name)) is not None]
+    found = [(start, name) for name in names_there(directory, files) if (start := flat_start(name)) is not None]
     return [(os.path.join(directory, name), start) for start, name in sorted(found)]
 
 

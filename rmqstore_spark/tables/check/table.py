@@ -6,6 +6,7 @@ by themselves. All tasks judge the store as it was at one moment (moment.py).
 A fault that shows from two sides is reported twice; the consequences of damage in the log are not reported again.
 """
 
+import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -18,6 +19,7 @@ from rmqstore_spark.read.plan.prune import ranges_of
 from rmqstore_spark.read.plan.split import Splitter
 from rmqstore_spark.store.geometry import usual_queue_file
 from rmqstore_spark.store.io.files import ignore_unreadable
+from rmqstore_spark.store.queue_log import QueueLog
 from rmqstore_spark.store.snapshot import Snapshot
 from rmqstore_spark.store.structures.consumequeue import Queue
 from rmqstore_spark.store.structures.proofs import Proof
@@ -83,10 +85,10 @@ class Part:
     work: _Work
 
 
+@functools.singledispatch
 def parts(store: Snapshot, options: ReadOptions) -> list[Part]:
-    """The parts of a check; the log comes first, as it takes longest."""
-    if store.layout.queue is not None:
-        return [Part([], Moment(0, False, False, 0), OneQueueLog())]
+    """The parts of a check; the log comes first, as it takes longest. A kind of log that has checks of its own
+    registers them below."""
     moment = moment_of(store)  # before anything else is looked at
     told = list(check_layout(store))
     spans = spans_of(store, moment, told)
@@ -101,6 +103,11 @@ def parts(store: Snapshot, options: ReadOptions) -> list[Part]:
     newest = None if last is None or last.store_timestamp is None else last.store_timestamp // 1000
     work += [_Config(extents[0].start if extents else store.end), Ends(newest), CompactionLogs(), tuple(told)]
     return [Part(commitlogs_of(store), moment, each) for each in work]
+
+
+@parts.register
+def _of_queue_log(store: QueueLog, options: ReadOptions) -> list[Part]:
+    return [Part([], Moment(0, False, False, 0), OneQueueLog())]
 
 
 def _log_parts(store: Snapshot, options: ReadOptions, spans: list[IndexSpan]) -> Iterator[LogPart]:
